@@ -1,0 +1,96 @@
+"""Bundles: a snapshot on disk, as gzip-compressed JSON.
+
+`write` is atomic (written aside, then renamed). `read` takes untrusted bytes: it bounds the size, checks the schema and
+raises `BundleError`, one sentence with the remedy.
+"""
+
+import contextlib
+import gzip
+import os
+import tempfile
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from hangdoc.snapshot import SCHEMA, Snapshot
+
+MAX_BYTES = 1 << 30
+"""Uncompressed; 10 000 ranks take about a tenth of it."""
+
+
+class BundleError(Exception):
+    """A bundle that can't be read or written; the message is for a person."""
+
+
+class _Header(msgspec.Struct):
+    schema: str = ""
+    hangdoc: str = "?"
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """The bundle's bytes. The same snapshot gives the same bytes."""
+    return gzip.compress(msgspec.json.encode(snapshot), compresslevel=6, mtime=0)
+
+
+def decode(raw: bytes, name: str = "bundle") -> Snapshot:
+    """The snapshot in `raw`; `name` is for the message of a BundleError."""
+    if not raw:
+        raise BundleError(f"{name} is empty: write it again with `hangdoc snapshot -o FILE`.")
+    if raw[:2] != b"\x1f\x8b":
+        raise BundleError(f"{name} is not a hangdoc bundle: expected what `hangdoc snapshot -o FILE` writes.")
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        plain = unpacker.decompress(raw, MAX_BYTES)
+    except zlib.error as error:
+        raise BundleError(f"{name} is damaged ({error}): copy or write it again.") from error
+    if not unpacker.eof:
+        if unpacker.unconsumed_tail:
+            raise BundleError(f"{name} unpacks to more than {MAX_BYTES >> 30} GiB: not a hangdoc bundle.")
+        raise BundleError(f"{name} is cut short: copy or write it again.")
+    try:
+        header = msgspec.json.decode(plain, type=_Header)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BundleError(f"{name} is not a hangdoc bundle: no JSON with a schema inside.") from error
+    if header.schema != SCHEMA:
+        if header.schema.startswith("hangdoc.snapshot/"):
+            raise BundleError(
+                f"{name} was written by hangdoc {header.hangdoc} ({header.schema}), and this one reads {SCHEMA}: "
+                "use the same version of hangdoc on both machines."
+            )
+        raise BundleError(f"{name} is not a hangdoc bundle: its schema is {header.schema[:40]!r}.")
+    try:
+        return msgspec.json.decode(plain, type=Snapshot)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BundleError(f"{name} is damaged: {error}.") from error
+
+
+def read(path: Path) -> Snapshot:
+    """The snapshot in the file at `path`."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror}.") from error
+    return decode(raw, str(path))
+
+
+def write(snapshot: Snapshot, path: Path) -> None:
+    """Write the bundle to `path`, whole or not at all."""
+    write_aside(path, encode(snapshot))
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Put `content` at `path` by writing beside it and renaming; raises BundleError where that can't be done."""
+    aside: str | None = None
+    try:
+        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with open(handle, "wb") as file:
+            file.write(content)
+        Path(aside).chmod(0o600)
+        Path(aside).replace(path)
+    except OSError as error:
+        raise BundleError(f"cannot write {path}: {error.strerror}. Choose another place.") from error
+    finally:
+        if aside is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(aside)

@@ -1,0 +1,1 @@
+"""The third room: pure functions of the snapshot."""

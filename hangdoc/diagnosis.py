@@ -1,0 +1,130 @@
+"""The answer, as frozen values. Its JSON is fixed by the contract page (docs/json.md): fields may be added, none
+renamed, retyped or dropped."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+SCHEMA = "hangdoc.diagnosis/1"
+
+Verdict = Literal["healthy", "waiting", "hung", "unknown"]
+Label = Literal["computing", "blocked", "dead"]
+Severity = Literal["info", "warning", "error"]
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """Base of all values here."""
+
+
+class Operation(Answer, frozen=True, kw_only=True):
+    """What a rank waits in, in torch.distributed's own names.
+
+    `group` is None for the default group; `peer` is the rank a point-to-point call names; `seq` is the collective's
+    sequence number where a flight recorder gave it.
+    """
+
+    op: str
+    origin: str | None = None
+    group: str | None = None
+    peer: int | None = None
+    seq: int | None = None
+
+
+class Where(Answer, frozen=True, kw_only=True):
+    """The innermost frame of the user's own code."""
+
+    file: str
+    line: int
+    function: str
+    source: str | None = None
+
+
+class RankView(Answer, frozen=True, kw_only=True):
+    """One rank as it was seen. A rank nobody could look at has no label."""
+
+    rank: int
+    local_rank: int | None
+    host: str
+    pid: int | None
+    label: Label | None
+    state: str
+    operation: Operation | None
+    where: Where | None
+    cpu_percent: float | None
+    """Of one core, main thread and all others together, over the window."""
+    batches_done: int | None
+    batches_total: int | None
+    silent_seconds: float | None
+    """Since the last byte to or from any other rank."""
+
+
+class Evidence(Answer, frozen=True, kw_only=True):
+    """One observed fact; `rank` is None for a fact about the host or the job."""
+
+    rank: int | None
+    probe: str
+    text: str
+
+
+class Finding(Answer, frozen=True, kw_only=True):
+    """One known story, with whom it blames and whom it clears."""
+
+    code: str
+    name: str
+    severity: Severity
+    confidence: float
+    culprits: tuple[int, ...]
+    victims: tuple[int, ...]
+    summary: str
+    evidence: tuple[Evidence, ...]
+    remedy: str
+    commands: tuple[str, ...] = ()
+    """What to type next, each a whole command line."""
+    explained_by: str | None = None
+    """Code of the finding whose consequence this one is."""
+
+
+class Unseen(Answer, frozen=True, kw_only=True):
+    """A rank of the job that nobody could look at."""
+
+    rank: int
+    why: str
+
+
+class Job(Answer, frozen=True, kw_only=True):
+    """One torch.distributed run."""
+
+    id: str
+    launcher: str | None
+    backend: str | None
+    world_size: int | None
+    master: str | None
+    verdict: Verdict
+    hung_for_seconds: float | None
+    ranks: tuple[RankView, ...]
+    findings: tuple[Finding, ...]
+    """Most likely cause first."""
+    unseen: tuple[Unseen, ...]
+
+
+class Diagnosis(Answer, frozen=True, kw_only=True):
+    """The whole answer."""
+
+    hangdoc: str
+    taken_at: str
+    window_seconds: float
+    elapsed_seconds: float
+    verdict: Verdict
+    jobs: tuple[Job, ...]
+    problems: tuple[str, ...]
+    schema: str = SCHEMA
+
+
+def exit_code(diagnosis: Diagnosis) -> int:
+    """The contract's exit code of a diagnosis: 0, 1, 3 or 4."""
+    if not diagnosis.jobs:
+        return 3
+    findings = [finding for job in diagnosis.jobs for finding in job.findings]
+    if any(finding.severity == "error" for finding in findings):
+        return 1
+    return 4 if diagnosis.verdict == "unknown" else 0

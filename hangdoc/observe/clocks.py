@@ -1,0 +1,139 @@
+"""CPU nanoseconds and context switches of every thread across the window, and where the kernel has it wait.
+
+Sources: /proc/PID/task/TID/{schedstat,status,wchan,syscall,stat}; control groups' cpu.stat, memory.events,
+cgroup.events (Documentation/admin-guide/cgroup-v2.rst).
+"""
+
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.observe.scene import Evidence, Scene
+from hangdoc.snapshot import Clocks, KernelThread, Unavailable
+
+# System calls whose first argument is a file descriptor and that a rank may wait in (x86-64 numbers).
+_WITH_FILE = {0, 1, 7, 17, 18, 19, 20, 43, 44, 45, 46, 47, 73, 74, 232, 281, 288}
+
+
+class _Reading(NamedTuple):
+    cpu_ns: int
+    exact: bool
+    voluntary: int | None
+    involuntary: int | None
+    name: str
+    state: str
+
+
+class CpuClocks:
+    """The probe."""
+
+    name = "clocks"
+
+    def __init__(self) -> None:
+        self._first: dict[int, dict[int, _Reading] | Unavailable] = {}
+        self._second: dict[int, dict[int, _Reading] | Unavailable] = {}
+        self._where: dict[tuple[int, int], tuple[str | None, int | None, str | None]] = {}
+        self._times: tuple[float, float] = (0.0, 0.0)
+
+    def open(self, scene: Scene) -> None:
+        """Read every thread."""
+        self._first = {t.pid: _read(scene.proc, t.pid) for t in scene.alive()}
+        self._times = (time.monotonic(), 0.0)
+
+    def during(self, scene: Scene) -> None:
+        """Nothing."""
+
+    def close(self, scene: Scene) -> None:
+        """Read every thread again, and where it waits."""
+        self._times = (self._times[0], time.monotonic())
+        for pid in self._first:
+            self._second[pid] = threads = _read(scene.proc, pid)
+            if not isinstance(threads, Unavailable):
+                for tid in threads:
+                    self._where[pid, tid] = _waiting_place(scene.proc, pid, tid)
+
+    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+        """The difference, thread by thread."""
+        window = self._times[1] - self._times[0]
+        for pid, first in self._first.items():
+            second = self._second.get(pid, Unavailable(reason="the window was cut short"))
+            if isinstance(first, Unavailable) or isinstance(second, Unavailable):
+                yield pid, "clocks", first if isinstance(first, Unavailable) else second
+                continue
+            threads = tuple(self._thread(pid, tid, first.get(tid), now) for tid, now in second.items())
+            exact = all(reading.exact for reading in second.values())
+            tick = 1 if exact else 1_000_000_000 // scene.proc.ticks_per_second
+            yield pid, "clocks", Clocks(window_seconds=window, resolution_ns=tick, threads=threads)
+
+    def _thread(self, pid: int, tid: int, before: _Reading | None, now: _Reading) -> KernelThread:
+        wchan, syscall, file = self._where.get((pid, tid), (None, None, None))
+        return KernelThread(
+            tid=tid,
+            name=now.name,
+            state=now.state,
+            cpu_ns=max(0, now.cpu_ns - (before.cpu_ns if before else 0)),
+            voluntary_switches=_difference(before.voluntary if before else 0, now.voluntary),
+            involuntary_switches=_difference(before.involuntary if before else 0, now.involuntary),
+            wchan=wchan,
+            syscall=syscall,
+            syscall_file=file,
+        )
+
+
+def _difference(before: int | None, now: int | None) -> int | None:
+    return None if before is None or now is None else max(0, now - before)
+
+
+def _read(proc: ProcFS, pid: int) -> dict[int, _Reading] | Unavailable:
+    try:
+        tids = proc.tids(pid)
+    except ProcError as error:
+        return Unavailable(reason=str(error))
+    readings = {}
+    for tid in tids:
+        of = f"{pid}/task/{tid}"
+        try:
+            stat = proc.stat(of)
+            status = proc.status(of)
+        except ProcError:
+            continue  # the thread has ended
+        try:
+            cpu, exact = int(proc.text(f"{of}/schedstat").split()[0]), True
+        except (ProcError, ValueError, IndexError):
+            cpu, exact = stat.cpu_ticks * (1_000_000_000 // proc.ticks_per_second), False
+        readings[tid] = _Reading(
+            cpu,
+            exact,
+            _count(status.get("voluntary_ctxt_switches")),
+            _count(status.get("nonvoluntary_ctxt_switches")),
+            stat.name,
+            stat.state,
+        )
+    return readings
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _waiting_place(proc: ProcFS, pid: int, tid: int) -> tuple[str | None, int | None, str | None]:
+    """(wchan, system call, what its file descriptor is); None for what can't be read."""
+    of = f"{pid}/task/{tid}"
+    wchan: str | None = None
+    number: int | None = None
+    file: str | None = None
+    try:
+        wchan = proc.text(f"{of}/wchan")
+        wchan = None if wchan == "0" else wchan
+    except ProcError:
+        pass
+    try:
+        words = proc.text(f"{of}/syscall").split()
+        number = int(words[0]) if words and words[0].lstrip("-").isdigit() else None
+        if number in _WITH_FILE and len(words) > 1:
+            descriptor = int(words[1], 16)
+            file = f"fd {descriptor}: {proc.link(f'{pid}/fd/{descriptor}')}"
+    except (ProcError, ValueError):
+        pass
+    return wchan, number, file

@@ -1,0 +1,101 @@
+"""Control groups of the ranks: frozen, throttled, out of memory (Documentation/admin-guide/cgroup-v2.rst; v1 where mounted)."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.observe.scene import Evidence, Scene
+from hangdoc.snapshot import ControlGroup
+
+_MOUNT = Path("/sys/fs/cgroup")
+
+
+def path_of(proc: ProcFS, pid: int) -> str | None:
+    """The unified (v2) control group of a process, or its cpu group under v1."""
+    try:
+        lines = proc.text(f"{pid}/cgroup").splitlines()
+    except ProcError:
+        return None
+    groups = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2)}
+    return groups.get("") or groups.get("cpu,cpuacct") or groups.get("cpu")
+
+
+def frozen(proc: ProcFS, pid: int) -> bool:
+    """Whether the process's control group is frozen: the kernel shows state S for it, and no clock moves."""
+    try:
+        lines = proc.text(f"{pid}/cgroup").splitlines()
+    except ProcError:
+        return False
+    for line in lines:
+        hierarchy, controllers, path = line.split(":", 2)
+        if hierarchy == "0" and _value(_MOUNT / path.lstrip("/") / "cgroup.events", "frozen") == 1:
+            return True
+        if "freezer" in controllers.split(","):
+            try:
+                state = (_MOUNT / "freezer" / path.lstrip("/") / "freezer.state").read_text().strip()
+            except OSError:
+                continue
+            if state != "THAWED":
+                return True
+    return False
+
+
+def _value(file: Path, key: str) -> int | None:
+    try:
+        for line in file.read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == key and value.isdigit():
+                return int(value)
+    except OSError:
+        pass
+    return None
+
+
+class ControlGroups:
+    """The probe."""
+
+    name = "control groups"
+
+    def __init__(self) -> None:
+        self._paths: dict[int, str | None] = {}
+        self._throttled: dict[str, int | None] = {}
+        self._throttled_after: dict[str, int | None] = {}
+
+    def open(self, scene: Scene) -> None:
+        """Read the quotas' counters."""
+        self._paths = {t.pid: path_of(scene.proc, t.pid) for t in scene.alive()}
+        self._throttled = {path: _throttled(path) for path in set(self._paths.values()) if path}
+
+    def during(self, scene: Scene) -> None:
+        """Nothing."""
+
+    def close(self, scene: Scene) -> None:
+        """Read them again."""
+        self._throttled_after = {path: _throttled(path) for path in self._throttled}
+
+    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+        """Each process's group, and each group once."""
+        for pid, path in self._paths.items():
+            yield pid, "control_group", path
+        groups = []
+        for path, before in sorted(self._throttled.items()):
+            after = self._throttled_after.get(path)
+            folder = _MOUNT / path.lstrip("/")
+            is_frozen = _value(folder / "cgroup.events", "frozen")
+            groups.append(
+                ControlGroup(
+                    path=path,
+                    frozen=None if is_frozen is None else bool(is_frozen),
+                    throttled_us=None if before is None or after is None else after - before,
+                    oom_kills=_value(folder / "memory.events", "oom_kill"),
+                )
+            )
+        yield None, "control_groups", tuple(groups)
+
+
+def _throttled(path: str) -> int | None:
+    inside = _value(_MOUNT / path.lstrip("/") / "cpu.stat", "throttled_usec")
+    if inside is not None:
+        return inside
+    nanoseconds = _value(_MOUNT / "cpu" / path.lstrip("/") / "cpu.stat", "throttled_time")
+    return None if nanoseconds is None else nanoseconds // 1000

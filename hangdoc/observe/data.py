@@ -1,0 +1,158 @@
+"""The training data each rank sees: directories named in its environment, command line and variables, or held open.
+
+Only names and sizes are read, bounded in number; a directory that does not answer (a dead NFS mount) must not hold the
+observation up, so each is listed in a thread that may be left behind.
+"""
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from pathlib import PurePath
+
+from hangdoc.observe.procfs import ProcError
+from hangdoc.observe.scene import Evidence, Scene, Target
+from hangdoc.snapshot import DataSource, DataSources, Unavailable
+
+SUFFIXES = frozenset(
+    ".parquet .arrow .bin .idx .tar .jsonl .json.gz .jsonl.gz .jsonl.zst .csv .tsv .npy .npz .tfrecord .h5 .hdf5 .lmdb"
+    " .mds .zarr .txt.gz .feather .orc .tfrecords .recordio .webdataset".split()
+)
+_MAX_FILES = 200_000
+_BOUND_SECONDS = 3.0
+_DATA_NAME = re.compile(r"(?i)(data|corpus|shard|train|input|token|parquet|dir|path|root|base)")
+_NOT_DATA = ("/proc", "/sys", "/dev", "/usr", "/lib", "/bin", "/etc", "/run", "/var/log")
+
+
+class TrainingData:
+    """The probe."""
+
+    name = "data"
+
+    def __init__(self) -> None:
+        self._found: dict[int, DataSources | Unavailable] = {}
+
+    def open(self, scene: Scene) -> None:
+        """Nothing."""
+
+    def during(self, scene: Scene) -> None:
+        """List the directories, each once per mount namespace."""
+        pool = ThreadPoolExecutor(8, thread_name_prefix="data")
+        listings: dict[tuple[str, str], Future[tuple[int, int, tuple[str, ...], str] | None]] = {}
+        wanted: dict[int, list[tuple[str, str, tuple[str, str]]]] = {}
+        for target in scene.ranks():
+            if target.state in "ZX":
+                continue
+            try:
+                namespace = scene.proc.link(f"{target.pid}/ns/mnt")
+            except ProcError as error:
+                self._found[target.pid] = Unavailable(reason=str(error))
+                continue
+            wanted[target.pid] = []
+            for path, origin in _candidates(scene, target).items():
+                key = (namespace, path)
+                if key not in listings:
+                    listings[key] = pool.submit(_listing, f"{scene.proc.root}/{target.pid}/root{path}")
+                wanted[target.pid].append((path, origin, key))
+        pool.shutdown(wait=False)
+        for pid, candidates in wanted.items():
+            sources = []
+            for path, origin, key in candidates:
+                try:
+                    listing = listings[key].result(scene.deadline.remaining(_BOUND_SECONDS))
+                except FutureTimeout:
+                    scene.problems.append(f"data directory {path} did not answer within {_BOUND_SECONDS:.0f} s")
+                    continue
+                if listing is not None:
+                    files, size, suffixes, digest = listing
+                    sources.append(
+                        DataSource(path=path, origin=origin, files=files, bytes=size, suffixes=suffixes, digest=digest)
+                    )
+            self._found[pid] = DataSources(sources=tuple(sources))
+
+    def close(self, scene: Scene) -> None:
+        """Nothing."""
+
+    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+        """Each rank's directories."""
+        for pid, sources in self._found.items():
+            yield pid, "data", sources
+
+
+def _candidates(scene: Scene, target: Target) -> dict[str, str]:
+    """Absolute paths that may be data directories, with where they were found; the surest first."""
+    try:
+        cwd = scene.proc.link(f"{target.pid}/cwd")
+    except ProcError:
+        cwd = "/"
+    found: dict[str, str] = {}
+
+    def add(text: str, origin: str) -> None:
+        text = text.strip("'\"")
+        if not text or "\0" in text or "://" in text or len(text) > 1000:
+            return
+        path = os.path.normpath(os.path.join(cwd, os.path.expanduser(text) if text[0] != "~" else text))
+        if "*" in path:
+            path = path[: path.index("*")].rpartition("/")[0]
+        if is_data_file(path):
+            path = str(PurePath(path).parent)
+        if path.startswith("/") and path != "/" and not path.startswith(_NOT_DATA):
+            found.setdefault(path, origin)
+
+    environment = target.environment if isinstance(target.environment, dict) else {}
+    for name, value in {**environment, **target.inner_environment}.items():
+        if _DATA_NAME.search(name) and "/" in value and ":" not in value and name not in ("PATH", "PWD", "OLDPWD"):
+            add(value, name)
+    words = target.argv
+    for index, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if equals and _DATA_NAME.search(option):
+            add(value, option)
+        elif index and words[index - 1].startswith("-") and _DATA_NAME.search(words[index - 1]) and not word.startswith("-"):
+            add(word, words[index - 1])
+        elif index > 1 and "/" in word and not word.startswith("-") and not word.endswith(".py"):
+            add(word, "argument")
+    try:
+        for link in scene.proc.links(f"{target.pid}/fd").values():
+            if is_data_file(link):
+                add(link, "open file")
+    except ProcError:
+        pass
+    return dict(list(found.items())[:24])
+
+
+def is_data_file(path: str) -> bool:
+    """Whether a path looks like a shard of training data."""
+    return path.endswith(tuple(SUFFIXES))
+
+
+def _listing(folder: str) -> tuple[int, int, tuple[str, ...], str] | None:
+    """(files, bytes, suffixes, digest) of the shards in a folder and one level below; None where it is no folder."""
+    entries: list[tuple[str, int]] = []
+    kinds: Counter[str] = Counter()
+    try:
+        with os.scandir(folder) as items:
+            listed = list(items)
+        for item in list(listed):
+            if item.is_dir(follow_symlinks=False) and len(listed) < _MAX_FILES and not item.name.startswith("."):
+                try:
+                    with os.scandir(item.path) as below:
+                        listed += list(below)
+                except OSError:
+                    continue
+        for item in listed[:_MAX_FILES]:
+            if is_data_file(item.name):
+                try:
+                    size = item.stat().st_size
+                except OSError:
+                    size = -1
+                entries.append((os.path.relpath(item.path, folder), size))
+                kinds[PurePath(item.name).suffix] += 1
+    except OSError:
+        return None
+    digest = hashlib.sha256(repr(sorted(entries)).encode()).hexdigest()[:16]
+    size = sum(size for _, size in entries if size > 0)
+    return len(entries), size, tuple(kind for kind, _ in kinds.most_common(3)), digest

@@ -1,0 +1,309 @@
+"""Finds every rank of torch.distributed on this host, the launchers above and the helpers below them.
+
+A rank is found by the environment it was started with; failing that by what its interpreter holds now (`os.environ`,
+torch's process groups) and by torch's own spawn frame. Everything else that descends from a rank is its helper: it
+inherits the rank's environment and often its command line, and is no rank.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from hangdoc.observe import identity, pyspy
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.procfs import Denied, ProcError, ProcFS, Stat
+from hangdoc.observe.python_state import Modules, inner_environment, locate, process_groups
+from hangdoc.observe.scene import Target
+from hangdoc.snapshot import Group, Launch, PythonThread, RankIdentity, Unavailable
+
+
+class Entry(NamedTuple):
+    """A process of the host's table."""
+
+    pid: int
+    stat: Stat
+    argv: tuple[str, ...]
+    environment: dict[str, str] | Unavailable
+
+
+@dataclass
+class Found:
+    """What discovery hands over."""
+
+    targets: dict[int, Target]
+    problems: list[str]
+    denied: int = 0
+    """Processes that look like ranks and could not be read."""
+
+
+def discover(proc: ProcFS, deadline: Deadline, roots: Iterable[int] = ()) -> Found:
+    """Every rank, launcher and helper; with `roots`, ranks in the trees of these pids only."""
+    table = _table(proc)
+    tree = _Tree(table)
+    own = set(tree.ancestors(os.getpid())) | {os.getpid()} | set(tree.descendants(os.getpid()))
+    scope = {pid for root in roots for pid in (root, *tree.descendants(root))} or set(table)
+    problems: list[str] = []
+
+    launchers: dict[int, Target] = {}
+    known: dict[int, RankIdentity] = {}
+    denied: set[int] = set()
+    for pid, entry in table.items():
+        if pid in own and pid not in roots:
+            continue
+        launch = identity.launch_of(entry.stat.name, entry.argv)
+        # `bash -c "torchrun ..."` and a pager showing the word are no launchers: the program itself must run it.
+        if launch and entry.stat.state not in "ZX":
+            launchers[pid] = _target(proc, entry, "launcher", launch=launch)
+            continue
+        if pid not in scope:
+            continue
+        if isinstance(entry.environment, Unavailable):
+            if entry.argv and entry.argv != ("",) and "python" in entry.argv[0]:
+                denied.add(pid)
+            continue
+        if found := identity.by_environment(entry.environment):
+            known[pid] = found
+
+    ranks = _representatives(proc, table, tree, known, set(launchers))
+    below = {pid for rank in ranks for pid in tree.descendants(rank)}
+    deep = [
+        pid
+        for pid in table
+        if pid in scope and pid not in own and pid not in ranks and pid not in below and pid not in launchers
+        and _maps_torch(proc, pid)
+    ]  # fmt: skip
+    inner: dict[int, dict[str, str]] = {}
+    for pid in deep:  # parents come before their children: pids of one boot seldom wrap, and a helper costs one look
+        if any(ancestor in ranks for ancestor in tree.ancestors(pid)):
+            continue
+        found, inner[pid] = _look_inside(proc, deadline, pid)
+        if found:
+            ranks[pid] = found
+
+    targets: dict[int, Target] = {}
+    for pid, who in ranks.items():
+        target = _target(proc, table[pid], "rank", identity=who)
+        target.inner_environment = inner.get(pid, {})
+        target.owner = next((a for a in tree.ancestors(pid) if a in launchers), None)
+        if target.owner is None and table[pid].stat.ppid > 1:
+            target.owner = table[pid].stat.ppid
+        targets[pid] = target
+    _add_launchers(proc, table, tree, targets, launchers, scope, bool(tuple(roots)))
+    _add_zombies(proc, table, targets)
+    for pid in ranks:
+        for helper in tree.descendants(pid):
+            if helper not in targets and helper not in own:
+                targets[helper] = _target(proc, table[helper], "helper")
+                targets[helper].owner = next(a for a in tree.ancestors(helper) if a in ranks)
+
+    hidden = {pid for pid in denied if any(a in launchers for a in tree.ancestors(pid))}
+    if hidden:
+        problems.append(
+            f"{len(hidden)} process(es) below a launcher belong to another user and can't be read: "
+            "run hangdoc as that user or as root"
+        )
+    return Found(targets, problems, len(hidden))
+
+
+def _table(proc: ProcFS) -> dict[int, Entry]:
+    table = {}
+    for pid in proc.pids():
+        try:
+            stat = proc.stat(str(pid))
+            argv = proc.words(f"{pid}/cmdline")
+        except ProcError:
+            continue
+        environment: dict[str, str] | Unavailable
+        try:
+            environment = proc.environ(pid)
+        except Denied:
+            environment = Unavailable(reason="permission denied (another user's process)")
+        except ProcError as error:
+            environment = Unavailable(reason=str(error))
+        table[pid] = Entry(pid, stat, argv, environment)
+    return table
+
+
+class _Tree:
+    """Who descends from whom."""
+
+    def __init__(self, table: dict[int, Entry]) -> None:
+        self._parent = {pid: entry.stat.ppid for pid, entry in table.items()}
+        self._children: dict[int, list[int]] = {}
+        for pid, parent in self._parent.items():
+            self._children.setdefault(parent, []).append(pid)
+
+    def children(self, pid: int) -> list[int]:
+        return self._children.get(pid, [])
+
+    def ancestors(self, pid: int) -> Iterator[int]:
+        """Nearest first."""
+        seen = {pid}
+        while (pid := self._parent.get(pid, 0)) > 0 and pid not in seen:
+            seen.add(pid)
+            yield pid
+
+    def descendants(self, pid: int) -> Iterator[int]:
+        """Parents before their children."""
+        todo = list(self.children(pid))
+        while todo:
+            pid = todo.pop(0)
+            yield pid
+            todo += self.children(pid)
+
+
+def _target(
+    proc: ProcFS, entry: Entry, role: str, *, identity: RankIdentity | None = None, launch: Launch | None = None
+) -> Target:
+    return Target(
+        pid=entry.pid,
+        ppid=entry.stat.ppid,
+        role=role,
+        name=entry.stat.name,
+        argv=entry.argv,
+        state=entry.stat.state,
+        start_ticks=entry.stat.start_ticks,
+        identity=identity,
+        launch=launch,
+        environment=entry.environment,
+        python=entry.stat.state not in "ZX" and _is_python(proc, entry.pid),
+    )
+
+
+def _is_python(proc: ProcFS, pid: int) -> bool:
+    try:
+        program = os.path.basename(proc.link(f"{pid}/exe")).removesuffix(" (deleted)")
+    except ProcError:
+        return False
+    if program.startswith(("python", "pypy")):
+        return True
+    try:
+        return b"/libpython3" in proc.read(f"{pid}/maps")
+    except ProcError:
+        return False
+
+
+def _maps_torch(proc: ProcFS, pid: int) -> bool:
+    try:
+        return b"/libtorch_python" in proc.read(f"{pid}/maps")
+    except ProcError:
+        return False
+
+
+def _representatives(
+    proc: ProcFS, table: dict[int, Entry], tree: _Tree, known: dict[int, RankIdentity], launchers: set[int]
+) -> dict[int, RankIdentity]:
+    """Of the processes that share an identity down a tree, the topmost Python: wrappers above it are shells."""
+    chosen: dict[int, RankIdentity] = {}
+    for pid in sorted(known, key=lambda p: sum(1 for _ in tree.ancestors(p))):
+        who = known[pid]
+        # Only torch's own variables make a rank by themselves; a cluster's do for whatever runs under it.
+        if not _is_python(proc, pid) or (who.source != identity.TORCH and not _maps_torch(proc, pid)):
+            continue
+        for ancestor in tree.ancestors(pid):
+            if ancestor in launchers:
+                ancestor_rank = None
+                break
+            if ancestor in chosen:
+                ancestor_rank = chosen[ancestor]
+                break
+        else:
+            ancestor_rank = None
+        if ancestor_rank is None or (ancestor_rank.rank, ancestor_rank.run_id) != (who.rank, who.run_id):
+            chosen[pid] = who
+    # In a container whose environment names a rank, everything in it looks like that rank: those with torch win.
+    by_rank: dict[tuple[object, ...], list[int]] = {}
+    for pid, who in chosen.items():
+        by_rank.setdefault((who.rank, who.master_address, who.master_port, who.run_id), []).append(pid)
+    for pids in by_rank.values():
+        with_torch = [pid for pid in pids if _maps_torch(proc, pid)] if len(pids) > 1 else []
+        for pid in pids:
+            if with_torch and pid not in with_torch:
+                del chosen[pid]
+    return chosen
+
+
+def _look_inside(proc: ProcFS, deadline: Deadline, pid: int) -> tuple[RankIdentity | None, dict[str, str]]:
+    """The identity of a process with torch whose first environment names none, and its environment now."""
+    environment: dict[str, str] = {}
+    groups: tuple[Group, ...] = ()
+    try:
+        image = locate(proc, pid)
+        with Memory(pid, image.version, str(proc.root)) as memory:
+            found = Modules(memory, image).namespace("os", "torch.distributed.distributed_c10d")
+            environment = inner_environment(memory, found["os"])
+            groups = process_groups(memory, found.get("torch.distributed.distributed_c10d", {}))
+    except (Unreadable, KeyError):
+        pass  # the frame may still tell
+    if who := identity.by_environment(environment):
+        return _with_source(who, "os.environ"), environment
+    stack = pyspy.dump(pid, deadline)
+    if isinstance(stack, Unavailable):
+        return None, environment
+    world = len(groups[0].ranks) if groups else None
+    in_torch = bool(groups) or any("torch/distributed/" in f.file for t in stack.threads for f in t.frames)
+    for thread in stack.threads:
+        rank, source = _rank_in_frames(thread, in_torch)
+        if rank is not None:
+            meeting = identity.meeting_point(environment)
+            return RankIdentity(rank=rank, source=source, local_rank=rank, world_size=world, **meeting), environment
+    return None, environment
+
+
+def _with_source(who: RankIdentity, source: str) -> RankIdentity:
+    return msgspec.structs.replace(who, source=source)
+
+
+def _rank_in_frames(thread: PythonThread, in_torch: bool) -> tuple[int | None, str]:
+    """(rank, source) from torch's spawn frame, or from an argument called rank of a process that uses torch.distributed."""
+    for frame in thread.frames:
+        if frame.function == "_wrap" and frame.file.endswith("torch/multiprocessing/spawn.py"):
+            for local in frame.locals:
+                if local.name == "i" and (rank := identity.number(local.text)) is not None:
+                    return rank, "mp.spawn"
+    if in_torch:
+        for frame in reversed(thread.frames):  # outermost first
+            for local in () if frame.library else frame.locals:
+                if local.name in ("rank", "global_rank", "local_rank") and (n := identity.number(local.text)) is not None:
+                    return n, f"variable {local.name}"
+    return None, ""
+
+
+def _add_launchers(
+    proc: ProcFS,
+    table: dict[int, Entry],
+    tree: _Tree,
+    targets: dict[int, Target],
+    launchers: dict[int, Target],
+    scope: set[int],
+    restricted: bool,
+) -> None:
+    """Launchers in scope or above a rank, and as one the parent that several ranks share (mp.spawn)."""
+    above = {ancestor for pid in targets for ancestor in tree.ancestors(pid)}
+    for pid, target in launchers.items():
+        if pid in above or (pid in scope and (target.name == "pt_elastic" or target.python)):
+            targets[pid] = target
+    if restricted:
+        return
+    for pid in {target.owner for target in targets.values() if target.role == "rank" and target.owner}:
+        if pid in table and pid not in targets and _is_python(proc, pid):
+            targets[pid] = _target(proc, table[pid], "launcher")
+
+
+def _add_zombies(proc: ProcFS, table: dict[int, Entry], targets: dict[int, Target]) -> None:
+    """Children that ranks' parents have not reaped: ranks that ended. Their environment went with their memory."""
+    parents = {t.ppid for t in targets.values() if t.role == "rank"} | {
+        pid for pid, t in targets.items() if t.role == "launcher"
+    }
+    names = {t.name for t in targets.values() if t.role == "rank"}
+    for pid, entry in table.items():
+        if entry.stat.state in "ZX" and entry.stat.ppid in parents - {1} and pid not in targets:
+            if names and entry.stat.name not in names:
+                continue
+            targets[pid] = _target(proc, entry, "rank")
+            targets[pid].owner = entry.stat.ppid
+

@@ -1,0 +1,110 @@
+"""What a rank's interpreter holds: environment set after the start, variables at module level, process groups.
+
+Reads memory without stopping the process; see `python_state`.
+"""
+
+from collections.abc import Iterable
+
+from hangdoc import redact
+from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.procfs import ProcFS
+from hangdoc.observe.python_state import Modules, Variable, inner_environment, locate, process_groups, variable
+from hangdoc.observe.scene import Evidence, Scene, Target
+from hangdoc.snapshot import Interpreter, Local, Unavailable
+
+_MAX_VARIABLES = 300
+_C10D = "torch.distributed.distributed_c10d"
+
+
+class InterpreterState:
+    """The probe."""
+
+    name = "interpreter"
+
+    def __init__(self) -> None:
+        self._first: dict[int, Interpreter | Unavailable] = {}
+        self._second: dict[int, Interpreter | Unavailable] = {}
+
+    def open(self, scene: Scene) -> None:
+        """Nothing: the look is taken beside the window's other work."""
+
+    def during(self, scene: Scene) -> None:
+        """Variables and groups, the first time."""
+        for target in scene.ranks():
+            if target.state not in "ZX" and target.python:
+                self._first[target.pid] = _look(scene.proc, target)
+
+    def close(self, scene: Scene) -> None:
+        """And again."""
+        for pid, first in self._first.items():
+            if isinstance(first, Interpreter):
+                self._second[pid] = _look(scene.proc, scene.targets[pid], groups=False)
+
+    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+        """The second look, with the numbers and the groups of the first."""
+        for pid, first in self._first.items():
+            second = self._second.get(pid, first)
+            if isinstance(first, Unavailable) or isinstance(second, Unavailable):
+                yield pid, "interpreter", first
+                continue
+            numbers = tuple(local for local in first.globals if local.text.lstrip("-").isdigit())
+            yield (
+                pid,
+                "interpreter",
+                Interpreter(
+                    environment=first.environment,
+                    globals=second.globals,
+                    globals_before=numbers,
+                    groups=first.groups,
+                ),
+            )
+
+
+def _look(proc: ProcFS, target: Target, groups: bool = True) -> Interpreter | Unavailable:
+    try:
+        image = locate(proc, target.pid)
+        with Memory(target.pid, image.version, str(proc.root)) as memory:
+            wanted = ("__main__", "os", _C10D) if groups else ("__main__",)
+            found = Modules(memory, image).namespace(*wanted)
+            variables = _variables(memory, found.get("__main__", {}))
+            if not groups:
+                return Interpreter(environment={}, globals=variables)
+            members = ()
+            if _C10D in found:
+                try:
+                    members = process_groups(memory, found[_C10D])
+                except Unreadable:
+                    pass  # torch keeps them elsewhere in this version
+            return Interpreter(
+                environment=_changed(target, memory, found.get("os", {})), globals=variables, groups=members
+            )
+    except Unreadable as error:
+        return Unavailable(reason=str(error))
+
+
+def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
+    found: list[Local] = []
+    for name, address in namespace.items():
+        if name.startswith("__") or len(found) >= _MAX_VARIABLES:
+            continue
+        try:
+            value: Variable | None = variable(memory, name, address)
+        except Unreadable:
+            continue
+        if value is not None:
+            found.append(
+                Local(name=name, text=redact.variable(name, value.text), length=value.length, address=address)
+            )
+    return tuple(found)
+
+
+def _changed(target: Target, memory: Memory, os_module: dict[str, int]) -> dict[str, str]:
+    """Variables the process set or changed after its start."""
+    now = target.inner_environment
+    if not now and "environ" in os_module:
+        try:
+            now = inner_environment(memory, os_module)
+        except Unreadable:
+            return {}
+    started = target.environment if isinstance(target.environment, dict) else {}
+    return redact.environment({name: value for name, value in now.items() if started.get(name) != value})

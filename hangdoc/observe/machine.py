@@ -1,0 +1,161 @@
+"""The host itself: processor, memory, interfaces, names; and the software each rank runs, from its own files."""
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from pathlib import Path
+
+import psutil
+
+from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.observe.python_state import python_version
+from hangdoc.observe.scene import Evidence, Scene, Target
+from hangdoc.snapshot import Interface, Machine, Runtime, Unavailable
+
+_FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile", "asimd", "bf16")
+_METADATA_VERSION = re.compile(r"^Version: (.+)$", re.MULTILINE)
+
+
+class HostMachine:
+    """The probe."""
+
+    name = "machine"
+
+    def __init__(self) -> None:
+        self._machine: Machine | Unavailable = Unavailable(reason="not looked at")
+        self._runtimes: dict[int, Runtime | Unavailable] = {}
+        self._swapped: int | None = None
+
+    def open(self, scene: Scene) -> None:
+        """Remember the swap counters."""
+        self._swapped = _swapped()
+
+    def during(self, scene: Scene) -> None:
+        """Read everything."""
+        self._machine = _machine(scene.proc)
+        torch_versions: dict[str, str | None] = {}
+        for target in scene.ranks():
+            if target.state not in "ZX":
+                self._runtimes[target.pid] = _runtime(scene.proc, target, torch_versions)
+
+    def close(self, scene: Scene) -> None:
+        """Swap counters again."""
+        before, after = self._swapped, _swapped()
+        self._swapped = None if before is None or after is None else after - before
+
+    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+        """The host's and each rank's."""
+        if isinstance(self._machine, Machine):
+            import msgspec
+
+            self._machine = msgspec.structs.replace(self._machine, swapped_bytes=self._swapped)
+        yield None, "machine", self._machine
+        for pid, runtime in self._runtimes.items():
+            yield pid, "runtime", runtime
+
+
+def _swapped() -> int | None:
+    try:
+        swap = psutil.swap_memory()
+    except (OSError, RuntimeError):
+        return None
+    return int(swap.sin + swap.sout)
+
+
+def _machine(proc: ProcFS) -> Machine | Unavailable:
+    try:
+        memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+        model, flags = _processor(proc)
+        return Machine(
+            cpu_model=model,
+            cpu_flags=flags,
+            cores=psutil.cpu_count() or 1,
+            memory_total_bytes=memory.total,
+            memory_available_bytes=memory.available,
+            swap_total_bytes=swap.total,
+            swap_used_bytes=swap.used,
+            swapped_bytes=None,
+            load_1m=os.getloadavg()[0],
+            kernel=platform.release(),
+            interfaces=_interfaces(),
+            hostname_addresses=_resolve(socket.gethostname()),
+        )
+    except (OSError, RuntimeError, ProcError) as error:
+        return Unavailable(reason=str(error))
+
+
+def _processor(proc: ProcFS) -> tuple[str | None, tuple[str, ...]]:
+    fields: dict[str, str] = {}
+    for line in proc.text("cpuinfo").split("\n\n", 1)[0].splitlines():
+        name, _, value = line.partition(":")
+        fields[name.strip()] = value.strip()
+    present = set((fields.get("flags") or fields.get("Features") or "").split())
+    return fields.get("model name"), tuple(flag for flag in _FLAGS if flag in present)
+
+
+def _interfaces() -> tuple[Interface, ...]:
+    states = psutil.net_if_stats()
+    return tuple(
+        Interface(
+            name=name,
+            up=states[name].isup if name in states else False,
+            addresses=tuple(a.address for a in addresses if a.family in (socket.AF_INET, socket.AF_INET6)),
+        )
+        for name, addresses in sorted(psutil.net_if_addrs().items())
+    )
+
+
+def _resolve(name: str) -> tuple[str, ...] | Unavailable:
+    """What a host name resolves to; a resolver that does not answer is given a second."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        found = pool.submit(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM).result(1.0)
+        return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+    except FutureTimeout:
+        return Unavailable(reason=f"{name} did not resolve within 1 s")
+    except OSError as error:
+        return Unavailable(reason=f"{name} does not resolve: {error.strerror}")
+    finally:
+        pool.shutdown(wait=False)
+
+
+def _runtime(proc: ProcFS, target: Target, torch_versions: dict[str, str | None]) -> Runtime | Unavailable:
+    pid = target.pid
+    try:
+        executable: str | None = proc.link(f"{pid}/exe")
+        version = python_version(proc, pid)
+        torch_library = re.search(rb"(/\S*/torch)/lib/libtorch_python", proc.read(f"{pid}/maps"))
+    except ProcError as error:
+        return Unavailable(reason=str(error))
+    torch: str | None = None
+    if torch_library:
+        package = torch_library[1].decode("utf-8", "replace")
+        if package not in torch_versions:
+            torch_versions[package] = _torch_version(Path(f"{proc.root}/{pid}/root{package}"))
+        torch = torch_versions[package]
+    try:
+        cpus = len(os.sched_getaffinity(pid))
+    except OSError:
+        cpus = None
+    python = f"{version[0]}.{version[1]}" if version else None
+    return Runtime(python=python, executable=executable, torch=torch, cpus_allowed=cpus)
+
+
+def _torch_version(package: Path) -> str | None:
+    """From the metadata beside the package a rank has mapped, else from its version.py; nothing is imported."""
+    for metadata in sorted(package.parent.glob("torch-*.dist-info/METADATA")):
+        try:
+            match = _METADATA_VERSION.search(metadata.read_text("utf-8", "replace")[:4000])
+        except OSError:
+            continue
+        if match:
+            return match[1].strip()
+    try:
+        match = re.search(r"^__version__ = '([^']+)'", (package / "version.py").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return match[1] if match else None

@@ -1,0 +1,199 @@
+"""Runs all probes across one window, under one deadline, and puts what they saw into a Snapshot."""
+
+import datetime
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from hangdoc import redact
+from hangdoc.observe import control_groups
+from hangdoc.observe.clocks import CpuClocks
+from hangdoc.observe.control_groups import ControlGroups
+from hangdoc.observe.data import TrainingData
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.discover import discover
+from hangdoc.observe.interpreter import InterpreterState
+from hangdoc.observe.machine import HostMachine
+from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.observe.progress import Beacons, counters
+from hangdoc.observe.scene import Probe, Scene, Target
+from hangdoc.observe.sockets import Sockets
+from hangdoc.observe.stacks import Stacks
+from hangdoc.snapshot import Environment, Host, Process, Progress, Snapshot, Unavailable
+from hangdoc.version import __version__
+
+# A new probe is one file and one line here. Clocks come first: they are read at the window's very ends.
+PROBES: tuple[Callable[[], Probe], ...] = (
+    CpuClocks,
+    ControlGroups,
+    Beacons,
+    Stacks,
+    Sockets,
+    InterpreterState,
+    TrainingData,
+    HostMachine,
+)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How to look. Times in seconds; `native` is `auto`, `never` or `always`."""
+
+    window: float = 1.0
+    timeout: float = 30.0
+    native: str = "auto"
+    pids: tuple[int, ...] = ()
+
+
+def observe(options: Options, progress: Callable[[str], None] = lambda text: None) -> Snapshot:
+    """Look at this host once. Never raises for what it can't see; `progress` is told what is being looked at."""
+    deadline = Deadline(options.timeout)
+    proc = ProcFS()
+    taken_at = datetime.datetime.now(datetime.UTC)
+    progress("looking for ranks")
+    found = discover(proc, deadline, options.pids)
+    pool = ThreadPoolExecutor(16, thread_name_prefix="hangdoc")
+    scene = Scene(
+        proc=proc,
+        deadline=deadline,
+        window=options.window,
+        native=options.native,
+        targets=found.targets,
+        pool=pool,
+        problems=list(found.problems),
+    )
+    for target in scene.alive():
+        target.held = _held(proc, target)
+    evidence: dict[int | None, dict[str, Any]] = {}
+    if scene.targets:
+        try:
+            evidence = _run(scene, progress)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    host = Host(
+        name=socket.gethostname(),
+        taken_at=taken_at.isoformat(timespec="milliseconds"),
+        window_seconds=options.window,
+        elapsed_seconds=round(deadline.elapsed(), 3),
+        processes=tuple(
+            _process(scene, target, evidence.get(pid, {})) for pid, target in sorted(scene.targets.items())
+        ),
+        problems=tuple(dict.fromkeys(scene.problems)),
+        **evidence.get(None, {}),
+    )
+    return Snapshot(hangdoc=__version__, hosts=(host,))
+
+
+def _run(scene: Scene, progress: Callable[[str], None]) -> dict[int | None, dict[str, Any]]:
+    """Open all probes, let them work through the window, close them, and gather their evidence."""
+    stacks = Stacks()
+    probes: list[Probe] = [stacks if make is Stacks else make() for make in PROBES]
+    began = time.monotonic()
+    ranks = len(scene.ranks())
+    progress(f"reading {ranks} rank{'s' * (ranks != 1)}")
+    for probe in probes:
+        _guarded(scene, probe, lambda probe=probe: probe.open(scene))  # type: ignore[misc]
+    # In between, side by side. None may outlive the window by much: what is late is evidence too.
+    with ThreadPoolExecutor(len(probes)) as between:
+        running = [between.submit(_guarded, scene, probe, lambda p=probe: p.during(scene)) for probe in probes]
+        pause = min(scene.window, scene.deadline.remaining()) - stacks.lead_seconds() - (time.monotonic() - began)
+        progress(f"watching for {scene.window:g} s whether anything moves")
+        time.sleep(max(0.0, pause))
+        for job in running:
+            job.result()
+    # Stacks take longest, so they go first; the clocks are read last, when the window ends.
+    for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
+        if isinstance(probe, CpuClocks):
+            time.sleep(max(0.0, min(scene.deadline.remaining(), began + scene.window - time.monotonic())))
+        _guarded(scene, probe, lambda probe=probe: probe.close(scene))  # type: ignore[misc]
+    gathered: dict[int | None, dict[str, Any]] = {}
+    for probe in probes:
+        for pid, field, value in _guarded(scene, probe, lambda probe=probe: list(probe.evidence(scene))) or ():  # type: ignore[misc]
+            gathered.setdefault(pid, {})[field] = value
+    return gathered
+
+
+def _guarded(scene: Scene, probe: Probe, action: Callable[[], Any]) -> Any:
+    """The action's result; a probe that raises becomes a problem, not a dead run."""
+    try:
+        return action()
+    except Exception as error:
+        scene.problems.append(f"the {probe.name} probe failed ({type(error).__name__}: {error}): please report it")
+        return None
+
+
+def _held(proc: ProcFS, target: Target) -> bool:
+    """Whether pausing the process is out of the question: it is stopped, frozen, traced or in the file system."""
+    try:
+        traced = proc.status(str(target.pid)).get("TracerPid", "0") != "0"
+    except ProcError:
+        traced = False
+    return target.state in "TtD" or traced or control_groups.frozen(proc, target.pid)
+
+
+def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
+    """Everything about one process; what it refuses stays at its default."""
+    proc, pid = scene.proc, target.pid
+    facts: dict[str, Any] = {}
+    try:
+        status = proc.status(str(pid))
+        facts["uid"] = int(status["Uid"].split()[0])
+        facts["tracer_pid"] = int(status.get("TracerPid", "0"))
+        facts["resident_bytes"] = int(status["VmRSS"].split()[0]) * 1024 if "VmRSS" in status else None
+    except (ProcError, KeyError, ValueError, IndexError):
+        pass
+    state = target.state
+    try:
+        stat = proc.stat(str(pid))
+        if stat.start_ticks == target.start_ticks:
+            state = stat.state
+            if state in "ZX":
+                facts["exit_code"] = stat.exit_code
+    except ProcError:
+        state = "X"
+    try:
+        facts["cwd"] = proc.link(f"{pid}/cwd")
+        facts["namespaces"] = {name: proc.link(f"{pid}/ns/{name}") for name in ("net", "pid", "mnt")}
+    except ProcError:
+        pass
+    environment = target.environment
+    progress = evidence.pop("progress", Progress(counters=()))
+    if target.role == "rank":
+        unavailable = Unavailable(reason="not looked at")
+        found = counters(
+            evidence.get("stack_before", unavailable),
+            evidence.get("stack", unavailable),
+            evidence.get("interpreter", unavailable),
+        )
+        progress = msgspec.structs.replace(progress, counters=found)
+    return Process(
+        pid=pid,
+        ppid=target.ppid,
+        role=target.role,
+        name=target.name,
+        argv=redact.argv(target.argv),
+        state=state,
+        started_seconds_ago=_age(proc, target),
+        identity=target.identity,
+        launch=target.launch,
+        owner=target.owner,
+        environment=environment
+        if isinstance(environment, Unavailable)
+        else Environment(variables=redact.environment(environment)),
+        frozen=control_groups.frozen(proc, pid),
+        progress=progress,
+        **facts,
+        **evidence,
+    )
+
+
+def _age(proc: ProcFS, target: Target) -> float:
+    try:
+        uptime = float(proc.text("uptime").split()[0])
+    except (ProcError, ValueError, IndexError):
+        return 0.0
+    return round(max(0.0, uptime - target.start_ticks / proc.ticks_per_second), 2)
+

@@ -1,0 +1,124 @@
+"""/proc, with its errors translated in one place (proc(5)).
+
+The root is a parameter, so that tests can lay out a fake one. Every reader raises `ProcError` alone: gone, denied or
+unreadable, one sentence each.
+"""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+
+class ProcError(Exception):
+    """A file of /proc that could not be read."""
+
+
+class Denied(ProcError):
+    """Permission is missing: another user's process, or ptrace is not allowed."""
+
+
+class Gone(ProcError):
+    """The process has ended."""
+
+
+class Stat(NamedTuple):
+    """The fields of /proc/PID/stat that matter (proc_pid_stat(5))."""
+
+    name: str
+    state: str
+    ppid: int
+    cpu_ticks: int
+    """utime + stime."""
+    start_ticks: int
+    """After boot."""
+    exit_code: int
+
+
+class ProcFS:
+    """Reads below `root`."""
+
+    def __init__(self, root: str = "/proc") -> None:
+        self.root = Path(root)
+        self.ticks_per_second = os.sysconf("SC_CLK_TCK")
+
+    def pids(self) -> list[int]:
+        """All processes, ascending."""
+        return sorted(int(name) for name in os.listdir(self.root) if name.isdigit())
+
+    def tids(self, pid: int) -> list[int]:
+        """All threads of a process, ascending; raises ProcError."""
+        try:
+            return sorted(int(name) for name in os.listdir(self.root / str(pid) / "task") if name.isdigit())
+        except OSError as error:
+            raise _translate(error, f"{pid}/task") from error
+
+    def read(self, name: str) -> bytes:
+        """The whole file at `name` below the root; raises ProcError."""
+        try:
+            with open(f"{self.root}/{name}", "rb", buffering=0) as file:
+                return file.readall() or b""
+        except OSError as error:
+            raise _translate(error, name) from error
+
+    def text(self, name: str) -> str:
+        """As `read`, decoded and stripped."""
+        return self.read(name).decode("utf-8", "replace").strip()
+
+    def link(self, name: str) -> str:
+        """Where the link at `name` points; raises ProcError."""
+        try:
+            return os.readlink(f"{self.root}/{name}")
+        except OSError as error:
+            raise _translate(error, name) from error
+
+    def links(self, name: str) -> dict[str, str]:
+        """All links in the directory `name`; raises ProcError for the directory, passes over what vanishes in it."""
+        try:
+            names = os.listdir(f"{self.root}/{name}")
+        except OSError as error:
+            raise _translate(error, name) from error
+        found = {}
+        for entry in names:
+            try:
+                found[entry] = os.readlink(f"{self.root}/{name}/{entry}")
+            except OSError:
+                continue
+        return found
+
+    def stat(self, of: str) -> Stat:
+        """The stat of `PID` or `PID/task/TID`; raises ProcError."""
+        text = self.read(f"{of}/stat").decode("utf-8", "replace")
+        opening, closing = text.find("("), text.rfind(")")  # a name may hold spaces and parentheses
+        rest = text[closing + 2 :].split()
+        if opening < 0 or len(rest) < 20:
+            raise ProcError(f"{self.root}/{of}/stat is not in the known form")
+        return Stat(
+            name=text[opening + 1 : closing],
+            state=rest[0],
+            ppid=int(rest[1]),
+            cpu_ticks=int(rest[11]) + int(rest[12]),
+            start_ticks=int(rest[19]),
+            exit_code=int(rest[-1]),
+        )
+
+    def status(self, of: str) -> dict[str, str]:
+        """/proc/PID/status as names and values; raises ProcError."""
+        lines = self.text(f"{of}/status").splitlines()
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """A NUL-separated list, as cmdline and environ are; raises ProcError."""
+        return tuple(self.read(name).decode("utf-8", "replace").rstrip("\0").split("\0"))
+
+    def environ(self, pid: int) -> dict[str, str]:
+        """The environment a process was started with (not what it set later); raises ProcError."""
+        pairs = (word.partition("=") for word in self.words(f"{pid}/environ"))
+        return {name: value for name, equals, value in pairs if equals}
+
+
+def _translate(error: OSError, name: str) -> ProcError:
+    if isinstance(error, PermissionError):
+        return Denied(f"/proc/{name}: permission denied")
+    if isinstance(error, (FileNotFoundError, ProcessLookupError)):
+        return Gone(f"/proc/{name}: the process has ended")
+    return ProcError(f"/proc/{name}: {error.strerror}")

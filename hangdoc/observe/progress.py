@@ -1,0 +1,136 @@
+"""Counters: integers of the user's own code at both looks, and what a trainer's beacon says.
+
+Not a probe that looks by itself at stacks: it reads what the stack and interpreter probes brought, and the beacons.
+"""
+
+import time
+from pathlib import Path
+
+from hangdoc import beacon
+from hangdoc.observe.procfs import ProcFS
+from hangdoc.observe.scene import Scene, Target
+from hangdoc.snapshot import BeaconReading, Counter, Frame, Interpreter, Local, Progress, Stack, Unavailable
+
+_MAX_COUNTERS = 80
+
+
+def counters(
+    before: Stack | Unavailable, after: Stack | Unavailable, interpreter: Interpreter | Unavailable
+) -> tuple[Counter, ...]:
+    """Integer variables seen at both looks, in the user's own functions and at module level; those of the innermost
+    frame first."""
+    found: dict[tuple[str, str, str], Counter] = {}
+    if isinstance(before, Stack) and isinstance(after, Stack):
+        earlier = {}
+        for function, file, local, _ in _own_integers(before):
+            earlier.setdefault((function, file, local.name), int(local.text))
+        for function, file, local, frame in _own_integers(after):
+            key = (function, file, local.name)
+            if key in earlier and key not in found:
+                found[key] = _counter(key, earlier[key], int(local.text), frame)
+    if isinstance(interpreter, Interpreter):
+        module = _module_frame(after)
+        earlier_globals = {local.name: int(local.text) for local in interpreter.globals_before}
+        for local in interpreter.globals:
+            if local.name in earlier_globals and _is_integer(local):
+                key = ("<module>", module.file if module else "__main__", local.name)
+                found.setdefault(key, _counter(key, earlier_globals[local.name], int(local.text), module))
+    return tuple(found.values())[:_MAX_COUNTERS]
+
+
+def _counter(key: tuple[str, str, str], before: int, after: int, frame: Frame | None) -> Counter:
+    function, file, name = key
+    looped = frame is not None and any(name in loop.counters for loop in frame.loops)
+    return Counter(name=name, function=function, file=file, before=before, after=after, looped=looped)
+
+
+def _own_integers(stack: Stack) -> list[tuple[str, str, Local, Frame]]:
+    return [
+        (frame.function, frame.file, local, frame)
+        for thread in stack.threads
+        for frame in thread.frames
+        if not frame.library
+        for local in frame.locals
+        if _is_integer(local)
+    ]
+
+
+def _is_integer(local: Local) -> bool:
+    digits = local.text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) < 19
+
+
+def _module_frame(stack: Stack | Unavailable) -> Frame | None:
+    if isinstance(stack, Unavailable):
+        return None
+    return next(
+        (f for t in stack.threads for f in t.frames if f.function == "<module>" and not f.library), None
+    )
+
+
+class Beacons:
+    """Reads each rank's beacon at both looks; part of the progress evidence."""
+
+    name = "progress"
+
+    def __init__(self) -> None:
+        self._first: dict[int, beacon.Beat] = {}
+        self._second: dict[int, tuple[beacon.Beat, int]] = {}
+
+    def open(self, scene: Scene) -> None:
+        """First beat."""
+        for target in scene.ranks():
+            beat = _read(scene.proc, target)
+            if beat is not None:
+                self._first[target.pid] = beat
+
+    def during(self, scene: Scene) -> None:
+        """Nothing."""
+
+    def close(self, scene: Scene) -> None:
+        """Second beat."""
+        for pid in self._first:
+            beat = _read(scene.proc, scene.targets[pid])
+            if beat is not None:
+                self._second[pid] = (beat, time.monotonic_ns())
+
+    def evidence(self, scene: Scene) -> list[tuple[int | None, str, object]]:
+        """A Progress that holds the beacon alone; `observe` adds the counters."""
+        found: list[tuple[int | None, str, object]] = []
+        for pid, (beat, now) in self._second.items():
+            reading = BeaconReading(
+                step=beat.step,
+                batches_done=beat.batches_done,
+                batches_total=beat.batches_total,
+                epoch=beat.epoch,
+                phase=beat.phase,
+                shards=beat.shards,
+                shards_digest=beat.shards_digest,
+                age_seconds=max(0.0, (now - beat.monotonic_ns) / 1e9),
+                moved=beat.sequence != self._first[pid].sequence,
+            )
+            found.append((pid, "progress", Progress(counters=(), beacon=reading)))
+        return found
+
+
+def _read(proc: ProcFS, target: Target) -> beacon.Beat | None:
+    """The beat of a rank, as its own mount and pid namespaces show it; None where there is none or it is foreign."""
+    environment = target.environment if isinstance(target.environment, dict) else {}
+    try:
+        uid = int(proc.status(str(target.pid))["Uid"].split()[0])
+        inner_pid = int(proc.status(str(target.pid)).get("NSpid", str(target.pid)).split()[-1])
+    except Exception:
+        return None
+    folders = [beacon.directory(uid, runtime) for runtime in (environment.get("XDG_RUNTIME_DIR"), None)]
+    for folder in dict.fromkeys(folders):
+        path = Path(f"{proc.root}/{target.pid}/root{folder}") / f"{inner_pid}.beacon"
+        for _ in range(3):  # a beat may be under way
+            try:
+                with path.open("rb") as file:
+                    raw = file.read(beacon.SIZE)
+            except OSError:
+                break
+            beat = beacon.parse(raw)
+            if beat is not None and beat.pid == inner_pid:
+                return beat
+    return None

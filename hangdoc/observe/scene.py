@@ -1,0 +1,90 @@
+"""What all probes share: the machine, the processes of interest, and the bound on time."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.procfs import ProcFS
+from hangdoc.snapshot import Launch, RankIdentity, Stack, Unavailable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass
+class Target:
+    """A process of interest, while it is being looked at."""
+
+    pid: int
+    ppid: int
+    role: str
+    """`rank`, `launcher` or `helper`."""
+    name: str
+    argv: tuple[str, ...]
+    state: str
+    start_ticks: int
+    identity: RankIdentity | None = None
+    launch: Launch | None = None
+    owner: int | None = None
+    environment: dict[str, str] | Unavailable = field(default_factory=dict)
+    inner_environment: dict[str, str] = field(default_factory=dict)
+    python: bool = True
+    held: bool = False
+    """Stopped, frozen or traced: never pause it."""
+    first_stack: Stack | Unavailable | None = None
+
+
+@dataclass
+class Scene:
+    """One observation under way."""
+
+    proc: ProcFS
+    deadline: Deadline
+    window: float
+    native: str
+    """`auto`, `never` or `always`."""
+    targets: dict[int, Target]
+    pool: ThreadPoolExecutor
+    problems: list[str] = field(default_factory=list)
+
+    def ranks(self) -> list[Target]:
+        """The ranks among the targets, by pid."""
+        return [target for target in self.targets.values() if target.role == "rank"]
+
+    def alive(self) -> list[Target]:
+        """Targets that still have threads and memory."""
+        return [target for target in self.targets.values() if target.state not in "ZX"]
+
+    def each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """`function` of every item, side by side, in the items' order."""
+        return list(self.pool.map(function, items))
+
+
+Evidence = tuple[int | None, str, object]
+"""(pid, field of snapshot.Process, value), or with None for the pid a field of snapshot.Host."""
+
+
+class Probe(Protocol):
+    """One source of evidence.
+
+    `open` is the look at the window's beginning, `during` whatever may happen at any time in it, `close` the look at its
+    end; `evidence` hands over. What one process refuses is an `Unavailable` for that process. A probe that raises all
+    the same becomes a problem in the report, not a dead run.
+    """
+
+    name: str
+
+    def open(self, scene: Scene) -> None:
+        """First look."""
+
+    def during(self, scene: Scene) -> None:
+        """In between."""
+
+    def close(self, scene: Scene) -> None:
+        """Second look."""
+
+    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+        """What was seen."""
+        ...

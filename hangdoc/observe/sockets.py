@@ -1,0 +1,175 @@
+"""TCP connections of every process of interest, with their memory: how long ago the last byte passed.
+
+Through sock_diag(7) by pyroute2, inside each process's own network namespace; tied to processes by socket inode.
+"""
+
+import ctypes
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+from typing import Any
+
+from hangdoc.observe.procfs import ProcError
+from hangdoc.observe.scene import Evidence, Scene
+from hangdoc.snapshot import Connection, Connections, Unavailable
+
+# include/net/tcp_states.h
+_STATES = {
+    1: "ESTABLISHED", 2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME_WAIT",
+    7: "CLOSE", 8: "CLOSE_WAIT", 9: "LAST_ACK", 10: "LISTEN", 11: "CLOSING", 12: "NEW_SYN_RECV",
+}  # fmt: skip
+_ALL_EXTENSIONS = 0xFF
+_CLONE_NEWNET = 0x40000000
+_INODE = re.compile(r"socket:\[(\d+)\]")
+
+
+class Sockets:
+    """The probe."""
+
+    name = "sockets"
+
+    def __init__(self) -> None:
+        # pyroute2 takes a quarter of a second to import: meanwhile other probes look.
+        self._loading = Thread(target=_load, daemon=True)
+        self._loading.start()
+        self._first: dict[tuple[str, int], int | None] = {}
+        self._connections: list[Connection] = []
+        self._failed: str | None = None
+
+    def open(self, scene: Scene) -> None:
+        """Nothing yet: the library may still be loading."""
+
+    def during(self, scene: Scene) -> None:
+        """Remember how many bytes have passed."""
+        self._loading.join(scene.deadline.remaining(3))
+        for (namespace, inode), raw in self._look(scene).items():
+            self._first[namespace, inode] = _bytes(raw)
+
+    def close(self, scene: Scene) -> None:
+        """Read all sockets and tie them to their processes."""
+        sockets = self._look(scene)
+        if not sockets:
+            return
+        for target in scene.alive():
+            namespace = _namespace(scene, target.pid)
+            try:
+                links = scene.proc.links(f"{target.pid}/fd")
+            except ProcError as error:
+                scene.problems.append(f"sockets of pid {target.pid}: {error}")
+                continue
+            for inode in {int(match[1]) for link in links.values() if (match := _INODE.match(link))}:
+                raw = sockets.get((namespace, inode))
+                if raw is not None:
+                    self._connections.append(self._connection(target.pid, namespace, inode, raw))
+
+    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+        """All of them, for the host."""
+        if self._failed and not self._connections:
+            yield None, "connections", Unavailable(reason=self._failed)
+        else:
+            ordered = sorted(self._connections, key=lambda c: (c.pid, c.local_port, c.remote_port))
+            yield None, "connections", Connections(connections=tuple(ordered))
+
+    def _look(self, scene: Scene) -> dict[tuple[str, int], Any]:
+        """Raw sockets by (namespace, inode), of every network namespace that a target lives in."""
+        found: dict[tuple[str, int], Any] = {}
+        own = _own_namespace()
+        seen: dict[str, int] = {}
+        for target in scene.alive():
+            seen.setdefault(_namespace(scene, target.pid), target.pid)
+        for namespace, pid in seen.items():
+            try:
+                inside = None if namespace in (own, "") else f"{scene.proc.root}/{pid}/ns/net"
+                for raw in _dump(inside):
+                    found[namespace, raw["idiag_inode"]] = raw
+            except Exception as error:  # netlink libraries raise what they like
+                self._failed = f"sock_diag: {error}"
+        return found
+
+    def _connection(self, pid: int, namespace: str, inode: int, raw: Any) -> Connection:
+        info = raw.get_attr("INET_DIAG_INFO") or {}
+        before, now = self._first.get((namespace, inode)), _bytes(raw)
+        listening = raw["idiag_state"] == 10
+        return Connection(
+            pid=pid,
+            namespace=namespace,
+            state=_STATES.get(raw["idiag_state"], str(raw["idiag_state"])),
+            local_address=plain_address(raw["idiag_src"]),
+            local_port=raw["idiag_sport"],
+            remote_address=plain_address(raw["idiag_dst"]),
+            remote_port=raw["idiag_dport"],
+            receive_queue_bytes=0 if listening else raw["idiag_rqueue"],
+            send_queue_bytes=0 if listening else raw["idiag_wqueue"],
+            bytes_moved=None if before is None or now is None else max(0, now - before),
+            last_sent_ms=info.get("tcpi_last_data_sent"),
+            last_received_ms=info.get("tcpi_last_data_recv"),
+            retransmits=info.get("tcpi_retransmits"),
+            backoff=info.get("tcpi_backoff"),
+            unacked=info.get("tcpi_unacked"),
+            rtt_us=info.get("tcpi_rtt"),
+        )
+
+
+def _load() -> None:
+    import pyroute2  # noqa: F401
+
+
+def _bytes(raw: Any) -> int | None:
+    info = raw.get_attr("INET_DIAG_INFO")
+    return info["tcpi_bytes_acked"] + info["tcpi_bytes_received"] if info else None
+
+
+def _namespace(scene: Scene, pid: int) -> str:
+    try:
+        return scene.proc.link(f"{pid}/ns/net")
+    except ProcError:
+        return ""
+
+
+def _own_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/net")
+    except OSError:
+        return ""
+
+
+def _dump(namespace_file: str | None) -> list[Any]:
+    if namespace_file is None:
+        return _dump_here()
+    # setns(2) acts on one thread; one that ends afterwards leaves the others where they are.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(_dump_in, namespace_file).result()
+
+
+def _dump_in(namespace_file: str) -> list[Any]:
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(namespace_file) as file:
+        if libc.setns(file.fileno(), _CLONE_NEWNET) != 0:
+            raise PermissionError(f"entering a rank's network namespace: {os.strerror(ctypes.get_errno())}")
+    return _dump_here()
+
+
+def _dump_here() -> list[Any]:
+    from pyroute2 import DiagSocket
+
+    with DiagSocket() as diag:
+        diag.bind()
+        return [
+            raw
+            for family in (socket.AF_INET, socket.AF_INET6)
+            for raw in diag.get_sock_stats(family=family, extensions=_ALL_EXTENSIONS)
+        ]
+
+
+def plain_address(text: str) -> str:
+    """An address in one spelling: IPv4 mapped into IPv6 (`::ffff:127.0.0.1`) is the IPv4 address."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return text
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)

@@ -1,0 +1,190 @@
+"""Source lines of frames, and the loops around them, from the files as the process sees them.
+
+Captured while observing, so that a bundle can be read on a machine that has none of the code. A file newer than the
+process is not trusted: its lines may have moved.
+"""
+
+import ast
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from hangdoc import redact
+from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.snapshot import Frame, Loop, PythonThread, Stack
+
+_MAX_BYTES = 2_000_000
+_CONTEXT_LINES = 30
+
+
+class Sources:
+    """Reads and keeps source files for one observation."""
+
+    def __init__(self, proc: ProcFS) -> None:
+        self._proc = proc
+        self._lines: dict[tuple[str, str], list[str]] = {}
+        self._trees: dict[tuple[str, str], ast.Module | None] = {}
+        self._boot = next(
+            (float(line.split()[1]) for line in proc.text("stat").splitlines() if line.startswith("btime")), 0.0
+        )
+
+    def annotate(self, pid: int, stack: Stack) -> Stack:
+        """The stack with source lines in all Python frames, loops and context in the user's own."""
+        try:
+            started = self._boot + self._proc.stat(str(pid)).start_ticks / self._proc.ticks_per_second
+        except ProcError:
+            return stack
+        return msgspec.structs.replace(
+            stack, threads=tuple(self._thread(pid, started, thread) for thread in stack.threads)
+        )
+
+    def _thread(self, pid: int, started: float, thread: PythonThread) -> PythonThread:
+        frames = []
+        context_given = False
+        for frame in thread.frames:
+            annotated = self._frame(pid, started, frame, context=not context_given)
+            context_given = context_given or annotated.context is not None
+            frames.append(annotated)
+        return msgspec.structs.replace(thread, frames=tuple(frames))
+
+    def _frame(self, pid: int, started: float, frame: Frame, *, context: bool) -> Frame:
+        if frame.native or not frame.file.startswith("/"):
+            return frame
+        key = self._load(pid, started, frame.file)
+        lines = self._lines.get(key, [])
+        if not 0 < frame.line <= len(lines):
+            return frame
+        source = redact.text(lines[frame.line - 1].strip())[:200]
+        if frame.library:
+            return msgspec.structs.replace(frame, source=source)
+        around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]
+        return msgspec.structs.replace(
+            frame,
+            source=source,
+            context=redact.text("\n".join(around)) if context else None,
+            loops=self._loops(key, frame),
+        )
+
+    def _load(self, pid: int, started: float, file: str) -> tuple[str, str]:
+        """Key of the file's lines; processes in one mount namespace share them."""
+        try:
+            namespace = self._proc.link(f"{pid}/ns/mnt")
+        except ProcError:
+            namespace = ""
+        key = (namespace, file)
+        if key not in self._lines:
+            self._lines[key] = []
+            path = Path(f"{self._proc.root}/{pid}/root{file}")
+            try:
+                about = os.stat(path)
+                if about.st_mtime <= started + 1 and about.st_size <= _MAX_BYTES:
+                    self._lines[key] = path.read_text("utf-8", "replace").splitlines()
+            except OSError:
+                pass
+        return key
+
+    def _loops(self, key: tuple[str, str], frame: Frame) -> tuple[Loop, ...]:
+        if key not in self._trees:
+            try:
+                self._trees[key] = ast.parse("\n".join(self._lines[key]))
+            except (SyntaxError, ValueError, RecursionError):
+                self._trees[key] = None
+        tree = self._trees[key]
+        if tree is None:
+            return ()
+        scope = _scope_of(tree, frame)
+        return tuple(_loop(node) for node in _own_nodes(scope) if isinstance(node, ast.For | ast.While | ast.AsyncFor))
+
+
+def _scope_of(tree: ast.Module, frame: Frame) -> ast.AST:
+    """The innermost function around the frame's line, the module for module-level code."""
+    if frame.function == "<module>":
+        return tree
+    name = re.split(r"[.<]", frame.function.rstrip(">"))[-1] if "<" not in frame.function else None
+    best: ast.AST = tree
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= frame.line <= (node.end_lineno or 0):
+            plain = frame.function.rpartition(".")[2]
+            if node.name in (name, plain) and (best is tree or node.lineno > best.lineno):  # type: ignore[attr-defined]
+                best = node
+    return best
+
+
+def _own_nodes(scope: ast.AST) -> list[ast.AST]:
+    """All nodes of a function, not of functions and classes inside it."""
+    found: list[ast.AST] = []
+    todo = list(ast.iter_child_nodes(scope))
+    while todo:
+        node = todo.pop(0)
+        found.append(node)
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            todo += list(ast.iter_child_nodes(node))
+    return found
+
+
+def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
+    common = {"line": node.lineno, "end_line": node.end_lineno or node.lineno}
+    if isinstance(node, ast.While):
+        counters = tuple(
+            inner.target.id
+            for inner in ast.walk(node)
+            if isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add) and isinstance(inner.target, ast.Name)
+            and isinstance(inner.value, ast.Constant) and inner.value.value == 1
+        )  # fmt: skip
+        tested = [n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)]
+        first = tuple(sorted(dict.fromkeys(counters), key=lambda name: name not in tested))
+        return Loop(**common, header=f"while {ast.unparse(node.test)}"[:160], counters=first, bound=_while_bound(node, first))
+    header = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"[:160]
+    counters, start, bound = (), None, None
+    call = _innermost_counting_call(node.iter)
+    if call is not None and isinstance(call.func, ast.Name):
+        target = node.target.elts[0] if isinstance(node.target, ast.Tuple) and node.target.elts else node.target
+        if isinstance(target, ast.Name):
+            counters = (target.id,)
+        if call.func.id == "enumerate":
+            given = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "start"), None)
+            start = 0 if given is None else _constant(given)
+        else:
+            start = 0 if len(call.args) == 1 else _constant(call.args[0])
+            if len(call.args) < 3:
+                bound = _plain(call.args[min(1, len(call.args) - 1)])
+    if not counters:
+        # `for batch in loader: ...; n += 1` counts by hand.
+        counters = tuple(
+            inner.target.id
+            for inner in ast.walk(node)
+            if isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add) and isinstance(inner.target, ast.Name)
+            and isinstance(inner.value, ast.Constant) and inner.value.value == 1
+        )  # fmt: skip
+    return Loop(**common, header=header, counters=counters, start=start, bound=bound)
+
+
+def _innermost_counting_call(node: ast.expr) -> ast.Call | None:
+    """The `enumerate(...)` or `range(...)` that a for runs over, also inside `tqdm(...)`."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in ("enumerate", "range"):
+            return inner if inner.args else None
+    return None
+
+
+def _while_bound(node: ast.While, counters: tuple[str, ...]) -> str | None:
+    test = node.test
+    if (
+        isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Lt)
+        and isinstance(test.left, ast.Name) and test.left.id in counters
+    ):  # fmt: skip
+        return _plain(test.comparators[0])
+    return None
+
+
+def _constant(node: ast.expr) -> int | None:
+    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+
+
+def _plain(node: ast.expr) -> str | None:
+    """A number or a name as text; None for what would have to be computed."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return str(node.value)
+    return node.id if isinstance(node, ast.Name) else None

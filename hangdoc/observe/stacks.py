@@ -1,0 +1,202 @@
+"""Stacks of all ranks, twice across the window; of helpers and launchers where they matter; native where needed.
+
+Plain dumps cost 12-22 ms each. Native ones cost half a second, so they are taken only of ranks that stand still and
+whose Python stack does not say why, and once per class of equal stacks.
+"""
+
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from hangdoc.observe import pyspy
+from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.observe.python_state import locate
+from hangdoc.observe.scene import Evidence, Scene, Target
+from hangdoc.observe.source import Sources
+from hangdoc.snapshot import Local, PythonThread, Stack, Unavailable
+
+_HELPERS_PER_RANK = 16
+_WAITS_FOR_A_CHILD = (
+    "torch/utils/data/dataloader.py",
+    "multiprocessing/connection.py",
+    "multiprocessing/queues.py",
+    "multiprocessing/popen_fork.py",
+    "concurrent/futures/",
+    "subprocess.py",
+)
+
+
+class Stacks:
+    """The probe."""
+
+    name = "stacks"
+
+    def __init__(self) -> None:
+        self._first: dict[int, Stack | Unavailable] = {}
+        self._second: dict[int, Stack | Unavailable] = {}
+        self._native: dict[int, Stack | Unavailable] = {}
+        self._took = 0.0
+
+    def open(self, scene: Scene) -> None:
+        """Dump every rank."""
+        began = time.monotonic()
+        targets = [t for t in scene.ranks() if t.state not in "ZX" and t.python]
+        self._first = self._dump(scene, targets)
+        self._took = time.monotonic() - began
+        for target in targets:
+            target.first_stack = self._first[target.pid]
+
+    def during(self, scene: Scene) -> None:
+        """Dump helpers of ranks that wait for one, launchers, and native stacks of ranks that stand still."""
+        wanted = [t for t in scene.alive() if t.role == "launcher" and t.python]
+        for rank in scene.ranks():
+            if _mentions(self._first.get(rank.pid), _WAITS_FOR_A_CHILD):
+                helpers = [t for t in scene.alive() if t.role == "helper" and t.owner == rank.pid and t.python]
+                wanted += helpers[:_HELPERS_PER_RANK]
+        self._first |= self._dump(scene, wanted)
+        if scene.native != "never":
+            self._dump_native(scene)
+
+    def _dump_native(self, scene: Scene) -> None:
+        clocks = {t.pid: _cpu_and_state(scene.proc, t.pid) for t in scene.ranks() if t.state not in "ZX"}
+        time.sleep(scene.deadline.remaining(min(0.2, scene.window / 5)))
+        chosen: dict[object, Target] = {}
+        for target in scene.ranks():
+            stack = self._first.get(target.pid)
+            if not isinstance(stack, Stack) or target.held:
+                continue
+            idle = clocks.get(target.pid) == _cpu_and_state(scene.proc, target.pid) and clocks[target.pid] is not None
+            if scene.native == "always":
+                chosen[target.pid] = target
+            elif idle and not _speaks_for_itself(stack):
+                chosen.setdefault(_class(stack), target)
+        results = scene.each(
+            lambda t: pyspy.dump(t.pid, scene.deadline, native=True, locals_=False), chosen.values()
+        )
+        by_class = {key: result for key, result in zip(chosen, results, strict=True) if isinstance(result, Stack)}
+        for pid, stack in self._first.items():
+            if isinstance(stack, Stack) and scene.targets[pid].role == "rank":
+                native = by_class.get(pid if scene.native == "always" else _class(stack))
+                if native is not None:
+                    self._native[pid] = native
+        for target, result in zip(chosen.values(), results, strict=True):
+            if isinstance(result, Unavailable):
+                self._native[target.pid] = result
+
+    def close(self, scene: Scene) -> None:
+        """Dump everything seen before once more."""
+        self._second = self._dump(scene, [scene.targets[pid] for pid, s in self._first.items() if isinstance(s, Stack)])
+
+    def lead_seconds(self) -> float:
+        """How long before the window's end `close` should begin, so that it ends with the window."""
+        return self._took
+
+    def _dump(self, scene: Scene, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
+        targets = list(targets)
+        stacks = scene.each(lambda t: pyspy.dump(t.pid, scene.deadline, held=t.held), targets)
+        return {target.pid: stack for target, stack in zip(targets, stacks, strict=True)}
+
+    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+        """Both stacks with source lines and lengths, and the native one."""
+        sources = Sources(scene.proc)
+        for pid, first in self._first.items():
+            second = self._second.get(pid, first)
+            if isinstance(second, Stack):
+                second = sources.annotate(pid, _with_lengths(scene.proc, pid, second))
+            yield pid, "stack_before", first
+            yield pid, "stack", second
+        for pid, native in self._native.items():
+            yield pid, "native", native
+        for target in scene.targets.values():
+            if target.pid not in self._first:
+                reason = _why_not(target)
+                yield target.pid, "stack", Unavailable(reason=reason)
+                yield target.pid, "stack_before", Unavailable(reason=reason)
+
+
+def _why_not(target: Target) -> str:
+    if target.state in "ZX":
+        return "the process has ended"
+    return "not needed" if target.python else "not a Python process"
+
+
+def _mentions(stack: Stack | Unavailable | None, files: tuple[str, ...]) -> bool:
+    return isinstance(stack, Stack) and any(
+        name in frame.file for thread in stack.threads for frame in thread.frames[:8] for name in files
+    )
+
+
+def _main(stack: Stack) -> PythonThread | None:
+    return next((t for t in stack.threads if t.name == "MainThread"), stack.threads[-1] if stack.threads else None)
+
+
+def _speaks_for_itself(stack: Stack) -> bool:
+    """Whether the main thread's innermost frame already names what it waits in."""
+    main = _main(stack)
+    if main is None or not main.frames:
+        return False
+    top = main.frames[0]
+    if "/torch/distributed/" in top.file:
+        return True
+    return top.library and "/site-packages/" not in top.file and "/dist-packages/" not in top.file
+
+
+def _class(stack: Stack) -> object:
+    return tuple(
+        (thread.name, tuple((frame.file, frame.function, frame.line) for frame in thread.frames))
+        for thread in stack.threads
+        if thread.name == "MainThread"
+    )
+
+
+def _cpu_and_state(proc: ProcFS, pid: int) -> tuple[int, str] | None:
+    """(whole ms on CPU of the main thread, its state): equal twice means it stands still."""
+    try:
+        cpu = int(proc.text(f"{pid}/task/{pid}/schedstat").split()[0]) // 1_000_000
+        state = proc.stat(f"{pid}/task/{pid}").state
+    except (ProcError, ValueError, IndexError):
+        return None
+    return (cpu, state) if state in "SD" else None
+
+
+def _with_lengths(proc: ProcFS, pid: int, stack: Stack) -> Stack:
+    """The stack with the lengths of containers that py-spy's short texts cut off, read from memory."""
+    if not any(_cut(local) for t in stack.threads for f in t.frames if not f.library for local in f.locals):
+        return stack
+    try:
+        image = locate(proc, pid)
+        with Memory(pid, image.version, str(proc.root)) as memory:
+            return msgspec.structs.replace(
+                stack,
+                threads=tuple(
+                    msgspec.structs.replace(
+                        thread,
+                        frames=tuple(
+                            frame
+                            if frame.library
+                            else msgspec.structs.replace(
+                                frame, locals=tuple(_measured(memory, local) for local in frame.locals)
+                            )
+                            for frame in thread.frames
+                        ),
+                    )
+                    for thread in stack.threads
+                ),
+            )
+    except (Unreadable, ProcError):
+        return stack
+
+
+def _cut(local: Local) -> bool:
+    return local.text[:1] in "[({" and local.address is not None
+
+
+def _measured(memory: Memory, local: Local) -> Local:
+    if not _cut(local) or local.address is None:
+        return local
+    try:
+        return msgspec.structs.replace(local, length=memory.length(local.address))
+    except Unreadable:
+        return local

@@ -1,0 +1,393 @@
+"""The evidence: what was seen on one or many hosts, as frozen values.
+
+Nothing here computes. A snapshot can be saved, sent, merged and replayed (`hangdoc.codec`), and a diagnosis is a pure
+function of it (`hangdoc.diagnose`). What could not be read is an `Unavailable` with its reason where a whole source is
+missing, and `None` where one number is: a missing reading never looks like 0.
+
+Units are in the names: `_seconds`, `_ms`, `_ns`, `_bytes`. Times are host-local; only ages and differences are compared.
+"""
+
+from msgspec import Struct
+
+SCHEMA = "hangdoc.snapshot/1"
+
+
+class Value(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A plain frozen value."""
+
+
+class Reading(Value, frozen=True, kw_only=True, tag_field="kind", tag=str.lower):
+    """A value that may stand where an `Unavailable` could: both carry their kind when written down."""
+
+
+class Unavailable(Reading, frozen=True, kw_only=True):
+    """A source that could not be read; `reason` is one sentence for a person."""
+
+    reason: str
+
+
+# --- stacks --------------------------------------------------------------------------------------------------------
+
+
+class Local(Value, frozen=True, kw_only=True):
+    """One local or global variable as a short text (py-spy's repr, redacted)."""
+
+    name: str
+    text: str
+    argument: bool = False
+    address: int | None = None
+    """Address of the object in its process; ties a group or a tensor to what the interpreter probe found."""
+    length: int | None = None
+    """`len()` of a list, tuple, dict or set, where its memory could be read."""
+
+
+class Loop(Value, frozen=True, kw_only=True):
+    """A `for` or `while` statement of the function a frame is in, found in its source (Python `ast`)."""
+
+    line: int
+    end_line: int
+    header: str
+    counters: tuple[str, ...] = ()
+    """Names of integers that the loop itself advances: enumerate/range targets, or `+= n` under a `while`."""
+    start: int | None = None
+    """First value of the counter where the header says so (`enumerate(x, 1)` is 1)."""
+    bound: str | None = None
+    """A number or a name the counter runs up to, exclusive (`range(n)`, `while i < n`)."""
+
+
+class Frame(Value, frozen=True, kw_only=True):
+    """One stack frame."""
+
+    function: str
+    file: str
+    """Full path as the interpreter knows it; for a native frame the shared object's name."""
+    line: int
+    source: str | None = None
+    """The source line, stripped; None where the file could not be read or is newer than the process."""
+    context: str | None = None
+    """Source of the innermost user frame's surroundings, for rules that read calls (`work = dist.all_reduce(...)`)."""
+    locals: tuple[Local, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    native: bool = False
+    library: bool = False
+    """True for the standard library and site-packages: not the user's own code."""
+
+
+class PythonThread(Value, frozen=True, kw_only=True):
+    """A Python thread and its frames, innermost first."""
+
+    tid: int | None
+    name: str | None
+    active: bool
+    owns_gil: bool
+    frames: tuple[Frame, ...]
+
+
+class Stack(Reading, frozen=True, kw_only=True):
+    """All Python threads of a process at one moment, `at_seconds` after the observation began."""
+
+    at_seconds: float
+    threads: tuple[PythonThread, ...]
+
+
+# --- clocks --------------------------------------------------------------------------------------------------------
+
+
+class KernelThread(Value, frozen=True, kw_only=True):
+    """One kernel thread across the window (proc_pid_task(5), Documentation/scheduler/sched-stats.rst)."""
+
+    tid: int
+    name: str
+    state: str
+    cpu_ns: int
+    """Nanoseconds on a CPU during the window."""
+    voluntary_switches: int | None
+    involuntary_switches: int | None
+    wchan: str | None = None
+    syscall: int | None = None
+    """x86-64 system call number the thread is in; -1 when in none, None when it could not be read or is running."""
+    syscall_file: str | None = None
+    """What the file descriptor in the call's first argument is, for calls that take one."""
+
+
+class Clocks(Reading, frozen=True, kw_only=True):
+    """CPU time and switches of every thread between the two looks."""
+
+    window_seconds: float
+    resolution_ns: int
+    """1 with schedstat; one clock tick where only utime/stime could be read."""
+    threads: tuple[KernelThread, ...]
+
+
+# --- who it is -----------------------------------------------------------------------------------------------------
+
+
+class RankIdentity(Value, frozen=True, kw_only=True):
+    """Which rank of which job a process is; `source` says how that is known."""
+
+    rank: int
+    source: str
+    local_rank: int | None = None
+    world_size: int | None = None
+    local_world_size: int | None = None
+    node_rank: int | None = None
+    master_address: str | None = None
+    master_port: int | None = None
+    run_id: str | None = None
+    restart_count: int | None = None
+
+
+class Launch(Value, frozen=True, kw_only=True):
+    """What a launcher's command line asks for (torchrun's options; None where it does not say)."""
+
+    tool: str
+    nnodes: str | None = None
+    nproc_per_node: str | None = None
+    node_rank: int | None = None
+    endpoint: str | None = None
+    run_id: str | None = None
+
+
+class Group(Value, frozen=True, kw_only=True):
+    """A process group as the rank itself lists it (torch.distributed.distributed_c10d's `_world`)."""
+
+    address: int
+    name: str | None
+    ranks: tuple[int, ...]
+    default: bool = False
+
+
+class Environment(Reading, frozen=True, kw_only=True):
+    """The variables a process was started with, secrets redacted."""
+
+    variables: dict[str, str]
+
+
+class Interpreter(Reading, frozen=True, kw_only=True):
+    """What the rank's own interpreter holds, read from its memory without stopping it."""
+
+    environment: dict[str, str]
+    """Variables in `os.environ` that the process was not started with, or that it changed."""
+    globals: tuple[Local, ...]
+    """Numbers, short strings and lengths of containers in the `__main__` module, at the end of the window."""
+    globals_before: tuple[Local, ...] = ()
+    """The same at the window's start; only the numbers."""
+    groups: tuple[Group, ...] = ()
+
+
+# --- progress and data ---------------------------------------------------------------------------------------------
+
+
+class Counter(Value, frozen=True, kw_only=True):
+    """An integer variable of the user's code at both looks."""
+
+    name: str
+    function: str
+    file: str
+    before: int
+    after: int
+    looped: bool = False
+    """True when the source shows that a loop advances it."""
+
+
+class BeaconReading(Value, frozen=True, kw_only=True):
+    """What a trainer publishes about itself (`hangdoc.beacon`); None for what it does not know."""
+
+    step: int | None
+    batches_done: int | None
+    batches_total: int | None
+    epoch: int | None
+    phase: str
+    shards: int | None
+    shards_digest: str | None
+    age_seconds: float
+    """Since its last beat, on the host's monotonic clock."""
+    moved: bool
+    """Whether it beat during the window."""
+
+
+class Progress(Reading, frozen=True, kw_only=True):
+    """What counts in this process."""
+
+    counters: tuple[Counter, ...]
+    beacon: BeaconReading | None = None
+
+
+class DataSource(Value, frozen=True, kw_only=True):
+    """A directory of training data that the process names or holds open."""
+
+    path: str
+    origin: str
+    """Where the path comes from: an environment variable, an option, an open file, a variable."""
+    files: int
+    bytes: int
+    suffixes: tuple[str, ...]
+    digest: str
+    """SHA-256 over the sorted names and sizes: equal digests are equal sets."""
+
+
+class DataSources(Reading, frozen=True, kw_only=True):
+    """All data directories of one process."""
+
+    sources: tuple[DataSource, ...]
+
+
+class Runtime(Reading, frozen=True, kw_only=True):
+    """The software a rank runs, from its own files (never imported)."""
+
+    python: str | None
+    executable: str | None
+    torch: str | None
+    cpus_allowed: int | None = None
+
+
+# --- a process -----------------------------------------------------------------------------------------------------
+
+
+class Process(Value, frozen=True, kw_only=True):
+    """One process of interest: a rank, a launcher, or a helper of a rank."""
+
+    pid: int
+    ppid: int
+    role: str
+    """`rank`, `launcher` or `helper`."""
+    name: str
+    argv: tuple[str, ...]
+    state: str
+    """The kernel's letter: R S D T t Z X I (proc_pid_stat(5))."""
+    started_seconds_ago: float
+    identity: RankIdentity | None = None
+    launch: Launch | None = None
+    owner: int | None = None
+    """For a helper, the pid of its rank; for a rank, the pid of its launcher."""
+    uid: int | None = None
+    cwd: str | None = None
+    environment: Environment | Unavailable = Unavailable(reason="not looked at")
+    exit_code: int | None = None
+    """Of a zombie, as waitpid(2) encodes it."""
+    tracer_pid: int = 0
+    frozen: bool = False
+    """Its control group is frozen (cgroup.events)."""
+    control_group: str | None = None
+    namespaces: dict[str, str] = {}
+    resident_bytes: int | None = None
+    clocks: Clocks | Unavailable = Unavailable(reason="not looked at")
+    stack: Stack | Unavailable = Unavailable(reason="not looked at")
+    """At the end of the window."""
+    stack_before: Stack | Unavailable = Unavailable(reason="not looked at")
+    native: Stack | Unavailable = Unavailable(reason="not needed")
+    interpreter: Interpreter | Unavailable = Unavailable(reason="not looked at")
+    progress: Progress | Unavailable = Unavailable(reason="not looked at")
+    data: DataSources | Unavailable = Unavailable(reason="not looked at")
+    runtime: Runtime | Unavailable = Unavailable(reason="not looked at")
+
+
+# --- a host --------------------------------------------------------------------------------------------------------
+
+
+class Connection(Value, frozen=True, kw_only=True):
+    """One TCP socket of a process of interest, at the end of the window (tcp(7), linux/tcp.h `tcp_info`)."""
+
+    pid: int
+    namespace: str
+    """The network namespace it lives in."""
+    state: str
+    local_address: str
+    local_port: int
+    remote_address: str
+    remote_port: int
+    receive_queue_bytes: int
+    send_queue_bytes: int
+    bytes_moved: int | None
+    """Payload in both directions during the window; None without a first reading."""
+    last_sent_ms: int | None
+    """Since the last byte was sent."""
+    last_received_ms: int | None
+    retransmits: int | None = None
+    backoff: int | None = None
+    unacked: int | None = None
+    rtt_us: int | None = None
+
+
+class Connections(Reading, frozen=True, kw_only=True):
+    """All TCP sockets of the processes of interest."""
+
+    connections: tuple[Connection, ...]
+
+
+class ControlGroup(Value, frozen=True, kw_only=True):
+    """A control group that holds ranks, across the window."""
+
+    path: str
+    frozen: bool | None
+    throttled_us: int | None
+    """Microseconds throttled by its CPU quota during the window."""
+    oom_kills: int | None
+    """Processes killed for memory since the group was made."""
+
+
+class Interface(Value, frozen=True, kw_only=True):
+    """A network interface."""
+
+    name: str
+    up: bool
+    addresses: tuple[str, ...]
+
+
+class Machine(Reading, frozen=True, kw_only=True):
+    """The host."""
+
+    cpu_model: str | None
+    cpu_flags: tuple[str, ...]
+    """Only those that decide about dtypes: avx512_bf16, amx_bf16, ..."""
+    cores: int
+    memory_total_bytes: int
+    memory_available_bytes: int
+    swap_total_bytes: int
+    swap_used_bytes: int
+    swapped_bytes: int | None
+    """Swapped in and out during the window."""
+    load_1m: float
+    kernel: str
+    interfaces: tuple[Interface, ...]
+    hostname_addresses: tuple[str, ...] | Unavailable
+
+
+class Host(Value, frozen=True, kw_only=True):
+    """Everything seen on one host in one window."""
+
+    name: str
+    taken_at: str
+    """ISO 8601, UTC."""
+    window_seconds: float
+    elapsed_seconds: float
+    processes: tuple[Process, ...]
+    connections: Connections | Unavailable = Unavailable(reason="not looked at")
+    control_groups: tuple[ControlGroup, ...] = ()
+    machine: Machine | Unavailable = Unavailable(reason="not looked at")
+    problems: tuple[str, ...] = ()
+    """One sentence each: what could not be seen, and what would mend it."""
+
+
+class Snapshot(Value, frozen=True, kw_only=True, omit_defaults=False):
+    """The evidence of one observation, over one or many hosts."""
+
+    hangdoc: str
+    hosts: tuple[Host, ...]
+    schema: str = SCHEMA
+
+
+def merge(snapshots: tuple[Snapshot, ...]) -> Snapshot:
+    """One snapshot with all the hosts, in the order of their names; the newest look at a host of one name wins.
+
+    Raises ValueError for no snapshot at all.
+    """
+    if not snapshots:
+        raise ValueError("nothing to merge")
+    newest: dict[str, Host] = {}
+    for snapshot in snapshots:
+        for host in snapshot.hosts:
+            known = newest.get(host.name)
+            if known is None or host.taken_at > known.taken_at:
+                newest[host.name] = host
+    return Snapshot(hangdoc=snapshots[0].hangdoc, hosts=tuple(newest[name] for name in sorted(newest)))

@@ -1,0 +1,1 @@
+"""A small, honest nanochat-style pretrainer, with switchable faults."""
