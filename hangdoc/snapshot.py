@@ -68,6 +68,8 @@ class Frame(Value, frozen=True, kw_only=True):
     """Source of the innermost user frame's surroundings, for rules that read calls (`work = dist.all_reduce(...)`)."""
     locals: tuple[Local, ...] = ()
     loops: tuple[Loop, ...] = ()
+    conditions: tuple[str, ...] = ()
+    """Tests of the `if`s around the line, outermost first; `not (test)` in an else branch."""
     native: bool = False
     library: bool = False
     """True for the standard library and site-packages: not the user's own code."""

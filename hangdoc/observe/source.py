@@ -6,7 +6,6 @@ process is not trusted: its lines may have moved.
 
 import ast
 import os
-import re
 from pathlib import Path
 
 import msgspec
@@ -60,11 +59,13 @@ class Sources:
         if frame.library:
             return msgspec.structs.replace(frame, source=source)
         around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]
+        scope = self._scope(key, frame)
         return msgspec.structs.replace(
             frame,
             source=source,
             context=redact.text("\n".join(around)) if context else None,
-            loops=self._loops(key, frame),
+            loops=() if scope is None else _loops(scope),
+            conditions=() if scope is None else _conditions(scope, frame.line),
         )
 
     def _load(self, pid: int, started: float, file: str) -> tuple[str, str]:
@@ -85,31 +86,42 @@ class Sources:
                 pass
         return key
 
-    def _loops(self, key: tuple[str, str], frame: Frame) -> tuple[Loop, ...]:
+    def _scope(self, key: tuple[str, str], frame: Frame) -> ast.AST | None:
         if key not in self._trees:
             try:
                 self._trees[key] = ast.parse("\n".join(self._lines[key]))
             except (SyntaxError, ValueError, RecursionError):
                 self._trees[key] = None
         tree = self._trees[key]
-        if tree is None:
-            return ()
-        scope = _scope_of(tree, frame)
-        return tuple(_loop(node) for node in _own_nodes(scope) if isinstance(node, ast.For | ast.While | ast.AsyncFor))
+        return None if tree is None else _scope_of(tree, frame)
+
+
+def _loops(scope: ast.AST) -> tuple[Loop, ...]:
+    return tuple(_loop(node) for node in _own_nodes(scope) if isinstance(node, ast.For | ast.While | ast.AsyncFor))
+
+
+def _conditions(scope: ast.AST, line: int) -> tuple[str, ...]:
+    found = []
+    for node in sorted((n for n in _own_nodes(scope) if isinstance(n, ast.If)), key=lambda n: n.lineno):
+        for branch, form in ((node.body, "{}"), (node.orelse, "not ({})")):
+            if branch and branch[0].lineno <= line <= (branch[-1].end_lineno or 0):
+                found.append(redact.text(form.format(ast.unparse(node.test)))[:200])
+    return tuple(found)
 
 
 def _scope_of(tree: ast.Module, frame: Frame) -> ast.AST:
     """The innermost function around the frame's line, the module for module-level code."""
     if frame.function == "<module>":
         return tree
-    name = re.split(r"[.<]", frame.function.rstrip(">"))[-1] if "<" not in frame.function else None
-    best: ast.AST = tree
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno <= frame.line <= (node.end_lineno or 0):
-            plain = frame.function.rpartition(".")[2]
-            if node.name in (name, plain) and (best is tree or node.lineno > best.lineno):  # type: ignore[attr-defined]
-                best = node
-    return best
+    name = frame.function.rpartition(".")[2]
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name == name
+        and node.lineno <= frame.line <= (node.end_lineno or 0)
+    ]
+    return max(around, key=lambda node: node.lineno, default=tree)
 
 
 def _own_nodes(scope: ast.AST) -> list[ast.AST]:

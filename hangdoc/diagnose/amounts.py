@@ -1,0 +1,165 @@
+"""How much data each rank has, by everything that says so: beacons, loop bounds, lists, directories."""
+
+from dataclasses import dataclass
+
+from hangdoc.diagnose import progress
+from hangdoc.diagnose.jobs import environment_of
+from hangdoc.diagnose.model import Rank
+from hangdoc.diagnosis import Evidence
+from hangdoc.snapshot import BeaconReading, DataSource, DataSources, Interpreter, Progress
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing of which two ranks have different amounts."""
+
+    fewer: int
+    more: int
+    evidence: tuple[Evidence, ...]
+    weight: float
+    """How much it supports that the amount of data differs, 0 to 1."""
+
+
+def differences(less: Rank, more: Rank) -> list[Difference]:
+    """Everything of which `less` visibly has fewer than `more`, the strongest first."""
+    found = [*_beacons(less, more), *_directories(less, more), *_bounds(less, more), *_variables(less, more)]
+    return sorted(found, key=lambda difference: -difference.weight)
+
+
+def same_data(one: Rank, other: Rank) -> bool:
+    """Whether both ranks read directories with the same files."""
+    mine, theirs = sources(one), sources(other)
+    shared = [name for name in mine if name in theirs and mine[name].files]
+    return bool(shared) and all(mine[name].digest == theirs[name].digest for name in shared)
+
+
+def _beacons(less: Rank, more: Rank) -> list[Difference]:
+    a, b = _beacon(less), _beacon(more)
+    if a is None or b is None:
+        return []
+    found = []
+    for unit, mine, theirs in (
+        ("batches expected", a.batches_total, b.batches_total),
+        ("shards", a.shards, b.shards),
+    ):
+        if mine is not None and theirs is not None and mine < theirs:
+            evidence = (
+                Evidence(rank=less.rank, probe="progress", text=f"publishes {mine} {unit}"),
+                Evidence(rank=more.rank, probe="progress", text=f"publishes {theirs} {unit}"),
+            )
+            found.append(Difference(mine, theirs, evidence, 0.95))
+    return found
+
+
+def _beacon(rank: Rank) -> BeaconReading | None:
+    process = rank.process
+    return process.progress.beacon if process and isinstance(process.progress, Progress) else None
+
+
+def sources(rank: Rank) -> dict[str, DataSource]:
+    """A rank's data directories by where their path comes from."""
+    process = rank.process
+    if process is None or not isinstance(process.data, DataSources):
+        return {}
+    return {source.origin: source for source in process.data.sources}
+
+
+def _directories(less: Rank, more: Rank) -> list[Difference]:
+    mine, theirs = sources(less), sources(more)
+    found = []
+    for origin, ours in mine.items():
+        other = theirs.get(origin)
+        if other is None or ours.files >= other.files or ours.digest == other.digest:
+            continue
+        evidence = tuple(
+            Evidence(
+                rank=rank.rank,
+                probe="data",
+                text=f"{source.files} {'/'.join(source.suffixes) or 'data'} files in {source.path} ({origin})",
+            )
+            for rank, source in ((less, ours), (more, other))
+        )
+        found.append(Difference(ours.files, other.files, evidence, 0.9))
+    return found
+
+
+def _bounds(less: Rank, more: Rank) -> list[Difference]:
+    """The same loop with a different number of rounds, or a `for` over containers of different length."""
+    a, b = less.loop, more.loop
+    if a is None or b is None or a.total is None or b.total is None or a.total >= b.total:
+        return []
+    evidence = tuple(
+        Evidence(rank=rank.rank, probe="progress", text=f"`{view.loop.header}` ends at {view.total}")
+        for rank, view in ((less, a), (more, b))
+    )
+    return [Difference(a.total, b.total, evidence, 0.85)]
+
+
+def _variables(less: Rank, more: Rank) -> list[Difference]:
+    """Containers of different length under one name, and numbers that equal what the shorter rank has done."""
+    mine, theirs = _amounts(less), _amounts(more)
+    done = progress.batches(less.process, less.loop)[0] if less.process else None
+    found = []
+    for key in mine.keys() & theirs.keys():
+        (few, container), (many, _) = mine[key], theirs[key]
+        if few >= many:
+            continue
+        name = key[1]
+        # A number alone proves little; one that equals the rounds the shorter rank has done is no accident.
+        if not container and (few != done or few == less.rank):
+            continue
+        what = f"`{name}` holds {{}} items" if container else f"`{name}` is {{}}"
+        evidence = tuple(
+            Evidence(rank=rank.rank, probe="stacks", text=what.format(amount)) for rank, amount in ((less, few), (more, many))
+        )
+        found.append(Difference(few, many, evidence, 0.8 if few in (done, 0) or not container else 0.5))
+    return found
+
+
+def _amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
+    """(function, name) to (amount, whether it is a container's length) for the user's own variables."""
+    found: dict[tuple[str, str], tuple[int, bool]] = {}
+    if rank.process is None:
+        return found
+    for frame in progress.user_frames(rank.thread):
+        counters = {name for loop in frame.loops for name in loop.counters}
+        for local in frame.locals:
+            if local.length is not None:
+                found.setdefault((frame.function, local.name), (local.length, True))
+            elif local.text.isdigit() and local.name not in counters:
+                found.setdefault((frame.function, local.name), (int(local.text), False))
+    if isinstance(rank.process.interpreter, Interpreter):
+        for local in rank.process.interpreter.globals:
+            if local.length is not None:
+                found.setdefault(("<module>", local.name), (local.length, True))
+            elif local.text.isdigit():
+                found.setdefault(("<module>", local.name), (int(local.text), False))
+    return found
+
+
+def differing_paths(one: Rank, other: Rank) -> list[str]:
+    """Data variables of the environment that name different places."""
+    if one.process is None or other.process is None:
+        return []
+    mine, theirs = environment_of(one.process), environment_of(other.process)
+    names = {source.origin for rank in (one, other) for source in sources(rank).values()}
+    return sorted(name for name in names if name in mine and name in theirs and mine[name] != theirs[name])
+
+
+def other_files(one: Rank, other: Rank) -> bool:
+    """Whether the ranks visibly read different sets of files: directories or published digests that are not equal."""
+    mine, theirs = sources(one), sources(other)
+    if any(mine[name].digest != theirs[name].digest for name in mine if name in theirs and theirs[name].files):
+        return True
+    a, b = _beacon(one), _beacon(other)
+    return a is not None and b is not None and a.shards is not None and b.shards is not None and a.shards != b.shards
+
+
+def empty_lists(rank: Rank) -> list[str]:
+    """Names of the user's variables that hold empty containers, in the frames that a rank is in."""
+    return [
+        local.name
+        for frame in progress.user_frames(rank.thread)
+        for local in frame.locals
+        if local.length == 0 or local.text in ("[]", "()", "{}")
+    ]

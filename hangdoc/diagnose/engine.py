@@ -1,0 +1,129 @@
+"""From a snapshot to a diagnosis: jobs, waits, rules, ranking, verdict. Pure: the same bundle gives the same answer."""
+
+import msgspec
+
+from hangdoc.diagnose import jobs, progress, waits
+from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.rules import Rule, all_rules
+from hangdoc.diagnosis import Diagnosis, Finding, Job, RankView, Unseen, Verdict
+from hangdoc.snapshot import Snapshot
+
+DEFAULT_PATIENCE = 30.0
+_SEVERITY = {"error": 0, "warning": 1, "info": 2}
+_WORST: tuple[Verdict, ...] = ("hung", "unknown", "waiting", "healthy")
+
+
+def diagnose(snapshot: Snapshot, *, patience: float = DEFAULT_PATIENCE, job: str | None = None) -> Diagnosis:
+    """The answer to a snapshot. `patience` in seconds; `job` keeps only the job of that id. Never raises for a valid
+    snapshot: a rule that fails is a problem in the answer."""
+    problems = [f"{host.name}: {p}" if len(snapshot.hosts) > 1 else p for host in snapshot.hosts for p in host.problems]
+    rules = all_rules()
+    found = []
+    for run in jobs.runs(snapshot, patience):
+        if job is None or run.id == job:
+            waits.draw(run)
+            found.append(_job(run, rules, problems))
+    verdicts = {one.verdict for one in found}
+    return Diagnosis(
+        hangdoc=snapshot.hangdoc,
+        taken_at=max((host.taken_at for host in snapshot.hosts), default=""),
+        window_seconds=max((host.window_seconds for host in snapshot.hosts), default=0.0),
+        elapsed_seconds=max((host.elapsed_seconds for host in snapshot.hosts), default=0.0),
+        verdict=next((v for v in _WORST if v in verdicts), "unknown"),
+        jobs=tuple(found),
+        problems=tuple(dict.fromkeys(problems)),
+    )
+
+
+def _job(run: Run, rules: tuple[Rule, ...], problems: list[str]) -> Job:
+    findings: list[Finding] = []
+    explains: dict[str, tuple[str, ...]] = {}
+    for rule in rules:
+        explains[rule.CODE] = rule.EXPLAINS
+        try:
+            findings += rule.check(run)
+        except Exception as error:
+            problems.append(f"rule {rule.CODE} failed ({type(error).__name__}: {error}): please report it")
+    findings = rank_findings(findings, explains)
+    verdict = _verdict(run, findings)
+    return Job(
+        id=run.id,
+        launcher=run.launcher,
+        backend=run.backend,
+        world_size=run.world_size,
+        master=run.master,
+        verdict=verdict,
+        hung_for_seconds=run.age_seconds if verdict == "hung" else None,
+        ranks=tuple(_view(rank) for _, rank in sorted(run.ranks.items())),
+        findings=tuple(findings),
+        unseen=tuple(Unseen(rank=rank, why=why) for rank, why in sorted(run.unseen.items())),
+    )
+
+
+def rank_findings(findings: list[Finding], explains: dict[str, tuple[str, ...]]) -> list[Finding]:
+    """Most likely cause first: by severity and confidence, each consequence below the finding that explains it."""
+
+    def order(finding: Finding) -> tuple[bool, int, float, str, tuple[int, ...]]:
+        return (
+            finding.explained_by is not None,
+            _SEVERITY[finding.severity],
+            -finding.confidence,
+            finding.code,
+            finding.culprits,
+        )
+
+    marked = []
+    for finding in findings:
+        parents = [
+            other
+            for other in findings
+            if finding.code in explains.get(other.code, ())
+            and _about_the_same(other, finding)
+            and _SEVERITY[other.severity] <= _SEVERITY[finding.severity]
+        ]
+        parent = min(parents, key=order, default=None)
+        marked.append(msgspec.structs.replace(finding, explained_by=parent.code) if parent else finding)
+    return sorted(marked, key=order)
+
+
+def _about_the_same(one: Finding, other: Finding) -> bool:
+    mine, theirs = {*one.culprits, *one.victims}, {*other.culprits, *other.victims}
+    return bool(mine & theirs) or not mine or not theirs
+
+
+def _verdict(run: Run, findings: list[Finding]) -> Verdict:
+    if any(f.severity == "error" and f.code < "HD5" for f in findings):
+        return "hung"
+    still = [rank for rank in run.waiting() if not rank.moving]
+    if not run.ranks:
+        return "waiting" if findings else "unknown"
+    if still:
+        culprits = [run.ranks[number] for number in run.causes if number in run.ranks]
+        if run.causes and not culprits:
+            return "unknown"  # everybody waits for ranks that nobody looked at
+        if any(f.severity == "error" for f in findings):
+            return "hung"
+        return "waiting"
+    if any(rank.label is None for rank in run.ranks.values()):
+        return "unknown"
+    if any(rank.label != "computing" and not rank.moving for rank in run.ranks.values()):
+        return "waiting"
+    return "healthy"
+
+
+def _view(rank: Rank) -> RankView:
+    done, total = progress.batches(rank.process, rank.loop) if rank.process else (None, None)
+    return RankView(
+        rank=rank.rank,
+        local_rank=rank.local_rank,
+        host=rank.host,
+        pid=rank.pid,
+        label=rank.label,
+        state=rank.state,
+        operation=rank.wait.operation if rank.wait is not None else None,
+        where=rank.where,
+        cpu_percent=rank.cpu_percent,
+        batches_done=done,
+        batches_total=total,
+        silent_seconds=rank.silent_seconds,
+    )

@@ -1,0 +1,79 @@
+"""The common picture of HD101 and HD102: some ranks have left the loop that others are still in.
+
+What tells the two apart is the data: a different amount, the same data split unevenly, or nothing that could be seen.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hangdoc.diagnose import amounts, progress, words
+from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnosis import Evidence
+from hangdoc.snapshot import Loop
+
+
+@dataclass(frozen=True)
+class Case:
+    """Ranks that left a loop early (`short`), and those that wait inside it. Both hold one class of equal ranks."""
+
+    short: tuple[Rank, ...]
+    waiting: tuple[Rank, ...]
+    loop: Loop
+    differences: tuple[amounts.Difference, ...]
+    story: str
+    """`amount` (different data), `split` (the same data, uneven), `unseen`."""
+
+    def evidence(self) -> list[Evidence]:
+        """The amounts first, then the counters, then both stacks."""
+        shown = [e for difference in self.differences[:3] for e in difference.evidence]
+        return [*shown, *self._counters(), *words.class_evidence([*self.short, *self.waiting])]
+
+    def _counters(self) -> list[Evidence]:
+        lines = []
+        for rank, where in ((self.short[0], "behind"), (self.waiting[0], "inside")):
+            text = f"stands {where} `{self.loop.header}` (line {self.loop.line})"
+            done, total = progress.batches(rank.process, rank.loop) if rank.process else (None, None)
+            if done is not None:
+                text += f": {done} batches done" + (f" of {total}" if total is not None else "")
+            lines.append(Evidence(rank=rank.rank, probe="progress", text=text))
+        return lines
+
+
+def cases(run: Run) -> Iterator[Case]:
+    """Every pair of classes of which one has left a loop that the other waits in."""
+    waiting = words.classes(rank for rank in run.waiting() if not rank.moving)
+    blamed: set[int] = set()
+    for behind in waiting:
+        for ahead in words.classes(r for r in run.ranks.values() if r.label == "blocked" and not r.moving):
+            if ahead[0].rank in blamed or ahead[0].rank in {rank.rank for rank in behind}:
+                continue
+            left = progress.left_loop(ahead[0].thread, behind[0].thread)
+            # Only a loop over data, or one whose end is the end of the data, says that somebody ran out of it.
+            if left is None or not _ends_with_data(left[1]):
+                continue
+            blamed |= {rank.rank for rank in ahead}
+            different = tuple(amounts.differences(ahead[0], behind[0]))
+            yield Case(tuple(ahead), tuple(behind), left[1], different, _story(ahead[0], behind[0], different))
+
+
+def _ends_with_data(loop: Loop) -> bool:
+    return not loop.header.startswith("while True")
+
+
+def _story(short: Rank, waiting: Rank, different: tuple[amounts.Difference, ...]) -> str:
+    if amounts.same_data(short, waiting):
+        return "split"
+    if not different:
+        return "unseen"
+    strongest = different[0]
+    if amounts.other_files(short, waiting):
+        return "amount"
+    remainder = strongest.more - strongest.fewer
+    return "split" if remainder <= 1 or remainder < strongest.more * 0.1 else "amount"
+
+
+def counts(short: Rank, waiting: Rank) -> tuple[int | None, int | None]:
+    """(batches the short rank has done, batches the waiting rank expects)."""
+    done = progress.batches(short.process, short.loop)[0] if short.process else None
+    total = progress.batches(waiting.process, waiting.loop)[1] if waiting.process else None
+    return done, total

@@ -1,0 +1,96 @@
+"""What is known about torch's public structure, in one table. Function names and files, never line numbers.
+
+Source: torch/distributed/distributed_c10d.py, torch/nn/parallel/distributed.py, torch/distributed/rendezvous.py,
+torch/utils/data/dataloader.py and the C++ names that native stacks show, read off torch 2.13.
+"""
+
+import re
+
+C10D = "torch/distributed/distributed_c10d.py"
+
+COLLECTIVES = frozenset(
+    """
+    all_reduce all_reduce_coalesced reduce broadcast broadcast_object_list barrier monitored_barrier
+    all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single gather gather_object
+    reduce_scatter reduce_scatter_tensor reduce_scatter_single scatter scatter_object_list
+    all_to_all all_to_all_single all_to_all_coalesced new_group new_subgroups split_group destroy_process_group
+    """.split()
+)
+POINT_TO_POINT = frozenset(
+    "send recv isend irecv batch_isend_irecv send_object_list recv_object_list".split()
+)
+RENDEZVOUS = frozenset(
+    """
+    init_process_group _new_process_group_helper _create_c10d_store _store_based_barrier rendezvous init_device_mesh
+    _tcp_rendezvous_handler _env_rendezvous_handler _file_rendezvous_handler
+    """.split()
+)
+SENDS = frozenset({"send", "isend", "send_object_list"})
+RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
+
+# Functional collectives and torch's older spellings, by the name a call in somebody's source may have.
+ALIASES = {
+    "all_gather_tensor": "all_gather_into_tensor",
+    "all_gather_base": "all_gather_into_tensor",
+    "_all_gather_base": "all_gather_into_tensor",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "alltoall": "all_to_all",
+}
+
+# A fragment of a native frame's name, the operation it means, and who called it where that is known. First match wins.
+NATIVE: tuple[tuple[re.Pattern[str], str, str | None], ...] = tuple(
+    (re.compile(pattern), op, origin)
+    for pattern, op, origin in (
+        (r"c10d::Reducer::", "all_reduce", "ddp-backward"),
+        (r"verify_params_across_processes", "all_gather", "ddp-init"),
+        (r"broadcast_coalesced", "broadcast", "ddp-init"),
+        (r"RecvWork::wait|UnboundBuffer::waitRecv", "recv", None),
+        (r"SendWork::wait|UnboundBuffer::waitSend", "send", None),
+        (r"reduce_scatter", "reduce_scatter", None),
+        (r"all_?reduce", "all_reduce", None),
+        (r"all_?gather", "all_gather", None),
+        (r"all_?to_?all", "all_to_all", None),
+        (r"monitored_?[bB]arrier", "monitored_barrier", None),
+        (r"ProcessGroup\w*::barrier|::barrier\b", "barrier", None),
+        (r"ProcessGroup\w*::broadcast|ops::broadcast", "broadcast", None),
+    )
+)
+NATIVE_WORK_WAIT = re.compile(r"c10d::(\w+::)*\w*Work\w*::(wait|synchronize)|c10d::Work::wait")
+NATIVE_STORE_WAIT = re.compile(r"c10d::\w*Store\w*::(doWait|wait|get|waitForWorkers|doGet)|waitForWorkers")
+NATIVE_CONNECT = re.compile(r"connectFullMesh|createAndConnectAllPairs|ProcessGroupGloo::ProcessGroupGloo|ProcessGroupNCCL::\w*[cC]omm")
+
+# Which part of torch stands between the user and a collective: (fragment of the file, function or None, origin).
+ORIGINS: tuple[tuple[str, str | None, str], ...] = (
+    ("torch/distributed/fsdp/", None, "fsdp"),
+    ("torch/distributed/_composable/fsdp", None, "fsdp"),
+    ("torch/distributed/checkpoint/", None, "checkpoint"),
+    ("torch/nn/parallel/distributed.py", "__init__", "ddp-init"),
+    ("torch/nn/parallel/distributed.py", "forward", "ddp-forward"),
+    ("torch/distributed/optim/", None, "optimizer"),
+    ("torch/optim/optimizer.py", "wrapper", "optimizer"),
+    ("torch/distributed/elastic/utils/store.py", None, "store"),
+)
+
+AUTOGRAD = ("torch/autograd/graph.py", "_engine_run_backward")
+DATALOADER = "torch/utils/data/dataloader.py"
+DATALOADER_WORKER = ("torch/utils/data/_utils/worker.py", "_worker_loop")
+COMPILER = ("torch/_inductor/", "torch/_dynamo/", "torch/_functorch/")
+AGENT = "torch/distributed/elastic/"
+GLOO_THREADS = frozenset({"pt_gloo_runloop", "gloo_tcp_loop"})
+NCCL_THREADS = re.compile(r"^(pt_nccl|nccl|cuda-EvtHandlr|cuda0)")
+
+_CALL = re.compile(
+    r"\b(?:" + "|".join(sorted((*COLLECTIVES, *POINT_TO_POINT, *ALIASES), key=len, reverse=True)) + r")(?=\s*\()"
+)
+
+
+def calls_in(source: str) -> list[str]:
+    """Names of torch.distributed operations called in a piece of source, in order, in torch's own spelling."""
+    return [ALIASES.get(name, name) for name in _CALL.findall(source)]
+
+
+def plain(function: str) -> str:
+    """A frame's function without its class and its enclosing functions (`_wrapper.<locals>.inner` is `inner`)."""
+    return function.rpartition(".")[2]

@@ -1,0 +1,381 @@
+"""From processes to jobs: which ranks belong together, which are missing, and what each of them is doing."""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hangdoc.diagnose import facts, operations, progress
+from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.states import State, cpu_percent, state_of
+from hangdoc.snapshot import (
+    Clocks,
+    Connection,
+    Connections,
+    Environment,
+    Host,
+    Interpreter,
+    Launch,
+    Process,
+    RankIdentity,
+    Snapshot,
+    Stack,
+)
+
+Placed = tuple[Host, Process]
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What ranks of one job share."""
+
+    master: str | None
+    run_id: str | None
+    launcher: tuple[str, int | None] | None
+    """Host and launcher, where there is no meeting point or it is a loopback address."""
+
+
+def runs(snapshot: Snapshot, patience: float) -> list[Run]:
+    """All jobs in a snapshot, in the order of their ids."""
+    members: dict[_Key, list[Placed]] = {}
+    launchers: dict[_Key, list[Placed]] = {}
+    zombies: list[Placed] = []
+    for host in snapshot.hosts:
+        by_pid = {process.pid: process for process in host.processes}
+        for process in host.processes:
+            if process.role == "rank" and process.identity is not None:
+                members.setdefault(_key(host, process), []).append((host, process))
+            elif process.role == "rank":
+                zombies.append((host, process))
+        parents = {p.owner: _key(host, p) for p in host.processes if p.role == "rank" and p.identity}
+        for process in host.processes:
+            if process.role == "launcher":
+                key = parents.get(process.pid) or _below(process, by_pid, parents) or _launch_key(host, process)
+                launchers.setdefault(key, []).append((host, process))
+    for key in list(launchers):
+        if key not in members and not any(_is_agent(process) for _, process in launchers[key]):
+            del launchers[key]  # srun or mpirun of something else
+    _join_waiting_agents(members, launchers)
+    found = [
+        run
+        for key in {**members, **launchers}
+        for run in _split(snapshot, key, members.get(key, []), launchers.get(key, []), zombies, patience)
+    ]
+    return sorted(found, key=lambda run: run.id)
+
+
+def _is_agent(process: Process) -> bool:
+    return process.launch is not None and process.launch.tool in ("torchrun", "accelerate")
+
+
+def _below(process: Process, by_pid: dict[int, Process], parents: dict[int | None, _Key]) -> _Key | None:
+    """The job of a launcher above another launcher (srun above torchrun)."""
+    for pid, key in parents.items():
+        seen = 0
+        while pid is not None and pid in by_pid and seen < 16:
+            if by_pid[pid].ppid == process.pid:
+                return key
+            pid, seen = by_pid[pid].ppid, seen + 1
+    return None
+
+
+def _join_waiting_agents(members: dict[_Key, list[Placed]], launchers: dict[_Key, list[Placed]]) -> None:
+    """An agent that still waits for its node belongs to the run whose endpoint it was given."""
+    for key in [k for k in launchers if k not in members]:
+        for other in members:
+            if key.master is not None and other.master == key.master:
+                launchers.setdefault(other, []).extend(launchers.pop(key))
+                break
+
+
+def _key(host: Host, process: Process) -> _Key:
+    identity = process.identity
+    if identity is None:
+        return _Key(None, None, (host.name, process.owner))
+    if identity.master_address is None:
+        return _Key(None, identity.run_id, (host.name, process.owner))
+    master = f"{identity.master_address}:{identity.master_port}"
+    local = (process.namespaces.get("net", host.name), None) if _is_loopback(identity.master_address) else None
+    return _Key(master, identity.run_id, local)
+
+
+def _launch_key(host: Host, process: Process) -> _Key:
+    launch = process.launch or Launch(tool="?")
+    endpoint = launch.endpoint
+    if endpoint is None:
+        return _Key(None, launch.run_id or "none", (host.name, process.pid))
+    address = endpoint.rpartition(":")[0] or endpoint
+    local = (process.namespaces.get("net", host.name), None) if _is_loopback(address) else None
+    return _Key(endpoint, launch.run_id or "none", local)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _split(
+    snapshot: Snapshot, key: _Key, members: list[Placed], launchers: list[Placed], zombies: list[Placed], patience: float
+) -> list[Run]:
+    """One run, or several where ranks of one number are there more than once (an orphan of an earlier run)."""
+    layers: list[dict[int, Placed]] = []
+    # Ranks whose launcher is alive first, the youngest first: what is left over is an earlier run.
+    for host, process in sorted(
+        members, key=lambda m: (m[1].ppid <= 1, m[1].started_seconds_ago, m[1].pid)
+    ):
+        assert process.identity is not None  # noqa: S101  (only identified ranks get here)
+        for layer in layers:
+            if process.identity.rank not in layer and _same_start(layer, process):
+                layer[process.identity.rank] = (host, process)
+                break
+        else:
+            layers.append({process.identity.rank: (host, process)})
+    if not layers:
+        return [_run(snapshot, key, {}, launchers, [], patience, "")]
+    return [
+        _run(snapshot, key, layer, launchers if not index else [], zombies if not index else [], patience,
+             f"#{index + 1}" if index else "")
+        for index, layer in enumerate(layers)
+    ]  # fmt: skip
+
+
+def _same_start(layer: dict[int, Placed], process: Process) -> bool:
+    """Whether a process fits among the ranks of a layer: an orphan does not mix with a live launcher's ranks."""
+    return (process.ppid <= 1) == any(p.ppid <= 1 for _, p in layer.values())
+
+
+def _run(
+    snapshot: Snapshot,
+    key: _Key,
+    members: dict[int, Placed],
+    launchers: list[Placed],
+    zombies: list[Placed],
+    patience: float,
+    suffix: str,
+) -> Run:
+    first = next(iter(members.values()), None)
+    world = _world_size(members, launchers)
+    hosts = tuple(dict.fromkeys(host.name for host, _ in (*members.values(), *launchers)))
+    pairs = _pairs(members, key.master)
+    ranks = _ranks(members, pairs)
+    parents = {(host.name, p.pid) for host, p in launchers} | {(h.name, p.ppid) for h, p in members.values() if p.ppid > 1}
+    unseen: dict[int, str] = {}
+    if world is not None:
+        missing = [rank for rank in range(world) if rank not in ranks]
+        dead = [(h, p) for h, p in zombies if (h.name, p.ppid) in parents]
+        _fill_in(missing, dead, members, key, ranks, unseen)
+    tool = next((p.launch.tool for _, p in launchers if p.launch is not None), None)
+    if tool is None and first is not None and first[1].identity is not None:
+        source = first[1].identity.source
+        tool = source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None
+    return Run(
+        id=_id(key, first, launchers) + suffix,
+        hosts=tuple(host for host in snapshot.hosts if host.name in hosts),
+        launchers=tuple(launchers),
+        launcher=tool,
+        backend=_backend(process for _, process in members.values()),
+        world_size=world,
+        master=key.master,
+        ranks=ranks,
+        unseen=unseen,
+        patience=patience,
+    )
+
+
+def _id(key: _Key, first: Placed | None, launchers: list[Placed]) -> str:
+    if key.master is not None:
+        return f"{key.run_id or 'run'}@{key.master}"
+    if key.launcher is not None:
+        host, pid = key.launcher
+        return f"{host}:{pid if pid is not None else 'none'}"
+    return "run"
+
+
+def _world_size(members: dict[int, Placed], launchers: list[Placed]) -> int | None:
+    for _, process in members.values():
+        identity = process.identity
+        if identity is not None and identity.world_size is not None:
+            return identity.world_size
+    for _, process in members.values():
+        if isinstance(process.interpreter, Interpreter) and process.interpreter.groups:
+            return len(process.interpreter.groups[0].ranks)
+    for _, process in launchers:
+        if (spawned := _spawned(process)) is not None and members:
+            return spawned
+        launch = process.launch
+        if launch is not None and not members:
+            nodes, per_node = _nodes(launch), _number(launch.nproc_per_node)
+            if nodes is not None and per_node is not None:
+                return nodes * per_node
+    return len(members) or None
+
+
+def _nodes(launch: Launch) -> int | None:
+    """The number of nodes a launch needs at least (`2`, or `2:4`)."""
+    return _number((launch.nnodes or "1").partition(":")[0])
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _spawned(launcher: Process) -> int | None:
+    """`nprocs` of torch.multiprocessing's own frame in the parent."""
+    if not isinstance(launcher.stack, Stack):
+        return None
+    for thread in launcher.stack.threads:
+        for frame in thread.frames:
+            if frame.file.endswith("torch/multiprocessing/spawn.py"):
+                for local in frame.locals:
+                    if local.name == "nprocs" and local.text.isdigit():
+                        return int(local.text)
+    return None
+
+
+def _backend(processes: Iterable[Process]) -> str | None:
+    """By the names that the backends give their threads."""
+    for process in processes:
+        if isinstance(process.clocks, Clocks):
+            names = [thread.name for thread in process.clocks.threads]
+            if any(facts.NCCL_THREADS.match(name) for name in names):
+                return "nccl"
+            if facts.GLOO_THREADS & set(names):
+                return "gloo"
+    return None
+
+
+def _pairs(members: dict[int, Placed], master: str | None) -> dict[int, tuple[Connection, ...]]:
+    """Each rank's connections to other ranks of the job. Helpers inherit copies of them, the store's say nothing."""
+    port = master.rpartition(":")[2] if master else None
+    store = int(port) if port and port.isdigit() else None
+    owners: dict[tuple[str, str, int, str, int], int] = {}
+    mine: dict[int, list[Connection]] = {rank: [] for rank in members}
+    by_pid = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
+    local_addresses: set[str] = set()
+    for host in {host.name: host for host, _ in members.values()}.values():
+        if not isinstance(host.connections, Connections):
+            continue
+        for connection in host.connections.connections:
+            local_addresses.add(connection.local_address)
+            rank = by_pid.get((host.name, connection.pid))
+            if rank is None or store in (connection.local_port, connection.remote_port):
+                continue
+            mine[rank].append(connection)
+            scope = connection.namespace if connection.local_address.startswith("127.") else ""
+            owners[scope, connection.local_address, connection.local_port,
+                   connection.remote_address, connection.remote_port] = rank  # fmt: skip
+    found = {}
+    for rank, connections in mine.items():
+        kept = []
+        for c in connections:
+            if c.state == "LISTEN":
+                continue
+            scope = c.namespace if c.local_address.startswith("127.") else ""
+            peer = owners.get((scope, c.remote_address, c.remote_port, c.local_address, c.local_port))
+            # The other end is a rank we saw, or may be one on a host that nobody looked at.
+            if (peer is not None and peer != rank) or (peer is None and c.remote_address not in local_addresses):
+                kept.append(c)
+        found[rank] = tuple(kept)
+    return found
+
+
+def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:
+    """Since the last byte to or from any other rank; None without a connection that could tell."""
+    ages = [
+        min(c.last_sent_ms, c.last_received_ms)
+        for c in pairs
+        if c.state == "ESTABLISHED" and c.last_sent_ms is not None and c.last_received_ms is not None
+    ]
+    return round(min(ages) / 1000, 1) if ages else None
+
+
+def _ranks(members: dict[int, Placed], pairs: dict[int, tuple[Connection, ...]]) -> dict[int, Rank]:
+    states: dict[int, State] = {}
+    for number, (host, process) in members.items():
+        helpers = [p for p in host.processes if p.role == "helper" and p.owner == process.pid]
+        states[number] = state_of(process, helpers, pairs.get(number, ()))
+    loop = progress.common_loop(state.thread for state in states.values())
+    ranks = {}
+    for number, (host, process) in sorted(members.items()):
+        state = states[number]
+        place, frame = progress.where(state.thread)
+        ranks[number] = Rank(
+            rank=number,
+            host=host.name,
+            process=process,
+            local_rank=process.identity.local_rank if process.identity else None,
+            label=state.label,
+            state=state.state,
+            wait=state.wait,
+            thread=state.thread,
+            where=place,
+            frame=frame,
+            moving=state.moving,
+            counters_moved=state.counters_moved,
+            cpu_percent=cpu_percent(process),
+            silent_seconds=silent_seconds(pairs.get(number, ())),
+            loop=progress.loop_view(process, state.thread, loop),
+            why=state.why,
+            connections=pairs.get(number, ()),
+        )
+    return ranks
+
+
+def _fill_in(
+    missing: list[int],
+    dead: list[Placed],
+    members: dict[int, Placed],
+    key: _Key,
+    ranks: dict[int, Rank],
+    unseen: dict[int, str],
+) -> None:
+    """Ranks without a process: those that must be on a host we looked at are dead, the others unseen."""
+    for number in missing:
+        host = _home(number, members, key)
+        arrived = any(_has_met(process) for _, process in members.values())
+        if dead:
+            where, process = dead.pop(0)
+            state = state_of(process, [], ())
+            ranks[number] = Rank(number, where.name, process, None, "dead", state.state, why=state.why)
+        elif host is not None and arrived:
+            ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
+        elif host is not None:
+            unseen[number] = f"no process with RANK={number} on {host}, where it belongs: not started, or gone"
+        else:
+            unseen[number] = f"no process with RANK={number} on the hosts looked at"
+
+
+def _home(number: int, members: dict[int, Placed], key: _Key) -> str | None:
+    """The host, among those looked at, on which a rank without a process must be; None where it may be elsewhere."""
+    for rank, (host, process) in members.items():
+        identity: RankIdentity | None = process.identity
+        if identity is None:
+            continue
+        if identity.local_rank is not None and identity.local_world_size is not None:
+            first = rank - identity.local_rank
+            if first <= number < first + identity.local_world_size:
+                return host.name
+        if identity.source == "mp.spawn":
+            return host.name
+    if key.launcher is not None and key.master is not None and members:  # a loopback meeting point: all are here
+        return next(iter(members.values()))[0].name
+    return None
+
+
+def _has_met(process: Process) -> bool:
+    """Whether a rank is past its rendezvous, so that all others must have been there too."""
+    if isinstance(process.interpreter, Interpreter) and process.interpreter.groups:
+        return True
+    wait = operations.wait_of(process, operations.training_thread(process.stack, process.pid))
+    if wait is not None and wait.kind == "rendezvous":
+        return False
+    names = {t.name for t in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
+    return "pt_gloo_runloop" in names
+
+
+def environment_of(process: Process) -> dict[str, str]:
+    """The variables a rank runs with: those it started with, overlaid by what it set itself."""
+    started = process.environment.variables if isinstance(process.environment, Environment) else {}
+    inside = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
+    return {**started, **inside}

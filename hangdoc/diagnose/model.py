@@ -1,0 +1,122 @@
+"""What the rules see: a rank with everything that was concluded about it, and a job with who waits for whom."""
+
+from dataclasses import dataclass, field
+
+from hangdoc.diagnosis import Label, Operation, Where
+from hangdoc.snapshot import Connection, Frame, Host, Loop, Process, PythonThread, Unavailable
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a blocked rank is in, and whom it names."""
+
+    kind: str
+    """`collective`, `p2p`, `rendezvous` or `store`: waits that another rank can end."""
+    operation: Operation
+    members: tuple[int, ...] | None = None
+    """Ranks of the group where the interpreter told; None means the default group."""
+    sure: bool = True
+    """False where the operation is concluded from circumstances (an idle backward), not from a frame."""
+
+    @property
+    def point(self) -> tuple[str, str | None, tuple[int, ...] | None, str | None]:
+        """Equal for ranks that can meet there."""
+        origin = self.operation.origin
+        return (self.operation.op, self.operation.group, self.members, origin if origin in ("ddp-backward", "store") else None)
+
+
+@dataclass(frozen=True)
+class LoopView:
+    """The loop over the data that a rank is in or has left, with its counter."""
+
+    loop: Loop
+    file: str
+    function: str
+    inside: bool
+    counter: str | None
+    value: int | None
+    done: int | None
+    """Rounds completed."""
+    total: int | None
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank. `process` is None where the rank is known to be gone and left nothing."""
+
+    rank: int
+    host: str
+    process: Process | None
+    local_rank: int | None
+    label: Label | None
+    state: str
+    wait: Wait | None = None
+    thread: PythonThread | None = None
+    where: Where | None = None
+    frame: Frame | None = None
+    """The frame `where` names."""
+    moving: bool = False
+    """Whether any of its clocks moved during the window: CPU of its own work, stack, counters, bytes, beacon."""
+    counters_moved: bool = False
+    cpu_percent: float | None = None
+    silent_seconds: float | None = None
+    loop: LoopView | None = None
+    why: str = ""
+    """One phrase that says what the state rests on."""
+    connections: tuple[Connection, ...] = ()
+    """To other ranks."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it has one."""
+        return self.process.pid if self.process else None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it stands still in something that another rank would have to end."""
+        return self.wait is not None and self.label == "blocked"
+
+
+@dataclass
+class Run:
+    """One job, before its findings."""
+
+    id: str
+    hosts: tuple[Host, ...]
+    launchers: tuple[tuple[Host, Process], ...]
+    launcher: str | None
+    backend: str | None
+    world_size: int | None
+    master: str | None
+    ranks: dict[int, Rank]
+    unseen: dict[int, str]
+    patience: float
+    waits_for: dict[int, frozenset[int]] = field(default_factory=dict)
+    """For each waiting rank, the ranks it waits for (all of the group that are not at the same point)."""
+    causes: frozenset[int] = frozenset()
+    """Ranks at the end of the chains of waiting: they wait for no rank themselves."""
+    age_seconds: float | None = None
+    """How long the waiting ranks have been silent."""
+
+    def waiting(self) -> list[Rank]:
+        """Ranks that wait for others, by number."""
+        return [rank for _, rank in sorted(self.ranks.items()) if rank.waits]
+
+    def helpers(self, rank: Rank) -> list[Process]:
+        """The helper processes of a rank."""
+        return [
+            process
+            for host in self.hosts
+            if host.name == rank.host
+            for process in host.processes
+            if process.role == "helper" and process.owner == rank.pid
+        ]
+
+    def older_than_patience(self) -> bool:
+        """Whether the wait has lasted longer than the user's patience; an unknown age has not."""
+        return self.age_seconds is not None and self.age_seconds >= self.patience
+
+
+def readable(value: object) -> bool:
+    """Whether a reading is there at all."""
+    return value is not None and not isinstance(value, Unavailable)

@@ -1,0 +1,193 @@
+"""Which operation a stack is in: from Python frames, then native ones, then the user's own source line."""
+
+import re
+
+from hangdoc.diagnose import facts
+from hangdoc.diagnose.model import Wait
+from hangdoc.diagnosis import Operation
+from hangdoc.snapshot import Frame, Group, Interpreter, Local, Process, PythonThread, Stack, Unavailable
+
+_WAIT_CALL = re.compile(r"([\w.\[\]]+)\.(?:wait|result|synchronize)\s*\(")
+
+
+def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None:
+    """The thread that trains: the one inside torch.distributed if there is one, else the main thread."""
+    if isinstance(stack, Unavailable) or not stack.threads:
+        return None
+    main = next((t for t in stack.threads if t.tid == pid or t.name == "MainThread"), None)
+    for thread in (main, *stack.threads):
+        if thread is not None and any(_is_c10d_call(frame) for frame in thread.frames):
+            return thread
+    return main or stack.threads[-1]
+
+
+def wait_of(process: Process, thread: PythonThread | None) -> Wait | None:
+    """The operation that a thread's frames name, whether or not it is blocked in it; None where they name none."""
+    if thread is None:
+        return None
+    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
+    found = _from_python(thread, groups) or _from_native(process, thread, groups)
+    if found is None and isinstance(process.native, Unavailable) and _in_backward(thread):
+        # Nothing in Python says DDP. The rank's Gloo or NCCL threads say that it communicates.
+        return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
+    return found
+
+
+def _is_c10d_call(frame: Frame) -> bool:
+    name = facts.plain(frame.function)
+    return frame.file.endswith(facts.C10D) and (name in facts.COLLECTIVES or name in facts.POINT_TO_POINT)
+
+
+def _from_python(thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
+    outermost: Frame | None = None
+    rendezvous: Frame | None = None
+    for frame in thread.frames:
+        name = facts.plain(frame.function)
+        if "torch/distributed/" in frame.file and name in facts.RENDEZVOUS:
+            rendezvous = frame
+        elif _is_c10d_call(frame):
+            # all_gather_object calls all_gather: the outer one is what the user called. But a barrier inside
+            # init_process_group is still the rendezvous.
+            outermost = frame
+        elif not frame.library:
+            break
+    if rendezvous is not None and (outermost is None or facts.plain(outermost.function) != "new_group"):
+        return Wait("rendezvous", Operation(op=facts.plain(rendezvous.function), origin=None))
+    if outermost is not None:
+        return _operation(facts.plain(outermost.function), outermost, thread, groups)
+    return _from_store(thread)
+
+
+def _from_store(thread: PythonThread) -> Wait | None:
+    for frame in thread.frames[:4]:
+        name = facts.plain(frame.function)
+        if frame.file.endswith("torch/distributed/elastic/utils/store.py"):
+            return Wait("store", Operation(op=name, origin="store"))
+    return None
+
+
+def _operation(op: str, frame: Frame, thread: PythonThread, groups: tuple[Group, ...]) -> Wait:
+    group, members = _group(frame, groups)
+    origin = _origin(thread, frame)
+    if op in facts.POINT_TO_POINT:
+        peer = _peer(op, frame)
+        return Wait("p2p", Operation(op=op, origin=origin, group=group, peer=peer), members)
+    return Wait("collective", Operation(op=op, origin=origin, group=group), members)
+
+
+def _origin(thread: PythonThread, inside: Frame) -> str:
+    """Who called: the part of torch nearest to the call, else the user."""
+    started = False
+    for frame in thread.frames:
+        started = started or frame is inside
+        if not started:
+            continue
+        for fragment, function, origin in facts.ORIGINS:
+            if fragment in frame.file and (function is None or facts.plain(frame.function) == function):
+                return origin
+    return "user"
+
+
+def _local(frame: Frame, *names: str) -> Local | None:
+    for name in names:
+        for local in frame.locals:
+            if local.name == name and local.text != "None":
+                return local
+    return None
+
+
+def _group(frame: Frame, groups: tuple[Group, ...]) -> tuple[str | None, tuple[int, ...] | None]:
+    """(name, members) of the group a call was given; (None, None) for the default group."""
+    local = _local(frame, "group", "pg", "process_group")
+    if local is None:
+        return None, None
+    for group in groups:
+        if group.address == local.address:
+            return (None, None) if group.default else (group.name or "unnamed", group.ranks)
+    return None, None
+
+
+def _peer(op: str, frame: Frame) -> int | None:
+    """The global rank that a point-to-point call names."""
+    names = ("dst", "group_dst") if op in facts.SENDS else ("src", "group_src")
+    local = _local(frame, *names)
+    return int(local.text) if local is not None and local.text.isdigit() else None
+
+
+def _in_backward(thread: PythonThread) -> bool:
+    return any(f.file.endswith(facts.AUTOGRAD[0]) and f.function == facts.AUTOGRAD[1] for f in thread.frames[:3])
+
+
+def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
+    if isinstance(process.native, Unavailable):
+        return None
+    native = _native_thread(process.native, thread)
+    if native is None:
+        return None
+    names = []
+    for frame in native.frames:  # innermost first, down to the first Python frame: older calls are not this wait
+        if not frame.native:
+            break
+        names.append(frame.function)
+    text = "\n".join(names)
+    if facts.NATIVE_CONNECT.search(text):
+        return Wait("rendezvous", Operation(op="init_process_group"))
+    if facts.NATIVE_STORE_WAIT.search(text):
+        return Wait("store", Operation(op="wait", origin="store"))
+    for pattern, op, origin in facts.NATIVE:
+        if pattern.search(text):
+            origin = origin or _origin(thread, thread.frames[0])
+            if op == "broadcast" and _origin(thread, thread.frames[0]) == "ddp-forward":
+                origin = "ddp-forward"
+            if op in facts.POINT_TO_POINT:
+                return Wait("p2p", Operation(op=op, origin=origin, peer=_peer_in_source(op, thread)))
+            return Wait("collective", Operation(op=op, origin=origin))
+    if facts.NATIVE_WORK_WAIT.search(text):
+        op = _op_in_source(thread)
+        kind = "p2p" if op in facts.POINT_TO_POINT else "collective"
+        peer = _peer_in_source(op, thread) if kind == "p2p" else None
+        return Wait(kind, Operation(op=op, origin=_origin(thread, thread.frames[0]), peer=peer), sure=op != "wait")
+    return None
+
+
+def _native_thread(native: Stack, thread: PythonThread) -> PythonThread | None:
+    same = [t for t in native.threads if t.name == thread.name]
+    return same[0] if same else None
+
+
+def _user_frame(thread: PythonThread) -> Frame | None:
+    return next((f for f in thread.frames if not f.library and not f.native), None)
+
+
+def _op_in_source(thread: PythonThread) -> str:
+    """The operation whose work is waited for: `work = dist.all_reduce(..., async_op=True)` above `work.wait()`."""
+    frame = _user_frame(thread)
+    if frame is None or not frame.context:
+        return "wait"
+    direct = facts.calls_in(frame.source or "")
+    if direct:
+        return direct[-1]
+    lines = frame.context.splitlines()
+    waited = _WAIT_CALL.search(frame.source or "")
+    if waited:
+        name = re.escape(waited[1].split(".")[-1].split("[")[0])
+        for line in reversed(lines):
+            if re.search(rf"\b{name}s?\s*(=|\.append\()", line) and (calls := facts.calls_in(line)):
+                return calls[-1]
+    everything = facts.calls_in(frame.context)
+    return everything[-1] if len(set(everything)) == 1 else "wait"
+
+
+def _peer_in_source(op: str, thread: PythonThread) -> int | None:
+    """`src=`/`dst=` of the call in the user's source, as a number or a variable whose value is known."""
+    frame = _user_frame(thread)
+    if frame is None or not frame.context:
+        return None
+    key = "dst" if op in facts.SENDS else "src"
+    found = re.findall(rf"\b{op.removeprefix('i')[:4]}\w*\([^\n]*?\b{key}\s*=\s*(\w+)", frame.context)
+    if not found:
+        return None
+    if found[-1].isdigit():
+        return int(found[-1])
+    local = _local(frame, found[-1])
+    return int(local.text) if local is not None and local.text.isdigit() else None

@@ -1,0 +1,188 @@
+"""Loops and counters: which loop over the data a rank is in or has left, how far it is, and where in the user's code."""
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+
+from hangdoc.diagnose.model import LoopView, Rank
+from hangdoc.diagnosis import Where
+from hangdoc.snapshot import Frame, Interpreter, Loop, Process, Progress, PythonThread
+
+LoopKey = tuple[str, str, int]
+"""File, function and line of a loop."""
+
+
+def user_frames(thread: PythonThread | None) -> list[Frame]:
+    """Frames of the user's own code, innermost first."""
+    return [] if thread is None else [f for f in thread.frames if not f.library and not f.native]
+
+
+def where(thread: PythonThread | None) -> tuple[Where | None, Frame | None]:
+    """The innermost frame of the user's own code; where there is none, the innermost Python frame outside torch."""
+    if thread is None:
+        return None, None
+    own = user_frames(thread) or [
+        f for f in thread.frames if not f.native and "/torch/" not in f.file and "site-packages" in f.file
+    ]
+    if not own:
+        return None, None
+    frame = own[0]
+    return Where(file=short(frame.file), line=frame.line, function=frame.function, source=frame.source), frame
+
+
+def short(file: str) -> str:
+    """A file's name with one folder, as a person would say it."""
+    parts = file.split("/")
+    return "/".join(parts[-2:]) if len(parts) > 2 and parts[-2] not in ("", "tmp") else parts[-1]
+
+
+def fetching(thread: PythonThread | None) -> bool:
+    """Whether the thread is inside the iterator of a `for`, or a `next(...)`: it is getting its next batch."""
+    frames = [] if thread is None else [f for f in thread.frames if not f.native]
+    for index, frame in enumerate(frames):
+        if frame.library or index == 0:
+            continue
+        if any(loop.header.startswith("for") and loop.line == frame.line for loop in frame.loops):
+            return True
+        if frame.source and "next(" in frame.source:
+            return True
+    return False
+
+
+def in_data_code(thread: PythonThread | None) -> bool:
+    """Whether the thread is somewhere in a data iterator: torch's loader, a `for`'s or a `next`'s generator, pyarrow."""
+    if thread is None:
+        return False
+    return fetching(thread) or any("torch/utils/data/" in f.file or "/pyarrow/" in f.file for f in thread.frames)
+
+
+def common_loop(threads: Iterable[PythonThread | None]) -> LoopKey | None:
+    """The loop that best counts the run's batches: one that at least half of the ranks are inside, over data rather
+    than over numbers, innermost for data, outermost for numbers."""
+    threads = [t for t in threads if t is not None]
+    inside: Tally[LoopKey] = Tally()
+    quality: dict[LoopKey, tuple[int, int]] = {}
+    for thread in threads:
+        frames = user_frames(thread)
+        for depth, frame in enumerate(reversed(frames)):  # 0 is outermost
+            for loop in frame.loops:
+                key = (frame.file, frame.function, loop.line)
+                if loop.line <= frame.line <= loop.end_line:
+                    inside[key] += 1
+                score = _score(loop)
+                nesting = depth * 100_000 + loop.line
+                quality[key] = (score, nesting if score == 3 else -nesting)
+    candidates = [key for key in inside if quality[key][0] > 0]
+    if not candidates:
+        return None
+    half = [key for key in candidates if inside[key] * 2 >= len(threads)]
+    return max(half or candidates, key=lambda key: (quality[key], inside[key], key))
+
+
+def _score(loop: Loop) -> int:
+    """3 for a counted loop over data, 2 for a counted loop over numbers, 1 for data without a counter."""
+    numbers = " in range(" in loop.header or loop.header.startswith("while")
+    if loop.counters:
+        return 2 if numbers else 3
+    return 0 if numbers else 1
+
+
+def loop_view(process: Process, thread: PythonThread | None, key: LoopKey | None) -> LoopView | None:
+    """How a rank stands to the loop `key`; None where its frames don't show that function."""
+    if key is None:
+        return None
+    for frame in user_frames(thread):
+        for loop in frame.loops:
+            if (frame.file, frame.function, loop.line) == key and frame.line >= loop.line:
+                return _view(process, frame, loop)
+    return None
+
+
+def _view(process: Process, frame: Frame, loop: Loop) -> LoopView:
+    inside = loop.line <= frame.line <= loop.end_line
+    counter = next((name for name in loop.counters if number(process, frame, name) is not None), None)
+    value = number(process, frame, counter) if counter else None
+    done = None
+    if value is not None:
+        if loop.header.startswith("while") or loop.start is None:
+            done = value
+        else:  # a finished `for` keeps its last index
+            done = value - loop.start + (0 if inside else 1)
+    bound = number(process, frame, loop.bound) if loop.bound else None
+    total = bound - (loop.start or 0) if bound is not None else None
+    return LoopView(loop, frame.file, frame.function, inside, counter, value, done, total)
+
+
+def number(process: Process, frame: Frame, name: str) -> int | None:
+    """The value of a literal or of an integer variable as a frame sees it."""
+    if name.lstrip("-").isdigit():
+        return int(name)
+    scopes = [frame.locals]
+    if isinstance(process.interpreter, Interpreter) and (frame.function == "<module>" or not frame.locals):
+        scopes.append(process.interpreter.globals)
+    for scope in scopes:
+        for local in scope:
+            if local.name == name and local.text.lstrip("-").isdigit():
+                return int(local.text)
+    return None
+
+
+def batches(process: Process, view: LoopView | None) -> tuple[int | None, int | None]:
+    """(batches done, batches expected): what the trainer publishes, else what its loop counts."""
+    beacon = process.progress.beacon if isinstance(process.progress, Progress) else None
+    done = beacon.batches_done if beacon else None
+    total = beacon.batches_total if beacon else None
+    if done is None and view is not None:
+        done = view.done
+        total = total if total is not None else view.total
+    return done, total
+
+
+def counters_moved(process: Process) -> bool:
+    """Whether any integer of the user's code, or the beacon, changed during the window."""
+    progress = process.progress
+    if not isinstance(progress, Progress):
+        return False
+    return any(c.before != c.after for c in progress.counters) or (progress.beacon is not None and progress.beacon.moved)
+
+
+def left_loop(ahead: PythonThread | None, behind: PythonThread | None) -> tuple[Frame, Loop] | None:
+    """The loop that `behind` is inside and `ahead` has left, with `ahead`'s frame; None where there is none.
+
+    Two stacks are compared from the outside in. Where they part, they stand in the same function: what lies behind a
+    loop there comes after it, and whoever is called from inside the loop is still in it.
+    """
+    ours, theirs = user_frames(ahead)[::-1], user_frames(behind)[::-1]
+    for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
+        if (a.file, a.function) != (b.file, b.function):
+            return None
+        for loop in sorted(b.loops, key=lambda loop: loop.line):
+            if loop.line <= b.line <= loop.end_line < a.line:
+                return a, loop
+        if a.line > b.line:
+            # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`.
+            for frame in theirs[index + 1 :]:
+                for loop in frame.loops:
+                    if loop.line <= frame.line <= loop.end_line:
+                        return a, loop
+            return None
+        if a.line != b.line:
+            return None
+    return None
+
+
+def is_ahead(one: Rank, other: Rank) -> bool:
+    """Whether `one` has come further in the program than `other`: behind its line in the same round, or a round on."""
+    if one.loop is not None and other.loop is not None and one.loop.value is not None and other.loop.value is not None:
+        same = (one.loop.file, one.loop.loop.line) == (other.loop.file, other.loop.loop.line)
+        if same and one.loop.inside and other.loop.inside and one.loop.value != other.loop.value:
+            return one.loop.value > other.loop.value
+    for a, b in zip(user_frames(one.thread)[::-1], user_frames(other.thread)[::-1], strict=False):
+        if (a.file, a.function) != (b.file, b.function):
+            return False
+        if a.line != b.line:
+            # Two branches of one `if` are beside each other, not one behind the other.
+            exclusive = any(f"not ({c})" in b.conditions for c in a.conditions) or any(
+                f"not ({c})" in a.conditions for c in b.conditions
+            )
+            return a.line > b.line and not exclusive
+    return False

@@ -1,0 +1,85 @@
+"""A cycle of sends and receives, or a receive from a rank that never sends.
+
+## What it finds
+
+Ranks that stand still in `send` or `recv` and wait for each other in a ring, and ranks that wait for a message from a
+peer which itself stands in something else that can't end.
+
+## Why it hangs
+
+A blocking `send` returns when its receiver has posted the matching receive (Gloo), and a `recv` when the message has
+come. Two ranks that both send first wait for each other; so does a pipeline whose stages disagree about who speaks next.
+
+## Evidence
+
+The peers that the calls name (their `src` and `dst`), and what each peer is doing.
+
+## What to do
+
+Order the calls so that of each pair one sends while the other receives, or post them together with
+`batch_isend_irecv`.
+
+## When it would be wrong
+
+When the peer could not be read from the call: then the chain is drawn to every other rank, and the confidence is lower.
+
+## References
+
+- Point-to-point communication: https://docs.pytorch.org/docs/stable/distributed.html
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnose import waits, words
+from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnosis import Finding
+
+CODE = "HD204"
+NAME = "p2p-deadlock"
+EXPLAINS = ("HD201", "HD202")
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """Rings of point-to-point calls, and calls whose peer is stuck in another operation."""
+    stuck = {rank.rank: rank for rank in run.waiting() if waits.is_p2p(rank) and not rank.moving}
+    ring = [rank for rank in stuck.values() if rank.rank in run.causes]
+    if not ring:
+        return
+    if all(_peer(rank) in stuck for rank in ring):
+        yield _finding(
+            run,
+            ring,
+            f"{words.ranks(r.rank for r in ring)} wait for each other: "
+            + "; ".join(f"rank {r.rank} in {words.operation(r)}" for r in ring[:4]),
+        )
+        return
+    for rank in ring:
+        peer = run.ranks.get(_peer(rank) if _peer(rank) is not None else -1)  # type: ignore[arg-type]
+        if peer is not None and peer.waits and not waits.answers(rank, peer) and peer.rank not in stuck:
+            yield _finding(
+                run,
+                [peer],
+                f"rank {rank.rank} waits in {words.operation(rank)}, and rank {peer.rank} {words.doing(peer)} "
+                f"{words.place(peer)}: the message never comes",
+                extra=[rank],
+            )
+
+
+def _peer(rank: Rank) -> int | None:
+    return rank.wait.operation.peer if rank.wait is not None else None
+
+
+def _finding(run: Run, culprits: list[Rank], summary: str, extra: list[Rank] | None = None) -> Finding:
+    known = all(_peer(rank) is not None for rank in culprits) or extra is not None
+    return words.finding(
+        CODE,
+        NAME,
+        severity="error",
+        confidence=0.9 if known else 0.6,
+        culprits=(rank.rank for rank in culprits),
+        victims=(rank.rank for rank in run.waiting()),
+        summary=summary,
+        evidence=[*words.class_evidence([*culprits, *(extra or [])]), *words.silence(run)],
+        remedy="Let one side of each pair send while the other receives, or post both with batch_isend_irecv.",
+        commands=words.look_again(culprits[0]),
+    )

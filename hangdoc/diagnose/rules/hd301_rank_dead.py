@@ -1,0 +1,82 @@
+"""A rank exited, was killed (by whom: OOM killer, signal), or is a zombie while others wait.
+
+## What it finds
+
+A rank whose process is gone or a zombie, in a run whose other ranks are still there.
+
+## Why it hangs
+
+Gloo tells its peers within a second when a rank dies, so most deaths end the run. It hangs where a survivor swallows that
+error, waits on the store for a key the dead rank would have set, is in a group without it, or ignores its launcher's
+SIGTERM.
+
+## Evidence
+
+The zombie's exit code or signal; the rank's absence from a host where the launcher had put it; the memory control
+group's count of out-of-memory kills; what the survivors wait in.
+
+## What to do
+
+Read the dead rank's own log for its last words, and `dmesg` for an OOM kill. Restart the run; let survivors fail on a
+peer's death instead of waiting.
+
+## When it would be wrong
+
+When the rank ended regularly and the others are just leaving: nobody waits then, and nothing is reported.
+
+## References
+
+- proc_pid_stat(5), waitpid(2); Control Group v2, memory.events
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnose import words
+from hangdoc.diagnose.model import Run
+from hangdoc.diagnosis import Evidence, Finding
+
+CODE = "HD301"
+NAME = "rank-dead"
+EXPLAINS = ("HD202", "HD201", "HD401", "HD901")
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """All dead ranks of a run that has living ones which wait."""
+    dead = [rank for rank in run.ranks.values() if rank.label == "dead"]
+    survivors = [rank for rank in run.waiting() if not rank.moving]
+    if not dead or not survivors:
+        return
+    blamed = [rank.rank for rank in dead]
+    victims = [rank.rank for rank in survivors]
+    kills = [
+        Evidence(rank=None, probe="control groups", text=f"{group.oom_kills} out-of-memory kill(s) in {group.path}")
+        for host in run.hosts
+        for group in host.control_groups
+        if group.oom_kills
+    ]
+    yield words.finding(
+        CODE,
+        NAME,
+        severity="error",
+        confidence=0.96 if any(rank.process is not None for rank in dead) else 0.9,
+        culprits=blamed,
+        victims=victims,
+        summary=f"{words.ranks(blamed)} {words.verb(blamed, 'is', 'are')} dead ({dead[0].why}), and "
+        f"{words.ranks(victims)} still {words.verb(victims, 'waits', 'wait')} in {words.operation(survivors[0])}",
+        evidence=[
+            *(Evidence(rank=rank.rank, probe="processes", text=_death(run, rank.rank)) for rank in dead[:8]),
+            *kills,
+            *words.class_evidence(survivors),
+            *words.silence(run),
+        ],
+        remedy="Read the dead rank's last output and the kernel log, then restart the run: it can't go on.",
+        commands=("dmesg -T | grep -i -E 'oom|killed process' | tail",),
+    )
+
+
+def _death(run: Run, number: int) -> str:
+    rank = run.ranks[number]
+    if rank.process is None:
+        others = [r.rank for r in run.ranks.values() if r.process is not None and r.label != "dead"]
+        return f"no process with this rank on {rank.host}, where {words.ranks(others)} had met it before"
+    return f"pid {rank.process.pid} is a zombie of pid {rank.process.ppid}: {rank.why}"

@@ -1,0 +1,129 @@
+"""k of n ranks arrived at the rendezvous; who is missing.
+
+## What it finds
+
+Ranks, or torchrun's agents before they have started any, that stand in the rendezvous while others of the run have not
+come.
+
+## Why it hangs
+
+`init_process_group` and torchrun's rendezvous wait until all have arrived: 10 to 30 minutes by default, without a word.
+
+## Evidence
+
+The stacks of the agents and ranks (`next_rendezvous`, `_create_c10d_store`, `init_process_group`), the numbers of nodes
+and ranks that the command lines and environments ask for, and who is there.
+
+## What to do
+
+Start the missing node, or look why it does not reach the master: name, port, firewall, a different `--nnodes`,
+`--rdzv-id` or `--master-port`.
+
+## When it would be wrong
+
+At the start of a run, while the others are still importing: below the patience it is a note.
+
+## References
+
+- torchrun: https://docs.pytorch.org/docs/stable/elastic/run.html
+- torch/distributed/elastic/rendezvous/dynamic_rendezvous.py
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnose import facts, words
+from hangdoc.diagnose.model import Run
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.snapshot import Frame, Process, Stack
+
+CODE = "HD401"
+NAME = "rendezvous-incomplete"
+EXPLAINS = ("HD202", "HD901")
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """Ranks in the rendezvous without the others; agents that wait for nodes."""
+    arrived = [r for r in run.ranks.values() if r.waits and r.wait is not None and r.wait.kind == "rendezvous"]
+    if arrived:
+        yield from _ranks(run)
+    elif not run.ranks:
+        waiting = [(p, frame) for _, p in run.launchers if (frame := _in_rendezvous(p)) is not None]
+        if waiting:
+            yield _agents(run, waiting)
+
+
+def _ranks(run: Run) -> Iterator[Finding]:
+    arrived = [r for r in run.ranks.values() if r.waits and r.wait is not None and r.wait.kind == "rendezvous"]
+    absent = sorted({*run.unseen, *(n for n, r in run.ranks.items() if r not in arrived)})
+    if not absent:
+        return
+    here = [rank.rank for rank in arrived]
+    seen = [run.ranks[number] for number in absent if number in run.ranks]
+    yield words.finding(
+        CODE,
+        NAME,
+        severity=words.by_age(run, working=any(rank.moving for rank in seen)),
+        confidence=0.9 if not seen else 0.7,
+        culprits=absent,
+        victims=here,
+        summary=f"{len(here)} of {run.world_size} ranks arrived at {run.master or 'the rendezvous'}; "
+        f"{words.ranks(absent)} {words.verb(absent, 'has', 'have')} not",
+        evidence=[
+            *words.class_evidence(arrived),
+            *(Evidence(rank=n, probe="processes", text=run.unseen[n]) for n in absent[:8] if n in run.unseen),
+            *words.class_evidence(seen),
+        ],
+        remedy="Start the missing ranks, or find out on their node why they do not reach the master.",
+        commands=_commands(run),
+    )
+
+
+def _in_rendezvous(process: Process) -> Frame | None:
+    if not isinstance(process.stack, Stack):
+        return None
+    for thread in process.stack.threads:
+        for frame in thread.frames:
+            if facts.plain(frame.function) == "next_rendezvous" and "torch/distributed/" in frame.file:
+                return frame
+    return None
+
+
+def _agents(run: Run, waiting: list[tuple[Process, Frame]]) -> Finding:
+    first = waiting[0][0]
+    launch = first.launch
+    nodes = int(n) if launch and (n := (launch.nnodes or "").partition(":")[0]).isdigit() else None
+    per_node = int(launch.nproc_per_node) if launch and (launch.nproc_per_node or "").isdigit() else 1 if launch else None
+    present = sorted(p.launch.node_rank for p, _ in waiting if p.launch and p.launch.node_rank is not None)
+    absent_nodes = [n for n in range(nodes or 0) if n not in present] if len(present) == len(waiting) else []
+    absent = [n * per_node + i for n in absent_nodes for i in range(per_node)] if per_node else []
+    age = min(p.started_seconds_ago for p, _ in waiting)
+    missing = f"node {words.numbers(absent_nodes)} is missing" if absent_nodes else "the others are missing"
+    meeting = launch.endpoint if launch and launch.endpoint else "the rendezvous"
+    return words.finding(
+        CODE,
+        NAME,
+        severity="error" if age >= run.patience else "info",
+        confidence=0.9,
+        culprits=absent,
+        victims=(),
+        summary=f"{len(waiting)} of {nodes or '?'} nodes arrived at {meeting}; {missing}, and no rank has been started",
+        evidence=[
+            Evidence(
+                rank=None,
+                probe="stacks",
+                text=f"torchrun pid {p.pid} waits in {frame.function} since {words.duration(p.started_seconds_ago)}: "
+                f"{' '.join(p.argv[-12:])}"[:200],
+            )
+            for p, frame in waiting[:8]
+        ],
+        remedy="Start torchrun on the missing node with the same --nnodes, endpoint and run id, or find out why it does "
+        "not reach this one.",
+        commands=_commands(run),
+    )
+
+
+def _commands(run: Run) -> tuple[str, ...]:
+    if run.master is None:
+        return ()
+    host, _, port = run.master.rpartition(":")
+    return (f"nc -vz {host} {port}   # on the missing node",)

@@ -1,0 +1,193 @@
+"""The label and state of one rank, from all its clocks together: never from CPU alone."""
+
+from dataclasses import dataclass
+
+from hangdoc.diagnose import facts, operations, progress
+from hangdoc.diagnose.model import Wait
+from hangdoc.diagnosis import Label
+from hangdoc.snapshot import Clocks, Connection, Frame, KernelThread, Process, PythonThread, Stack
+
+BUSY = 0.10
+"""Share of one core above which a thread is at work. Idle waits poll: rendezvous takes 2-4 %, a monitor up to 5 %."""
+
+_SLEEP = {35, 230}
+_CHILD = {61, 247}
+_READ = {0, 17, 19, 295}
+_WRITE = {1, 18, 20, 296}
+_OPEN = {2, 257, 437}
+_NETWORK = {44, 45, 46, 47, 42, 43, 288, 299}
+_STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
+                   "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
+_LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
+_CHILD_FILES = ("/subprocess.py", "/multiprocessing/popen_fork.py", "/multiprocessing/process.py", "/concurrent/futures/")
+_DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
+
+
+@dataclass(frozen=True)
+class State:
+    """What was concluded about a rank."""
+
+    label: Label | None
+    state: str
+    why: str
+    wait: Wait | None = None
+    thread: PythonThread | None = None
+    moving: bool = False
+    counters_moved: bool = False
+
+
+def state_of(process: Process, helpers: list[Process], pairs: tuple[Connection, ...]) -> State:
+    """The state of a process that is a rank; `pairs` are its connections to other ranks."""
+    if process.state in "ZX":
+        return State("dead", "zombie" if process.state == "Z" else "exited", how_it_ended(process))
+    thread = operations.training_thread(process.stack, process.pid)
+    wait = operations.wait_of(process, thread)
+    stopped = _stopped(process)
+    if stopped:
+        return State("blocked", "stopped", stopped, None, thread)
+    kernel = _kernel_thread(process, thread)
+    share = _share(process, kernel)
+    counters = progress.counters_moved(process)
+    moved = counters or not _same_place(process, thread) or any(c.bytes_moved for c in pairs)
+    if thread is None:
+        if share is not None and share >= BUSY:
+            return State("computing", "computing", f"{share:.0%} of a core; its stack could not be read", moving=True)
+        return State(None, "unknown", "its stack could not be read", moving=bool(moved))
+    common = {"thread": thread, "counters_moved": counters}
+    if share is None:
+        busy = bool(thread.active)
+    else:
+        busy = share >= BUSY
+    if wait is not None and not busy:
+        if counters or not _same_place(process, thread):
+            return State("computing", "computing", "its loop moves", None, moving=True, **common)
+        states = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
+        return State("blocked", states[wait.kind], _idle(share), wait, moving=bool(moved), **common)
+    if busy or counters or not _same_place(process, thread):
+        working = _working(thread)
+        why = f"{share:.0%} of a core" if busy and share is not None else "its stack moved"
+        return State("computing", working, why, None, moving=True, **common)
+    if _children_at_work(helpers) and any(f in frame.file for frame in thread.frames for f in facts.COMPILER):
+        return State("computing", "compiling", "its compiler processes are at work", None, moving=True, **common)
+    state, why = _standing(process, thread, kernel)
+    if state == "waiting-data" and _children_at_work(helpers):
+        return State("computing", "loading-data", "its dataloader's workers are at work", None, moving=True, **common)
+    return State("blocked", state, why, None, moving=bool(moved), **common)
+
+
+def how_it_ended(process: Process) -> str:
+    """The exit code or signal of an ended process, in words (waitpid(2))."""
+    code = process.exit_code
+    if code is None:
+        return "it has ended"
+    if code & 0x7F:
+        return f"killed by signal {code & 0x7F}"
+    return f"exited with code {code >> 8 & 0xFF}"
+
+
+def _stopped(process: Process) -> str | None:
+    if process.frozen:
+        return "its control group is frozen"
+    if process.tracer_pid:
+        return f"held by a debugger (pid {process.tracer_pid})"
+    if process.state in "Tt":
+        return "stopped by a signal (state T)"
+    return None
+
+
+def _kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:
+    """The kernel's thread behind a Python thread, the main thread for none."""
+    if not isinstance(process.clocks, Clocks):
+        return None
+    wanted = thread.tid if thread is not None and thread.tid is not None else process.pid
+    by_tid = {t.tid: t for t in process.clocks.threads}
+    return by_tid.get(wanted) or by_tid.get(process.pid)
+
+
+def _share(process: Process, kernel: KernelThread | None) -> float | None:
+    """CPU of the training thread as a share of one core; a compute pool counts where it is at work."""
+    if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0 or kernel is None:
+        return None
+    return kernel.cpu_ns / 1e9 / process.clocks.window_seconds
+
+
+def cpu_percent(process: Process) -> float | None:
+    """CPU of all threads over the window, in percent of one core."""
+    if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0:
+        return None
+    return round(sum(t.cpu_ns for t in process.clocks.threads) / 1e7 / process.clocks.window_seconds, 1)
+
+
+def _same_place(process: Process, thread: PythonThread | None) -> bool:
+    """Whether the thread stood at the same lines at both looks; True where one look is missing."""
+    if thread is None or not isinstance(process.stack_before, Stack):
+        return True
+    before = [t for t in process.stack_before.threads if t.tid == thread.tid or (t.tid is None and t.name == thread.name)]
+    return not before or _places(before[0]) == _places(thread)
+
+
+def _places(thread: PythonThread) -> list[tuple[str, str, int]]:
+    return [(frame.file, frame.function, frame.line) for frame in thread.frames]
+
+
+def _idle(share: float | None) -> str:
+    return "same place at both looks" + (f", {share:.1%} of a core" if share is not None else "")
+
+
+def _children_at_work(helpers: list[Process]) -> bool:
+    for helper in helpers:
+        if isinstance(helper.clocks, Clocks) and helper.clocks.window_seconds > 0:
+            total = sum(t.cpu_ns for t in helper.clocks.threads)
+            if total / 1e9 / helper.clocks.window_seconds >= BUSY:
+                return True
+    return False
+
+
+def _working(thread: PythonThread) -> str:
+    """What kind of work a busy stack is in, by torch's files first, then by what people call such functions."""
+    frames = thread.frames
+    if any("torch/_inductor/" in f.file or "_dynamo/convert_frame" in f.file for f in frames):
+        return "compiling"
+    if any(f.file.endswith("torch/serialization.py") or "torch/distributed/checkpoint/" in f.file for f in frames):
+        return "checkpointing"
+    names = [facts.plain(f.function).lower() for f in progress.user_frames(thread)]
+    if any("checkpoint" in name for name in names):
+        return "checkpointing"
+    if any(word in name for name in names for word in ("eval", "validat", "generate")):
+        return "evaluating"
+    if progress.fetching(thread) or any(f.file.endswith(facts.DATALOADER) for f in frames):
+        return "loading-data"
+    return "computing"
+
+
+def _standing(process: Process, thread: PythonThread, kernel: KernelThread | None) -> tuple[str, str]:
+    """(state, why) of a rank that stands still outside of any torch.distributed operation."""
+    top: Frame | None = next((f for f in thread.frames if not f.native), None)
+    file = top.file if top else ""
+    source = (top.source or "") if top else ""
+    call = kernel.syscall if kernel else None
+    wchan = (kernel.wchan or "") if kernel else ""
+    target = (kernel.syscall_file or "") if kernel else ""
+    own = progress.user_frames(thread)
+    said = own[0].source or "" if own else source
+    if any(d in f.file for f in thread.frames for d in _DEBUGGERS):
+        return "waiting-input", "in an interactive debugger"
+    if (call in _READ and target.startswith("fd 0:")) or ("input(" in source and call not in _SLEEP):
+        return "waiting-input", f"reads its standard input ({target or 'input()'})"
+    if (kernel is not None and kernel.state == "D") or any(word in wchan for word in _STUCK_IN_FILES) or call in _OPEN:
+        return "waiting-io", f"in the file system (wchan {wchan or '?'})"
+    if any(f.file.endswith(facts.DATALOADER) for f in thread.frames):
+        return "waiting-data", "waits for a dataloader worker"
+    if call in _SLEEP:
+        return "sleeping", "asleep (nanosleep)"
+    if call in _READ | _WRITE and target and "socket:" not in target and "anon_inode" not in target:
+        return "waiting-io", f"{'reads' if call in _READ else 'writes'} {target}"
+    if any(name in file for name in _CHILD_FILES) or call in _CHILD:
+        return "waiting-child", "waits for a child process"
+    if progress.fetching(thread):
+        return "waiting-data", "inside its data iterator"
+    if call in _NETWORK:
+        return "waiting-io", f"waits on the network ({target or wchan})"
+    if any(name in file for name in _LOCK_FILES) or call == 202:
+        return "waiting-lock", f"waits for a lock{f': {said}' if said else ''}"
+    return "sleeping", f"stands still (wchan {wchan or '?'}, system call {call})"

@@ -1,0 +1,163 @@
+"""Phrases that several rules say: one home for how ranks, places and durations are put into words."""
+
+from collections.abc import Iterable
+
+from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnosis import Evidence, Finding, Severity
+
+
+def numbers(ranks: Iterable[int]) -> str:
+    """`0-2, 5`: ascending, with runs shortened."""
+    ordered = sorted(set(ranks))
+    parts: list[str] = []
+    start = previous = None
+    for rank in [*ordered, None]:
+        if start is None:
+            start = rank
+        elif rank is None or previous is None or rank != previous + 1:
+            parts.append(str(start) if start == previous else f"{start}-{previous}")
+            start = rank
+        previous = rank
+    return ", ".join(parts)
+
+
+def ranks(which: Iterable[int]) -> str:
+    """`rank 1`, `ranks 0-2, 5`, `no rank`."""
+    which = list(which)
+    if not which:
+        return "no rank"
+    return f"rank{'s' * (len(set(which)) != 1)} {numbers(which)}"
+
+
+def verb(which: Iterable[int], singular: str, plural: str) -> str:
+    """The form of a verb that fits the number of ranks."""
+    return singular if len(set(which)) == 1 else plural
+
+
+def place(rank: Rank) -> str:
+    """Where a rank stands in the user's code, with the line itself."""
+    if rank.where is None:
+        return "at an unknown place"
+    source = f" `{rank.where.source}`" if rank.where.source else ""
+    return f"at {rank.where.file}:{rank.where.line}{source}"
+
+
+def operation(rank: Rank) -> str:
+    """What a rank waits in, in torch's words."""
+    if rank.wait is None:
+        return rank.state
+    op = rank.wait.operation
+    text = op.op
+    if op.peer is not None:
+        text += f" {'to' if 'send' in op.op else 'from'} rank {op.peer}"
+    if op.group is not None:
+        text += f" of group {op.group}"
+    return text + (f" ({op.origin})" if op.origin not in (None, "user") else "")
+
+
+def doing(rank: Rank) -> str:
+    """One phrase for what a rank does."""
+    if rank.wait is not None:
+        return f"waits in {operation(rank)}"
+    return {
+        "computing": "computes",
+        "loading-data": "loads data",
+        "compiling": "compiles",
+        "checkpointing": "writes a checkpoint",
+        "evaluating": "evaluates",
+        "waiting-data": "waits for its dataloader",
+        "waiting-lock": "waits for a lock",
+        "waiting-input": "waits for a person's input",
+        "waiting-io": "is stuck in the file system or on a pipe",
+        "waiting-child": "waits for a child process",
+        "sleeping": "sleeps",
+        "stopped": "is stopped",
+        "zombie": "is dead (a zombie)",
+        "exited": "is dead (exited)",
+        "missing": "is dead (its process is gone)",
+    }.get(rank.state, f"is {rank.state}")
+
+
+def duration(seconds: float) -> str:
+    """`4.2 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def stack_evidence(rank: Rank) -> Evidence:
+    """What a rank's stack shows."""
+    return Evidence(rank=rank.rank, probe="stacks", text=f"{doing(rank)} {place(rank)}")
+
+
+def classes(members: Iterable[Rank]) -> list[list[Rank]]:
+    """Ranks by what they do and where, the largest class first: a thousand equal ranks are one line of evidence."""
+    found: dict[tuple[object, ...], list[Rank]] = {}
+    for rank in members:
+        key = (rank.state, operation(rank), rank.where)
+        found.setdefault(key, []).append(rank)
+    return sorted(found.values(), key=lambda group: (-len(group), group[0].rank))
+
+
+def class_evidence(members: Iterable[Rank]) -> list[Evidence]:
+    """One line for each class of ranks."""
+    lines = []
+    for group in classes(members):
+        first = group[0]
+        if len(group) == 1:
+            lines.append(stack_evidence(first))
+        else:
+            who = numbers(rank.rank for rank in group)
+            lines.append(Evidence(rank=first.rank, probe="stacks", text=f"{doing(first)} {place(first)} (ranks {who} alike)"))
+    return lines
+
+
+def silence(run: Run) -> list[Evidence]:
+    """Since when the waiting ranks have been silent."""
+    waiting = [rank for rank in run.waiting() if rank.silent_seconds is not None]
+    if not waiting or run.age_seconds is None:
+        return []
+    text = f"no byte between {ranks(r.rank for r in waiting)} and any other rank for {duration(run.age_seconds)}"
+    return [Evidence(rank=None, probe="sockets", text=text)]
+
+
+def finding(
+    code: str,
+    name: str,
+    *,
+    severity: Severity,
+    confidence: float,
+    culprits: Iterable[int],
+    victims: Iterable[int],
+    summary: str,
+    evidence: Iterable[Evidence],
+    remedy: str,
+    commands: Iterable[str] = (),
+) -> Finding:
+    """A finding with its ranks in order, its victims cleared of being culprits, its confidence in [0, 0.99]."""
+    to_blame = tuple(sorted(set(culprits)))
+    return Finding(
+        code=code,
+        name=name,
+        severity=severity,
+        confidence=round(min(0.99, max(0.0, confidence)), 2),
+        culprits=to_blame,
+        victims=tuple(sorted(set(victims) - set(to_blame))),
+        summary=summary,
+        evidence=tuple(evidence),
+        remedy=remedy,
+        commands=tuple(commands),
+    )
+
+
+def by_age(run: Run, *, working: bool = False) -> Severity:
+    """Severity of a wait that may still end: info while young or while the one waited for moves, error beyond."""
+    return "error" if run.older_than_patience() and not working else "info"
+
+
+def look_again(rank: Rank) -> tuple[str, ...]:
+    """What to type to see a rank's stack oneself."""
+    return (f"py-spy dump --pid {rank.pid}",) if rank.pid is not None else ()
