@@ -36,6 +36,7 @@ Different data of the same amount is HD104; the same data split unevenly is HD10
 - DistributedDataParallel, uneven inputs: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
+import shlex
 from collections.abc import Iterator
 
 from hangdoc.diagnose import amounts, exhausted, progress, words
@@ -85,13 +86,9 @@ def _ran_out(run: Run, case: exhausted.Case) -> Finding:
 
 
 def _commands(short: Rank, waiting: Rank) -> tuple[str, ...]:
-    paths = [
-        source.path
-        for rank in (short, waiting)
-        for source in amounts.sources(rank).values()
-        if source.files or rank is short
-    ]
-    return tuple(f"ls {path} | wc -l" for path in dict.fromkeys(paths))[:4]
+    mine, theirs = amounts.sources(short), amounts.sources(waiting)
+    paths = [s.path for name in mine if name in theirs for s in (mine[name], theirs[name]) if mine[name].digest != theirs[name].digest]
+    return tuple(f"ls {shlex.quote(path)} | wc -l" for path in dict.fromkeys(paths))[:4]
 
 
 def _spinning(run: Run) -> Iterator[Finding]:

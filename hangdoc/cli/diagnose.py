@@ -1,0 +1,83 @@
+"""`hangdoc diagnose`: look, reason, report."""
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from hangdoc import codec
+from hangdoc.cli.errors import NO_RANK, USAGE, CommandError
+from hangdoc.cli.looking import check_writable, look, observation_options
+from hangdoc.diagnose.engine import DEFAULT_PATIENCE, diagnose
+from hangdoc.diagnosis import Diagnosis, exit_code
+from hangdoc.observe.observe import Options
+from hangdoc.snapshot import Snapshot, merge
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("bundles", nargs=-1, type=_FILE)
+@observation_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--html", type=_FILE, metavar="FILE", help="Write the report as a page, too.")
+@click.option("--save", type=_FILE, metavar="FILE", help="Keep the evidence as a bundle.")
+@click.option("--job", metavar="ID", help="Only this job.")
+@click.option("--patience", type=click.FloatRange(min=0), default=DEFAULT_PATIENCE, show_default=True, metavar="SECONDS",
+              help="How long a wait for a working rank is no error.")  # fmt: skip
+def command(
+    bundles: tuple[Path, ...],
+    pids: tuple[int, ...],
+    window: float,
+    native: str,
+    timeout: float,
+    as_json: bool,
+    html: Path | None,
+    save: Path | None,
+    job: str | None,
+    patience: float,
+) -> int:
+    """Say why a run is frozen: who waits for whom, and who is to blame.
+
+    Looks at every torch.distributed rank of this host, or at saved BUNDLES. Exit code: 0 nothing wrong, 1 an error
+    found, 2 usage, 3 no rank, 4 too little could be seen.
+    """
+    if bundles and pids:
+        raise click.UsageError("--pid looks at this host, BUNDLES at saved evidence: give one of them.")
+    check_writable(html)
+    check_writable(save)
+    snapshot = _evidence(bundles, Options(window=window, timeout=timeout, native=native, pids=pids))
+    if save is not None:
+        codec.write(snapshot, save)
+    diagnosis = diagnose(snapshot, patience=patience, job=job)
+    if job is not None and not diagnosis.jobs:
+        known = ", ".join(one.id for one in diagnose(snapshot).jobs) or "none"
+        raise CommandError(f"no job {job!r} here. Jobs: {known}.", USAGE)
+    _show(diagnosis, as_json, html)
+    return exit_code(diagnosis)
+
+
+def _evidence(bundles: tuple[Path, ...], options: Options) -> Snapshot:
+    if not bundles:
+        return look(options)
+    snapshot = merge(tuple(codec.read(path) for path in bundles))
+    if not any(host.processes for host in snapshot.hosts):
+        raise CommandError("no rank in these bundles: they were taken where no training ran.", NO_RANK)
+    return snapshot
+
+
+def _show(diagnosis: Diagnosis, as_json: bool, html: Path | None) -> None:
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(diagnosis), indent=2).decode())
+    if as_json and html is None:
+        return
+    from rich.console import Console
+
+    from hangdoc.render.text import report
+
+    if not as_json:
+        report(diagnosis, Console(soft_wrap=False))
+    if html is not None:
+        from hangdoc.render.html import page
+
+        codec.write_aside(html, page(diagnosis).encode())

@@ -1,0 +1,64 @@
+"""The group of commands, each loaded when it is called, and the one place where errors become exit codes."""
+
+import signal
+import sys
+from importlib import import_module
+
+import click
+
+from hangdoc.cli.errors import CommandError
+from hangdoc.codec import BundleError
+
+# name: module of hangdoc.cli that has a click command called `command`
+_COMMANDS = {
+    "diagnose": "diagnose",
+    "snapshot": "take_snapshot",
+    "demo": "demo",
+    "rules": "rules",
+    "doctor": "doctor",
+}
+INTERRUPTED = 130
+
+
+class _Lazy(click.Group):
+    """Commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command = import_module(f"hangdoc.cli.{_COMMANDS[cmd_name]}").command
+        assert isinstance(command, click.Command)  # noqa: S101
+        return command
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="hangdoc", message="hangdoc %(version)s")
+def cli() -> None:
+    """Say who everybody is waiting for, and why it does not come, in a frozen torch.distributed run."""
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; the exit code."""
+    # Where somebody else ends us (a CI, timeout(1)), children and temporary files still go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        code = cli.main(arguments, prog_name="hangdoc", standalone_mode=False)
+    except click.exceptions.Abort:
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BundleError as error:
+        click.echo(f"hangdoc: {error}", err=True)
+        return 2
+    except CommandError as error:
+        click.echo(f"hangdoc: {error}", err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        return 0
+    return code if isinstance(code, int) else 0

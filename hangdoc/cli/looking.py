@@ -1,0 +1,103 @@
+"""What `diagnose` and `snapshot` share: options of the observation, the spinner, and what to say when nothing is there."""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread
+from typing import Any, TypeVar
+
+import click
+
+from hangdoc.cli.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandError
+from hangdoc.observe.observe import Options, observe
+from hangdoc.snapshot import Snapshot
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def observation_options(command: F) -> F:
+    """Add --pid, --window, --native and --timeout to a command."""
+    for option in reversed(
+        (
+            click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="PID",
+                         help="Only ranks in this process's tree (repeatable; a launcher's pid stands for its workers)."),
+            click.option("--window", type=click.FloatRange(0.1, 600), default=1.0, show_default=True, metavar="SECONDS",
+                         help="Length of the observation."),
+            click.option("--native", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True,
+                         help="C++ frames: where the Python stack leaves it open, or never, or of every rank."),
+            click.option("--timeout", type=click.FloatRange(1, 3600), default=30.0, show_default=True, metavar="SECONDS",
+                         help="Bound on the whole command."),
+        )
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def look(options: Options) -> Snapshot:
+    """Observe this host, with a spinner on a terminal. Raises CommandError where there is nothing to look at."""
+    _check_pids(options.pids)
+    # rich is needed only at the end: it loads while the ranks are watched.
+    Thread(target=_preload, daemon=True).start()
+    with ExitStack() as stack:
+        progress = _spinner(stack) if sys.stderr.isatty() else lambda text: None
+        snapshot = observe(options, progress)
+    _check_seen(snapshot, options)
+    return snapshot
+
+
+def _preload() -> None:
+    import rich.console
+    import rich.padding
+    import rich.table  # noqa: F401
+
+
+def _spinner(stack: ExitStack) -> Callable[[str], None]:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    status = stack.enter_context(console.status("looking for ranks"))
+    return lambda text: status.update(text)
+
+
+def _check_pids(pids: tuple[int, ...]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            raise CommandError(f"no process with pid {pid}: it has ended, or lives on another host.", NO_RANK) from None
+        except PermissionError:
+            raise CommandError(
+                f"pid {pid} belongs to another user: run hangdoc as that user or as root.", TOO_LITTLE_SEEN
+            ) from None
+
+
+def _check_seen(snapshot: Snapshot, options: Options) -> None:
+    host = snapshot.hosts[0]
+    if any(process.role in ("rank", "launcher") for process in host.processes):
+        return
+    if host.problems:
+        raise CommandError(" ".join(host.problems) + ".", TOO_LITTLE_SEEN)
+    if options.pids:
+        who = " or ".join(str(pid) for pid in options.pids)
+        raise CommandError(
+            f"no torch.distributed rank at or below pid {who}: not a Python rank, nor its launcher. "
+            "Leave out --pid to look at every rank of this host.",
+            NO_RANK,
+        )
+    raise CommandError(
+        "no torch.distributed rank on this host. Run hangdoc where the training runs (in a container: inside it, or on "
+        "its host as root), or name the launcher with --pid.",
+        NO_RANK,
+    )
+
+
+def check_writable(path: Path | None) -> None:
+    """Fail before looking, not after, where an output can't be written."""
+    if path is None:
+        return
+    folder = path.parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        why = "it is a directory" if path.is_dir() else "no such directory" if not folder.is_dir() else "permission denied"
+        raise CommandError(f"cannot write {path}: {why}. Choose another place.", USAGE)

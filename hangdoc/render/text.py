@@ -1,0 +1,172 @@
+"""The report for people: verdict, cause, evidence, what to do, and the table of ranks. Reads in ten seconds at 80 columns."""
+
+from collections.abc import Iterator
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hangdoc.diagnosis import Diagnosis, Finding, Job, RankView
+from hangdoc.render import words
+
+_EVIDENCE_SHOWN = 12
+
+
+def report(diagnosis: Diagnosis, console: Console) -> None:
+    """Print the whole report."""
+    for block in blocks(diagnosis):
+        console.print(block, highlight=False)
+
+
+def blocks(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    """The report, piece by piece."""
+    for job in sorted(diagnosis.jobs, key=lambda job: ("hung", "unknown", "waiting", "healthy").index(job.verdict)):
+        yield from _job(job)
+    if diagnosis.problems:
+        yield Text("what could not be seen", style="bold")
+        for problem in diagnosis.problems:
+            yield _indented(Text(words.clean(problem)), 2)
+        yield ""
+    yield Text(
+        f"hangdoc {diagnosis.hangdoc} looked for {diagnosis.window_seconds:g} s"
+        f" ({diagnosis.elapsed_seconds:.1f} s in all) at {diagnosis.taken_at[:19].replace('T', ' ')} UTC",
+        style="dim",
+    )
+
+
+def _job(job: Job) -> Iterator[RenderableType]:
+    title = Text(job.verdict.upper(), style=words.VERDICT_STYLE[job.verdict])
+    if job.hung_for_seconds is not None:
+        title.append(f" for {words.duration(job.hung_for_seconds)}")
+    about = [job.launcher, job.backend, f"{job.world_size} ranks" if job.world_size is not None else None]
+    title.append(f"   job {words.clean(job.id)} ({', '.join(part for part in about if part)})", style="not bold default")
+    yield title
+    yield ""
+    leading = [f for f in job.findings if f.explained_by is None]
+    for index, finding in enumerate(leading):
+        yield from _finding(finding, whole=index == 0 or finding.severity == "error")
+        for consequence in job.findings:
+            if consequence.explained_by == finding.code:
+                yield _indented(
+                    Text.assemble(
+                        (f"hence {consequence.code} {consequence.name}: ", "dim"), (words.clean(consequence.summary), "dim")
+                    ),
+                    2,
+                )
+                yield ""
+    if not leading:
+        yield Text(
+            {"healthy": "Every rank makes progress.", "waiting": "Some ranks stand still; none waits for another."}.get(
+                job.verdict, "Nothing found."
+            )
+        )
+        yield ""
+    if job.ranks:
+        yield _ranks(job)
+    for unseen in job.unseen[:8]:
+        yield _indented(Text(f"rank {unseen.rank} unseen: {words.clean(unseen.why)}"), 1)
+    if len(job.unseen) > 8:
+        yield _indented(Text(f"and {len(job.unseen) - 8} more ranks unseen"), 1)
+    yield ""
+
+
+def _finding(finding: Finding, *, whole: bool) -> Iterator[RenderableType]:
+    head = Text.assemble(
+        (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
+        (f"{finding.code} {finding.name}", "bold"),
+        (f"  {finding.confidence:.0%} sure", "dim"),
+    )
+    yield head
+    yield _indented(Text(words.clean(finding.summary)), 2)
+    yield ""
+    if not whole:
+        return
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    if finding.culprits:
+        facts.add_row("culprit", Text(f"rank {words.numbers(finding.culprits)}", style="bold"))
+    if finding.victims:
+        facts.add_row("waiting", f"rank {words.numbers(finding.victims)}")
+    shown = finding.evidence[:_EVIDENCE_SHOWN]
+    for index, evidence in enumerate(shown):
+        who = Text(f"rank {evidence.rank}: " if evidence.rank is not None else "", style="bold")
+        facts.add_row("evidence" if index == 0 else "", who + Text(words.clean(evidence.text), style="not bold"))
+    if len(finding.evidence) > len(shown):
+        facts.add_row("", f"and {len(finding.evidence) - len(shown)} more (--json)")
+    facts.add_row("to do", words.clean(finding.remedy))
+    for command in finding.commands:
+        facts.add_row("", Text(f"$ {words.clean(command)}", style="cyan"))
+    facts.add_row("", Text(f"hangdoc rules {finding.name}   explains this finding", style="dim"))
+    yield _indented(facts, 2)
+    yield ""
+
+
+def _ranks(job: Job) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim", expand=False)
+    for name, justify in (("rank", "left"), ("host", "left"), ("pid", "right"), ("state", "left"), ("cpu", "right"),
+                          ("batches", "right"), ("silent", "right")):  # fmt: skip
+        table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+    details: list[tuple[int, Text]] = []
+    for group in words.classes(job):
+        first = group[0]
+        style = words.LABEL_STYLE[first.label]
+        table.add_row(
+            Text(_shorten(words.numbers(r.rank for r in group), 14), style="bold"),
+            _hosts(group),
+            f"{first.pid or '-'}{'…' if len(group) > 1 else ''}",
+            Text(f"{words.LABEL_GLYPH[first.label]} {first.label or 'unknown'}: {first.state}", style=style),
+            _cpu(group),
+            _batches(first),
+            words.duration(min((r.silent_seconds for r in group if r.silent_seconds is not None), default=None)),
+        )
+        details.append((table.row_count, _detail(first)))
+    return _with_details(table, details)
+
+
+def _with_details(table: Table, details: list[tuple[int, Text]]) -> Table:
+    """Each row of ranks, with where it stands below it: the outer table gives the second line the whole width."""
+    outer = Table.grid(expand=False)
+    outer.add_column(overflow="fold")
+    outer.add_row(table)
+    shown = [text for _, text in details if text.plain]
+    if shown:
+        outer.add_row("")
+    for text in shown:
+        outer.add_row(text)
+    return outer
+
+
+def _detail(rank: RankView) -> Text:
+    parts = [part for part in (words.operation(rank.operation), words.place(rank.where)) if part]
+    if not parts:
+        return Text("")
+    text = Text.assemble((f"rank {rank.rank}  ", "bold"), " at ".join(parts) if len(parts) > 1 else parts[0])
+    if rank.where is not None and rank.where.source:
+        text.append(f"\n        {words.clean(rank.where.source)}", style="dim")
+    return text
+
+
+def _hosts(group: list[RankView]) -> str:
+    hosts = sorted({rank.host for rank in group})
+    return _shorten(words.clean(hosts[0]), 16) if len(hosts) == 1 else f"{len(hosts)} hosts"
+
+
+def _cpu(group: list[RankView]) -> str:
+    known = [rank.cpu_percent for rank in group if rank.cpu_percent is not None]
+    return f"{sum(known) / len(known):.0f}%" if known else "-"
+
+
+def _batches(rank: RankView) -> str:
+    if rank.batches_done is None:
+        return "-"
+    return f"{rank.batches_done}/{rank.batches_total}" if rank.batches_total is not None else str(rank.batches_done)
+
+
+def _shorten(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _indented(what: RenderableType, by: int) -> Padding:
+    return Padding(what, (0, 0, 0, by))

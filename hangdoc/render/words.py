@@ -1,0 +1,65 @@
+"""Words, glyphs and colours that all faces share. Every glyph has a letter beside it: colour is never needed."""
+
+from collections.abc import Iterable
+
+from hangdoc.diagnosis import Job, Operation, RankView, Where
+
+VERDICT_STYLE = {"hung": "bold red", "waiting": "bold yellow", "healthy": "bold green", "unknown": "bold magenta"}
+LABEL_STYLE = {"computing": "green", "blocked": "yellow", "dead": "red", None: "magenta"}
+LABEL_GLYPH = {"computing": "▶", "blocked": "■", "dead": "✗", None: "?"}
+SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
+
+
+def clean(text: str) -> str:
+    """Text from a process, safe for a terminal: no control or formatting characters."""
+    return "".join(c if c.isprintable() else "·" for c in text)
+
+
+def duration(seconds: float | None) -> str:
+    """`4.2 s`, `3m20s`, `2h05m`; a dash for what is not known."""
+    if seconds is None:
+        return "-"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
+
+
+def numbers(ranks: Iterable[int]) -> str:
+    """`0-2, 5`: ascending, with runs shortened."""
+    parts: list[str] = []
+    ordered = sorted(set(ranks))
+    index = 0
+    while index < len(ordered):
+        end = index
+        while end + 1 < len(ordered) and ordered[end + 1] == ordered[end] + 1:
+            end += 1
+        parts.append(str(ordered[index]) if end == index else f"{ordered[index]}-{ordered[end]}")
+        index = end + 1
+    return ", ".join(parts)
+
+
+def operation(op: Operation | None) -> str:
+    """`all_reduce (ddp-backward)`, `recv from 1`, `barrier of group 2`."""
+    if op is None:
+        return ""
+    text = op.op
+    if op.peer is not None:
+        text += f" {'to' if 'send' in op.op else 'from'} {op.peer}"
+    if op.group is not None:
+        text += f" of group {op.group}"
+    return clean(text + (f" ({op.origin})" if op.origin not in (None, "user") else ""))
+
+
+def place(where: Where | None) -> str:
+    """`train.py:15 in train`."""
+    return "" if where is None else clean(f"{where.file}:{where.line} in {where.function}")
+
+
+def classes(job: Job) -> list[list[RankView]]:
+    """Ranks that look alike, in the order of their lowest number: one row each."""
+    found: dict[object, list[RankView]] = {}
+    for rank in job.ranks:
+        key = (rank.label, rank.state, rank.operation, rank.where, rank.batches_done, rank.batches_total)
+        found.setdefault(key, []).append(rank)
+    return sorted(found.values(), key=lambda group: group[0].rank)
