@@ -47,7 +47,7 @@ def cases(run: Run) -> Iterator[Case]:
         for ahead in words.classes(r for r in run.ranks.values() if r.label == "blocked" and not r.moving):
             if ahead[0].rank in blamed or ahead[0].rank in {rank.rank for rank in behind}:
                 continue
-            left = progress.left_loop(ahead[0].thread, behind[0].thread)
+            left = progress.left_loop(ahead[0], behind[0])
             # Only a loop over data, or one whose end is the end of the data, says that somebody ran out of it.
             if left is None or not _ends_with_data(left[1]):
                 continue

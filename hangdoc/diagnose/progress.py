@@ -56,26 +56,24 @@ def in_data_code(thread: PythonThread | None) -> bool:
 
 
 def common_loop(threads: Iterable[PythonThread | None]) -> LoopKey | None:
-    """The loop that best counts the run's batches: one that at least half of the ranks are inside, over data rather
-    than over numbers, innermost for data, outermost for numbers."""
+    """The loop that best counts the run's batches: one that most ranks have a part in (inside it, or behind it in the
+    same function), over data rather than over numbers, innermost for data, outermost for numbers."""
     threads = [t for t in threads if t is not None]
     inside: Tally[LoopKey] = Tally()
+    part: Tally[LoopKey] = Tally()
     quality: dict[LoopKey, tuple[int, int]] = {}
     for thread in threads:
         frames = user_frames(thread)
         for depth, frame in enumerate(reversed(frames)):  # 0 is outermost
             for loop in frame.loops:
                 key = (frame.file, frame.function, loop.line)
-                if loop.line <= frame.line <= loop.end_line:
-                    inside[key] += 1
+                inside[key] += loop.line <= frame.line <= loop.end_line
+                part[key] += loop.line <= frame.line  # inside it, or behind it in the same function
                 score = _score(loop)
                 nesting = depth * 100_000 + loop.line
                 quality[key] = (score, nesting if score == 3 else -nesting)
-    candidates = [key for key in inside if quality[key][0] > 0]
-    if not candidates:
-        return None
-    half = [key for key in candidates if inside[key] * 2 >= len(threads)]
-    return max(half or candidates, key=lambda key: (quality[key], inside[key], key))
+    candidates = [key for key in inside if inside[key] and quality[key][0] > 0]
+    return max(candidates, key=lambda key: (part[key], quality[key], inside[key], key), default=None)
 
 
 def _score(loop: Loop) -> int:
@@ -145,44 +143,69 @@ def counters_moved(process: Process) -> bool:
     return any(c.before != c.after for c in progress.counters) or (progress.beacon is not None and progress.beacon.moved)
 
 
-def left_loop(ahead: PythonThread | None, behind: PythonThread | None) -> tuple[Frame, Loop] | None:
+def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:
     """The loop that `behind` is inside and `ahead` has left, with `ahead`'s frame; None where there is none.
 
     Two stacks are compared from the outside in. Where they part, they stand in the same function: what lies behind a
     loop there comes after it, and whoever is called from inside the loop is still in it.
     """
-    ours, theirs = user_frames(ahead)[::-1], user_frames(behind)[::-1]
-    for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        if (a.file, a.function) != (b.file, b.function):
-            return None
-        for loop in sorted(b.loops, key=lambda loop: loop.line):
-            if loop.line <= b.line <= loop.end_line < a.line:
-                return a, loop
-        if a.line > b.line:
-            # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`.
-            for frame in theirs[index + 1 :]:
-                for loop in frame.loops:
-                    if loop.line <= frame.line <= loop.end_line:
-                        return a, loop
-            return None
-        if a.line != b.line:
-            return None
-    return None
+    parted = _parting(ahead, behind)
+    if parted is None:
+        return None
+    a, b, deeper = parted
+    for loop in sorted(b.loops, key=lambda loop: loop.line):
+        if loop.line <= b.line <= loop.end_line < a.line:
+            return a, loop
+    if a.line < b.line or _rounds(ahead, a, behind, b) != 0:
+        return None
+    # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`.
+    inside = (loop for frame in deeper for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
+    return next(((a, loop) for loop in inside), None)
 
 
 def is_ahead(one: Rank, other: Rank) -> bool:
-    """Whether `one` has come further in the program than `other`: behind its line in the same round, or a round on."""
-    if one.loop is not None and other.loop is not None and one.loop.value is not None and other.loop.value is not None:
-        same = (one.loop.file, one.loop.loop.line) == (other.loop.file, other.loop.loop.line)
-        if same and one.loop.inside and other.loop.inside and one.loop.value != other.loop.value:
-            return one.loop.value > other.loop.value
-    for a, b in zip(user_frames(one.thread)[::-1], user_frames(other.thread)[::-1], strict=False):
+    """Whether `one` has come further in the program than `other`: a round on, or behind its line in the same round."""
+    parted = _parting(one, other)
+    if parted is None:
+        return False
+    a, b, _ = parted
+    rounds = _rounds(one, a, other, b)
+    if rounds is None:
+        return False
+    if rounds != 0:
+        return rounds > 0
+    # Two branches of one `if` are beside each other, not one behind the other.
+    exclusive = any(f"not ({test})" in b.conditions for test in a.conditions) or any(
+        f"not ({test})" in a.conditions for test in b.conditions
+    )
+    return a.line > b.line and not exclusive
+
+
+def _parting(one: Rank, other: Rank) -> tuple[Frame, Frame, list[Frame]] | None:
+    """The frames of one function at which two stacks part, from the outside in, and the other's deeper frames."""
+    ours, theirs = user_frames(one.thread)[::-1], user_frames(other.thread)[::-1]
+    last = None
+    for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if (a.file, a.function) != (b.file, b.function):
-            return False
-        if a.line != b.line:
-            # Two branches of one `if` are beside each other, not one behind the other.
-            exclusive = any(f"not ({c})" in b.conditions for c in a.conditions) or any(
-                f"not ({c})" in a.conditions for c in b.conditions
-            )
-            return a.line > b.line and not exclusive
-    return False
+            break
+        last = (a, b, theirs[index + 1 :])
+        if a.line != b.line or _rounds(one, a, other, b) not in (0, None):
+            break
+    return last
+
+
+def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
+    """How many rounds `one` is ahead of `other` in the outermost loop that holds both frames and tells them apart; 0
+    for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
+    if one.process is None or other.process is None:
+        return None
+    for loop in sorted(a.loops, key=lambda loop: loop.line):
+        if loop.line <= min(a.line, b.line) and max(a.line, b.line) <= loop.end_line:
+            ours = [number(one.process, a, name) for name in loop.counters]
+            theirs = [number(other.process, b, name) for name in loop.counters]
+            known = [(x, y) for x, y in zip(ours, theirs, strict=True) if x is not None and y is not None]
+            if not known:
+                return None
+            if known[0][0] != known[0][1]:
+                return known[0][0] - known[0][1]
+    return 0

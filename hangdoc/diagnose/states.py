@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hangdoc.diagnose import facts, operations, progress
 from hangdoc.diagnose.model import Wait
 from hangdoc.diagnosis import Label
-from hangdoc.snapshot import Clocks, Connection, Frame, KernelThread, Process, PythonThread, Stack
+from hangdoc.snapshot import Clocks, Connection, Frame, KernelThread, Process, Progress, PythonThread, Stack
 
 BUSY = 0.10
 """Share of one core above which a thread is at work. Idle waits poll: rendezvous takes 2-4 %, a monitor up to 5 %."""
@@ -18,6 +18,7 @@ _OPEN = {2, 257, 437}
 _NETWORK = {44, 45, 46, 47, 42, 43, 288, 299}
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
+_PHASES = {"evaluate": "evaluating", "metric": "evaluating", "sample": "evaluating", "checkpoint": "checkpointing"}
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _CHILD_FILES = ("/subprocess.py", "/multiprocessing/popen_fork.py", "/multiprocessing/process.py", "/concurrent/futures/")
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
@@ -64,7 +65,7 @@ def state_of(process: Process, helpers: list[Process], pairs: tuple[Connection, 
         states = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
         return State("blocked", states[wait.kind], _idle(share), wait, moving=bool(moved), **common)
     if busy or counters or not _same_place(process, thread):
-        working = _working(thread)
+        working = _working(process, thread)
         why = f"{share:.0%} of a core" if busy and share is not None else "its stack moved"
         return State("computing", working, why, None, moving=True, **common)
     if _children_at_work(helpers) and any(f in frame.file for frame in thread.frames for f in facts.COMPILER):
@@ -143,9 +144,13 @@ def _children_at_work(helpers: list[Process]) -> bool:
     return False
 
 
-def _working(thread: PythonThread) -> str:
-    """What kind of work a busy stack is in, by torch's files first, then by what people call such functions."""
+def _working(process: Process, thread: PythonThread) -> str:
+    """What kind of work a busy stack is in, by what the trainer publishes, by torch's files, then by what people call
+    such functions."""
     frames = thread.frames
+    beacon = process.progress.beacon if isinstance(process.progress, Progress) else None
+    if beacon is not None and (published := _PHASES.get(beacon.phase)):
+        return published
     if any("torch/_inductor/" in f.file or "_dynamo/convert_frame" in f.file for f in frames):
         return "compiling"
     if any(f.file.endswith("torch/serialization.py") or "torch/distributed/checkpoint/" in f.file for f in frames):

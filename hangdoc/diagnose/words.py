@@ -47,12 +47,12 @@ def operation(rank: Rank) -> str:
     if rank.wait is None:
         return rank.state
     op = rank.wait.operation
-    text = op.op
+    text = "the run's store" if rank.wait.kind == "store" and op.op == "wait" else op.op
     if op.peer is not None:
         text += f" {'to' if 'send' in op.op else 'from'} rank {op.peer}"
     if op.group is not None:
         text += f" of group {op.group}"
-    return text + (f" ({op.origin})" if op.origin not in (None, "user") else "")
+    return text + (f" ({op.origin})" if op.origin not in (None, "user", "store") else "")
 
 
 def doing(rank: Rank) -> str:

@@ -45,14 +45,16 @@ def discover(proc: ProcFS, deadline: Deadline, roots: Iterable[int] = ()) -> Fou
     table = _table(proc)
     tree = _Tree(table)
     own = set(tree.ancestors(os.getpid())) | {os.getpid()} | set(tree.descendants(os.getpid()))
-    scope = {pid for root in roots for pid in (root, *tree.descendants(root))} or set(table)
+    named = {pid for root in roots for pid in (root, *tree.descendants(root))}
+    scope = named or set(table)
+    own -= named
     problems: list[str] = []
 
     launchers: dict[int, Target] = {}
     known: dict[int, RankIdentity] = {}
     denied: set[int] = set()
     for pid, entry in table.items():
-        if pid in own and pid not in roots:
+        if pid in own:
             continue
         launch = identity.launch_of(entry.stat.name, entry.argv)
         # `bash -c "torchrun ..."` and a pager showing the word are no launchers: the program itself must run it.

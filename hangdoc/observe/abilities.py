@@ -1,0 +1,116 @@
+"""What hangdoc may do on this host, tried for real on a process of its own."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from hangdoc.observe import pyspy
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.observe.python_state import Modules, locate
+from hangdoc.snapshot import Stack
+
+_PTRACE_REMEDY = (
+    "Run hangdoc as root, or as the ranks' own user with kernel.yama.ptrace_scope=0; in a container add "
+    "--cap-add=SYS_PTRACE (Docker) or securityContext.capabilities.add: [SYS_PTRACE] (Kubernetes)."
+)
+
+
+class Ability(NamedTuple):
+    """One thing that hangdoc needs, whether it works here, and what to do where it does not."""
+
+    name: str
+    works: bool
+    found: str
+    remedy: str
+
+
+def check_all() -> Iterator[Ability]:
+    """Try everything."""
+    yield _py_spy()
+    # A stranger to ptrace as a rank is: neither our child by fork alone, nor ourselves.
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert child.stdout is not None  # noqa: S101
+        child.stdout.readline()
+        yield _stacks(child.pid)
+        yield _memory(child.pid)
+        yield _clocks(child.pid)
+    finally:
+        child.kill()
+        child.communicate()
+    yield _yama()
+    yield _sockets()
+    yield _other_users()
+
+
+def _py_spy() -> Ability:
+    program = pyspy.executable()
+    remedy = "pip install py-spy, in hangdoc's own environment."
+    if program is None:
+        return Ability("py-spy", False, "not found", remedy)
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    return Ability("py-spy", bool(version), version or "does not start", remedy)
+
+
+def _stacks(pid: int) -> Ability:
+    stack = pyspy.dump(pid, Deadline(10))
+    works = isinstance(stack, Stack)
+    return Ability("stacks (ptrace)", works, "readable" if isinstance(stack, Stack) else stack.reason, _PTRACE_REMEDY)
+
+
+def _memory(pid: int) -> Ability:
+    proc = ProcFS()
+    try:
+        image = locate(proc, pid)
+        with Memory(pid, image.version) as memory:
+            Modules(memory, image)
+    except Unreadable as error:
+        return Ability("interpreter memory", False, str(error), _PTRACE_REMEDY)
+    return Ability("interpreter memory", True, f"readable (Python {image.version[0]}.{image.version[1]})", "")
+
+
+def _clocks(pid: int) -> Ability:
+    proc = ProcFS()
+    try:
+        proc.read(f"{pid}/task/{pid}/schedstat")
+    except ProcError:
+        return Ability("CPU clocks", True, "clock ticks only: the kernel has no schedstat", "")
+    return Ability("CPU clocks", True, "nanoseconds (schedstat)", "")
+
+
+def _yama() -> Ability:
+    file = Path("/proc/sys/kernel/yama/ptrace_scope")
+    scope = file.read_text().strip() if file.exists() else "0"
+    works = scope == "0" or (scope in "12" and os.geteuid() == 0)
+    return Ability("Yama", works, f"ptrace_scope {scope}, uid {os.geteuid()}", _PTRACE_REMEDY)
+
+
+def _sockets() -> Ability:
+    remedy = "Needs netlink sock_diag: a seccomp profile or a kernel without INET_DIAG forbids it; ages of sockets stay unknown."
+    try:
+        from pyroute2 import DiagSocket
+
+        with DiagSocket() as diag:
+            diag.bind()
+            count = len(diag.get_sock_stats(family=socket.AF_INET, extensions=0xFF))
+    except Exception as error:  # netlink libraries raise what they like
+        return Ability("sockets (sock_diag)", False, str(error), remedy)
+    return Ability("sockets (sock_diag)", True, f"{count} IPv4 sockets seen", "")
+
+
+def _other_users() -> Ability:
+    if os.geteuid() == 0:
+        return Ability("other users' ranks", True, "uid 0 sees them", "")
+    sudo = "sudo hangdoc" if shutil.which("sudo") else "root"
+    return Ability("other users' ranks", True, f"only those of uid {os.geteuid()}; {sudo} would see all", "")

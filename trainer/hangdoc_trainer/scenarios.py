@@ -1,0 +1,248 @@
+"""Named situations of the included trainer, started for real by torchrun: for `hangdoc demo` and the live tests.
+
+A scenario prepares its data, starts one torchrun per node on free ports, waits until the run is really frozen (or, for a
+healthy one, under way) by the beacons that the ranks publish, and ends every process it started, whatever happens.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from hangdoc import beacon
+from hangdoc_trainer import corpus
+
+_TAG = "HANGDOC_SCENARIO"
+_SMALL = ("--depth 2 --aspect-ratio 16 --head-dim 16 --max-seq-len 64 --device-batch-size 4 --log-every 1000000").split()
+_FROZEN_SECONDS = 3.0
+_START_BOUND = 120.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """One torchrun."""
+
+    shards: int = 12
+    """Files in its data directory; the last one is for evaluation."""
+    ranks: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A situation: nodes, arguments of the trainer, and what to do to it."""
+
+    name: str
+    summary: str
+    nodes: tuple[Node, ...] = (Node(ranks=2),)
+    arguments: tuple[str, ...] = ("--num-iterations", "100000")
+    frozen: bool = True
+    """Whether it ends frozen; False for one that goes on."""
+    prepare: Callable[[list[Path]], None] | None = None
+    """Changes the nodes' data directories before the start."""
+    patience: float = 2.0
+    """What `diagnose --patience` should be given, so that nobody waits half a minute for the demo."""
+
+
+def _fifo_shard(folders: list[Path]) -> None:
+    """A shard on a file system that does not answer, stood in for by a FIFO that nobody writes."""
+    stuck = folders[-1] / "shard_00003.parquet"
+    stuck.unlink()
+    os.mkfifo(stuck)
+
+
+_ONE_EPOCH = ("--num-iterations", "-1")
+
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("shard-mismatch", "two nodes, 201 shards against 4: one rank leaves its loop early",
+                 (Node(shards=201), Node(shards=4)), _ONE_EPOCH),
+        Scenario("empty-shards", "the second node has no training shard: its loader starts over for ever",
+                 (Node(shards=12), Node(shards=1))),
+        Scenario("uneven-batches", "the same data, but a row group more for rank 0",
+                 (Node(ranks=2),), _ONE_EPOCH, prepare=lambda folders: _uneven(folders[0])),
+        Scenario("skipped-collective", "rank 1 skips one broadcast",
+                 arguments=("--num-iterations", "100000", "--fault", "skipped-collective:1:3")),
+        Scenario("mismatched-collective", "rank 2 of 3 calls all_reduce where the others call broadcast",
+                 (Node(ranks=3),), ("--num-iterations", "100000", "--fault", "mismatched-collective:2:3")),
+        Scenario("rank-dies", "the rank of the second node is killed; the first waits for it on the store",
+                 (Node(), Node()), ("--num-iterations", "100000", "--fault", "rank-dies:1:3")),
+        Scenario("rank-stops", "rank 1 is stopped by SIGSTOP",
+                 arguments=("--num-iterations", "100000", "--fault", "rank-stops:1:3")),
+        Scenario("stuck-dataloader-worker", "a dataloader worker of rank 1 opens a file that does not answer",
+                 (Node(), Node()), ("--num-iterations", "100000", "--workers", "1"), prepare=_fifo_shard),
+        Scenario("endless-loop", "rank 1 computes for ever",
+                 arguments=("--num-iterations", "100000", "--fault", "endless-loop:1:3")),
+        Scenario("waits-for-input", "rank 1 asks a person",
+                 arguments=("--num-iterations", "100000", "--fault", "waits-for-input:1:3")),
+        Scenario("healthy", "a run that trains", frozen=False),
+        Scenario("long-evaluation", "rank 0 takes a long metric alone while the others wait", frozen=False,
+                 arguments=("--num-iterations", "100000", "--core-metric-every", "3", "--core-metric-tokens", "100000000")),
+    )
+}  # fmt: skip
+
+
+def _uneven(folder: Path) -> None:
+    """Shards with an odd number of row groups: rank 0 has one more of each."""
+    shutil.rmtree(folder)
+    corpus.make(folder, 5, groups=3, rows=1, size=300)
+
+
+class Started:
+    """A running scenario. Use it as a context manager: leaving it ends every process."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.world = sum(node.ranks for node in scenario.nodes)
+        self._tag = uuid.uuid4().hex
+        self._folder = Path(tempfile.mkdtemp(prefix="hangdoc-demo-"))
+        self._launchers: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> "Started":
+        try:
+            self._start()
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The launchers."""
+        return tuple(launcher.pid for launcher in self._launchers)
+
+    def rank_pids(self) -> dict[int, int]:
+        """Rank to pid, of the ranks that are there."""
+        found = {}
+        for pid, environment in self._ours():
+            if "RANK" in environment and _parent(pid) in self.pids:
+                found[int(environment["RANK"])] = pid
+        return found
+
+    def log(self) -> str:
+        """What launchers and ranks printed."""
+        return "\n".join(path.read_text("utf-8", "replace") for path in sorted(self._folder.glob("*.log")))
+
+    def _start(self) -> None:
+        port = _free_port()
+        folders = []
+        for index, node in enumerate(self.scenario.nodes):
+            folders.append(self._folder / f"node{index}" / "shards")
+            corpus.make(folders[-1], node.shards, groups=self.world, rows=1, size=300)  # a micro-batch per rank and shard
+        if self.scenario.prepare is not None:
+            self.scenario.prepare(folders)
+        for index, node in enumerate(self.scenario.nodes):
+            command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(self.scenario.nodes)}",
+                       f"--node-rank={index}", f"--nproc-per-node={node.ranks}", "--master-addr=127.0.0.1",
+                       f"--master-port={port}", "-m", "hangdoc_trainer.base_train", "--", *_SMALL,
+                       *self.scenario.arguments]  # fmt: skip
+            environment = {
+                **os.environ, **node.environment, "OMP_NUM_THREADS": "1", _TAG: self._tag,
+                "NANOCHAT_DATA_DIR": str(folders[index]), "PYTHONWARNINGS": "ignore",
+                "XDG_RUNTIME_DIR": str(self._folder),
+            }  # fmt: skip
+            with (self._folder / f"node{index}.log").open("wb") as log:
+                # A terminal of one's own, and a standard input that stays open for a rank that asks.
+                self._launchers.append(
+                    subprocess.Popen(
+                        command,
+                        env=environment,
+                        stdin=subprocess.PIPE,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                        cwd=self._folder,
+                    )
+                )
+
+    def _wait(self) -> None:
+        """Until every rank has published itself, and then until none of them has for a while (or three steps are done)."""
+        until = time.monotonic() + _START_BOUND
+        while time.monotonic() < until:
+            beats = self._beats()
+            if len(beats) == self.world:
+                if self.scenario.frozen:
+                    newest = max(beat.monotonic_ns for beat in beats)
+                    if time.monotonic_ns() - newest > _FROZEN_SECONDS * 1e9:
+                        return
+                elif max(beat.step or 0 for beat in beats) >= 3:
+                    return
+            elif all(launcher.poll() is not None for launcher in self._launchers):
+                break
+            time.sleep(0.1)
+        raise RuntimeError(f"{self.scenario.name} did not come up; its ranks printed:\n{self.log()[-3000:]}")
+
+    def _beats(self) -> list[beacon.Beat]:
+        found = []
+        for path in beacon.directory(os.getuid(), str(self._folder)).glob("*.beacon"):
+            beat = beacon.parse(path.read_bytes())
+            if beat is not None:
+                found.append(beat)
+        return found
+
+    def _ours(self) -> list[tuple[int, dict[str, str]]]:
+        """Every process that carries this run's tag, with its environment."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    raw = (entry / "environ").read_bytes().decode("utf-8", "replace")
+                except OSError:
+                    continue
+                environment = dict(pair.partition("=")[::2] for pair in raw.split("\0"))
+                if environment.get(_TAG) == self._tag:
+                    found.append((int(entry.name), environment))
+        return found
+
+    def stop(self) -> None:
+        """End all processes of this run, and only those, and remove its files."""
+        for _ in range(20):
+            ours = self._ours()
+            if not ours:
+                break
+            for pid, _environment in ours:
+                try:
+                    os.kill(pid, signal.SIGKILL)  # also a stopped process dies of it
+                except ProcessLookupError:
+                    continue
+            time.sleep(0.05)
+        for launcher in self._launchers:
+            if launcher.stdin is not None:
+                launcher.stdin.close()
+            launcher.wait(timeout=10)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def start(name: str) -> Started:
+    """The scenario of a name, ready to be entered; raises KeyError for an unknown one."""
+    return Started(SCENARIOS[name])
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
