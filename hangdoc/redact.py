@@ -7,7 +7,9 @@ REDACTED = "<redacted>"
 _SECRET_NAME = re.compile(
     r"(?i)(token|secret|passw|passphrase|api_?key|access_?key|private|credential|auth|cookie|signature|webhook|\bdsn\b|_key$|^key$)"
 )
-_HARMLESS_NAME = re.compile(r"(?i)^(tokenizers_parallelism|.*tokens?_per_.*|.*_?n?_?tokens|xauthority|num_.*|max_.*|.*_len)$")
+_HARMLESS_NAME = re.compile(
+    r"(?i)^(tokenizers_parallelism|.*tokens?_per_.*|.*_?n?_?tokens|xauthority|num_.*|max_.*|.*_len)$"
+)
 _SECRET_LOOK = re.compile(
     r"""
     \bAKIA[0-9A-Z]{16}\b                                  # AWS access key id
@@ -41,7 +43,11 @@ def variable(name: str, value: str) -> str:
     if not names_a_secret(name):
         return text(value)
     # A number or a flag is no secret, and rules compare it.
-    return value if value in ("", "None", "True", "False") or value.lstrip("-").isdigit() and len(value) < 8 else REDACTED
+    return (
+        value
+        if value in ("", "None", "True", "False") or (value.lstrip("-").isdigit() and len(value) < 8)
+        else REDACTED
+    )
 
 
 def environment(variables: dict[str, str]) -> dict[str, str]:

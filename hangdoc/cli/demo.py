@@ -32,7 +32,9 @@ def command(name: str, list_them: bool) -> int:
     click.echo("starting torchrun and waiting until the run stands still ...", err=True)
     try:
         with Started(scenario) as run:
-            command_line = f"hangdoc diagnose --pid {' --pid '.join(map(str, run.pids))} --patience {scenario.patience:g}"
+            command_line = (
+                f"hangdoc diagnose --pid {' --pid '.join(map(str, run.pids))} --patience {scenario.patience:g}"
+            )
             click.echo(f"$ {command_line}\n", err=True)
             snapshot = look(Options(pids=run.pids))
             diagnosis = diagnose(snapshot, patience=scenario.patience)

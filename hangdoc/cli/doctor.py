@@ -14,7 +14,9 @@ def command() -> int:
         click.echo(_line(ability))
         if not ability.works:
             click.echo(f"      {ability.remedy}")
-    click.echo("hangdoc sees all it needs here." if not missing else f"{missing} of these are missing; the rest is used.")
+    click.echo(
+        "hangdoc sees all it needs here." if not missing else f"{missing} of these are missing; the rest is used."
+    )
     return 0 if not missing else 4
 
 

@@ -99,5 +99,11 @@ def check_writable(path: Path | None) -> None:
         return
     folder = path.parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        why = "it is a directory" if path.is_dir() else "no such directory" if not folder.is_dir() else "permission denied"
+        why = (
+            "it is a directory"
+            if path.is_dir()
+            else "no such directory"
+            if not folder.is_dir()
+            else "permission denied"
+        )
         raise CommandError(f"cannot write {path}: {why}. Choose another place.", USAGE)

@@ -10,7 +10,14 @@ from hangdoc.observe.observe import Options
 
 
 @click.command("snapshot")
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The bundle to write.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="The bundle to write.",
+)
 @observation_options
 def command(output: Path, pids: tuple[int, ...], window: float, native: str, timeout: float) -> int:
     """Collect the evidence of this host into a bundle, without a diagnosis.

@@ -110,7 +110,8 @@ def _variables(less: Rank, more: Rank) -> list[Difference]:
             continue
         what = f"`{name}` holds {{}} items" if container else f"`{name}` is {{}}"
         evidence = tuple(
-            Evidence(rank=rank.rank, probe="stacks", text=what.format(amount)) for rank, amount in ((less, few), (more, many))
+            Evidence(rank=rank.rank, probe="stacks", text=what.format(amount))
+            for rank, amount in ((less, few), (more, many))
         )
         found.append(Difference(few, many, evidence, 0.8 if few in (done, 0) or not container else 0.5))
     return found

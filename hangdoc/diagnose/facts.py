@@ -9,21 +9,50 @@ import re
 C10D = "torch/distributed/distributed_c10d.py"
 
 COLLECTIVES = frozenset(
-    """
-    all_reduce all_reduce_coalesced reduce broadcast broadcast_object_list barrier monitored_barrier
-    all_gather all_gather_coalesced all_gather_into_tensor all_gather_object all_gather_single gather gather_object
-    reduce_scatter reduce_scatter_tensor reduce_scatter_single scatter scatter_object_list
-    all_to_all all_to_all_single all_to_all_coalesced new_group new_subgroups split_group destroy_process_group
-    """.split()
+    [
+        "all_reduce",
+        "all_reduce_coalesced",
+        "reduce",
+        "broadcast",
+        "broadcast_object_list",
+        "barrier",
+        "monitored_barrier",
+        "all_gather",
+        "all_gather_coalesced",
+        "all_gather_into_tensor",
+        "all_gather_object",
+        "all_gather_single",
+        "gather",
+        "gather_object",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "reduce_scatter_single",
+        "scatter",
+        "scatter_object_list",
+        "all_to_all",
+        "all_to_all_single",
+        "all_to_all_coalesced",
+        "new_group",
+        "new_subgroups",
+        "split_group",
+        "destroy_process_group",
+    ]
 )
 POINT_TO_POINT = frozenset(
-    "send recv isend irecv batch_isend_irecv send_object_list recv_object_list".split()
+    ["send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list"]
 )
 RENDEZVOUS = frozenset(
-    """
-    init_process_group _new_process_group_helper _create_c10d_store _store_based_barrier rendezvous init_device_mesh
-    _tcp_rendezvous_handler _env_rendezvous_handler _file_rendezvous_handler
-    """.split()
+    [
+        "init_process_group",
+        "_new_process_group_helper",
+        "_create_c10d_store",
+        "_store_based_barrier",
+        "rendezvous",
+        "init_device_mesh",
+        "_tcp_rendezvous_handler",
+        "_env_rendezvous_handler",
+        "_file_rendezvous_handler",
+    ]
 )
 SENDS = frozenset({"send", "isend", "send_object_list"})
 RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
@@ -59,7 +88,9 @@ NATIVE: tuple[tuple[re.Pattern[str], str, str | None], ...] = tuple(
 )
 NATIVE_WORK_WAIT = re.compile(r"c10d::(\w+::)*\w*Work\w*::(wait|synchronize)|c10d::Work::wait")
 NATIVE_STORE_WAIT = re.compile(r"c10d::\w*Store\w*::(doWait|wait|get|waitForWorkers|doGet)|waitForWorkers")
-NATIVE_CONNECT = re.compile(r"connectFullMesh|createAndConnectAllPairs|ProcessGroupGloo::ProcessGroupGloo|ProcessGroupNCCL::\w*[cC]omm")
+NATIVE_CONNECT = re.compile(
+    r"connectFullMesh|createAndConnectAllPairs|ProcessGroupGloo::ProcessGroupGloo|ProcessGroupNCCL::\w*[cC]omm"
+)
 
 # Which part of torch stands between the user and a collective: (fragment of the file, function or None, origin).
 ORIGINS: tuple[tuple[str, str | None, str], ...] = (

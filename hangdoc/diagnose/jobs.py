@@ -116,14 +116,17 @@ def _is_loopback(address: str) -> bool:
 
 
 def _split(
-    snapshot: Snapshot, key: _Key, members: list[Placed], launchers: list[Placed], zombies: list[Placed], patience: float
+    snapshot: Snapshot,
+    key: _Key,
+    members: list[Placed],
+    launchers: list[Placed],
+    zombies: list[Placed],
+    patience: float,
 ) -> list[Run]:
     """One run, or several where ranks of one number are there more than once (an orphan of an earlier run)."""
     layers: list[dict[int, Placed]] = []
     # Ranks whose launcher is alive first, the youngest first: what is left over is an earlier run.
-    for host, process in sorted(
-        members, key=lambda m: (m[1].ppid <= 1, m[1].started_seconds_ago, m[1].pid)
-    ):
+    for host, process in sorted(members, key=lambda m: (m[1].ppid <= 1, m[1].started_seconds_ago, m[1].pid)):
         assert process.identity is not None  # noqa: S101  (only identified ranks get here)
         for layer in layers:
             if process.identity.rank not in layer and _same_start(layer, process):
@@ -159,7 +162,9 @@ def _run(
     hosts = tuple(dict.fromkeys(host.name for host, _ in (*members.values(), *launchers)))
     pairs = _pairs(members, key.master)
     ranks = _ranks(members, pairs)
-    parents = {(host.name, p.pid) for host, p in launchers} | {(h.name, p.ppid) for h, p in members.values() if p.ppid > 1}
+    parents = {(host.name, p.pid) for host, p in launchers} | {
+        (h.name, p.ppid) for h, p in members.values() if p.ppid > 1
+    }
     unseen: dict[int, str] = {}
     if world is not None:
         missing = [rank for rank in range(world) if rank not in ranks]

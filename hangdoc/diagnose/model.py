@@ -22,7 +22,12 @@ class Wait:
     def point(self) -> tuple[str, str | None, tuple[int, ...] | None, str | None]:
         """Equal for ranks that can meet there."""
         origin = self.operation.origin
-        return (self.operation.op, self.operation.group, self.members, origin if origin in ("ddp-backward", "store") else None)
+        return (
+            self.operation.op,
+            self.operation.group,
+            self.members,
+            origin if origin in ("ddp-backward", "store") else None,
+        )
 
 
 @dataclass(frozen=True)

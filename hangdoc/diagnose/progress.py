@@ -101,10 +101,9 @@ def _view(process: Process, frame: Frame, loop: Loop) -> LoopView:
     value = number(process, frame, counter) if counter else None
     done = None
     if value is not None:
-        if loop.header.startswith("while") or loop.start is None:
-            done = value
-        else:  # a finished `for` keeps its last index
-            done = value - loop.start + (0 if inside else 1)
+        counted = loop.header.startswith("while") or loop.start is None
+        # a finished `for` keeps its last index
+        done = value if counted else value - (loop.start or 0) + (0 if inside else 1)
     bound = number(process, frame, loop.bound) if loop.bound else None
     total = bound - (loop.start or 0) if bound is not None else None
     return LoopView(loop, frame.file, frame.function, inside, counter, value, done, total)
@@ -140,7 +139,9 @@ def counters_moved(process: Process) -> bool:
     progress = process.progress
     if not isinstance(progress, Progress):
         return False
-    return any(c.before != c.after for c in progress.counters) or (progress.beacon is not None and progress.beacon.moved)
+    return any(c.before != c.after for c in progress.counters) or (
+        progress.beacon is not None and progress.beacon.moved
+    )
 
 
 def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:

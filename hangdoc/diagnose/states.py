@@ -18,9 +18,19 @@ _OPEN = {2, 257, 437}
 _NETWORK = {44, 45, 46, 47, 42, 43, 288, 299}
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
-_PHASES = {"evaluate": "evaluating", "metric": "evaluating", "sample": "evaluating", "checkpoint": "checkpointing"}
+_PHASES = {
+    "evaluate": "evaluating",
+    "metric": "evaluating",
+    "sample": "evaluating",
+    "checkpoint": "checkpointing",
+}
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
-_CHILD_FILES = ("/subprocess.py", "/multiprocessing/popen_fork.py", "/multiprocessing/process.py", "/concurrent/futures/")
+_CHILD_FILES = (
+    "/subprocess.py",
+    "/multiprocessing/popen_fork.py",
+    "/multiprocessing/process.py",
+    "/concurrent/futures/",
+)
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
 
 
@@ -54,26 +64,34 @@ def state_of(process: Process, helpers: list[Process], pairs: tuple[Connection, 
         if share is not None and share >= BUSY:
             return State("computing", "computing", f"{share:.0%} of a core; its stack could not be read", moving=True)
         return State(None, "unknown", "its stack could not be read", moving=bool(moved))
-    common = {"thread": thread, "counters_moved": counters}
-    if share is None:
-        busy = bool(thread.active)
-    else:
-        busy = share >= BUSY
+
+    def blocked(state: str, why: str, wait: Wait | None = None) -> State:
+        return State("blocked", state, why, wait, thread, bool(moved), counters)
+
+    def computing(state: str, why: str) -> State:
+        return State("computing", state, why, None, thread, True, counters)
+
+    busy = thread.active if share is None else share >= BUSY
     if wait is not None and not busy:
         if counters or not _same_place(process, thread):
-            return State("computing", "computing", "its loop moves", None, moving=True, **common)
-        states = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
-        return State("blocked", states[wait.kind], _idle(share), wait, moving=bool(moved), **common)
+            return computing("computing", "its loop moves")
+        states = {
+            "collective": "in-collective",
+            "p2p": "in-p2p",
+            "rendezvous": "in-rendezvous",
+            "store": "in-store",
+        }
+        return blocked(states[wait.kind], _idle(share), wait)
     if busy or counters or not _same_place(process, thread):
         working = _working(process, thread)
         why = f"{share:.0%} of a core" if busy and share is not None else "its stack moved"
-        return State("computing", working, why, None, moving=True, **common)
+        return computing(working, why)
     if _children_at_work(helpers) and any(f in frame.file for frame in thread.frames for f in facts.COMPILER):
-        return State("computing", "compiling", "its compiler processes are at work", None, moving=True, **common)
+        return State("computing", "compiling", "its compiler processes are at work")
     state, why = _standing(process, thread, kernel)
     if state == "waiting-data" and _children_at_work(helpers):
-        return State("computing", "loading-data", "its dataloader's workers are at work", None, moving=True, **common)
-    return State("blocked", state, why, None, moving=bool(moved), **common)
+        return State("computing", "loading-data", "its dataloader's workers are at work")
+    return blocked(state, why)
 
 
 def how_it_ended(process: Process) -> str:
@@ -123,7 +141,9 @@ def _same_place(process: Process, thread: PythonThread | None) -> bool:
     """Whether the thread stood at the same lines at both looks; True where one look is missing."""
     if thread is None or not isinstance(process.stack_before, Stack):
         return True
-    before = [t for t in process.stack_before.threads if t.tid == thread.tid or (t.tid is None and t.name == thread.name)]
+    before = [
+        t for t in process.stack_before.threads if t.tid == thread.tid or (t.tid is None and t.name == thread.name)
+    ]
     return not before or _places(before[0]) == _places(thread)
 
 

@@ -111,7 +111,9 @@ def class_evidence(members: Iterable[Rank]) -> list[Evidence]:
             lines.append(stack_evidence(first))
         else:
             who = numbers(rank.rank for rank in group)
-            lines.append(Evidence(rank=first.rank, probe="stacks", text=f"{doing(first)} {place(first)} (ranks {who} alike)"))
+            lines.append(
+                Evidence(rank=first.rank, probe="stacks", text=f"{doing(first)} {place(first)} (ranks {who} alike)")
+            )
     return lines
 
 

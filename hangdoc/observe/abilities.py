@@ -59,7 +59,9 @@ def _py_spy() -> Ability:
     remedy = "pip install py-spy, in hangdoc's own environment."
     if program is None:
         return Ability("py-spy", False, "not found", remedy)
-    version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    version = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, timeout=10, check=False
+    ).stdout.strip()
     return Ability("py-spy", bool(version), version or "does not start", remedy)
 
 

@@ -16,7 +16,9 @@ def path_of(proc: ProcFS, pid: int) -> str | None:
         lines = proc.text(f"{pid}/cgroup").splitlines()
     except ProcError:
         return None
-    groups = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2)}
+    groups = {
+        controllers: path for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2)
+    }
     return groups.get("") or groups.get("cpu,cpuacct") or groups.get("cpu")
 
 

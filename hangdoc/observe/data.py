@@ -18,8 +18,33 @@ from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.snapshot import DataSource, DataSources, Unavailable
 
 SUFFIXES = frozenset(
-    ".parquet .arrow .bin .idx .tar .jsonl .json.gz .jsonl.gz .jsonl.zst .csv .tsv .npy .npz .tfrecord .h5 .hdf5 .lmdb"
-    " .mds .zarr .txt.gz .feather .orc .tfrecords .recordio .webdataset".split()
+    [
+        ".parquet",
+        ".arrow",
+        ".bin",
+        ".idx",
+        ".tar",
+        ".jsonl",
+        ".json.gz",
+        ".jsonl.gz",
+        ".jsonl.zst",
+        ".csv",
+        ".tsv",
+        ".npy",
+        ".npz",
+        ".tfrecord",
+        ".h5",
+        ".hdf5",
+        ".lmdb",
+        ".mds",
+        ".zarr",
+        ".txt.gz",
+        ".feather",
+        ".orc",
+        ".tfrecords",
+        ".recordio",
+        ".webdataset",
+    ]
 )
 _MAX_FILES = 200_000
 _BOUND_SECONDS = 3.0
@@ -69,7 +94,14 @@ class TrainingData:
                 if listing is not None:
                     files, size, suffixes, digest = listing
                     sources.append(
-                        DataSource(path=path, origin=origin, files=files, bytes=size, suffixes=suffixes, digest=digest)
+                        DataSource(
+                            path=path,
+                            origin=origin,
+                            files=files,
+                            bytes=size,
+                            suffixes=suffixes,
+                            digest=digest,
+                        )
                     )
             self._found[pid] = DataSources(sources=tuple(sources))
 
@@ -111,7 +143,12 @@ def _candidates(scene: Scene, target: Target) -> dict[str, str]:
         option, equals, value = word.partition("=")
         if equals and _DATA_NAME.search(option):
             add(value, option)
-        elif index and words[index - 1].startswith("-") and _DATA_NAME.search(words[index - 1]) and not word.startswith("-"):
+        elif (
+            index
+            and words[index - 1].startswith("-")
+            and _DATA_NAME.search(words[index - 1])
+            and not word.startswith("-")
+        ):
             add(word, words[index - 1])
         elif index > 1 and "/" in word and not word.startswith("-") and not word.endswith(".py"):
             add(word, "argument")

@@ -159,7 +159,12 @@ class _Tree:
 
 
 def _target(
-    proc: ProcFS, entry: Entry, role: str, *, identity: RankIdentity | None = None, launch: Launch | None = None
+    proc: ProcFS,
+    entry: Entry,
+    role: str,
+    *,
+    identity: RankIdentity | None = None,
+    launch: Launch | None = None,
 ) -> Target:
     return Target(
         pid=entry.pid,
@@ -270,7 +275,10 @@ def _rank_in_frames(thread: PythonThread, in_torch: bool) -> tuple[int | None, s
     if in_torch:
         for frame in reversed(thread.frames):  # outermost first
             for local in () if frame.library else frame.locals:
-                if local.name in ("rank", "global_rank", "local_rank") and (n := identity.number(local.text)) is not None:
+                if (
+                    local.name in ("rank", "global_rank", "local_rank")
+                    and (n := identity.number(local.text)) is not None
+                ):
                     return n, f"variable {local.name}"
     return None, ""
 
@@ -286,9 +294,11 @@ def _add_launchers(
 ) -> None:
     """Launchers in scope or above a rank, and as one the parent that several ranks share (mp.spawn)."""
     above = {ancestor for pid in targets for ancestor in tree.ancestors(pid)}
-    for pid, target in launchers.items():
-        if pid in above or (pid in scope and (target.name == "pt_elastic" or target.python)):
-            targets[pid] = target
+    targets.update(
+        (pid, target)
+        for pid, target in launchers.items()
+        if pid in above or (pid in scope and (target.name == "pt_elastic" or target.python))
+    )
     if restricted:
         return
     for pid in {target.owner for target in targets.values() if target.role == "rank" and target.owner}:
@@ -308,4 +318,3 @@ def _add_zombies(proc: ProcFS, table: dict[int, Entry], targets: dict[int, Targe
                 continue
             targets[pid] = _target(proc, entry, "rank")
             targets[pid].owner = entry.stat.ppid
-

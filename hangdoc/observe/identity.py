@@ -14,7 +14,14 @@ from hangdoc.snapshot import Launch, RankIdentity
 # source, rank, world size, local rank, local world size, node rank
 _SCHEMES = (
     ("environment", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"),
-    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_NODE_RANK"),  # fmt: skip
+    (
+        "Open MPI",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "OMPI_COMM_WORLD_NODE_RANK",
+    ),  # fmt: skip
     ("PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_NODE_RANK"),
     ("Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID"),
 )
@@ -54,9 +61,13 @@ def by_environment(environment: Mapping[str, str]) -> RankIdentity | None:
         node = number(environment.get("NODE_RANK")) or 0
         if node == 0 and local < world:
             return RankIdentity(
-                rank=local, source="LOCAL_RANK", world_size=world, local_rank=local, node_rank=node,
+                rank=local,
+                source="LOCAL_RANK",
+                world_size=world,
+                local_rank=local,
+                node_rank=node,
                 **meeting_point(environment),
-            )  # fmt: skip
+            )
     return None
 
 

@@ -3,14 +3,22 @@
 Reads memory without stopping the process; see `python_state`.
 """
 
+import contextlib
 from collections.abc import Iterable
 
 from hangdoc import redact
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.python_state import Modules, Variable, inner_environment, locate, process_groups, variable
+from hangdoc.observe.python_state import (
+    Modules,
+    Variable,
+    inner_environment,
+    locate,
+    process_groups,
+    variable,
+)
 from hangdoc.observe.scene import Evidence, Scene, Target
-from hangdoc.snapshot import Interpreter, Local, Unavailable
+from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
 
 _MAX_VARIABLES = 300
 _C10D = "torch.distributed.distributed_c10d"
@@ -69,12 +77,10 @@ def _look(proc: ProcFS, target: Target, groups: bool = True) -> Interpreter | Un
             variables = _variables(memory, found.get("__main__", {}))
             if not groups:
                 return Interpreter(environment={}, globals=variables)
-            members = ()
+            members: tuple[Group, ...] = ()
             if _C10D in found:
-                try:
+                with contextlib.suppress(Unreadable):  # torch may keep them elsewhere in another version
                     members = process_groups(memory, found[_C10D])
-                except Unreadable:
-                    pass  # torch keeps them elsewhere in this version
             return Interpreter(
                 environment=_changed(target, memory, found.get("os", {})), globals=variables, groups=members
             )
@@ -92,9 +98,7 @@ def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
         except Unreadable:
             continue
         if value is not None:
-            found.append(
-                Local(name=name, text=redact.variable(name, value.text), length=value.length, address=address)
-            )
+            found.append(Local(name=name, text=redact.variable(name, value.text), length=value.length, address=address))
     return tuple(found)
 
 

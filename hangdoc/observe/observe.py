@@ -20,7 +20,7 @@ from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.machine import HostMachine
 from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.observe.progress import Beacons, counters
-from hangdoc.observe.scene import Probe, Scene, Target
+from hangdoc.observe.scene import Evidence, Probe, Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks
 from hangdoc.snapshot import Environment, Host, Process, Progress, Snapshot, Unavailable
@@ -95,10 +95,10 @@ def _run(scene: Scene, progress: Callable[[str], None]) -> dict[int | None, dict
     ranks = len(scene.ranks())
     progress(f"reading {ranks} rank{'s' * (ranks != 1)}")
     for probe in probes:
-        _guarded(scene, probe, lambda probe=probe: probe.open(scene))  # type: ignore[misc]
+        _guarded(scene, probe, probe.open)
     # In between, side by side. None may outlive the window by much: what is late is evidence too.
     with ThreadPoolExecutor(len(probes)) as between:
-        running = [between.submit(_guarded, scene, probe, lambda p=probe: p.during(scene)) for probe in probes]
+        running = [between.submit(_guarded, scene, probe, probe.during) for probe in probes]
         pause = min(scene.window, scene.deadline.remaining()) - stacks.lead_seconds() - (time.monotonic() - began)
         progress(f"watching for {scene.window:g} s whether anything moves")
         time.sleep(max(0.0, pause))
@@ -108,18 +108,22 @@ def _run(scene: Scene, progress: Callable[[str], None]) -> dict[int | None, dict
     for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
         if isinstance(probe, CpuClocks):
             time.sleep(max(0.0, min(scene.deadline.remaining(), began + scene.window - time.monotonic())))
-        _guarded(scene, probe, lambda probe=probe: probe.close(scene))  # type: ignore[misc]
+        _guarded(scene, probe, probe.close)
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:
-        for pid, field, value in _guarded(scene, probe, lambda probe=probe: list(probe.evidence(scene))) or ():  # type: ignore[misc]
+        for pid, field, value in _guarded(scene, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
     return gathered
 
 
-def _guarded(scene: Scene, probe: Probe, action: Callable[[], Any]) -> Any:
+def _evidence_of(probe: Probe) -> Callable[[Scene], list[Evidence]]:
+    return lambda scene: list(probe.evidence(scene))
+
+
+def _guarded(scene: Scene, probe: Probe, action: Callable[[Scene], Any]) -> Any:
     """The action's result; a probe that raises becomes a problem, not a dead run."""
     try:
-        return action()
+        return action(scene)
     except Exception as error:
         scene.problems.append(f"the {probe.name} probe failed ({type(error).__name__}: {error}): please report it")
         return None
@@ -196,4 +200,3 @@ def _age(proc: ProcFS, target: Target) -> float:
     except (ProcError, ValueError, IndexError):
         return 0.0
     return round(max(0.0, uptime - target.start_ticks / proc.ticks_per_second), 2)
-

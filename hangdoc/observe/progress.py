@@ -21,7 +21,7 @@ def counters(
     frame first."""
     found: dict[tuple[str, str, str], Counter] = {}
     if isinstance(before, Stack) and isinstance(after, Stack):
-        earlier = {}
+        earlier: dict[tuple[str, str, str], int] = {}
         for function, file, local, _ in _own_integers(before):
             earlier.setdefault((function, file, local.name), int(local.text))
         for function, file, local, frame in _own_integers(after):
@@ -63,9 +63,7 @@ def _is_integer(local: Local) -> bool:
 def _module_frame(stack: Stack | Unavailable) -> Frame | None:
     if isinstance(stack, Unavailable):
         return None
-    return next(
-        (f for t in stack.threads for f in t.frames if f.function == "<module>" and not f.library), None
-    )
+    return next((f for t in stack.threads for f in t.frames if f.function == "<module>" and not f.library), None)
 
 
 class Beacons:

@@ -138,7 +138,7 @@ def is_library(file: str) -> bool:
     """True for the standard library, site-packages and what has no file: not the user's own code."""
     if "/site-packages/" in file or "/dist-packages/" in file or file.startswith("<"):
         return True
-    head, python, tail = file.rpartition("/lib/python3.")
+    _, python, tail = file.rpartition("/lib/python3.")
     return bool(python) and tail.partition("/")[0].rstrip("t").isdigit()
 
 

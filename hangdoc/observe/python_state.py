@@ -12,7 +12,7 @@ import struct
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hangdoc.observe.memory import DICT, LONG, UNICODE, Memory, Unreadable
 from hangdoc.observe.procfs import ProcError, ProcFS
@@ -97,7 +97,7 @@ def _find_symbols(proc: ProcFS, pid: int, path: str) -> tuple[int, int, int, boo
                 return _symbols[key]
             with file_path.open("rb") as file:
                 elf = ELFFile(file)
-                table = elf.get_section_by_name(".gnu.hash") or elf.get_section_by_name(".hash")
+                table: Any = elf.get_section_by_name(".gnu.hash") or elf.get_section_by_name(".hash")
                 runtime = table.get_symbol("_PyRuntime") if table else None
                 dict_type = table.get_symbol("PyDict_Type") if table else None
                 if runtime is None or dict_type is None:
@@ -125,13 +125,13 @@ class Modules:
                 if self._is_modules(address, image.dict_type):
                     return address
         raw = self._memory.read(image.runtime, min(image.runtime_size, 1 << 22) // 8 * 8)
-        for index, (address,) in enumerate(struct.iter_unpack("<Q", raw)):
+        for index, address in enumerate(struct.unpack(f"<{len(raw) // 8}Q", raw)):
             if address & 7 or not 4096 < address < 1 << 47:
                 continue
             with contextlib.suppress(Unreadable):
                 if self._is_modules(address, image.dict_type):
                     _modules_offset[image.key] = index * 8
-                    return address
+                    return int(address)
         raise Unreadable("sys.modules not found in _PyRuntime")
 
     def _is_modules(self, address: int, dict_type: int) -> bool:

@@ -26,7 +26,8 @@ class Sources:
         self._lines: dict[tuple[str, str], list[str]] = {}
         self._trees: dict[tuple[str, str], ast.Module | None] = {}
         self._boot = next(
-            (float(line.split()[1]) for line in proc.text("stat").splitlines() if line.startswith("btime")), 0.0
+            (float(line.split()[1]) for line in proc.text("stat").splitlines() if line.startswith("btime")),
+            0.0,
         )
 
     def annotate(self, pid: int, stack: Stack) -> Stack:
@@ -147,7 +148,12 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
         )  # fmt: skip
         tested = [n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)]
         first = tuple(sorted(dict.fromkeys(counters), key=lambda name: name not in tested))
-        return Loop(**common, header=f"while {ast.unparse(node.test)}"[:160], counters=first, bound=_while_bound(node, first))
+        return Loop(
+            **common,
+            header=f"while {ast.unparse(node.test)}"[:160],
+            counters=first,
+            bound=_while_bound(node, first),
+        )
     header = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"[:160]
     counters, start, bound = (), None, None
     call = _innermost_counting_call(node.iter)
@@ -156,7 +162,9 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
         if isinstance(target, ast.Name):
             counters = (target.id,)
         if call.func.id == "enumerate":
-            given = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "start"), None)
+            given = (
+                call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "start"), None)
+            )
             start = 0 if given is None else _constant(given)
         else:
             start = 0 if len(call.args) == 1 else _constant(call.args[0])

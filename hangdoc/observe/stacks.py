@@ -72,9 +72,7 @@ class Stacks:
                 chosen[target.pid] = target
             elif idle and not _speaks_for_itself(stack):
                 chosen.setdefault(_class(stack), target)
-        results = scene.each(
-            lambda t: pyspy.dump(t.pid, scene.deadline, native=True, locals_=False), chosen.values()
-        )
+        results = scene.each(lambda t: pyspy.dump(t.pid, scene.deadline, native=True, locals_=False), chosen.values())
         by_class = {key: result for key, result in zip(chosen, results, strict=True) if isinstance(result, Stack)}
         for pid, stack in self._first.items():
             if isinstance(stack, Stack) and scene.targets[pid].role == "rank":

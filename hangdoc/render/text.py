@@ -40,7 +40,10 @@ def _job(job: Job) -> Iterator[RenderableType]:
     if job.hung_for_seconds is not None:
         title.append(f" for {words.duration(job.hung_for_seconds)}")
     about = [job.launcher, job.backend, f"{job.world_size} ranks" if job.world_size is not None else None]
-    title.append(f"   job {words.clean(job.id)} ({', '.join(part for part in about if part)})", style="not bold default")
+    title.append(
+        f"   job {words.clean(job.id)} ({', '.join(part for part in about if part)})",
+        style="not bold default",
+    )
     yield title
     yield ""
     leading = [f for f in job.findings if f.explained_by is None]
@@ -50,16 +53,18 @@ def _job(job: Job) -> Iterator[RenderableType]:
             if consequence.explained_by == finding.code:
                 yield _indented(
                     Text.assemble(
-                        (f"hence {consequence.code} {consequence.name}: ", "dim"), (words.clean(consequence.summary), "dim")
+                        (f"hence {consequence.code} {consequence.name}: ", "dim"),
+                        (words.clean(consequence.summary), "dim"),
                     ),
                     2,
                 )
                 yield ""
     if not leading:
         yield Text(
-            {"healthy": "Every rank makes progress.", "waiting": "Some ranks stand still; none waits for another."}.get(
-                job.verdict, "Nothing found."
-            )
+            {
+                "healthy": "Every rank makes progress.",
+                "waiting": "Some ranks stand still; none waits for another.",
+            }.get(job.verdict, "Nothing found.")
         )
         yield ""
     if job.ranks:

@@ -4,7 +4,12 @@ from collections.abc import Iterable
 
 from hangdoc.diagnosis import Job, Operation, RankView, Where
 
-VERDICT_STYLE = {"hung": "bold red", "waiting": "bold yellow", "healthy": "bold green", "unknown": "bold magenta"}
+VERDICT_STYLE = {
+    "hung": "bold red",
+    "waiting": "bold yellow",
+    "healthy": "bold green",
+    "unknown": "bold magenta",
+}
 LABEL_STYLE = {"computing": "green", "blocked": "yellow", "dead": "red", None: "magenta"}
 LABEL_GLYPH = {"computing": "▶", "blocked": "■", "dead": "✗", None: "?"}
 SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}

@@ -1,6 +1,6 @@
 """A nanochat-style pretrainer, small and honest: run it as
 
-    torchrun --nproc-per-node 2 -m hangdoc_trainer.base_train -- --depth 4 --num-iterations 100
+torchrun --nproc-per-node 2 -m hangdoc_trainer.base_train -- --depth 4 --num-iterations 100
 """
 
 import argparse
@@ -39,7 +39,12 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--head-dim", type=int, default=64)
     add("--max-seq-len", type=int, default=256)
     add("--device-batch-size", type=int, default=4)
-    add("--total-batch-size", type=int, default=-1, help="tokens per step over all ranks; -1: one micro-batch a rank")
+    add(
+        "--total-batch-size",
+        type=int,
+        default=-1,
+        help="tokens per step over all ranks; -1: one micro-batch a rank",
+    )
     add("--num-iterations", type=int, default=-1, help="steps; -1: one epoch of the data")
     add("--learning-rate", type=float, default=3e-3)
     add("--eval-every", type=int, default=0)
@@ -63,7 +68,7 @@ class Trainer:
         self.args = args
         kind = args.device_type or ("cuda" if torch.cuda.is_available() else "cpu")
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        self.device = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0)) if kind == "cuda" else None)
+        self.device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if kind == "cuda" else kind)
         dist.init_process_group("nccl" if kind == "cuda" else "gloo", rank=self.rank, world_size=self.world)
         if os.environ.get("NANOCHAT_FORCE_SDPA") == "math":
             torch.backends.cuda.enable_flash_sdp(False)
@@ -77,7 +82,12 @@ class Trainer:
         self.accumulation = self._accumulation()
         training, self.evaluation = list_shards(data_directory())
         self.shards = Shards(
-            training, self.rank, self.world, args.device_batch_size, args.max_seq_len, cycle=args.num_iterations > 0
+            training,
+            self.rank,
+            self.world,
+            args.device_batch_size,
+            args.max_seq_len,
+            cycle=args.num_iterations > 0,
         )
         self.digest = digest(training)
         batches = self.shards.count() if args.workers == 0 else None
@@ -108,7 +118,9 @@ class Trainer:
         if total <= 0:
             return 1
         if total % per_round:
-            raise SystemExit(f"--total-batch-size {total} is no multiple of {per_round} tokens, one micro-batch of all ranks")
+            raise SystemExit(
+                f"--total-batch-size {total} is no multiple of {per_round} tokens, one micro-batch of all ranks"
+            )
         return int(total // per_round)
 
     def loss(self, batch: Batch, model: nn.Module) -> Tensor:
@@ -158,7 +170,7 @@ class Trainer:
             self._check_agreement()
         if step % self.args.log_every == 0:
             tokens = self.args.device_batch_size * self.args.max_seq_len * self.accumulation * self.world
-            timing = self.model._get_ddp_logging_data()
+            timing = self.model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
             spent = timing.get("backward_comm_time", 0) / 1e6  # ns; DDP samples the first 10 steps and every 100th
             size = 2 * parameters(self.plain) * 4
             self.say(
@@ -210,7 +222,9 @@ class Trainer:
     def evaluate(self) -> float:
         """Mean loss over --eval-tokens of the evaluation shard, all ranks together."""
         size = self.args.device_batch_size * self.args.max_seq_len
-        shards = Shards(self.evaluation, self.rank, self.world, self.args.device_batch_size, self.args.max_seq_len, False)
+        shards = Shards(
+            self.evaluation, self.rank, self.world, self.args.device_batch_size, self.args.max_seq_len, False
+        )
         total = torch.zeros(2)
         for _, batch in zip(range(max(1, self.args.eval_tokens // size // self.world)), shards, strict=False):
             total += torch.tensor([self.loss(batch, self.plain).item(), 1.0])

@@ -1,6 +1,6 @@
 """Makes a corpus of N parquet shards from text found on any machine: the Python standard library's own source.
 
-    python -m hangdoc_trainer.corpus DIRECTORY --shards 201
+python -m hangdoc_trainer.corpus DIRECTORY --shards 201
 """
 
 import argparse

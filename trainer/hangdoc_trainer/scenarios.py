@@ -22,7 +22,20 @@ from hangdoc import beacon
 from hangdoc_trainer import corpus
 
 _TAG = "HANGDOC_SCENARIO"
-_SMALL = ("--depth 2 --aspect-ratio 16 --head-dim 16 --max-seq-len 64 --device-batch-size 4 --log-every 1000000").split()
+_SMALL = [
+    "--depth",
+    "2",
+    "--aspect-ratio",
+    "16",
+    "--head-dim",
+    "16",
+    "--max-seq-len",
+    "64",
+    "--device-batch-size",
+    "4",
+    "--log-every",
+    "1000000",
+]
 _FROZEN_SECONDS = 3.0
 _START_BOUND = 120.0
 
@@ -144,7 +157,9 @@ class Started:
         folders = []
         for index, node in enumerate(self.scenario.nodes):
             folders.append(self._folder / f"node{index}" / "shards")
-            corpus.make(folders[-1], node.shards, groups=self.world, rows=1, size=300)  # a micro-batch per rank and shard
+            corpus.make(
+                folders[-1], node.shards, groups=self.world, rows=1, size=300
+            )  # a micro-batch per rank and shard
         if self.scenario.prepare is not None:
             self.scenario.prepare(folders)
         for index, node in enumerate(self.scenario.nodes):

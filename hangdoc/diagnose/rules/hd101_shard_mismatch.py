@@ -87,7 +87,13 @@ def _ran_out(run: Run, case: exhausted.Case) -> Finding:
 
 def _commands(short: Rank, waiting: Rank) -> tuple[str, ...]:
     mine, theirs = amounts.sources(short), amounts.sources(waiting)
-    paths = [s.path for name in mine if name in theirs for s in (mine[name], theirs[name]) if mine[name].digest != theirs[name].digest]
+    paths = [
+        s.path
+        for name in mine
+        if name in theirs
+        for s in (mine[name], theirs[name])
+        if mine[name].digest != theirs[name].digest
+    ]
     return tuple(f"ls {shlex.quote(path)} | wc -l" for path in dict.fromkeys(paths))[:4]
 
 

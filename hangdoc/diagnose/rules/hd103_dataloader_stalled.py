@@ -72,8 +72,8 @@ def _finding(run: Run, rank: Rank) -> Finding:
         what, hard = f"its worker (pid {stuck[0].pid}) does not come back from {frame.function}", False
     else:
         what, hard = "its workers stand still", False
-    for worker in (*dead, *stopped, *stuck)[:4]:
-        evidence.append(Evidence(rank=rank.rank, probe="stacks", text=_describe(worker)))
+    shown = (*dead, *stopped, *stuck)[:4]
+    evidence += [Evidence(rank=rank.rank, probe="stacks", text=_describe(worker)) for worker in shown]
     victims = [r.rank for r in run.waiting()]
     waits = f", and {words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} for it" if victims else ""
     blamed = (dead or stopped or stuck or workers)[:1]

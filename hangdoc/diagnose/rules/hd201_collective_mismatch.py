@@ -67,7 +67,11 @@ def check(run: Run) -> Iterator[Finding]:
         evidence=[
             *words.class_evidence(in_cycle),
             *(
-                Evidence(rank=rank.rank, probe="source", text=f"its call stands under `{rank.frame.conditions[-1]}`")
+                Evidence(
+                    rank=rank.rank,
+                    probe="source",
+                    text=f"its call stands under `{rank.frame.conditions[-1]}`",
+                )
                 for rank in culprits[:3]
                 if rank.frame is not None and rank.frame.conditions
             ),
@@ -95,7 +99,10 @@ def _culprits(groups: list[list[Rank]]) -> tuple[list[Rank], str]:
     if len(last) == 2:
         for mine, theirs in (last, last[::-1]):
             if _singled_out(mine[0], theirs[0]):
-                return mine, f"the call of {words.ranks(r.rank for r in mine)} stands under a condition on the rank"
+                return (
+                    mine,
+                    f"the call of {words.ranks(r.rank for r in mine)} stands under a condition on the rank",
+                )
     smallest = last[0] if last else groups[0]
     if len(last) > 1 and all(len(group) > len(smallest) for group in last[1:]):
         return smallest, f"{words.ranks(r.rank for r in smallest)} against the rest"

@@ -77,7 +77,11 @@ def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
         f"{words.ranks(blamed)}, which {words.doing(first)} {words.place(first)}",
         evidence=[
             *words.class_evidence(group),
-            Evidence(rank=first.rank, probe="cpu", text=f"{first.why}{cpu}; counters {'move' if first.counters_moved else 'do not move'}"),
+            Evidence(
+                rank=first.rank,
+                probe="cpu",
+                text=f"{first.why}{cpu}; counters {'move' if first.counters_moved else 'do not move'}",
+            ),
             *words.class_evidence(victims),
             *words.silence(run),
         ],

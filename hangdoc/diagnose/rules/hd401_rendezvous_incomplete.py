@@ -91,8 +91,8 @@ def _in_rendezvous(process: Process) -> Frame | None:
 def _agents(run: Run, waiting: list[tuple[Process, Frame]]) -> Finding:
     first = waiting[0][0]
     launch = first.launch
-    nodes = int(n) if launch and (n := (launch.nnodes or "").partition(":")[0]).isdigit() else None
-    per_node = int(launch.nproc_per_node) if launch and (launch.nproc_per_node or "").isdigit() else 1 if launch else None
+    nodes = _number((launch.nnodes or "").partition(":")[0]) if launch else None
+    per_node = (_number(launch.nproc_per_node or "1")) if launch else None
     present = sorted(p.launch.node_rank for p, _ in waiting if p.launch and p.launch.node_rank is not None)
     absent_nodes = [n for n in range(nodes or 0) if n not in present] if len(present) == len(waiting) else []
     absent = [n * per_node + i for n in absent_nodes for i in range(per_node)] if per_node else []
@@ -127,3 +127,7 @@ def _commands(run: Run) -> tuple[str, ...]:
         return ()
     host, _, port = run.master.rpartition(":")
     return (f"nc -vz {host} {port}   # on the missing node",)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None

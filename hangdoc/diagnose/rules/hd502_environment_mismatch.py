@@ -40,7 +40,9 @@ NAME = "environment-mismatch"
 EXPLAINS: tuple[str, ...] = ()
 
 # Decides by itself whether ranks can meet.
-_DECISIVE = re.compile(r"^(TORCH_DISTRIBUTED_DEBUG|WORLD_SIZE|NCCL_(ALGO|PROTO|COMM_ID|COLLNET_ENABLE|NVLS_ENABLE)|GLOO_DEVICE_TRANSPORT)$")
+_DECISIVE = re.compile(
+    r"^(TORCH_DISTRIBUTED_DEBUG|WORLD_SIZE|NCCL_(ALGO|PROTO|COMM_ID|COLLNET_ENABLE|NVLS_ENABLE)|GLOO_DEVICE_TRANSPORT)$"
+)
 # Should agree; alone it only makes numbers differ.
 _SHOULD = re.compile(
     r"^(NCCL_(IB_DISABLE|P2P_DISABLE|SHM_DISABLE|NET|NET_PLUGIN|BUFFSIZE|MIN_NCHANNELS|MAX_NCHANNELS)"
@@ -78,7 +80,11 @@ def _finding(run: Run, name: str, by_value: dict[str | None, list[Rank]]) -> Fin
         victims=stuck,
         summary=f"{name} differs between ranks: {said}",
         evidence=[
-            Evidence(rank=group[0].rank, probe="environment", text=f"{name}={_value(value)} ({words.ranks(r.rank for r in group)})")
+            Evidence(
+                rank=group[0].rank,
+                probe="environment",
+                text=f"{name}={_value(value)} ({words.ranks(r.rank for r in group)})",
+            )
             for value, group in ordered[:8]
         ],
         remedy=f"Set {name} to the same value on all ranks.",

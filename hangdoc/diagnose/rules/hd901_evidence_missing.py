@@ -59,7 +59,10 @@ def check(run: Run) -> Iterator[Finding]:
                 *words.silence(run),
             ],
             remedy="Take a snapshot on the other hosts too and diagnose them together.",
-            commands=("hangdoc snapshot -o $(hostname).hangdoc   # on every host", "hangdoc diagnose *.hangdoc"),
+            commands=(
+                "hangdoc snapshot -o $(hostname).hangdoc   # on every host",
+                "hangdoc diagnose *.hangdoc",
+            ),
         )
     refused = [
         (rank, rank.process.stack.reason)
@@ -77,7 +80,9 @@ def check(run: Run) -> Iterator[Finding]:
             victims=(),
             summary=f"the stacks of {words.ranks(r.rank for r, _ in refused)} could not be read: {refused[0][1]}"
             + ("; nothing can be said about what they wait for" if blind else ""),
-            evidence=[Evidence(rank=rank.rank, probe="stacks", text=f"pid {rank.pid}: {why}") for rank, why in refused[:8]],
+            evidence=[
+                Evidence(rank=rank.rank, probe="stacks", text=f"pid {rank.pid}: {why}") for rank, why in refused[:8]
+            ],
             remedy="Run `hangdoc doctor` on that host: it says what is missing and how to mend it.",
             commands=("hangdoc doctor",),
         )

@@ -1,0 +1,50 @@
+# make demo    a real hang, diagnosed from outside          make test    the whole suite, live runs included
+# make check   lint, format, types, walls                   make docs    write the generated pages anew
+# make bench   the figures of docs/performance.md           make unit    the fast part of the suite
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test unit live check format docs bench corpus clean
+
+demo: $(READY)
+	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
+	@$(BIN)/hangdoc demo; code=$$?; [ $$code -eq 1 ] || exit $$code
+
+test: $(READY)
+	$(BIN)/pytest
+
+unit: $(READY)
+	$(BIN)/pytest tests/unit tests/corpus
+
+live: $(READY)
+	$(BIN)/pytest tests/live
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m docs.generate --check
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY)
+	$(BIN)/python -m docs.generate
+
+bench: $(READY)
+	$(BIN)/python -m bench
+
+corpus: $(READY)
+	$(BIN)/python -m tests.corpus.record
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hangdoc needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv || { echo "On Debian: apt-get install python3-venv"; exit 1; }
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,trainer,dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info
