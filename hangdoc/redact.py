@@ -30,7 +30,8 @@ _SECRET_OPTION = re.compile(r"(?P<option>^--?[\w-]+)(=)(?P<value>.*)$", re.DOTAL
 
 def names_a_secret(name: str) -> bool:
     """True where a variable or option of this name usually holds a secret."""
-    return bool(_SECRET_NAME.search(name)) and not _HARMLESS_NAME.match(name.lstrip("-").replace("-", "_"))
+    plain = name.lstrip("-").replace("-", "_")
+    return bool(_SECRET_NAME.search(plain)) and not _HARMLESS_NAME.match(plain)
 
 
 def text(value: str) -> str:

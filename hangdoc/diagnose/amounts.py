@@ -6,6 +6,7 @@ from hangdoc.diagnose import progress
 from hangdoc.diagnose.jobs import environment_of
 from hangdoc.diagnose.model import Rank
 from hangdoc.diagnosis import Evidence
+from hangdoc.parse import natural
 from hangdoc.snapshot import BeaconReading, DataSource, DataSources, Interpreter, Progress
 
 
@@ -127,14 +128,14 @@ def _amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
         for local in frame.locals:
             if local.length is not None:
                 found.setdefault((frame.function, local.name), (local.length, True))
-            elif local.text.isdigit() and local.name not in counters:
-                found.setdefault((frame.function, local.name), (int(local.text), False))
+            elif (number := natural(local.text)) is not None and local.name not in counters:
+                found.setdefault((frame.function, local.name), (number, False))
     if isinstance(rank.process.interpreter, Interpreter):
         for local in rank.process.interpreter.globals:
             if local.length is not None:
                 found.setdefault(("<module>", local.name), (local.length, True))
-            elif local.text.isdigit():
-                found.setdefault(("<module>", local.name), (int(local.text), False))
+            elif (number := natural(local.text)) is not None:
+                found.setdefault(("<module>", local.name), (number, False))
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hangdoc.diagnose import facts, operations, progress
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnose.states import State, cpu_percent, state_of
+from hangdoc.parse import natural
 from hangdoc.snapshot import (
     Clocks,
     Connection,
@@ -22,6 +23,7 @@ from hangdoc.snapshot import (
 )
 
 Placed = tuple[Host, Process]
+MAX_RANKS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,8 @@ def _run(
 ) -> Run:
     first = next(iter(members.values()), None)
     world = _world_size(members, launchers)
+    if world is not None and not 0 < world <= MAX_RANKS:
+        world = None  # a damaged or foreign number, not a run
     hosts = tuple(dict.fromkeys(host.name for host, _ in (*members.values(), *launchers)))
     pairs = _pairs(members, key.master)
     ranks = _ranks(members, pairs)
@@ -210,7 +214,7 @@ def _world_size(members: dict[int, Placed], launchers: list[Placed]) -> int | No
             return spawned
         launch = process.launch
         if launch is not None and not members:
-            nodes, per_node = _nodes(launch), _number(launch.nproc_per_node)
+            nodes, per_node = _nodes(launch), natural(launch.nproc_per_node)
             if nodes is not None and per_node is not None:
                 return nodes * per_node
     return len(members) or None
@@ -218,11 +222,7 @@ def _world_size(members: dict[int, Placed], launchers: list[Placed]) -> int | No
 
 def _nodes(launch: Launch) -> int | None:
     """The number of nodes a launch needs at least (`2`, or `2:4`)."""
-    return _number((launch.nnodes or "1").partition(":")[0])
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+    return natural((launch.nnodes or "1").partition(":")[0])
 
 
 def _spawned(launcher: Process) -> int | None:
@@ -233,8 +233,8 @@ def _spawned(launcher: Process) -> int | None:
         for frame in thread.frames:
             if frame.file.endswith("torch/multiprocessing/spawn.py"):
                 for local in frame.locals:
-                    if local.name == "nprocs" and local.text.isdigit():
-                        return int(local.text)
+                    if local.name == "nprocs" and (count := natural(local.text)) is not None:
+                        return count
     return None
 
 
@@ -253,7 +253,7 @@ def _backend(processes: Iterable[Process]) -> str | None:
 def _pairs(members: dict[int, Placed], master: str | None) -> dict[int, tuple[Connection, ...]]:
     """Each rank's connections to other ranks of the job. Helpers inherit copies of them, the store's say nothing."""
     port = master.rpartition(":")[2] if master else None
-    store = int(port) if port and port.isdigit() else None
+    store = natural(port)
     owners: dict[tuple[str, str, int, str, int], int] = {}
     mine: dict[int, list[Connection]] = {rank: [] for rank in members}
     by_pid = {(host.name, process.pid): rank for rank, (host, process) in members.items()}

@@ -5,6 +5,7 @@ import re
 from hangdoc.diagnose import facts
 from hangdoc.diagnose.model import Wait
 from hangdoc.diagnosis import Operation
+from hangdoc.parse import natural
 from hangdoc.snapshot import Frame, Group, Interpreter, Local, Process, PythonThread, Stack, Unavailable
 
 _WAIT_CALL = re.compile(r"([\w.\[\]]+)\.(?:wait|result|synchronize)\s*\(")
@@ -111,7 +112,7 @@ def _peer(op: str, frame: Frame) -> int | None:
     """The global rank that a point-to-point call names."""
     names = ("dst", "group_dst") if op in facts.SENDS else ("src", "group_src")
     local = _local(frame, *names)
-    return int(local.text) if local is not None and local.text.isdigit() else None
+    return natural(local.text) if local is not None else None
 
 
 def _in_backward(thread: PythonThread) -> bool:
@@ -187,7 +188,7 @@ def _peer_in_source(op: str, thread: PythonThread) -> int | None:
     found = re.findall(rf"\b{op.removeprefix('i')[:4]}\w*\([^\n]*?\b{key}\s*=\s*(\w+)", frame.context)
     if not found:
         return None
-    if found[-1].isdigit():
-        return int(found[-1])
+    if (literal := natural(found[-1])) is not None:
+        return literal
     local = _local(frame, found[-1])
-    return int(local.text) if local is not None and local.text.isdigit() else None
+    return natural(local.text) if local is not None else None

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from hangdoc.diagnose.model import LoopView, Rank
 from hangdoc.diagnosis import Where
+from hangdoc.parse import integer
 from hangdoc.snapshot import Frame, Interpreter, Loop, Process, Progress, PythonThread
 
 LoopKey = tuple[str, str, int]
@@ -111,15 +112,15 @@ def _view(process: Process, frame: Frame, loop: Loop) -> LoopView:
 
 def number(process: Process, frame: Frame, name: str) -> int | None:
     """The value of a literal or of an integer variable as a frame sees it."""
-    if name.lstrip("-").isdigit():
-        return int(name)
+    if (literal := integer(name)) is not None:
+        return literal
     scopes = [frame.locals]
     if isinstance(process.interpreter, Interpreter) and (frame.function == "<module>" or not frame.locals):
         scopes.append(process.interpreter.globals)
     for scope in scopes:
         for local in scope:
-            if local.name == name and local.text.lstrip("-").isdigit():
-                return int(local.text)
+            if local.name == name and (value := integer(local.text)) is not None:
+                return value
     return None
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.observe.scene import Evidence, Scene
+from hangdoc.parse import integer, natural
 from hangdoc.snapshot import Clocks, KernelThread, Unavailable
 
 # System calls whose first argument is a file descriptor and that a rank may wait in (x86-64 numbers).
@@ -105,16 +106,12 @@ def _read(proc: ProcFS, pid: int) -> dict[int, _Reading] | Unavailable:
         readings[tid] = _Reading(
             cpu,
             exact,
-            _count(status.get("voluntary_ctxt_switches")),
-            _count(status.get("nonvoluntary_ctxt_switches")),
+            natural(status.get("voluntary_ctxt_switches")),
+            natural(status.get("nonvoluntary_ctxt_switches")),
             stat.name,
             stat.state,
         )
     return readings
-
-
-def _count(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
 
 
 def _waiting_place(proc: ProcFS, pid: int, tid: int) -> tuple[str | None, int | None, str | None]:
@@ -130,7 +127,7 @@ def _waiting_place(proc: ProcFS, pid: int, tid: int) -> tuple[str | None, int | 
         pass
     try:
         words = proc.text(f"{of}/syscall").split()
-        number = int(words[0]) if words and words[0].lstrip("-").isdigit() else None
+        number = integer(words[0]) if words else None
         if number in _WITH_FILE and len(words) > 1:
             descriptor = int(words[1], 16)
             file = f"fd {descriptor}: {proc.link(f'{pid}/fd/{descriptor}')}"

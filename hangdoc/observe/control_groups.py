@@ -5,6 +5,7 @@ from pathlib import Path
 
 from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.observe.scene import Evidence, Scene
+from hangdoc.parse import natural
 from hangdoc.snapshot import ControlGroup
 
 _MOUNT = Path("/sys/fs/cgroup")
@@ -46,8 +47,8 @@ def _value(file: Path, key: str) -> int | None:
     try:
         for line in file.read_text().splitlines():
             name, _, value = line.partition(" ")
-            if name == key and value.isdigit():
-                return int(value)
+            if name == key:
+                return natural(value)
     except OSError:
         pass
     return None

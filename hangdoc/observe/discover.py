@@ -18,6 +18,7 @@ from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.procfs import Denied, ProcError, ProcFS, Stat
 from hangdoc.observe.python_state import Modules, inner_environment, locate, process_groups
 from hangdoc.observe.scene import Target
+from hangdoc.parse import natural
 from hangdoc.snapshot import Group, Launch, PythonThread, RankIdentity, Unavailable
 
 
@@ -270,15 +271,12 @@ def _rank_in_frames(thread: PythonThread, in_torch: bool) -> tuple[int | None, s
     for frame in thread.frames:
         if frame.function == "_wrap" and frame.file.endswith("torch/multiprocessing/spawn.py"):
             for local in frame.locals:
-                if local.name == "i" and (rank := identity.number(local.text)) is not None:
+                if local.name == "i" and (rank := natural(local.text)) is not None:
                     return rank, "mp.spawn"
     if in_torch:
         for frame in reversed(thread.frames):  # outermost first
             for local in () if frame.library else frame.locals:
-                if (
-                    local.name in ("rank", "global_rank", "local_rank")
-                    and (n := identity.number(local.text)) is not None
-                ):
+                if local.name in ("rank", "global_rank", "local_rank") and (n := natural(local.text)) is not None:
                     return n, f"variable {local.name}"
     return None, ""
 

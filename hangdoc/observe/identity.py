@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import TypedDict
 
+from hangdoc.parse import natural
 from hangdoc.snapshot import Launch, RankIdentity
 
 # source, rank, world size, local rank, local world size, node rank
@@ -43,22 +44,22 @@ class Meeting(TypedDict):
 def by_environment(environment: Mapping[str, str]) -> RankIdentity | None:
     """The identity that `environment` gives, or None."""
     for source, rank_name, world_name, local_name, local_world_name, node_name in _SCHEMES:
-        rank, world = number(environment.get(rank_name)), number(environment.get(world_name))
+        rank, world = natural(environment.get(rank_name)), natural(environment.get(world_name))
         if rank is None or world is None or not 0 <= rank < world:
             continue
         return RankIdentity(
             rank=rank,
             source=source,
             world_size=world,
-            local_rank=number(environment.get(local_name)),
-            local_world_size=number(environment.get(local_world_name)),
-            node_rank=number(environment.get(node_name) or environment.get("NODE_RANK")),
+            local_rank=natural(environment.get(local_name)),
+            local_world_size=natural(environment.get(local_world_name)),
+            node_rank=natural(environment.get(node_name) or environment.get("NODE_RANK")),
             **meeting_point(environment),
         )
     # Lightning's own launcher names everything but the rank (lightning/fabric/strategies/launchers/subprocess_script.py).
-    local, world = number(environment.get("LOCAL_RANK")), number(environment.get("WORLD_SIZE"))
+    local, world = natural(environment.get("LOCAL_RANK")), natural(environment.get("WORLD_SIZE"))
     if local is not None and world is not None and "MASTER_ADDR" in environment:
-        node = number(environment.get("NODE_RANK")) or 0
+        node = natural(environment.get("NODE_RANK")) or 0
         if node == 0 and local < world:
             return RankIdentity(
                 rank=local,
@@ -75,15 +76,10 @@ def meeting_point(environment: Mapping[str, str]) -> Meeting:
     """Where the job meets, as fields of a RankIdentity."""
     return {
         "master_address": environment.get("MASTER_ADDR") or None,
-        "master_port": number(environment.get("MASTER_PORT")),
+        "master_port": natural(environment.get("MASTER_PORT")),
         "run_id": environment.get("TORCHELASTIC_RUN_ID") or None,
-        "restart_count": number(environment.get("TORCHELASTIC_RESTART_COUNT")),
+        "restart_count": natural(environment.get("TORCHELASTIC_RESTART_COUNT")),
     }
-
-
-def number(text: str | None) -> int | None:
-    """A non-negative decimal number, or None."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 _LAUNCHER_MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
@@ -135,7 +131,7 @@ def launch_of(name: str, argv: tuple[str, ...]) -> Launch | None:
         tool=tool,
         nnodes=found.get("nnodes"),
         nproc_per_node=found.get("nproc_per_node"),
-        node_rank=number(found.get("node_rank")),
+        node_rank=natural(found.get("node_rank")),
         endpoint=endpoint,
         run_id=found.get("run_id"),
     )
@@ -143,14 +139,15 @@ def launch_of(name: str, argv: tuple[str, ...]) -> Launch | None:
 
 def _launcher(name: str, argv: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
     """The launcher's name and the words behind it."""
-    for index, word in enumerate(argv[:4]):
-        module = argv[index + 1] if word == "-m" and index + 1 < len(argv) else None
-        if module in _LAUNCHER_MODULES:
-            return _LAUNCHER_MODULES[module], argv[index + 2 :]
-        if module is not None:
-            break
-        program = PurePath(word).name
-        if program in _LAUNCHER_PROGRAMS:
-            rest = argv[index + 1 :]
-            return _LAUNCHER_PROGRAMS[program], rest[1:] if program == "accelerate" else rest
+    words = list(argv)
+    if words and re.match(r"(python|pypy)[\d.]*$", PurePath(words[0]).name):
+        words.pop(0)
+        while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
+            words.pop(0)  # -u, -O, ...: what a launcher is started with takes no value
+    if words[:1] == ["-m"] and len(words) > 1 and words[1] in _LAUNCHER_MODULES:
+        return _LAUNCHER_MODULES[words[1]], tuple(words[2:])
+    program = PurePath(words[0]).name if words else ""
+    if program in _LAUNCHER_PROGRAMS:
+        rest = tuple(words[1:])
+        return _LAUNCHER_PROGRAMS[program], rest[1:] if program == "accelerate" else rest
     return ("torchrun", ()) if name == "pt_elastic" else (None, ())

@@ -18,6 +18,7 @@ from hangdoc.observe.python_state import (
     variable,
 )
 from hangdoc.observe.scene import Evidence, Scene, Target
+from hangdoc.parse import integer
 from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
 
 _MAX_VARIABLES = 300
@@ -55,7 +56,7 @@ class InterpreterState:
             if isinstance(first, Unavailable) or isinstance(second, Unavailable):
                 yield pid, "interpreter", first
                 continue
-            numbers = tuple(local for local in first.globals if local.text.lstrip("-").isdigit())
+            numbers = tuple(local for local in first.globals if integer(local.text) is not None)
             yield (
                 pid,
                 "interpreter",

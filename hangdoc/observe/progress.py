@@ -9,6 +9,7 @@ from pathlib import Path
 from hangdoc import beacon
 from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.scene import Scene, Target
+from hangdoc.parse import integer
 from hangdoc.snapshot import BeaconReading, Counter, Frame, Interpreter, Local, Progress, Stack, Unavailable
 
 _MAX_COUNTERS = 80
@@ -56,8 +57,7 @@ def _own_integers(stack: Stack) -> list[tuple[str, str, Local, Frame]]:
 
 
 def _is_integer(local: Local) -> bool:
-    digits = local.text.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and len(digits) < 19
+    return integer(local.text) is not None
 
 
 def _module_frame(stack: Stack | Unavailable) -> Frame | None:

@@ -29,8 +29,8 @@ def blocks(diagnosis: Diagnosis) -> Iterator[RenderableType]:
             yield _indented(Text(words.clean(problem)), 2)
         yield ""
     yield Text(
-        f"hangdoc {diagnosis.hangdoc} looked for {diagnosis.window_seconds:g} s"
-        f" ({diagnosis.elapsed_seconds:.1f} s in all) at {diagnosis.taken_at[:19].replace('T', ' ')} UTC",
+        f"hangdoc {words.clean(diagnosis.hangdoc)} looked for {diagnosis.window_seconds:g} s"
+        f" ({diagnosis.elapsed_seconds:.1f} s in all) at {words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
         style="dim",
     )
 

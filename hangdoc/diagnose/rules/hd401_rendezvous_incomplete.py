@@ -32,8 +32,10 @@ At the start of a run, while the others are still importing: below the patience 
 from collections.abc import Iterator
 
 from hangdoc.diagnose import facts, words
+from hangdoc.diagnose.jobs import MAX_RANKS
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.parse import natural
 from hangdoc.snapshot import Frame, Process, Stack
 
 CODE = "HD401"
@@ -91,11 +93,17 @@ def _in_rendezvous(process: Process) -> Frame | None:
 def _agents(run: Run, waiting: list[tuple[Process, Frame]]) -> Finding:
     first = waiting[0][0]
     launch = first.launch
-    nodes = _number((launch.nnodes or "").partition(":")[0]) if launch else None
-    per_node = (_number(launch.nproc_per_node or "1")) if launch else None
+    nodes = natural((launch.nnodes or "").partition(":")[0]) if launch else None
+    per_node = (natural(launch.nproc_per_node or "1")) if launch else None
     present = sorted(p.launch.node_rank for p, _ in waiting if p.launch and p.launch.node_rank is not None)
-    absent_nodes = [n for n in range(nodes or 0) if n not in present] if len(present) == len(waiting) else []
-    absent = [n * per_node + i for n in absent_nodes for i in range(per_node)] if per_node else []
+    absent_nodes = (
+        [n for n in range(min(nodes or 0, MAX_RANKS)) if n not in present] if len(present) == len(waiting) else []
+    )
+    absent = (
+        [n * per_node + i for n in absent_nodes for i in range(per_node)][:MAX_RANKS]
+        if per_node and per_node < 1024
+        else []
+    )
     age = min(p.started_seconds_ago for p, _ in waiting)
     missing = f"node {words.numbers(absent_nodes)} is missing" if absent_nodes else "the others are missing"
     meeting = launch.endpoint if launch and launch.endpoint else "the rendezvous"
@@ -127,7 +135,3 @@ def _commands(run: Run) -> tuple[str, ...]:
         return ()
     host, _, port = run.master.rpartition(":")
     return (f"nc -vz {host} {port}   # on the missing node",)
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isdigit() else None

@@ -11,7 +11,7 @@ call. A different algorithm, protocol or dtype on one rank makes it send what th
 
 ## Evidence
 
-The values, by rank.
+The values of the variable, by rank, as the ranks run with them.
 
 ## What to do
 

@@ -24,7 +24,7 @@ Never, but it may be beside the point when another finding already explains ever
 
 ## References
 
-- docs/attaching.md
+- docs/attaching.md: containers, other users, what each permission lets hangdoc see
 """
 
 from collections.abc import Iterator

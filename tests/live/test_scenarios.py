@@ -1,0 +1,93 @@
+"""Each fault of the trainer, for real: started by torchrun, frozen, diagnosed from outside by the command."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hangdoc import codec
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.diagnosis import Diagnosis
+from hangdoc_trainer.scenarios import SCENARIOS, Started
+from tests.expectations import EXPECTED, check
+
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
+HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
+
+
+def hangdoc(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    return subprocess.run([HANGDOC, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def status(pid: int) -> dict[str, str]:
+    """What must be the same after a look: state, tracer, threads, signals."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    kept = {name: fields[name] for name in ("TracerPid", "Threads", "SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt")}
+    # A running rank is R or S from moment to moment; a stopped one must be T before and after.
+    return {**kept, "stopped": str(fields["State"][0] in "Tt")}
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_the_fault_is_told_right(name: str, tmp_path: Path) -> None:
+    """Verdict, labels, culprits and leading finding; the ranks as they were; the bundle says the same."""
+    scenario = SCENARIOS[name]
+    bundle = tmp_path / "run.hangdoc"
+    with Started(scenario) as run:
+        ranks = run.rank_pids()
+        before = {pid: status(pid) for pid in ranks.values()}
+        # A bare `diagnose` sees every run of the machine, so a test names its own launchers.
+        pids = [word for pid in run.pids if Path(f"/proc/{pid}").exists() for word in ("--pid", str(pid))]
+        result = hangdoc("diagnose", "--json", "--save", str(bundle), "--patience", str(scenario.patience), *pids)
+        after = {pid: status(pid) for pid in ranks.values()}
+        tag_environment = run._tag
+    diagnosis = msgspec.json.decode(result.stdout, type=Diagnosis)
+    check(diagnosis, EXPECTED[name])
+    assert result.returncode == (1 if EXPECTED[name].verdict == "hung" else 0)
+    assert result.stderr == ""
+    assert before == after
+    assert not diagnosis.problems
+    replayed = diagnose(codec.read(bundle), patience=scenario.patience)
+    assert msgspec.json.encode(replayed) == msgspec.json.encode(diagnosis)
+    assert not _alive(tag_environment), "ranks were left behind"
+
+
+def _alive(tag: str) -> list[str]:
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and tag.encode() in Path(f"/proc/{entry}/environ").read_bytes():
+                found.append(entry)
+        except OSError:
+            continue
+    return found
+
+
+def test_demo_names_the_culprit_and_leaves_nothing() -> None:
+    """The README's first command."""
+    result = hangdoc("demo")
+    assert result.returncode == 1, result.stderr
+    assert "HD101 shard-mismatch" in result.stdout
+    assert "201" in result.stdout
+    assert "culprit   rank 1" in result.stdout
+
+
+def test_snapshot_then_diagnose_elsewhere(tmp_path: Path) -> None:
+    """`snapshot` on the host, `diagnose BUNDLE` anywhere; `--pid` restricts; a bare diagnose finds the same run."""
+    bundle = tmp_path / "host.hangdoc"
+    with Started(SCENARIOS["rank-stops"]) as run:
+        first = hangdoc("snapshot", "-o", str(bundle), "--pid", str(run.pids[0]))
+        assert first.returncode == 0, first.stderr
+        bare = json.loads(hangdoc("diagnose", "--json", "--patience", "2").stdout)
+        stranger = hangdoc("diagnose", "--pid", str(os.getpid() if os.getpid() not in run.pids else 1))
+    report = hangdoc("diagnose", str(bundle))
+    assert report.returncode == 1
+    assert "HD302 rank-stopped" in report.stdout
+    assert any(job["findings"] and job["findings"][0]["code"] == "HD302" for job in bare["jobs"])
+    assert max(len(line.rstrip()) for line in report.stdout.splitlines()) <= 80
+    assert stranger.returncode in (1, 3)

@@ -1,0 +1,150 @@
+"""The commands' outside: exit codes, one clear sentence, nothing on stdout but what was asked for, import costs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hangdoc import codec
+from hangdoc.version import __version__
+from tests.unit.builders import rank, snapshot, train
+from tests.unit.test_rules import FIRES
+
+HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([HANGDOC, *arguments], capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> str:
+    path = tmp_path / "hung.hangdoc"
+    codec.write(FIRES["HD101"](), path)
+    return str(path)
+
+
+def one_sentence(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.stdout == ""
+    assert result.stderr.startswith("hangdoc: ")
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"hangdoc {__version__}\n"
+
+
+def test_json_is_one_document_and_nothing_else(bundle: str) -> None:
+    result = run("diagnose", "--json", bundle)
+    assert result.returncode == 1
+    assert result.stderr == ""
+    document = json.loads(result.stdout)
+    assert document["schema"] == "hangdoc.diagnosis/1"
+    assert set(document) >= {
+        "schema", "hangdoc", "taken_at", "window_seconds", "elapsed_seconds", "verdict", "jobs", "problems",
+    }  # fmt: skip
+    job = document["jobs"][0]
+    assert set(job) >= {
+        "id", "launcher", "backend", "world_size", "master", "verdict", "hung_for_seconds", "ranks", "findings", "unseen",
+    }  # fmt: skip
+    assert set(job["ranks"][0]) >= {
+        "rank", "local_rank", "host", "pid", "label", "state", "operation", "where", "cpu_percent", "batches_done",
+        "batches_total", "silent_seconds",
+    }  # fmt: skip
+    assert set(job["ranks"][0]["operation"]) == {"op", "origin", "group", "peer", "seq"}
+    assert set(job["findings"][0]) >= {
+        "code", "name", "severity", "confidence", "culprits", "victims", "summary", "evidence", "remedy",
+    }  # fmt: skip
+
+
+def test_the_report_fits_80_columns_and_says_it_all(bundle: str) -> None:
+    result = run("diagnose", bundle)
+    lines = result.stdout.splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert "HUNG" in lines[0]
+    assert "\x1b" not in result.stdout
+    for words in ("HD101 shard-mismatch", "culprit   rank 1", "waiting   rank 0", "201", "to do", "train.py:15"):
+        assert words in result.stdout
+
+
+def test_healthy_is_0_unknown_is_4(tmp_path: Path) -> None:
+    codec.write(snapshot(rank(0, train(12), cpu=0.9), rank(1, train(12), cpu=0.9)), tmp_path / "healthy")
+    codec.write(FIRES["HD901"](), tmp_path / "unknown")
+    assert run("diagnose", str(tmp_path / "healthy")).returncode == 0
+    assert run("diagnose", str(tmp_path / "unknown")).returncode == 4
+
+
+def test_html_and_save_are_written_whole(bundle: str, tmp_path: Path) -> None:
+    page, copy = tmp_path / "report.html", tmp_path / "copy.hangdoc"
+    assert run("diagnose", bundle, "--html", str(page), "--save", str(copy)).returncode == 1
+    assert "shard-mismatch" in page.read_text()
+    assert "<script" not in page.read_text()
+    assert codec.read(copy) == codec.read(Path(bundle))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["diagnose", "absent.hangdoc"], 2, "cannot read absent.hangdoc"),
+        (["diagnose", "--pid", "4194303"], 3, "no process with pid 4194303"),
+        (["diagnose", "--save", "no/such/folder/x"], 2, "cannot write"),
+        (["snapshot", "-o", "/"], 2, "cannot write"),
+        (["rules", "nonsense"], 2, "no rule 'nonsense'"),
+        (["demo", "nonsense"], 2, "no demo 'nonsense'"),
+    ],
+)
+def test_bad_input(arguments: list[str], code: int, words: str, tmp_path: Path) -> None:
+    result = run(*arguments, cwd=tmp_path)
+    assert result.returncode == code
+    assert words in one_sentence(result)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_is_no_rank() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        result = run("diagnose", "--pid", str(child.pid))
+    finally:
+        child.kill()
+        child.wait()
+    assert result.returncode == 3
+    assert f"pid {child.pid}" in one_sentence(result)
+
+
+def test_unknown_job_and_usage(bundle: str) -> None:
+    result = run("diagnose", "--job", "nonsense", bundle)
+    assert result.returncode == 2
+    assert "none@10.0.0.1:29500" in one_sentence(result)
+    assert run("diagnose", "--window", "x").returncode == 2
+    assert run("nonsense").returncode == 2
+    assert run("diagnose", "--pid", "1", bundle).returncode == 2
+
+
+def test_rules_and_their_pages() -> None:
+    listing = run("rules").stdout
+    assert "HD101  shard-mismatch" in listing
+    page = run("rules", "shard-mismatch").stdout
+    assert page == run("rules", "HD101").stdout
+    assert "## Why it hangs" in page
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import hangdoc.cli.main", {"click", "rich", "msgspec", "psutil", "pyroute2", "torch"}),
+        ("import hangdoc.cli.diagnose", {"rich", "pyroute2", "torch", "elftools", "pyarrow"}),
+        ("import hangdoc.beacon", {"msgspec", "psutil", "torch"}),
+        ("import hangdoc_trainer.scenarios", {"torch", "psutil", "pyroute2"}),
+    ],
+)
+def test_import_costs(code: str, absent: set[str]) -> None:
+    """What a command does not use, it does not load."""
+    program = f"import sys; {code}; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert not absent & set(loaded.split())

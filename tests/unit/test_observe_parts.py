@@ -1,0 +1,250 @@
+"""The parts of the first room that need no rank: /proc, identities, launch lines, source, secrets, data, beacons."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from hangdoc import beacon, redact
+from hangdoc.observe import identity
+from hangdoc.observe.data import _listing, is_data_file
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.discover import discover
+from hangdoc.observe.procfs import Gone, ProcFS
+from hangdoc.observe.pyspy import is_library
+from hangdoc.observe.sockets import plain_address
+from hangdoc.observe.source import Sources
+from hangdoc.snapshot import Frame, PythonThread, Stack
+from tests.unit.builders import frame
+
+# --- /proc ---------------------------------------------------------------------------------------------------------
+
+
+def fake_process(
+    root: Path, pid: int, ppid: int, argv: str, environment: dict[str, str], state: str = "S", exe: str = "python3.11"
+) -> None:
+    """Lay out what discovery reads of one process."""
+    folder = root / str(pid)
+    folder.mkdir()
+    rest = " ".join(["0"] * 9 + ["1", "2"] + ["0"] * 6 + [str(pid * 10)] + ["0"] * 29 + ["256"])
+    (folder / "stat").write_text(f"{pid} (na me) {state}) {state} {ppid} {rest}")
+    (folder / "cmdline").write_bytes(argv.replace(" ", "\0").encode() + b"\0")
+    (folder / "environ").write_bytes(b"\0".join(f"{k}={v}".encode() for k, v in environment.items()))
+    (folder / "maps").write_text("")
+    (folder / "exe").symlink_to(f"/usr/bin/{exe}")
+
+
+TORCH = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
+
+
+def test_stat_with_parentheses_in_the_name(tmp_path: Path) -> None:
+    fake_process(tmp_path, 10, 1, "python x", {})
+    stat = ProcFS(str(tmp_path)).stat("10")
+    assert (stat.name, stat.state, stat.ppid, stat.cpu_ticks, stat.start_ticks, stat.exit_code) == (
+        "na me) S", "S", 1, 3, 100, 256,
+    )  # fmt: skip
+    with pytest.raises(Gone):
+        ProcFS(str(tmp_path)).stat("11")
+
+
+def test_wrappers_and_helpers_are_no_ranks(tmp_path: Path) -> None:
+    """A shell above the rank and a dataloader worker below it carry the rank's environment."""
+    fake_process(tmp_path, 10, 1, "/usr/bin/python /bin/torchrun --nproc-per-node 2 train.py", {})
+    fake_process(tmp_path, 20, 10, "bash run.sh", TORCH, exe="bash")
+    fake_process(tmp_path, 30, 20, "python train.py", TORCH)
+    fake_process(tmp_path, 40, 30, "python train.py", TORCH)
+    fake_process(tmp_path, 50, 1, "python other.py", {})
+    found = discover(ProcFS(str(tmp_path)), Deadline(5)).targets
+    assert {pid: target.role for pid, target in found.items()} == {10: "launcher", 30: "rank", 40: "helper"}
+    assert found[30].owner == 10
+    assert found[40].owner == 30
+
+
+def test_a_launcher_inside_a_pod_whose_environment_names_a_rank(tmp_path: Path) -> None:
+    """PyTorchJob sets RANK for the whole container: torchrun is no rank there, its workers are."""
+    pod = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
+    fake_process(tmp_path, 10, 1, "python -m torch.distributed.run --nnodes=2 train.py", pod)
+    fake_process(tmp_path, 20, 10, "python train.py", {**pod, "LOCAL_RANK": "0", "TORCHELASTIC_RUN_ID": "x"})
+    found = discover(ProcFS(str(tmp_path)), Deadline(5)).targets
+    assert {pid: target.role for pid, target in found.items()} == {10: "launcher", 20: "rank"}
+
+
+def test_only_named_trees(tmp_path: Path) -> None:
+    fake_process(tmp_path, 10, 1, "python a.py", TORCH)
+    fake_process(tmp_path, 20, 1, "python b.py", {**TORCH, "MASTER_PORT": "29600"})
+    found = discover(ProcFS(str(tmp_path)), Deadline(5), roots=(20,)).targets
+    assert list(found) == [20]
+
+
+# --- identity ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        (TORCH, (1, "environment")),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, (3, "Open MPI")),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, (0, "PMI")),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, (5, "Slurm")),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", **TORCH}, (1, "environment")),
+        ({"LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "NODE_RANK": "0"}, (1, "LOCAL_RANK")),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, None),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, None),
+        ({"RANK": "1"}, None),
+    ],
+)
+def test_identity(environment: dict[str, str], expected: tuple[int, str] | None) -> None:
+    found = identity.by_environment(environment)
+    assert (found and (found.rank, found.source)) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("torchrun --nnodes=2 --nproc-per-node 4 --node_rank=1 --master-addr h --master-port 1 t.py --nnodes 9",
+         ("torchrun", "2", "4", 1, "h:1")),
+        ("python -m torch.distributed.run --rdzv-endpoint=h:5 --nnodes 1:4 t.py", ("torchrun", "1:4", None, None, "h:5")),
+        ("python /env/bin/torchrun --standalone --nproc_per_node=gpu -m pkg.train", ("torchrun", None, "gpu", None, None)),
+        ("python train.py --launcher torchrun", None),
+        ("vim torchrun.txt", None),
+    ],
+)  # fmt: skip
+def test_launch_line(line: str, expected: tuple[object, ...] | None) -> None:
+    found = identity.launch_of("python3", tuple(line.split()))
+    shown = found and (found.tool, found.nnodes, found.nproc_per_node, found.node_rank, found.endpoint)
+    assert shown == expected
+
+
+# --- source --------------------------------------------------------------------------------------------------------
+
+SOURCE = """
+def train(loader, n):
+    for epoch in range(3):
+        for step, batch in enumerate(tqdm(loader), 1):
+            if rank == 0:
+                work(batch)
+            else:
+                other(batch)
+    i = 0
+    while i < n:
+        i += 1
+    for batch in loader:
+        total += 1
+"""
+
+
+def annotated(tmp_path: Path, line: int, *, newer: bool = False) -> Frame:
+    file = tmp_path / "script.py"
+    file.write_text(SOURCE)
+    when = time.time() + (3600 if newer else -3600)
+    os.utime(file, (when, when))
+    thread = PythonThread(
+        tid=None, name="MainThread", active=False, owns_gil=False, frames=(frame("train", line, str(file)),)
+    )
+    stack = Stack(at_seconds=0, threads=(thread,))
+    return Sources(ProcFS()).annotate(os.getpid(), stack).threads[0].frames[0]
+
+
+def test_loops_conditions_and_source(tmp_path: Path) -> None:
+    found = annotated(tmp_path, 8)
+    assert found.source == "other(batch)"
+    assert found.conditions == ("not (rank == 0)",)
+    shown = {(loop.header.split(" in ")[0], loop.counters, loop.start, loop.bound) for loop in found.loops}
+    assert shown == {
+        ("for epoch", ("epoch",), 0, "3"),
+        ("for (step, batch)", ("step",), 1, None),
+        ("while i < n", ("i",), None, "n"),
+        ("for batch", ("total",), None, None),
+    }
+
+
+def test_a_file_newer_than_the_process_is_not_trusted(tmp_path: Path) -> None:
+    assert annotated(tmp_path, 8, newer=True).source is None
+
+
+def test_what_is_library() -> None:
+    assert is_library("/env/lib/python3.11/site-packages/torch/x.py")
+    assert is_library("/usr/lib/python3.12/threading.py")
+    assert is_library("<frozen runpy>")
+    assert not is_library("/home/me/lib/python/train.py")
+
+
+# --- secrets -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WANDB_API_KEY", "abc"),
+        ("HF_TOKEN", "x"),
+        ("DB_PASSWORD", "hunter2"),
+        ("HARMLESS", "hf_" + "a" * 30),
+        ("NOTE", "https://user:pass@host/x"),
+        ("OTHER", "AKIA" + "A" * 16),
+        ("HASH", "0123456789abcdef0123456789abcdef01234567"),
+    ],
+)
+def test_secrets_go(name: str, value: str) -> None:
+    assert redact.REDACTED in redact.variable(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RANK", "1"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("MASTER_ADDR", "node0"),
+        ("NANOCHAT_DATA_DIR", "/data/shards"),
+        ("eval_tokens", "4096"),
+        ("num_tokens", "12"),
+    ],
+)
+def test_what_is_no_secret_stays(name: str, value: str) -> None:
+    assert redact.variable(name, value) == value
+
+
+def test_secret_arguments_go_in_both_spellings() -> None:
+    words = redact.argv(("train.py", "--api-key", "abc", "--password=x y", "--eval-tokens", "40", "--lr", "1"))
+    assert words == ("train.py", "--api-key", "<redacted>", "--password=<redacted>", "--eval-tokens", "40", "--lr", "1")
+
+
+# --- data, beacon, addresses ---------------------------------------------------------------------------------------
+
+
+def test_listing_counts_shards_only(tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.parquet", "readme.md"):
+        (tmp_path / name).write_text("xx")
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "c.parquet").write_text("x")
+    first = _listing(str(tmp_path))
+    assert first is not None
+    assert first[:3] == (3, 5, (".parquet",))
+    (tmp_path / "a.parquet").write_text("xxx")
+    assert _listing(str(tmp_path)) != first
+    assert _listing(str(tmp_path / "absent")) is None
+    assert is_data_file("x/y.jsonl.gz")
+    assert not is_data_file("train.py")
+
+
+def test_beacon_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    writer = beacon.Beacon()
+    writer.beat(step=3, batches_done=3, batches_total=201, shards=4, phase="evaluate")
+    raw = writer.path.read_bytes()
+    beat = beacon.parse(raw)
+    assert beat is not None
+    assert (beat.step, beat.batches_total, beat.epoch, beat.shards, beat.phase) == (3, 201, None, 4, "evaluate")
+    assert writer.path.parent.stat().st_mode & 0o777 == 0o700
+    writer.close()
+    assert not writer.path.exists()
+
+
+@pytest.mark.parametrize("raw", [b"", b"x" * 10, b"x" * 256, b"HANGDOC1" + b"\1" + b"\0" * 247, b"\xff" * 256])
+def test_a_strange_beacon_is_no_beacon(raw: bytes) -> None:
+    assert beacon.parse(raw) is None
+
+
+def test_plain_address() -> None:
+    assert plain_address("::ffff:127.0.0.1") == "127.0.0.1"
+    assert plain_address("fe80::1") == "fe80::1"
