@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run hangdoc; exits with the contract's code (docs/exit-codes.md)."""
+    """Run hangdoc; exits with the contract's code (README.md)."""
     if sys.argv[1:] in (["--version"], ["-V"]):
         from hangdoc.version import __version__
 

@@ -48,7 +48,7 @@ def _beacons(less: Rank, more: Rank) -> list[Difference]:
                 Evidence(rank=less.rank, probe="progress", text=f"publishes {mine} {unit}"),
                 Evidence(rank=more.rank, probe="progress", text=f"publishes {theirs} {unit}"),
             )
-            found.append(Difference(mine, theirs, evidence, 0.95))
+            found.append(Difference(mine, theirs, evidence, 0.9))
     return found
 
 
@@ -80,7 +80,7 @@ def _directories(less: Rank, more: Rank) -> list[Difference]:
             )
             for rank, source in ((less, ours), (more, other))
         )
-        found.append(Difference(ours.files, other.files, evidence, 0.9))
+        found.append(Difference(ours.files, other.files, evidence, 0.95))
     return found
 
 

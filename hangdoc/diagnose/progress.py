@@ -155,11 +155,11 @@ def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:
     if parted is None:
         return None
     a, b, deeper = parted
+    if a.line < b.line or _rounds(ahead, a, behind, b) != 0:
+        return None
     for loop in sorted(b.loops, key=lambda loop: loop.line):
         if loop.line <= b.line <= loop.end_line < a.line:
             return a, loop
-    if a.line < b.line or _rounds(ahead, a, behind, b) != 0:
-        return None
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`.
     inside = (loop for frame in deeper for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
     return next(((a, loop) for loop in inside), None)

@@ -21,6 +21,8 @@ def draw(run: Run) -> None:
     ages = [rank.silent_seconds for rank in run.waiting() if rank.silent_seconds is not None]
     if not ages:  # nobody has spoken to anybody yet: the run is as old as its processes
         ages = [rank.process.started_seconds_ago for rank in run.waiting() if rank.process is not None]
+    if not run.ranks:  # agents that have not started any
+        ages = [process.started_seconds_ago for _, process in run.launchers]
     run.age_seconds = min(ages) if ages else None
 
 

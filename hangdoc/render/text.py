@@ -15,8 +15,12 @@ _EVIDENCE_SHOWN = 12
 
 def report(diagnosis: Diagnosis, console: Console) -> None:
     """Print the whole report."""
-    for block in blocks(diagnosis):
-        console.print(block, highlight=False)
+    with console.capture() as captured:
+        for block in blocks(diagnosis):
+            console.print(block, highlight=False)
+    # Tables pad their cells to the edge; a pasted report should not carry that.
+    for line in captured.get().splitlines():
+        console.out(line.rstrip(), highlight=False)
 
 
 def blocks(diagnosis: Diagnosis) -> Iterator[RenderableType]:

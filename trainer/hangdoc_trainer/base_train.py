@@ -134,7 +134,8 @@ class Trainer:
         """The whole run."""
         batches = loader(self.shards, self.args.workers)
         self.beat(self.first)
-        for step in range(self.first, self.args.num_iterations if self.args.num_iterations > 0 else 1 << 40):
+        last = self.args.num_iterations if self.args.num_iterations > 0 else 1 << 40  # or until the data ends
+        for step in range(self.first, last):
             faults.before_step(self.args.fault, self.rank, step)
             micro_batches = list(self._next(batches))
             if len(micro_batches) < self.accumulation:
@@ -159,7 +160,7 @@ class Trainer:
             last = index == len(micro_batches) - 1
             with contextlib.nullcontext() if last else self.model.no_sync():
                 loss = self.loss(batch, self.model) / len(micro_batches)
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
             total += loss.item()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -170,7 +171,7 @@ class Trainer:
             self._check_agreement()
         if step % self.args.log_every == 0:
             tokens = self.args.device_batch_size * self.args.max_seq_len * self.accumulation * self.world
-            timing = self.model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+            timing = self.model._get_ddp_logging_data()
             spent = timing.get("backward_comm_time", 0) / 1e6  # ns; DDP samples the first 10 steps and every 100th
             size = 2 * parameters(self.plain) * 4
             self.say(

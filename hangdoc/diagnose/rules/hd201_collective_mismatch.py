@@ -88,21 +88,19 @@ def _culprits(groups: list[list[Rank]]) -> tuple[list[Rank], str]:
     # Who is at the earliest point stands where the ranks parted. Whoever is further got there with the help of those
     # who agreed with it, unless only one group is left behind: then the others went past its call.
     last = [group for group in groups if not any(progress.is_ahead(group[0], other[0]) for other in groups)]
-    if len(last) == 1 and len(groups) > 1:
-        ahead = [rank for group in groups if group is not last[0] for rank in group]
+    rest = [group for group in groups if group not in last]
+    for mine in last:
+        others = [group for group in groups if group is not mine]
+        if all(_singled_out(mine[0], theirs[0]) for theirs in others):
+            return mine, f"the call of {words.ranks(r.rank for r in mine)} stands under a condition on the rank"
+    if len(last) == 1 and rest:
+        ahead = [rank for group in rest for rank in group]
         if all(progress.is_ahead(rank, last[0][0]) for rank in ahead):
             left_behind = [rank.rank for rank in last[0]]
             return ahead, (
                 f"{words.ranks(r.rank for r in ahead)} went past the call that {words.ranks(left_behind)} "
                 f"{words.verb(left_behind, 'waits', 'wait')} in"
             )
-    if len(last) == 2:
-        for mine, theirs in (last, last[::-1]):
-            if _singled_out(mine[0], theirs[0]):
-                return (
-                    mine,
-                    f"the call of {words.ranks(r.rank for r in mine)} stands under a condition on the rank",
-                )
     smallest = last[0] if last else groups[0]
     if len(last) > 1 and all(len(group) > len(smallest) for group in last[1:]):
         return smallest, f"{words.ranks(r.rank for r in smallest)} against the rest"

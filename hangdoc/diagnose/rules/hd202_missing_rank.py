@@ -60,6 +60,19 @@ def check(run: Run) -> Iterator[Finding]:
         yield _finding(run, group, victims)
 
 
+def _summary(run: Run, group: list[Rank], victims: list[Rank]) -> str:
+    """Who waits for the missing ranks, directly and in turn, and what these do instead."""
+    blamed = {rank.rank for rank in group}
+    direct = [rank for rank in victims if run.waits_for[rank.rank] & blamed] or victims
+    nearest = [rank.rank for rank in direct if words.operation(rank) == words.operation(direct[0])]
+    others = [rank.rank for rank in victims if rank.rank not in nearest]
+    text = (
+        f"{words.ranks(nearest)} {words.verb(nearest, 'waits', 'wait')} in {words.operation(direct[0])} for "
+        f"{words.ranks(blamed)}, which {words.doing(group[0])} {words.place(group[0])}"
+    )
+    return text + (f"; {words.ranks(others)} {words.verb(others, 'waits', 'wait')} in turn" if others else "")
+
+
 def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
     first = group[0]
     blamed = [rank.rank for rank in group]
@@ -73,8 +86,7 @@ def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
         confidence=0.6 if first.label == "computing" else 0.75,
         culprits=blamed,
         victims=waiting,
-        summary=f"{words.ranks(waiting)} {words.verb(waiting, 'waits', 'wait')} in {words.operation(victims[0])} for "
-        f"{words.ranks(blamed)}, which {words.doing(first)} {words.place(first)}",
+        summary=_summary(run, group, victims),
         evidence=[
             *words.class_evidence(group),
             Evidence(

@@ -61,15 +61,21 @@ def _ranks(run: Run) -> Iterator[Finding]:
         return
     here = [rank.rank for rank in arrived]
     seen = [run.ranks[number] for number in absent if number in run.ranks]
+    # Only the store's own host counts who came to it; a rank that connects to its peers may wait for one that is there.
+    frames = (frame for r in arrived if r.thread is not None for frame in r.thread.frames)
+    counted = any(facts.plain(frame.function) == "_create_c10d_store" for frame in frames)
+    elsewhere = [n for n in absent if n in run.unseen and "hosts looked at" in run.unseen[n]]
+    unsure = bool(elsewhere) and not counted
     yield words.finding(
         CODE,
         NAME,
         severity=words.by_age(run, working=any(rank.moving for rank in seen)),
-        confidence=0.9 if not seen else 0.7,
+        confidence=0.6 if unsure else 0.7 if seen else 0.9,
         culprits=absent,
         victims=here,
         summary=f"{len(here)} of {run.world_size} ranks arrived at {run.master or 'the rendezvous'}; "
-        f"{words.ranks(absent)} {words.verb(absent, 'has', 'have')} not",
+        f"{words.ranks(absent)} {words.verb(absent, 'has', 'have')} not"
+        + (f", as far as this host can tell ({words.ranks(elsewhere)}: nobody looked there)" if unsure else ""),
         evidence=[
             *words.class_evidence(arrived),
             *(Evidence(rank=n, probe="processes", text=run.unseen[n]) for n in absent[:8] if n in run.unseen),
