@@ -8,7 +8,6 @@ import msgspec
 from hangdoc import codec
 from hangdoc.cli.errors import NO_RANK, USAGE, CommandError
 from hangdoc.cli.looking import check_writable, look, observation_options
-from hangdoc.diagnose.engine import DEFAULT_PATIENCE, diagnose
 from hangdoc.diagnosis import Diagnosis, exit_code
 from hangdoc.observe.observe import Options
 from hangdoc.snapshot import Snapshot, merge
@@ -23,7 +22,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--html", type=_FILE, metavar="FILE", help="Write the report as a page, too.")
 @click.option("--save", type=_FILE, metavar="FILE", help="Keep the evidence as a bundle.")
 @click.option("--job", metavar="ID", help="Only this job.")
-@click.option("--patience", type=click.FloatRange(min=0), default=DEFAULT_PATIENCE, show_default=True, metavar="SECONDS",
+@click.option("--patience", type=click.FloatRange(min=0), default=30.0, show_default=True, metavar="SECONDS",
               help="How long a wait for a working rank is no error.")  # fmt: skip
 def command(
     bundles: tuple[Path, ...],
@@ -49,6 +48,8 @@ def command(
     snapshot = _evidence(bundles, Options(window=window, timeout=timeout, native=native, pids=pids))
     if save is not None:
         codec.write(snapshot, save)
+    from hangdoc.diagnose.engine import diagnose  # loaded while the ranks were watched
+
     diagnosis = diagnose(snapshot, patience=patience, job=job)
     if job is not None and not diagnosis.jobs:
         known = ", ".join(one.id for one in diagnose(snapshot).jobs) or "none"

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from threading import Thread
 from typing import Any, TypeVar
 
 import click
@@ -38,16 +37,18 @@ def observation_options(command: F) -> F:
 def look(options: Options) -> Snapshot:
     """Observe this host, with a spinner on a terminal. Raises CommandError where there is nothing to look at."""
     _check_pids(options.pids)
-    # rich is needed only at the end: it loads while the ranks are watched.
-    Thread(target=_preload, daemon=True).start()
     with ExitStack() as stack:
         progress = _spinner(stack) if sys.stderr.isatty() else lambda text: None
-        snapshot = observe(options, progress)
+        snapshot = observe(options, progress, _preload)
     _check_seen(snapshot, options)
     return snapshot
 
 
 def _preload() -> None:
+    """What is needed only at the end loads while the ranks are watched."""
+    from hangdoc.diagnose.rules import all_rules
+
+    all_rules()
     import rich.console
     import rich.padding
     import rich.table  # noqa: F401

@@ -1,5 +1,7 @@
 """The entry point. `--version` and `--help` must not wait for what they do not use."""
 
+import contextlib
+import os
 import sys
 
 
@@ -12,4 +14,10 @@ def main() -> None:
         return
     from hangdoc.cli.group import run
 
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    # A thread may be left in a directory that does not answer, and Python would wait for it for ever. Nothing of ours
+    # needs the interpreter's long goodbye either.
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

@@ -8,12 +8,10 @@ from collections.abc import Iterable
 
 from hangdoc import redact
 from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.python_state import (
     Modules,
     Variable,
     inner_environment,
-    locate,
     process_groups,
     variable,
 )
@@ -41,13 +39,13 @@ class InterpreterState:
         """Variables and groups, the first time."""
         for target in scene.ranks():
             if target.state not in "ZX" and target.python:
-                self._first[target.pid] = _look(scene.proc, target)
+                self._first[target.pid] = _look(scene, target)
 
     def close(self, scene: Scene) -> None:
         """And again."""
         for pid, first in self._first.items():
             if isinstance(first, Interpreter):
-                self._second[pid] = _look(scene.proc, scene.targets[pid], groups=False)
+                self._second[pid] = _look(scene, scene.targets[pid], groups=False)
 
     def evidence(self, scene: Scene) -> Iterable[Evidence]:
         """The second look, with the numbers and the groups of the first."""
@@ -69,10 +67,10 @@ class InterpreterState:
             )
 
 
-def _look(proc: ProcFS, target: Target, groups: bool = True) -> Interpreter | Unavailable:
+def _look(scene: Scene, target: Target, groups: bool = True) -> Interpreter | Unavailable:
     try:
-        image = locate(proc, target.pid)
-        with Memory(target.pid, image.version, str(proc.root)) as memory:
+        image = scene.image(target.pid)
+        with Memory(target.pid, image.version, str(scene.proc.root)) as memory:
             wanted = ("__main__", "os", _C10D) if groups else ("__main__",)
             found = Modules(memory, image).namespace(*wanted)
             variables = _variables(memory, found.get("__main__", {}))

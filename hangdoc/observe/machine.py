@@ -1,4 +1,7 @@
-"""The host itself: processor, memory, interfaces, names; and the software each rank runs, from its own files."""
+"""The host itself: processor, memory, interfaces, names; and the software each rank runs, from its own files.
+
+psutil is imported where it is used: it loads while the window runs.
+"""
 
 import os
 import platform
@@ -9,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 
-import psutil
+import msgspec
 
 from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.observe.python_state import python_version
@@ -50,8 +53,6 @@ class HostMachine:
     def evidence(self, scene: Scene) -> Iterable[Evidence]:
         """The host's and each rank's."""
         if isinstance(self._machine, Machine):
-            import msgspec
-
             self._machine = msgspec.structs.replace(self._machine, swapped_bytes=self._swapped)
         yield None, "machine", self._machine
         for pid, runtime in self._runtimes.items():
@@ -59,6 +60,8 @@ class HostMachine:
 
 
 def _swapped() -> int | None:
+    import psutil
+
     try:
         swap = psutil.swap_memory()
     except (OSError, RuntimeError):
@@ -67,6 +70,8 @@ def _swapped() -> int | None:
 
 
 def _machine(proc: ProcFS) -> Machine | Unavailable:
+    import psutil
+
     try:
         memory, swap = psutil.virtual_memory(), psutil.swap_memory()
         model, flags = _processor(proc)
@@ -98,6 +103,8 @@ def _processor(proc: ProcFS) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _interfaces() -> tuple[Interface, ...]:
+    import psutil
+
     states = psutil.net_if_stats()
     return tuple(
         Interface(

@@ -48,8 +48,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     pids: tuple[int, ...] = ()
 
 
-def observe(options: Options, progress: Callable[[str], None] = lambda text: None) -> Snapshot:
-    """Look at this host once. Never raises for what it can't see; `progress` is told what is being looked at."""
+def observe(
+    options: Options,
+    progress: Callable[[str], None] = lambda text: None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Snapshot:
+    """Look at this host once. Never raises for what it can't see.
+
+    `progress` is told what is being looked at; `meanwhile` is called once in the window, beside the probes, for what
+    the caller has to do anyway.
+    """
     deadline = Deadline(options.timeout)
     proc = ProcFS()
     taken_at = datetime.datetime.now(datetime.UTC)
@@ -70,7 +78,7 @@ def observe(options: Options, progress: Callable[[str], None] = lambda text: Non
     evidence: dict[int | None, dict[str, Any]] = {}
     if scene.targets:
         try:
-            evidence = _run(scene, progress)
+            evidence = _run(scene, progress, meanwhile)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     host = Host(
@@ -87,7 +95,9 @@ def observe(options: Options, progress: Callable[[str], None] = lambda text: Non
     return Snapshot(hangdoc=__version__, hosts=(host,))
 
 
-def _run(scene: Scene, progress: Callable[[str], None]) -> dict[int | None, dict[str, Any]]:
+def _run(
+    scene: Scene, progress: Callable[[str], None], meanwhile: Callable[[], None]
+) -> dict[int | None, dict[str, Any]]:
     """Open all probes, let them work through the window, close them, and gather their evidence."""
     stacks = Stacks()
     probes: list[Probe] = [stacks if make is Stacks else make() for make in PROBES]
@@ -98,6 +108,7 @@ def _run(scene: Scene, progress: Callable[[str], None]) -> dict[int | None, dict
         _guarded(scene, probe, probe.open)
     # In between, side by side. None may outlive the window by much: what is late is evidence too.
     with ThreadPoolExecutor(len(probes)) as between:
+        scene.pool.submit(meanwhile)
         running = [between.submit(_guarded, scene, probe, probe.during) for probe in probes]
         pause = min(scene.window, scene.deadline.remaining()) - stacks.lead_seconds() - (time.monotonic() - began)
         progress(f"watching for {scene.window:g} s whether anything moves")

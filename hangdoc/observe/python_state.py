@@ -142,9 +142,13 @@ class Modules:
 
     def namespace(self, *wanted: str) -> dict[str, dict[str, int]]:
         """For each wanted module that is imported: its variables' names and addresses."""
-        found = {}
+        found: dict[str, dict[str, int]] = {}
+        missing = set(wanted)
         for name, module in self._memory.named_items(self._address):
-            if name in wanted:
+            if not missing:
+                break
+            if name in missing:
+                missing.discard(name)
                 with contextlib.suppress(Unreadable):
                     # PyModuleObject: ob_base, md_dict (Include/internal/pycore_moduleobject.h)
                     found[name] = dict(self._memory.named_items(self._memory.word(module + 16)))

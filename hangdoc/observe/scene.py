@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.procfs import ProcFS
+from hangdoc.observe.python_state import Image, locate
 from hangdoc.snapshot import Launch, RankIdentity, Stack, Unavailable
 
 T = TypeVar("T")
@@ -48,6 +49,13 @@ class Scene:
     targets: dict[int, Target]
     pool: ThreadPoolExecutor
     problems: list[str] = field(default_factory=list)
+    _images: dict[int, Image] = field(default_factory=dict)
+
+    def image(self, pid: int) -> Image:
+        """Where a process keeps its Python, looked up once; raises Unreadable."""
+        if pid not in self._images:
+            self._images[pid] = locate(self.proc, pid)
+        return self._images[pid]
 
     def ranks(self) -> list[Target]:
         """The ranks among the targets, by pid."""

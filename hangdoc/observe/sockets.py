@@ -10,7 +10,6 @@ import re
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Thread
 from typing import Any
 
 from hangdoc.observe.procfs import ProcError
@@ -33,19 +32,15 @@ class Sockets:
     name = "sockets"
 
     def __init__(self) -> None:
-        # pyroute2 takes a quarter of a second to import: meanwhile other probes look.
-        self._loading = Thread(target=_load, daemon=True)
-        self._loading.start()
         self._first: dict[tuple[str, int], int | None] = {}
         self._connections: list[Connection] = []
         self._failed: str | None = None
 
     def open(self, scene: Scene) -> None:
-        """Nothing yet: the library may still be loading."""
+        """Nothing: importing pyroute2 takes a quarter of a second, and is left to the window."""
 
     def during(self, scene: Scene) -> None:
         """Remember how many bytes have passed."""
-        self._loading.join(scene.deadline.remaining(3))
         for (namespace, inode), raw in self._look(scene).items():
             self._first[namespace, inode] = _bytes(raw)
 
@@ -112,10 +107,6 @@ class Sockets:
             unacked=info.get("tcpi_unacked"),
             rtt_us=info.get("tcpi_rtt"),
         )
-
-
-def _load() -> None:
-    import pyroute2  # noqa: F401
 
 
 def _bytes(raw: Any) -> int | None:

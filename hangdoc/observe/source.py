@@ -25,6 +25,7 @@ class Sources:
         self._proc = proc
         self._lines: dict[tuple[str, str], list[str]] = {}
         self._trees: dict[tuple[str, str], ast.Module | None] = {}
+        self._structure: dict[tuple[str, str, str, int], tuple[tuple[Loop, ...], tuple[str, ...]]] = {}
         self._boot = next(
             (float(line.split()[1]) for line in proc.text("stat").splitlines() if line.startswith("btime")),
             0.0,
@@ -60,13 +61,13 @@ class Sources:
         if frame.library:
             return msgspec.structs.replace(frame, source=source)
         around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]
-        scope = self._scope(key, frame)
+        loops, conditions = self._around(key, frame)
         return msgspec.structs.replace(
             frame,
             source=source,
             context=redact.text("\n".join(around)) if context else None,
-            loops=() if scope is None else _loops(scope),
-            conditions=() if scope is None else _conditions(scope, frame.line),
+            loops=loops,
+            conditions=conditions,
         )
 
     def _load(self, pid: int, started: float, file: str) -> tuple[str, str]:
@@ -87,14 +88,21 @@ class Sources:
                 pass
         return key
 
-    def _scope(self, key: tuple[str, str], frame: Frame) -> ast.AST | None:
+    def _around(self, key: tuple[str, str], frame: Frame) -> tuple[tuple[Loop, ...], tuple[str, ...]]:
+        """Loops of the frame's function, and conditions around its line; once for all ranks that stand there."""
         if key not in self._trees:
             try:
                 self._trees[key] = ast.parse("\n".join(self._lines[key]))
             except (SyntaxError, ValueError, RecursionError):
                 self._trees[key] = None
         tree = self._trees[key]
-        return None if tree is None else _scope_of(tree, frame)
+        if tree is None:
+            return (), ()
+        place = (*key, frame.function, frame.line)
+        if place not in self._structure:
+            scope = _scope_of(tree, frame)
+            self._structure[place] = (_loops(scope), _conditions(scope, frame.line))
+        return self._structure[place]
 
 
 def _loops(scope: ast.AST) -> tuple[Loop, ...]:

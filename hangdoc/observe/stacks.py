@@ -12,7 +12,6 @@ import msgspec
 from hangdoc.observe import pyspy
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.observe.python_state import locate
 from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.observe.source import Sources
 from hangdoc.snapshot import Local, PythonThread, Stack, Unavailable
@@ -38,6 +37,7 @@ class Stacks:
         self._second: dict[int, Stack | Unavailable] = {}
         self._native: dict[int, Stack | Unavailable] = {}
         self._took = 0.0
+        self._sources: Sources | None = None
 
     def open(self, scene: Scene) -> None:
         """Dump every rank."""
@@ -49,19 +49,26 @@ class Stacks:
             target.first_stack = self._first[target.pid]
 
     def during(self, scene: Scene) -> None:
-        """Dump helpers of ranks that wait for one, launchers, and native stacks of ranks that stand still."""
+        """Native stacks of ranks that stand still, which take longest; beside them helpers that a rank waits for,
+        launchers, and the source of what was seen."""
+        native = scene.pool.submit(self._dump_native, scene) if scene.native != "never" else None
         wanted = [t for t in scene.alive() if t.role == "launcher" and t.python]
         for rank in scene.ranks():
             if _mentions(self._first.get(rank.pid), _WAITS_FOR_A_CHILD):
                 helpers = [t for t in scene.alive() if t.role == "helper" and t.owner == rank.pid and t.python]
                 wanted += helpers[:_HELPERS_PER_RANK]
-        self._first |= self._dump(scene, wanted)
-        if scene.native != "never":
-            self._dump_native(scene)
+        others = self._dump(scene, wanted)
+        if native is not None:
+            native.result()
+        self._first |= others
+        self._sources = Sources(scene.proc)
+        for pid, stack in self._first.items():  # most frames are the same at the second look: read their files now
+            if isinstance(stack, Stack):
+                self._sources.annotate(pid, stack)
 
     def _dump_native(self, scene: Scene) -> None:
         clocks = {t.pid: _cpu_and_state(scene.proc, t.pid) for t in scene.ranks() if t.state not in "ZX"}
-        time.sleep(scene.deadline.remaining(min(0.2, scene.window / 5)))
+        time.sleep(scene.deadline.remaining(min(0.12, scene.window / 8)))
         chosen: dict[object, Target] = {}
         for target in scene.ranks():
             stack = self._first.get(target.pid)
@@ -89,7 +96,7 @@ class Stacks:
 
     def lead_seconds(self) -> float:
         """How long before the window's end `close` should begin, so that it ends with the window."""
-        return self._took
+        return self._took + 0.04  # sockets, memory and clocks are read behind them
 
     def _dump(self, scene: Scene, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
@@ -98,11 +105,11 @@ class Stacks:
 
     def evidence(self, scene: Scene) -> Iterable[Evidence]:
         """Both stacks with source lines and lengths, and the native one."""
-        sources = Sources(scene.proc)
+        sources = self._sources or Sources(scene.proc)
         for pid, first in self._first.items():
             second = self._second.get(pid, first)
             if isinstance(second, Stack):
-                second = sources.annotate(pid, _with_lengths(scene.proc, pid, second))
+                second = sources.annotate(pid, _with_lengths(scene, pid, second))
             yield pid, "stack_before", first
             yield pid, "stack", second
         for pid, native in self._native.items():
@@ -159,13 +166,13 @@ def _cpu_and_state(proc: ProcFS, pid: int) -> tuple[int, str] | None:
     return (cpu, state) if state in "SD" else None
 
 
-def _with_lengths(proc: ProcFS, pid: int, stack: Stack) -> Stack:
+def _with_lengths(scene: Scene, pid: int, stack: Stack) -> Stack:
     """The stack with the lengths of containers that py-spy's short texts cut off, read from memory."""
     if not any(_cut(local) for t in stack.threads for f in t.frames if not f.library for local in f.locals):
         return stack
     try:
-        image = locate(proc, pid)
-        with Memory(pid, image.version, str(proc.root)) as memory:
+        image = scene.image(pid)
+        with Memory(pid, image.version, str(scene.proc.root)) as memory:
             return msgspec.structs.replace(
                 stack,
                 threads=tuple(

@@ -190,7 +190,7 @@ class Started:
         """Until every rank has published itself, and then until none of them has for a while (or three steps are done)."""
         until = time.monotonic() + _START_BOUND
         while time.monotonic() < until:
-            beats = self._beats()
+            beats = self.beats()
             if len(beats) == self.world:
                 if self.scenario.frozen:
                     newest = max(beat.monotonic_ns for beat in beats)
@@ -203,7 +203,8 @@ class Started:
             time.sleep(0.1)
         raise RuntimeError(f"{self.scenario.name} did not come up; its ranks printed:\n{self.log()[-3000:]}")
 
-    def _beats(self) -> list[beacon.Beat]:
+    def beats(self) -> list[beacon.Beat]:
+        """What the ranks publish just now."""
         found = []
         for path in beacon.directory(os.getuid(), str(self._folder)).glob("*.beacon"):
             beat = beacon.parse(path.read_bytes())

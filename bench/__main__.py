@@ -1,0 +1,104 @@
+"""Measures everything and prints a table of ratios.
+
+python -m bench [beyond-window] [start-up] [slow-down]
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hangdoc import beacon
+from hangdoc_trainer.scenarios import Node, Scenario, Started
+
+HERE = Path(sys.executable)
+HANGDOC, PY_SPY = str(HERE.with_name("hangdoc")), str(HERE.with_name("py-spy"))
+
+
+def seconds(*command: str) -> float:
+    """Wall time of a command."""
+    began = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    return time.perf_counter() - began
+
+
+def row(what: str, ours: list[float], theirs: list[float], aim: str) -> None:
+    """One line: medians, and the ratio pair by pair."""
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    print(
+        f"{what:58} {statistics.median(ours):7.3f} s {statistics.median(theirs):7.3f} s  "
+        f"ratio {statistics.median(ratios):5.2f} ({min(ratios):.2f}-{max(ratios):.2f})  aim {aim}",
+        flush=True,
+    )
+
+
+def beyond_window(rounds: int = 7) -> None:
+    """`diagnose --window 1` on 8 hung ranks beyond its window, against py-spy in a loop plus a bare interpreter."""
+    scenario = Scenario(
+        "bench", "8 ranks, one of which skips a broadcast", (Node(ranks=8),),
+        ("--num-iterations", "100000", "--fault", "skipped-collective:1:3"),
+    )  # fmt: skip
+    bare = "import psutil, rich.console, msgspec"
+    with Started(scenario) as run:
+        pids = [str(pid) for pid in run.rank_pids().values()]
+        ours, theirs = [], []
+        for _ in range(rounds):
+            ours.append(seconds(HANGDOC, "diagnose", "--window", "1", "--pid", str(run.pids[0])) - 1.0)
+            loop = sum(seconds(PY_SPY, "dump", "--locals", "--pid", pid) for pid in pids)
+            theirs.append(loop + seconds(sys.executable, "-c", bare))
+    row("diagnose of 8 hung ranks beyond its 1 s window", ours, theirs, "2, and 0.5 s")
+
+
+def start_up(rounds: int = 15) -> None:
+    """`hangdoc --version` against an interpreter that does nothing."""
+    ours, theirs = [], []
+    for _ in range(rounds):
+        ours.append(seconds(HANGDOC, "--version"))
+        theirs.append(seconds(sys.executable, "-c", "pass"))
+    row("hangdoc --version against python -c pass", ours, theirs, "5")
+
+
+def slow_down(rounds: int = 4, length: float = 8.0) -> None:
+    """Steps per second of a healthy run with one diagnose a second, against none, in turn."""
+    # One rank leaves a core of a small machine to the observer: what is measured is what the look costs the rank,
+    # not how two programs share one processor. The second line measures just that.
+    for ranks in (1, os.cpu_count() or 2):
+        scenario = Scenario("bench", "a healthy run", (Node(ranks=ranks),), frozen=False)
+        with Started(scenario) as run:
+            quiet, watched = [], []
+            for _ in range(rounds):
+                quiet.append(_seconds_per_step(run, length, lambda: None))
+                watched.append(_seconds_per_step(run, length, lambda pid=run.pids[0]: _diagnose(pid)))  # type: ignore[misc]
+        row(f"step of a healthy run of {ranks} rank(s), one diagnose a second", watched, quiet, "1.02")
+
+
+def _diagnose(pid: int) -> None:
+    subprocess.Popen([HANGDOC, "diagnose", "--pid", str(pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _seconds_per_step(run: Started, length: float, every_second: Callable[[], None]) -> float:
+    first, began = _step(run), time.perf_counter()
+    while time.perf_counter() - began < length:
+        every_second()
+        time.sleep(1.0)
+    elapsed = time.perf_counter() - began
+    return elapsed / (_step(run) - first)
+
+
+def _step(run: Started) -> int:
+    beats: list[beacon.Beat] = run.beats()
+    return min(beat.step or 0 for beat in beats)
+
+
+def main(chosen: list[str]) -> None:
+    """Run the chosen measurements, or all."""
+    for name, measure in (("beyond-window", beyond_window), ("start-up", start_up), ("slow-down", slow_down)):
+        if not chosen or name in chosen:
+            measure()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
