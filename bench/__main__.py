@@ -8,7 +8,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from hangdoc import beacon
@@ -29,7 +28,7 @@ def row(what: str, ours: list[float], theirs: list[float], aim: str) -> None:
     """One line: medians, and the ratio pair by pair."""
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     print(
-        f"{what:58} {statistics.median(ours):7.3f} s {statistics.median(theirs):7.3f} s  "
+        f"{what:72} {statistics.median(ours):7.3f} s {statistics.median(theirs):7.3f} s  "
         f"ratio {statistics.median(ratios):5.2f} ({min(ratios):.2f}-{max(ratios):.2f})  aim {aim}",
         flush=True,
     )
@@ -61,31 +60,41 @@ def start_up(rounds: int = 15) -> None:
     row("hangdoc --version against python -c pass", ours, theirs, "5")
 
 
-def slow_down(rounds: int = 4, length: float = 8.0) -> None:
-    """Steps per second of a healthy run with one diagnose a second, against none, in turn."""
-    # One rank leaves a core of a small machine to the observer: what is measured is what the look costs the rank,
-    # not how two programs share one processor. The second line measures just that.
-    for ranks in (1, os.cpu_count() or 2):
-        scenario = Scenario("bench", "a healthy run", (Node(ranks=ranks),), frozen=False)
-        with Started(scenario) as run:
-            quiet, watched = [], []
-            for _ in range(rounds):
-                quiet.append(_seconds_per_step(run, length, lambda: None))
-                watched.append(_seconds_per_step(run, length, lambda pid=run.pids[0]: _diagnose(pid)))  # type: ignore[misc]
-        row(f"step of a healthy run of {ranks} rank(s), one diagnose a second", watched, quiet, "1.02")
+def slow_down(rounds: int = 5, length: float = 8.0) -> None:
+    """Seconds per step of a healthy run under one diagnose a second, against none, and against the same diagnose of a
+    bystander: the second leaves what looking costs the rank itself, without the processor that hangdoc needs."""
+    bystander = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(10000)"], env={**os.environ, "RANK": "0", "WORLD_SIZE": "1"}
+    )
+    try:
+        for ranks in (1, os.cpu_count() or 2):
+            with Started(Scenario("bench", "a healthy run", (Node(ranks=ranks),), frozen=False)) as run:
+                quiet, beside, watched = [], [], []
+                for _ in range(rounds):
+                    quiet.append(_seconds_per_step(run, length, None))
+                    beside.append(_seconds_per_step(run, length, bystander.pid))
+                    watched.append(_seconds_per_step(run, length, run.pids[0]))
+            who = f"step of {ranks} healthy rank(s) on {os.cpu_count()} cores"
+            row(f"{who}, 1 diagnose/s against none", watched, quiet, "1.02")
+            row(f"{who}, against 1/s of a bystander", watched, beside, "1.02")
+    finally:
+        bystander.kill()
+        bystander.wait()
 
 
-def _diagnose(pid: int) -> None:
-    subprocess.Popen([HANGDOC, "diagnose", "--pid", str(pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def _seconds_per_step(run: Started, length: float, every_second: Callable[[], None]) -> float:
+def _seconds_per_step(run: Started, length: float, diagnosed: int | None) -> float:
     first, began = _step(run), time.perf_counter()
+    children = []
     while time.perf_counter() - began < length:
-        every_second()
+        if diagnosed is not None:
+            command = [HANGDOC, "diagnose", "--pid", str(diagnosed)]
+            children.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         time.sleep(1.0)
     elapsed = time.perf_counter() - began
-    return elapsed / (_step(run) - first)
+    per_step = elapsed / (_step(run) - first)
+    for child in children:
+        child.wait()
+    return per_step
 
 
 def _step(run: Started) -> int:

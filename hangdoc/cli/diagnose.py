@@ -1,5 +1,6 @@
 """`hangdoc diagnose`: look, reason, report."""
 
+import datetime
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from hangdoc.cli.looking import check_writable, look, observation_options
 from hangdoc.diagnosis import Diagnosis, exit_code
 from hangdoc.observe.observe import Options
 from hangdoc.snapshot import Snapshot, merge
+from hangdoc.version import __version__
 
 _FILE = click.Path(path_type=Path)
 
@@ -45,7 +47,12 @@ def command(
         raise click.UsageError("--pid looks at this host, BUNDLES at saved evidence: give one of them.")
     check_writable(html)
     check_writable(save)
-    snapshot = _evidence(bundles, Options(window=window, timeout=timeout, native=native, pids=pids))
+    try:
+        snapshot = _evidence(bundles, Options(window=window, timeout=timeout, native=native, pids=pids))
+    except CommandError as error:
+        if as_json:  # a script that reads us gets its document all the same
+            click.echo(_json(_nothing(str(error))))
+        raise
     if save is not None:
         codec.write(snapshot, save)
     from hangdoc.diagnose.engine import diagnose  # loaded while the ranks were watched
@@ -67,9 +74,27 @@ def _evidence(bundles: tuple[Path, ...], options: Options) -> Snapshot:
     return snapshot
 
 
+def _json(diagnosis: Diagnosis) -> str:
+    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=2).decode()
+
+
+def _nothing(why: str) -> Diagnosis:
+    """The document for a host on which nothing could be looked at."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    return Diagnosis(
+        hangdoc=__version__,
+        taken_at=now,
+        window_seconds=0.0,
+        elapsed_seconds=0.0,
+        verdict="unknown",
+        jobs=(),
+        problems=(why,),
+    )
+
+
 def _show(diagnosis: Diagnosis, as_json: bool, html: Path | None) -> None:
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(diagnosis), indent=2).decode())
+        click.echo(_json(diagnosis))
     if as_json and html is None:
         return
     from rich.console import Console

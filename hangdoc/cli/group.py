@@ -50,6 +50,8 @@ def run(arguments: list[str]) -> int:
         return INTERRUPTED
     except KeyboardInterrupt:
         return INTERRUPTED
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -76,10 +76,11 @@ def _check_pids(pids: tuple[int, ...]) -> None:
 
 def _check_seen(snapshot: Snapshot, options: Options) -> None:
     host = snapshot.hosts[0]
-    if any(process.role in ("rank", "launcher") for process in host.processes):
-        return
-    if host.problems:
+    roles = {process.role for process in host.processes}
+    if "rank" not in roles and host.problems:  # a launcher may be all that another user's run shows
         raise CommandError(" ".join(host.problems) + ".", TOO_LITTLE_SEEN)
+    if roles & {"rank", "launcher"}:
+        return
     if options.pids:
         who = " or ".join(str(pid) for pid in options.pids)
         raise CommandError(

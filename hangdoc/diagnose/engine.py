@@ -96,7 +96,7 @@ def _verdict(run: Run, findings: list[Finding]) -> Verdict:
         return "hung"
     still = [rank for rank in run.waiting() if not rank.moving]
     if not run.ranks:
-        return "waiting" if findings else "unknown"
+        return "waiting"  # a launcher without ranks: it has not started them yet, or they are through
     if still:
         culprits = [run.ranks[number] for number in run.causes if number in run.ranks]
         if run.causes and not culprits:

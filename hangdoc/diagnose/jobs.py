@@ -175,6 +175,8 @@ def _run(
         dead = [(h, p) for h, p in zombies if (h.name, p.ppid) in parents]
         _fill_in(missing, dead, members, key, ranks, unseen)
     tool = next((p.launch.tool for _, p in launchers if p.launch is not None), None)
+    if tool is None and any(_spawned(process) is not None for _, process in launchers):
+        tool = "mp.spawn"
     if tool is None and first is not None and first[1].identity is not None:
         source = first[1].identity.source
         tool = source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None

@@ -115,6 +115,14 @@ def test_a_process_that_is_no_rank() -> None:
     assert f"pid {child.pid}" in one_sentence(result)
 
 
+def test_json_is_a_document_also_where_there_is_nothing() -> None:
+    result = run("diagnose", "--json", "--pid", "4194303")
+    assert result.returncode == 3
+    document = json.loads(result.stdout)
+    assert document["jobs"] == []
+    assert document["problems"] == [result.stderr.removeprefix("hangdoc: ").strip()]
+
+
 def test_unknown_job_and_usage(bundle: str) -> None:
     result = run("diagnose", "--job", "nonsense", bundle)
     assert result.returncode == 2

@@ -1,0 +1,21 @@
+"""torch.multiprocessing.spawn: no RANK in any environment."""
+
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def worker(index, world, port):
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=index, world_size=world)
+    print("ready", flush=True)
+    for batch in range(100):
+        if index == 2 and batch == 5:
+            time.sleep(100_000)
+        dist.all_reduce(torch.ones(2))
+
+
+if __name__ == "__main__":
+    mp.spawn(worker, args=(3, int(sys.argv[1])), nprocs=3)

@@ -1,0 +1,125 @@
+"""The patient: whatever happens to hangdoc, no rank stays stopped, no py-spy stays behind, nothing held is touched."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hangdoc.observe.observe import Options, observe
+from hangdoc.snapshot import Stack
+from hangdoc_trainer.scenarios import SCENARIOS, Started
+
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
+HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
+
+
+@pytest.fixture(scope="module")
+def healthy() -> Iterator[Started]:
+    with Started(SCENARIOS["healthy"]) as run:
+        yield run
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def spies_on(pids: list[int]) -> list[str]:
+    """Living py-spy processes that name one of our ranks."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            words = Path(f"/proc/{entry}/cmdline").read_bytes().decode().split("\0") if entry.isdigit() else []
+        except OSError:
+            continue
+        if words and "py-spy" in words[0] and any(str(pid) in words for pid in pids):
+            found.append(entry)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_end_at_any_moment_leaves_nothing(healthy: Started, number: signal.Signals, tmp_path: Path) -> None:
+    ranks = list(healthy.rank_pids().values())
+    dice = random.Random(7)  # noqa: S311
+    for _ in range(6):
+        bundle = tmp_path / "x.hangdoc"
+        command = [HANGDOC, "snapshot", "-o", str(bundle), "--native", "always", "--pid", str(healthy.pids[0])]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(dice.uniform(0.05, 1.6))
+        child.send_signal(number)
+        _, complaint = child.communicate(timeout=20)
+        assert "Traceback" not in complaint
+        until = time.monotonic() + 5  # a py-spy under way ends by itself; the kernel lets go of what it held
+        while spies_on(ranks) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not spies_on(ranks)
+        assert all(state(pid) in "RSD" for pid in ranks)
+        assert not [path for path in tmp_path.iterdir() if path != bundle]
+    steps = max(beat.step or 0 for beat in healthy.beats())
+    until = time.monotonic() + 10
+    while max(beat.step or 0 for beat in healthy.beats()) == steps:
+        assert time.monotonic() < until, "the run no longer moves"
+        time.sleep(0.1)
+
+
+def test_a_rank_held_by_a_debugger_is_read_and_stays_held(healthy: Started) -> None:
+    """A tracer that holds a rank: it is read without being paused, and is still held afterwards."""
+    rank = healthy.rank_pids()[1]
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(rank)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        seen = observe(Options(pids=(healthy.pids[0],)))
+        assert state(rank) == "t"
+    finally:
+        holder.communicate("let go\n", timeout=10)
+    process = next(p for p in seen.hosts[0].processes if p.pid == rank)
+    assert process.tracer_pid == holder.pid
+    assert isinstance(process.stack, Stack)
+    assert state(rank) in "RSD"
+
+
+_HOLD = """
+import ctypes, os, sys
+libc, pid = ctypes.CDLL(None, use_errno=True), int(sys.argv[1])
+SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
+assert libc.ptrace(SEIZE, pid, None, None) == 0
+assert libc.ptrace(INTERRUPT, pid, None, None) == 0
+os.waitpid(pid, 0x40000000)
+print("held", flush=True)
+sys.stdin.readline()
+libc.ptrace(DETACH, pid, None, None)
+"""
+
+
+AS_NOBODY = """
+import os, sys
+from hangdoc.cli import diagnose, doctor, group, looking
+import elftools.elf.elffile, psutil, pyroute2
+looking._preload()
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)  # everything is imported: what follows may not read root's files
+os._exit(group.run(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_another_user_sees_what_he_may_and_says_so(healthy: Started, named: bool) -> None:
+    """Without the right to attach: no guess, exit code 4, and what would mend it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user here")
+    restricted = ["--pid", str(healthy.pids[0])] if named else []
+    command = [sys.executable, "-c", AS_NOBODY, "diagnose", *restricted]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 4, result
+    assert "another user" in result.stderr
+    assert "as root" in result.stderr
+    assert result.stdout == ""
