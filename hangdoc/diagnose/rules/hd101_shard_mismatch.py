@@ -137,7 +137,7 @@ def _starved(rank: Rank, other: Rank) -> tuple[int, tuple[Evidence, ...]] | None
     """How little data a spinning rank has, with the evidence; None where nothing says so."""
     differences = amounts.differences(rank, other)
     if differences:
-        return differences[0].fewer, tuple(e for d in differences[:3] for e in d.evidence)
+        return min(d.fewer for d in differences), tuple(e for d in differences[:3] for e in d.evidence)
     empty = amounts.empty_lists(rank)
     if empty:
         return 0, tuple(Evidence(rank=rank.rank, probe="stacks", text=f"`{name}` is empty") for name in empty[:3])
