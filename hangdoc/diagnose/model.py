@@ -3,7 +3,10 @@
 from dataclasses import dataclass, field
 
 from hangdoc.diagnosis import Label, Operation, Where
-from hangdoc.snapshot import Connection, Frame, Host, Loop, Process, PythonThread, Unavailable
+from hangdoc.snapshot import Connection, Frame, Host, Loop, Process, PythonThread
+
+Placed = tuple[Host, Process]
+"""A process and the host it was seen on."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +123,3 @@ class Run:
     def older_than_patience(self) -> bool:
         """Whether the wait has lasted longer than the user's patience; an unknown age has not."""
         return self.age_seconds is not None and self.age_seconds >= self.patience
-
-
-def readable(value: object) -> bool:
-    """Whether a reading is there at all."""
-    return value is not None and not isinstance(value, Unavailable)

@@ -4,21 +4,7 @@ from collections.abc import Iterable
 
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding, Severity
-
-
-def numbers(ranks: Iterable[int]) -> str:
-    """`0-2, 5`: ascending, with runs shortened."""
-    ordered = sorted(set(ranks))
-    parts: list[str] = []
-    start = previous = None
-    for rank in [*ordered, None]:
-        if start is None:
-            start = rank
-        elif rank is None or previous is None or rank != previous + 1:
-            parts.append(str(start) if start == previous else f"{start}-{previous}")
-            start = rank
-        previous = rank
-    return ", ".join(parts)
+from hangdoc.phrases import duration, numbers
 
 
 def ranks(which: Iterable[int]) -> str:
@@ -76,16 +62,6 @@ def doing(rank: Rank) -> str:
         "exited": "is dead (exited)",
         "missing": "is dead (its process is gone)",
     }.get(rank.state, f"is {rank.state}")
-
-
-def duration(seconds: float) -> str:
-    """`4.2 s`, `3 min 20 s`, `2 h 5 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def stack_evidence(rank: Rank) -> Evidence:

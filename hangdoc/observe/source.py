@@ -148,12 +148,7 @@ def _own_nodes(scope: ast.AST) -> list[ast.AST]:
 def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
     common = {"line": node.lineno, "end_line": node.end_lineno or node.lineno}
     if isinstance(node, ast.While):
-        counters = tuple(
-            inner.target.id
-            for inner in ast.walk(node)
-            if isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add) and isinstance(inner.target, ast.Name)
-            and isinstance(inner.value, ast.Constant) and inner.value.value == 1
-        )  # fmt: skip
+        counters = _counted_by_hand(node)
         tested = [n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)]
         first = tuple(sorted(dict.fromkeys(counters), key=lambda name: name not in tested))
         return Loop(
@@ -180,13 +175,21 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
                 bound = _plain(call.args[min(1, len(call.args) - 1)])
     if not counters:
         # `for batch in loader: ...; n += 1` counts by hand.
-        counters = tuple(
-            inner.target.id
-            for inner in ast.walk(node)
-            if isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add) and isinstance(inner.target, ast.Name)
-            and isinstance(inner.value, ast.Constant) and inner.value.value == 1
-        )  # fmt: skip
+        counters = _counted_by_hand(node)
     return Loop(**common, header=header, counters=counters, start=start, bound=bound)
+
+
+def _counted_by_hand(loop: ast.AST) -> tuple[str, ...]:
+    """Names that a loop's body advances by one: `n += 1`."""
+    return tuple(
+        node.target.id
+        for node in ast.walk(loop)
+        if isinstance(node, ast.AugAssign)
+        and isinstance(node.op, ast.Add)
+        and isinstance(node.target, ast.Name)
+        and isinstance(node.value, ast.Constant)
+        and node.value.value == 1
+    )
 
 
 def _innermost_counting_call(node: ast.expr) -> ast.Call | None:

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hangdoc.diagnosis import Diagnosis, Finding, Job, RankView
+from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
 
 _EVIDENCE_SHOWN = 12
@@ -42,7 +43,7 @@ def blocks(diagnosis: Diagnosis) -> Iterator[RenderableType]:
 def _job(job: Job) -> Iterator[RenderableType]:
     title = Text(job.verdict.upper(), style=words.VERDICT_STYLE[job.verdict])
     if job.hung_for_seconds is not None:
-        title.append(f" for {words.duration(job.hung_for_seconds)}")
+        title.append(f" for {duration(job.hung_for_seconds)}")
     about = [job.launcher, job.backend, f"{job.world_size} ranks" if job.world_size is not None else None]
     title.append(
         f"   job {words.clean(job.id)} ({', '.join(part for part in about if part)})",
@@ -95,9 +96,9 @@ def _finding(finding: Finding, *, whole: bool) -> Iterator[RenderableType]:
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     if finding.culprits:
-        facts.add_row("culprit", Text(f"rank {words.numbers(finding.culprits)}", style="bold"))
+        facts.add_row("culprit", Text(f"rank {numbers(finding.culprits)}", style="bold"))
     if finding.victims:
-        facts.add_row("waiting", f"rank {words.numbers(finding.victims)}")
+        facts.add_row("waiting", f"rank {numbers(finding.victims)}")
     shown = finding.evidence[:_EVIDENCE_SHOWN]
     for index, evidence in enumerate(shown):
         who = Text(f"rank {evidence.rank}: " if evidence.rank is not None else "", style="bold")
@@ -122,13 +123,13 @@ def _ranks(job: Job) -> Table:
         first = group[0]
         style = words.LABEL_STYLE[first.label]
         table.add_row(
-            Text(_shorten(words.numbers(r.rank for r in group), 14), style="bold"),
+            Text(_shorten(numbers(r.rank for r in group), 14), style="bold"),
             _hosts(group),
             f"{first.pid or '-'}{'…' if len(group) > 1 else ''}",
             Text(f"{words.LABEL_GLYPH[first.label]} {first.label or 'unknown'}: {first.state}", style=style),
             _cpu(group),
             _batches(first),
-            words.duration(min((r.silent_seconds for r in group if r.silent_seconds is not None), default=None)),
+            _silence(group),
         )
         details.append((table.row_count, _detail(first)))
     return _with_details(table, details)
@@ -160,6 +161,11 @@ def _detail(rank: RankView) -> Text:
 def _hosts(group: list[RankView]) -> str:
     hosts = sorted({rank.host for rank in group})
     return _shorten(words.clean(hosts[0]), 16) if len(hosts) == 1 else f"{len(hosts)} hosts"
+
+
+def _silence(group: list[RankView]) -> str:
+    known = [rank.silent_seconds for rank in group if rank.silent_seconds is not None]
+    return duration(min(known)) if known else "-"
 
 
 def _cpu(group: list[RankView]) -> str:

@@ -1,7 +1,5 @@
 """Words, glyphs and colours that all faces share. Every glyph has a letter beside it: colour is never needed."""
 
-from collections.abc import Iterable
-
 from hangdoc.diagnosis import Job, Operation, RankView, Where
 
 VERDICT_STYLE = {
@@ -18,30 +16,6 @@ SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 def clean(text: str) -> str:
     """Text from a process, safe for a terminal: no control or formatting characters."""
     return "".join(c if c.isprintable() else "·" for c in text)
-
-
-def duration(seconds: float | None) -> str:
-    """`4.2 s`, `3m20s`, `2h05m`; a dash for what is not known."""
-    if seconds is None:
-        return "-"
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
-
-
-def numbers(ranks: Iterable[int]) -> str:
-    """`0-2, 5`: ascending, with runs shortened."""
-    parts: list[str] = []
-    ordered = sorted(set(ranks))
-    index = 0
-    while index < len(ordered):
-        end = index
-        while end + 1 < len(ordered) and ordered[end + 1] == ordered[end] + 1:
-            end += 1
-        parts.append(str(ordered[index]) if end == index else f"{ordered[index]}-{ordered[end]}")
-        index = end + 1
-    return ", ".join(parts)
 
 
 def operation(op: Operation | None) -> str:

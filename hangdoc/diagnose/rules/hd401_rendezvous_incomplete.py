@@ -36,6 +36,7 @@ from hangdoc.diagnose.jobs import MAX_RANKS
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.parse import natural
+from hangdoc.phrases import duration, numbers
 from hangdoc.snapshot import Frame, Process, Stack
 
 CODE = "HD401"
@@ -111,7 +112,7 @@ def _agents(run: Run, waiting: list[tuple[Process, Frame]]) -> Finding:
         else []
     )
     age = min(p.started_seconds_ago for p, _ in waiting)
-    missing = f"node {words.numbers(absent_nodes)} is missing" if absent_nodes else "the others are missing"
+    missing = f"node {numbers(absent_nodes)} is missing" if absent_nodes else "the others are missing"
     meeting = launch.endpoint if launch and launch.endpoint else "the rendezvous"
     return words.finding(
         CODE,
@@ -125,7 +126,7 @@ def _agents(run: Run, waiting: list[tuple[Process, Frame]]) -> Finding:
             Evidence(
                 rank=None,
                 probe="stacks",
-                text=f"torchrun pid {p.pid} waits in {frame.function} since {words.duration(p.started_seconds_ago)}: "
+                text=f"torchrun pid {p.pid} waits in {frame.function} since {duration(p.started_seconds_ago)}: "
                 f"{' '.join(p.argv[-12:])}"[:200],
             )
             for p, frame in waiting[:8]

@@ -1,0 +1,88 @@
+"""Ranks whose first environment does not say so: what their interpreter, their frames and their arguments tell.
+
+Spawned workers have no RANK at all; some launchers make the process they run in rank 0; some scripts take the rank from
+their command line.
+"""
+
+import contextlib
+
+import msgspec
+
+from hangdoc.observe import identity, pyspy
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.procfs import ProcFS
+from hangdoc.observe.python_state import Modules, inner_environment, locate, process_groups
+from hangdoc.parse import natural
+from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
+
+_C10D = "torch.distributed.distributed_c10d"
+_RANK_NAMES = ("rank", "global_rank", "local_rank")
+
+
+def look_inside(
+    proc: ProcFS, deadline: Deadline, pid: int, argv: tuple[str, ...], forked: bool
+) -> tuple[RankIdentity | None, dict[str, str]]:
+    """The identity of a process with torch whose first environment names none, and its environment now.
+
+    `forked` says that it is a child of a process with torch: then it may be a spawned worker. Others are looked at
+    further only if they have process groups or are told a rank: most torch processes of a host are no ranks at all.
+    """
+    environment: dict[str, str] = {}
+    groups: tuple[Group, ...] = ()
+    numbers: dict[str, int] = {}
+    try:
+        image = locate(proc, pid)
+        with Memory(pid, image.version, str(proc.root)) as memory:
+            found = Modules(memory, image).namespace("os", "__main__", _C10D)
+            environment = inner_environment(memory, found["os"])
+            groups = process_groups(memory, found.get(_C10D, {}))
+            for name in _RANK_NAMES:
+                if name in found.get("__main__", {}):
+                    with contextlib.suppress(Unreadable):
+                        numbers[name] = memory.integer(found["__main__"][name])
+    except (Unreadable, KeyError):
+        pass  # the frames may still tell
+    if who := identity.by_environment(environment):
+        return msgspec.structs.replace(who, source="os.environ"), environment
+    told = _rank_in_arguments(argv)
+    if not (groups or forked or told is not None):
+        return None, environment
+    stack = pyspy.dump(pid, deadline)
+    threads = () if isinstance(stack, Unavailable) else stack.threads
+    in_torch = bool(groups) or any("torch/distributed/" in f.file for t in threads for f in t.frames)
+    rank, world, source = _rank_in_frames(threads, in_torch)
+    if rank is None and in_torch:
+        rank, source = (told, "arguments") if told is not None else (next(iter(numbers.values()), None), "variable")
+    if rank is None:
+        return None, environment
+    world = len(groups[0].ranks) if groups else world
+    meeting = identity.meeting_point(environment)
+    return RankIdentity(rank=rank, source=source, local_rank=rank, world_size=world, **meeting), environment
+
+
+def _rank_in_arguments(argv: tuple[str, ...]) -> int | None:
+    """The rank that `--rank 1` or `--rank=1` names."""
+    for index, word in enumerate(argv):
+        option, equals, value = word.partition("=")
+        if option.lstrip("-").replace("-", "_") in _RANK_NAMES and option.startswith("-"):
+            return natural(value if equals else argv[index + 1] if index + 1 < len(argv) else None)
+    return None
+
+
+def _rank_in_frames(threads: tuple[PythonThread, ...], in_torch: bool) -> tuple[int | None, int | None, str]:
+    """(rank, world size, source): from torch's spawn frame, from init_process_group's own arguments, or from a variable
+    called rank of a process that uses torch.distributed."""
+    frames = [frame for thread in threads for frame in reversed(thread.frames)]  # outermost first
+    values = [{local.name: natural(local.text) for local in frame.locals} for frame in frames]
+    for frame, known in zip(frames, values, strict=True):
+        if frame.function == "init_process_group" and known.get("rank") is not None:
+            return known["rank"], known.get("world_size"), "init_process_group"
+    for frame, known in zip(frames, values, strict=True):
+        if frame.function == "_wrap" and frame.file.endswith("torch/multiprocessing/spawn.py"):
+            return known.get("i"), None, "mp.spawn"
+    for frame, known in zip(frames, values, strict=True):
+        name = next((name for name in _RANK_NAMES if known.get(name) is not None), None)
+        if in_torch and not frame.library and name is not None:
+            return known[name], None, f"variable {name}"
+    return None, None, ""

@@ -1,0 +1,25 @@
+"""How ranks and durations are put into words, by rules and renderers alike."""
+
+from collections.abc import Iterable
+
+
+def numbers(ranks: Iterable[int]) -> str:
+    """`0-2, 5`: ascending, with runs shortened."""
+    ordered = sorted(set(ranks))
+    parts: list[str] = []
+    index = 0
+    while index < len(ordered):
+        end = index
+        while end + 1 < len(ordered) and ordered[end + 1] == ordered[end] + 1:
+            end += 1
+        parts.append(str(ordered[index]) if end == index else f"{ordered[index]}-{ordered[end]}")
+        index = end + 1
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """`4.2 s`, `48 s`, `3 min 20 s`, `2 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
