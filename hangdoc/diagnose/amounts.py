@@ -1,5 +1,6 @@
 """How much data each rank has, by everything that says so: beacons, loop bounds, lists, directories."""
 
+import re
 from dataclasses import dataclass
 
 from hangdoc.diagnose import progress
@@ -8,6 +9,10 @@ from hangdoc.diagnose.model import Rank
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
 from hangdoc.snapshot import BeaconReading, DataSource, DataSources, Interpreter, Progress
+
+_DATA_WORDS = re.compile(
+    r"(?i)data|file|path|shard|sample|example|doc|chunk|part|batch|split|item|ind(ex|ices)|urls?$|rows?$"
+)
 
 
 @dataclass(frozen=True)
@@ -106,15 +111,17 @@ def _variables(less: Rank, more: Rank) -> list[Difference]:
         if few >= many:
             continue
         name = key[1]
-        # A number alone proves little; one that equals the rounds the shorter rank has done is no accident.
-        if not container and (few != done or few == less.rank):
+        # A difference alone proves little: lists of losses differ too. One that equals the rounds the shorter rank has
+        # done is no accident, and a container that is called after data is most likely just that.
+        telling = few == done and few != less.rank
+        if not telling and not (container and _DATA_WORDS.search(name)):
             continue
         what = f"`{name}` holds {{}} items" if container else f"`{name}` is {{}}"
         evidence = tuple(
             Evidence(rank=rank.rank, probe="stacks", text=what.format(amount))
             for rank, amount in ((less, few), (more, many))
         )
-        found.append(Difference(few, many, evidence, 0.8 if few in (done, 0) or not container else 0.5))
+        found.append(Difference(few, many, evidence, 0.8 if telling or few == 0 else 0.5))
     return found
 
 

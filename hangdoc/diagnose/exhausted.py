@@ -53,11 +53,20 @@ def cases(run: Run) -> Iterator[Case]:
                 continue
             blamed |= {rank.rank for rank in ahead}
             different = tuple(amounts.differences(ahead[0], behind[0]))
-            yield Case(tuple(ahead), tuple(behind), left[1], different, _story(ahead[0], behind[0], different))
+            story = _story(ahead[0], behind[0], different)
+            if story == "unseen" and _broke_off(ahead[0]):
+                continue
+            yield Case(tuple(ahead), tuple(behind), left[1], different, story)
 
 
 def _ends_with_data(loop: Loop) -> bool:
     return not loop.header.startswith("while True")
+
+
+def _broke_off(short: Rank) -> bool:
+    """Whether a rank left its loop before the loop's own end: by a `break`, for a reason that is not the data."""
+    view = short.loop
+    return view is not None and view.done is not None and view.total is not None and view.done < view.total
 
 
 def _story(short: Rank, waiting: Rank, different: tuple[amounts.Difference, ...]) -> str:

@@ -73,7 +73,11 @@ def state_of(process: Process, helpers: list[Process], pairs: tuple[Connection, 
 
     busy = thread.active if share is None else share >= BUSY
     if wait is not None and not busy:
-        if counters or not _same_place(process, thread):
+        if (
+            counters
+            or not _same_place(process, thread)
+            or (_wakes(process, kernel) and any(c.bytes_moved for c in pairs))
+        ):
             return computing("computing", "its loop moves")
         states = {
             "collective": "in-collective",
@@ -128,6 +132,14 @@ def _share(process: Process, kernel: KernelThread | None) -> float | None:
     if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0 or kernel is None:
         return None
     return kernel.cpu_ns / 1e9 / process.clocks.window_seconds
+
+
+def _wakes(process: Process, kernel: KernelThread | None) -> bool:
+    """Whether a waiting thread keeps being woken: it goes from one operation to the next, at the same line. A look by
+    py-spy wakes it a few times."""
+    if kernel is None or kernel.voluntary_switches is None or not isinstance(process.clocks, Clocks):
+        return False
+    return kernel.voluntary_switches > 30 * max(1.0, process.clocks.window_seconds)
 
 
 def cpu_percent(process: Process) -> float | None:

@@ -5,6 +5,7 @@ torch's process groups) and by torch's own spawn frame. Everything else that des
 inherits the rank's environment and often its command line, and is no rank.
 """
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from hangdoc.observe import identity
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.inside import look_inside
 from hangdoc.observe.procfs import Denied, ProcError, ProcFS, Stat
-from hangdoc.observe.scene import Target
+from hangdoc.observe.scene import Scene, Target
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 
@@ -267,3 +268,22 @@ def _add_zombies(proc: ProcFS, table: dict[int, Entry], targets: dict[int, Targe
                 continue
             targets[pid] = _target(proc, entry, "rank")
             targets[pid].owner = entry.stat.ppid
+
+
+def adopt_helpers(scene: Scene) -> list[int]:
+    """Add the helpers that ranks have started since discovery; their pids. A loader whose workers were not there yet
+    must not look like one whose workers are gone."""
+    table = {}
+    for pid in scene.proc.pids():
+        if pid not in scene.targets:
+            with contextlib.suppress(ProcError):
+                table[pid] = scene.proc.stat(str(pid))
+    ranks = {target.pid for target in scene.ranks()}
+    adopted = []
+    for pid, stat in table.items():
+        if stat.ppid in ranks and stat.state not in "ZX":
+            entry = Entry(pid, stat, scene.proc.words(f"{pid}/cmdline"), Unavailable(reason="not looked at"))
+            target = scene.targets[pid] = _target(scene.proc, entry, "helper")
+            target.owner = stat.ppid
+            adopted.append(pid)
+    return [pid for pid in adopted if scene.targets[pid].python]

@@ -8,13 +8,7 @@ from collections.abc import Iterable
 
 from hangdoc import redact
 from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.observe.python_state import (
-    Modules,
-    Variable,
-    inner_environment,
-    process_groups,
-    variable,
-)
+from hangdoc.observe.python_state import Modules, amounts, inner_environment, process_groups, variable
 from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.parse import integer
 from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
@@ -92,13 +86,11 @@ def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
     for name, address in namespace.items():
         if name.startswith("__") or len(found) >= _MAX_VARIABLES:
             continue
-        try:
-            value: Variable | None = variable(memory, name, address)
-        except Unreadable:
-            continue
-        if value is not None:
-            found.append(Local(name=name, text=redact.variable(name, value.text), length=value.length, address=address))
-    return tuple(found)
+        with contextlib.suppress(Unreadable):  # a variable that is none of these kinds, or is just being changed
+            value = variable(memory, name, address)
+            values = amounts(memory, name, address) if value is None else (value,)
+            found += [Local(name=v.name, text=redact.variable(v.name, v.text), length=v.length) for v in values]
+    return tuple(found[:_MAX_VARIABLES])
 
 
 def _changed(target: Target, memory: Memory, os_module: dict[str, int]) -> dict[str, str]:

@@ -9,6 +9,7 @@ CPython exports, for the pointer to a dict that has `__main__` among its keys: n
 import contextlib
 import re
 import struct
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -19,6 +20,8 @@ from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Group
 
 _PYTHON_FILE = re.compile(r"/(?:libpython(\d)\.(\d+)[a-z]*\.so[\d.]*|python(\d)\.(\d+))(?: \(deleted\))?$")
+_MANAGED_DICT = 1 << 4
+"""Py_TPFLAGS_MANAGED_DICT (Include/object.h)."""
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
 
 
@@ -174,7 +177,7 @@ def variable(memory: Memory, name: str, address: int) -> Variable | None:
 def inner_environment(memory: Memory, os_module: dict[str, int]) -> dict[str, str]:
     """`os.environ` as the process has it now; raises Unreadable."""
     # os._Environ keeps its dict in the instance attribute `_data`; the same dict is found from the instance's values.
-    address = _attribute(memory, os_module["environ"], "_data")
+    address = dict(attributes(memory, os_module["environ"]))["_data"]
     found = {}
     for key, value in memory.items(address):
         with contextlib.suppress(Unreadable):
@@ -182,13 +185,16 @@ def inner_environment(memory: Memory, os_module: dict[str, int]) -> dict[str, st
     return found
 
 
-def _attribute(memory: Memory, instance: int, name: str) -> int:
-    """The instance attribute `name` of a plain Python object; raises Unreadable.
+def attributes(memory: Memory, instance: int) -> Iterator[tuple[str, int]]:
+    """Names and addresses of the attributes of a plain Python object; raises Unreadable for any other.
 
     A plain instance keeps its attributes in a dict, or as values beside the key names that its class shares
-    (Objects/object_layout.md, Include/internal/pycore_dict.h). Where they lie before or behind the object differs by version.
+    (Objects/object_layout.md, Include/internal/pycore_dict.h). Where they lie before or behind the object differs by
+    version.
     """
     of = memory.word(instance + 8)
+    if not memory.kind(instance)[1] & _MANAGED_DICT:
+        raise Unreadable("no managed attributes")
     if memory.version == (3, 11):
         values, whole = memory.word(instance - 32), memory.word(instance - 24)
     elif memory.version == (3, 12):
@@ -200,19 +206,34 @@ def _attribute(memory: Memory, instance: int, name: str) -> int:
     if whole:
         keys, table = memory.word(whole + 32), memory.word(whole + 40)
         if not table:
-            return dict(memory.named_items(whole))[name]
+            yield from memory.named_items(whole)
+            return
         values = table + (8 if memory.version >= (3, 13) else 0)
     else:
         keys = memory.word(of + _cached_keys_offset(memory))
     header = memory.read(keys, 32)
-    entries, start = int.from_bytes(header[24:32], "little"), keys + 32 + (1 << header[9])
+    entries, start = int.from_bytes(header[24:32], "little"), keys + 32 + (1 << min(header[9], 16))
     for index in range(min(entries, 64)):
         with contextlib.suppress(Unreadable):
-            if memory.text(memory.word(start + index * 16)) == name:
-                value = memory.word(values + index * 8)
-                if value:
-                    return value
-    raise Unreadable(f"no attribute {name}")
+            value = memory.word(values + index * 8)
+            if value:
+                yield memory.text(memory.word(start + index * 16)), value
+
+
+def amounts(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterator[Variable]:
+    """Numbers and lengths of containers below an object, as `loader.dataset.paths`: where a script keeps how much data
+    it has. Names with an underscore are the object's own business."""
+    for attribute, address in islice(attributes(memory, instance), 48):
+        if attribute.startswith("_"):
+            continue
+        path = f"{name}.{attribute}"
+        with contextlib.suppress(Unreadable):
+            found = variable(memory, path, address)
+            if found is not None:
+                if found.number is not None or found.length is not None:
+                    yield found
+            elif depth > 1:
+                yield from amounts(memory, path, address, depth - 1)
 
 
 def _cached_keys_offset(memory: Memory) -> int:

@@ -4,19 +4,24 @@ Plain dumps cost 12-22 ms each. Native ones cost half a second, so they are take
 whose Python stack does not say why, and once per class of equal stacks.
 """
 
+import contextlib
 import time
 from collections.abc import Iterable
 
 import msgspec
 
+from hangdoc import redact
 from hangdoc.observe import pyspy
+from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.observe.python_state import amounts
 from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.observe.source import Sources
-from hangdoc.snapshot import Local, PythonThread, Stack, Unavailable
+from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
 
 _HELPERS_PER_RANK = 16
+_MAX_INSIDE = 60
 _WAITS_FOR_A_CHILD = (
     "torch/utils/data/dataloader.py",
     "multiprocessing/connection.py",
@@ -51,6 +56,7 @@ class Stacks:
     def during(self, scene: Scene) -> None:
         """Native stacks of ranks that stand still, which take longest; beside them helpers that a rank waits for,
         launchers, and the source of what was seen."""
+        adopt_helpers(scene)
         native = scene.pool.submit(self._dump_native, scene) if scene.native != "never" else None
         wanted = [t for t in scene.alive() if t.role == "launcher" and t.python]
         for rank in scene.ranks():
@@ -91,7 +97,9 @@ class Stacks:
                 self._native[target.pid] = result
 
     def close(self, scene: Scene) -> None:
-        """Dump everything seen before once more."""
+        """Dump everything seen before once more, and what a rank has started since."""
+        for pid in adopt_helpers(scene):
+            self._first[pid] = pyspy.dump(pid, scene.deadline)
         self._second = self._dump(scene, [scene.targets[pid] for pid, s in self._first.items() if isinstance(s, Stack)])
 
     def lead_seconds(self) -> float:
@@ -109,7 +117,7 @@ class Stacks:
         for pid, first in self._first.items():
             second = self._second.get(pid, first)
             if isinstance(second, Stack):
-                second = sources.annotate(pid, _with_lengths(scene, pid, second))
+                second = sources.annotate(pid, _with_amounts(scene, pid, second))
             yield pid, "stack_before", first
             yield pid, "stack", second
         for pid, native in self._native.items():
@@ -166,42 +174,36 @@ def _cpu_and_state(proc: ProcFS, pid: int) -> tuple[int, str] | None:
     return (cpu, state) if state in "SD" else None
 
 
-def _with_lengths(scene: Scene, pid: int, stack: Stack) -> Stack:
-    """The stack with the lengths of containers that py-spy's short texts cut off, read from memory."""
-    if not any(_cut(local) for t in stack.threads for f in t.frames if not f.library for local in f.locals):
-        return stack
+def _with_amounts(scene: Scene, pid: int, stack: Stack) -> Stack:
+    """The stack with lengths of containers, and with numbers and lengths inside the objects that the user's own frames
+    hold (`loader.dataset.paths`), read from memory: py-spy's texts are short."""
     try:
         image = scene.image(pid)
         with Memory(pid, image.version, str(scene.proc.root)) as memory:
-            return msgspec.structs.replace(
-                stack,
-                threads=tuple(
-                    msgspec.structs.replace(
-                        thread,
-                        frames=tuple(
-                            frame
-                            if frame.library
-                            else msgspec.structs.replace(
-                                frame, locals=tuple(_measured(memory, local) for local in frame.locals)
-                            )
-                            for frame in thread.frames
-                        ),
-                    )
-                    for thread in stack.threads
-                ),
+            threads = tuple(
+                msgspec.structs.replace(
+                    thread, frames=tuple(f if f.library else _measured(memory, f) for f in thread.frames)
+                )
+                for thread in stack.threads
             )
+            return msgspec.structs.replace(stack, threads=threads)
     except (Unreadable, ProcError):
         return stack
 
 
-def _cut(local: Local) -> bool:
-    return local.text[:1] in "[({" and local.address is not None
-
-
-def _measured(memory: Memory, local: Local) -> Local:
-    if not _cut(local) or local.address is None:
-        return local
-    try:
-        return msgspec.structs.replace(local, length=memory.length(local.address))
-    except Unreadable:
-        return local
+def _measured(memory: Memory, frame: Frame) -> Frame:
+    found: list[Local] = []
+    inside: list[Local] = []
+    for local in frame.locals:
+        length = None
+        if local.address is not None:
+            with contextlib.suppress(Unreadable):
+                if local.text[:1] in "[({":
+                    length = memory.length(local.address)
+                elif local.text.startswith("<") and len(inside) < _MAX_INSIDE:
+                    inside += [
+                        Local(name=v.name, text=redact.variable(v.name, v.text), length=v.length)
+                        for v in amounts(memory, local.name, local.address)
+                    ]
+        found.append(msgspec.structs.replace(local, length=length))
+    return msgspec.structs.replace(frame, locals=(*found, *inside[:_MAX_INSIDE]))

@@ -9,7 +9,7 @@ import pytest
 
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.python_state import Modules, inner_environment, locate, variable
+from hangdoc.observe.python_state import Modules, amounts, inner_environment, locate, variable
 
 PROGRAM = """
 import os, sys
@@ -17,6 +17,11 @@ os.environ["SET_LATER"] = "yes, später"
 small, negative, large, huge = 7, -5, 2**40 + 3, 2**90
 flag, ratio, name, wide = True, 2.5, "plain", "日本"
 items, pair, table, group, empty = [1, 2, 3], (1, 2), {"a": 1}, {1, 2, 3, 4}, []
+class Data:
+    def __init__(self, n): self.paths, self.size, self.name = list(range(n)), n, "x"
+class Loader:
+    def __init__(self, data): self.dataset, self.batch_size, self._private = data, 4, 9
+loader = Loader(Data(12))
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -52,6 +57,18 @@ def test_every_kind_of_value(victim: int) -> None:
     }  # fmt: skip
     assert {name: texts.get(name) for name in expected} == expected
     assert "huge" not in texts
+
+
+def test_amounts_inside_objects(victim: int) -> None:
+    image = locate(ProcFS(), victim)
+    with Memory(victim, image.version) as memory:
+        loader = Modules(memory, image).namespace("__main__")["__main__"]["loader"]
+        found = {v.name: (v.number, v.length) for v in amounts(memory, "loader", loader)}
+    assert found == {
+        "loader.dataset.paths": (None, 12),
+        "loader.dataset.size": (12, None),
+        "loader.batch_size": (4, None),
+    }
 
 
 def test_the_environment_as_it_is_now(victim: int) -> None:

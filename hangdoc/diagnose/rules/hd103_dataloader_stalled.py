@@ -65,7 +65,7 @@ def _finding(run: Run, rank: Rank) -> Finding:
     elif stopped:
         what, hard = f"its worker (pid {stopped[0].pid}) is stopped", True
     elif not workers:
-        what, hard = "none of its workers exists any more", True
+        what, hard = "none of its worker processes was seen", False
     elif stuck:
         frame = _place(stuck[0])
         assert frame is not None  # noqa: S101  (that is what makes it stuck)
@@ -81,7 +81,7 @@ def _finding(run: Run, rank: Rank) -> Finding:
         CODE,
         NAME,
         severity="error" if hard else words.by_age(run),
-        confidence=0.95 if dead or stopped or not workers else 0.9 if stuck else 0.6,
+        confidence=0.95 if dead or stopped else 0.9 if stuck else 0.6,
         culprits=[rank.rank],
         victims=victims,
         summary=f"rank {rank.rank} waits for its dataloader: {what}{waits}",
