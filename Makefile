@@ -42,7 +42,9 @@ corpus: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hangdoc needs Python 3.11 or newer: make PYTHON=python3.11")'
-	$(PYTHON) -m venv .venv || { echo "On Debian: apt-get install python3-venv"; exit 1; }
+	@# Debian's python3 comes without venv's pip; root may mend that.
+	$(PYTHON) -m venv .venv || { rm -rf .venv; [ "$$(id -u)" = 0 ] && apt-get install -y python3-venv && $(PYTHON) -m venv .venv; } \
+		|| { echo "venv is missing: apt-get install python3-venv"; exit 1; }
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,trainer,dev]'
 	touch $@
 

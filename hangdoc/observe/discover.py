@@ -16,6 +16,7 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.inside import look_inside
 from hangdoc.observe.procfs import Denied, ProcError, ProcFS, Stat
 from hangdoc.observe.scene import Scene, Target
+from hangdoc.parse import natural
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 
@@ -103,9 +104,13 @@ def discover(proc: ProcFS, deadline: Deadline, roots: Iterable[int] = ()) -> Fou
 
     hidden = {pid for pid in denied if any(a in launchers for a in tree.ancestors(pid))}
     if hidden:
+        others = [pid for pid in hidden if _uid(proc, pid) != os.geteuid()]
         problems.append(
             f"{len(hidden)} process(es) below a launcher belong to another user and can't be read: "
             "run hangdoc as that user or as root"
+            if others
+            else f"{len(hidden)} process(es) below a launcher can't be read though they are this user's: the container "
+            "lacks CAP_SYS_PTRACE, or they forbid it; run hangdoc as root with that capability"
         )
     return Found(targets, problems, len(hidden))
 
@@ -178,6 +183,13 @@ def _target(
         environment=entry.environment,
         python=entry.stat.state not in "ZX" and _is_python(proc, entry.pid),
     )
+
+
+def _uid(proc: ProcFS, pid: int) -> int | None:
+    try:
+        return natural(proc.status(str(pid)).get("Uid", "").split()[0])
+    except (ProcError, IndexError):
+        return None
 
 
 def _is_python(proc: ProcFS, pid: int) -> bool:

@@ -145,7 +145,7 @@ def is_library(file: str) -> bool:
 def _explain(complaint: str, code: int) -> str:
     lowered = complaint.lower()
     if "permission denied" in lowered or "operation not permitted" in lowered:
-        return "permission denied (needs ptrace)"
+        return "permission denied (needs ptrace: root, CAP_SYS_PTRACE, or the ranks' user with Yama's ptrace_scope 0)"
     if "no such process" in lowered or "failed to open process" in lowered or "os error 3" in lowered:
         return "the process has ended"
     if "failed to find python version" in lowered or "no python" in lowered:

@@ -183,3 +183,15 @@ def test_rank_that_never_starts(tmp_path: Path) -> None:
         job = settled(child.pid, 2.0, "HD401")
     assert (job.findings[0].code, job.findings[0].culprits, job.findings[0].victims) == ("HD401", (1,), (0,))
     assert job.ranks[0].state == "in-rendezvous"
+
+
+def test_ranks_in_a_network_namespace_of_their_own(tmp_path: Path) -> None:
+    """Their sockets are invisible from the host's namespace; the silence is known all the same."""
+    torchrun = f"{sys.executable} -m torch.distributed.run --nproc-per-node=2 --master-port 29512"
+    program = f"ip link set lo up && exec {torchrun} {PROGRAMS / 'recv_never.py'}"
+    with started(["unshare", "--net", "sh", "-c", program], tmp_path / "log") as child:
+        wait_ready(tmp_path / "log", 2)
+        time.sleep(2.5)
+        job = settled(child.pid, 2.0, "HD204")
+    assert job.findings[0].code == "HD204"
+    assert all(rank.silent_seconds is not None and 1 < rank.silent_seconds < 60 for rank in job.ranks)

@@ -1,0 +1,53 @@
+"""The report: many ranks, odd values, no colour, pages."""
+
+import io
+
+from rich.console import Console
+
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.phrases import duration, numbers
+from hangdoc.render.html import page
+from hangdoc.render.text import report
+from hangdoc.snapshot import Snapshot
+from tests.unit.builders import c10d, frame, rank, snapshot
+
+
+def lines(evidence: Snapshot, width: int = 80) -> list[str]:
+    out = io.StringIO()
+    report(diagnose(evidence), Console(file=out, width=width))
+    return out.getvalue().splitlines()
+
+
+def many(world: int = 64) -> Snapshot:
+    waiting = [rank(n, *c10d("all_reduce"), frame("main", 5), world=world) for n in range(world - 1)]
+    return snapshot(*waiting, rank(world - 1, frame("work", 3), world=world, state="T"), silence=None)
+
+
+def test_equal_ranks_are_one_row() -> None:
+    shown = lines(many())
+    rows = [line for line in shown if line.startswith("0-62 ")]
+    assert len(rows) == 1
+    assert "blocked: in-collective" in rows[0]
+    assert any(line.startswith("63 ") and "stopped" in line for line in shown)
+    assert len(shown) < 40
+    assert max(map(len, shown)) <= 80
+
+
+def test_a_wider_terminal_and_a_narrow_one() -> None:
+    assert max(map(len, lines(many(), 200))) <= 200
+    assert max(map(len, lines(many(), 60))) <= 60
+
+
+def test_text_from_processes_cannot_speak_to_the_terminal() -> None:
+    evil = rank(0, frame("main", 5, "/home/me/[red]x\x1b]0;t\x07.py", source="\x1b[2J[bold]"), state="T", world=1)
+    text = "\n".join(lines(snapshot(evil)))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[bold]" in text
+    assert "<script>" not in page(diagnose(snapshot(rank(0, frame("main", 5, "/<script>.py"), state="T", world=1))))
+
+
+def test_phrases() -> None:
+    assert numbers([5, 0, 1, 2, 2]) == "0-2, 5"
+    assert numbers([]) == ""
+    assert [duration(s) for s in (4.23, 48.2, 200, 7500)] == ["4.2 s", "48 s", "3 min 20 s", "2 h 5 min"]
