@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hangdoc.diagnose.model import LoopView, Rank
 from hangdoc.diagnosis import Where
 from hangdoc.parse import integer
-from hangdoc.snapshot import Frame, Interpreter, Loop, Process, Progress, PythonThread
+from hangdoc.snapshot import Frame, Interpreter, Loop, Process, Progress, PythonThread, Stack
 
 LoopKey = tuple[str, str, int]
 """File, function and line of a loop."""
@@ -38,22 +38,34 @@ def short(file: str) -> str:
 
 def fetching(thread: PythonThread | None) -> bool:
     """Whether the thread is inside the iterator of a `for`, or a `next(...)`: it is getting its next batch."""
+    return bool(consumers(thread))
+
+
+def consumers(thread: PythonThread | None) -> list[Frame]:
+    """The frame that waits for an iterator's next element and the frames around it, outermost last; none where the
+    thread is in no iterator. Of iterators within iterators, the outermost: what it feeds is the training."""
     frames = [] if thread is None else [f for f in thread.frames if not f.native]
-    for index, frame in enumerate(frames):
-        if frame.library or index == 0:
-            continue
-        if any(loop.header.startswith("for") and loop.line == frame.line for loop in frame.loops):
-            return True
-        if frame.source and "next(" in frame.source:
-            return True
-    return False
+    for index in range(len(frames) - 1, 0, -1):  # from the outside in; the innermost frame fetches from nobody
+        frame = frames[index]
+        at_header = any(loop.header.startswith("for") and loop.line == frame.line for loop in frame.loops)
+        if not frame.library and (at_header or "next(" in (frame.source or "")):
+            return frames[index:]
+    return []
 
 
-def in_data_code(thread: PythonThread | None) -> bool:
-    """Whether the thread is somewhere in a data iterator: torch's loader, a `for`'s or a `next`'s generator, pyarrow."""
-    if thread is None:
+def starves(process: Process, thread: PythonThread | None) -> bool:
+    """Whether a thread was fetching the same next element at both looks: who consumes it stood at the same lines, and
+    none of his counters moved. The iterator's own may: it goes round and round."""
+    now = consumers(thread)
+    if not now or thread is None or not isinstance(process.stack_before, Stack) or counters_moved(process, among=now):
         return False
-    return fetching(thread) or any("torch/utils/data/" in f.file or "/pyarrow/" in f.file for f in thread.frames)
+    earlier = [t for t in process.stack_before.threads if t.tid == thread.tid and t.name == thread.name]
+    places = [(frame.file, frame.function, frame.line) for frame in now]
+    # The first stack has no source to find the consumers in, and needs none: they are its outermost frames.
+    return any(
+        len(t.frames) > len(places) and [(f.file, f.function, f.line) for f in t.frames][-len(places) :] == places
+        for t in earlier
+    )
 
 
 def common_loop(threads: Iterable[PythonThread | None]) -> LoopKey | None:
@@ -135,14 +147,15 @@ def batches(process: Process, view: LoopView | None) -> tuple[int | None, int | 
     return done, total
 
 
-def counters_moved(process: Process) -> bool:
-    """Whether any integer of the user's code, or the beacon, changed during the window."""
+def counters_moved(process: Process, among: list[Frame] | None = None) -> bool:
+    """Whether any integer of the user's code, or the beacon, changed during the window; with `among`, integers of these
+    frames only."""
     progress = process.progress
     if not isinstance(progress, Progress):
         return False
-    return any(c.before != c.after for c in progress.counters) or (
-        progress.beacon is not None and progress.beacon.moved
-    )
+    functions = None if among is None else {(frame.file, frame.function) for frame in among}
+    counters = (c for c in progress.counters if functions is None or (c.file, c.function) in functions)
+    return any(c.before != c.after for c in counters) or (progress.beacon is not None and progress.beacon.moved)
 
 
 def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnose.rules import all_rules
 from hangdoc.diagnosis import Finding, Job
-from hangdoc.snapshot import DataSource, DataSources, Launch, Process, Snapshot, Unavailable
+from hangdoc.snapshot import Counter, DataSource, DataSources, Launch, Process, Progress, Snapshot, Unavailable
 from tests.unit.builders import (
     TORCH,
     backward,
@@ -158,6 +158,25 @@ def test_a_mismatch_that_the_data_explains_stands_below_it() -> None:
     assert [(f.code, f.explained_by) for f in found.findings] == [("HD101", None), ("HD201", "HD101")]
     assert "3" not in found.findings[0].summary.split("after ")[1][:2]  # index 3 means 4 batches done
     assert "after 4" in found.findings[0].summary
+
+
+def starving(step_moves: bool, **more: object) -> Process:
+    """A rank that was in its data iterator, with an empty list, at both looks."""
+    frames = (frame("batches", 44, locals=(local("files", "[]", length=0),)), train(10))
+    step = Counter(name="step", function="train", file="/home/me/train.py", before=3, after=3 + step_moves, looped=True)
+    spins = Counter(name="epoch", function="batches", file="/home/me/train.py", before=7, after=7_000_000)
+    return rank(1, *frames, cpu=0.99, progress=Progress(counters=(step, spins)), **more)  # type: ignore[arg-type]
+
+
+def test_a_loader_that_spins_on_nothing_and_one_that_is_busy() -> None:
+    old, young = (snapshot(in_loop(0, 4), starving(False), silence=s) for s in (60.0, 2.0))
+    assert [(f.code, f.severity) for f in of("HD101", job(old))] == [("HD101", "error")]
+    assert [(f.code, f.severity) for f in of("HD101", job(young))] == [("HD101", "info")]
+    # Another node visibly has shards where this one has none: that can't mend itself.
+    bare = snapshot(in_loop(0, 4, data=data(12, "a")), starving(False, data=data(0, "b")), silence=2.0)
+    assert of("HD101", job(bare))[0].severity == "error"
+    # Batches come out of it: an evaluation that is in its loader at both looks.
+    assert not of("HD101", job(snapshot(in_loop(0, 4), starving(True))))
 
 
 def test_a_busy_rank_is_a_note_while_young_and_an_error_beyond_the_patience() -> None:

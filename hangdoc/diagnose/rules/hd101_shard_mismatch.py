@@ -103,16 +103,17 @@ def _spinning(run: Run) -> Iterator[Finding]:
         return
     for number in sorted(run.causes):
         rank = run.ranks.get(number)
-        if rank is None or rank.label != "computing" or not progress.in_data_code(rank.thread):
+        if rank is None or rank.process is None or rank.state != "loading-data":
             continue
-        if (found := _starved(rank, victims[0])) is None:
+        if not progress.starves(rank.process, rank.thread) or (found := _starved(rank, victims[0])) is None:
             continue
-        fewer, evidence = found
+        fewer, evidence, compared = found
         yield words.finding(
             CODE,
             NAME,
-            severity="error",
-            confidence=0.93 if fewer == 0 else 0.75,
+            # No data at all will never come. Little of it, or a list that happens to be empty, may be a slow loader.
+            severity="error" if fewer == 0 and compared else words.by_age(run),
+            confidence=0.93 if fewer == 0 and compared else 0.75 if compared else 0.7,
             culprits=[number],
             victims=(r.rank for r in run.waiting()),
             summary=f"rank {number} spins inside its dataloader, which has {'no' if not fewer else 'too little'} data, "
@@ -133,12 +134,16 @@ def _spinning(run: Run) -> Iterator[Finding]:
         )
 
 
-def _starved(rank: Rank, other: Rank) -> tuple[int, tuple[Evidence, ...]] | None:
-    """How little data a spinning rank has, with the evidence; None where nothing says so."""
+def _starved(rank: Rank, other: Rank) -> tuple[int, tuple[Evidence, ...], bool] | None:
+    """(how little data a spinning rank has, the evidence, whether another rank has more); None where nothing says so."""
     differences = amounts.differences(rank, other)
     if differences:
-        return min(d.fewer for d in differences), tuple(e for d in differences[:3] for e in d.evidence)
+        return min(d.fewer for d in differences), tuple(e for d in differences[:3] for e in d.evidence), True
     empty = amounts.empty_lists(rank)
     if empty:
-        return 0, tuple(Evidence(rank=rank.rank, probe="stacks", text=f"`{name}` is empty") for name in empty[:3])
+        return (
+            0,
+            tuple(Evidence(rank=rank.rank, probe="stacks", text=f"`{name}` is empty") for name in empty[:3]),
+            False,
+        )
     return None

@@ -31,7 +31,7 @@ While it is younger than that, or its counters move, it is a note and no error.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import words
+from hangdoc.diagnose import progress, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 
@@ -60,6 +60,14 @@ def check(run: Run) -> Iterator[Finding]:
         yield _finding(run, group, victims)
 
 
+def _at_work(rank: Rank) -> bool:
+    """Whether a rank does something that counts: its numbers move, or it is in work that is known to take long. A loader
+    that goes round and round without a batch coming out of it is neither."""
+    if rank.process is not None and progress.starves(rank.process, rank.thread):
+        return False
+    return rank.counters_moved or (rank.moving and rank.state in _AT_WORK)
+
+
 def _summary(run: Run, group: list[Rank], victims: list[Rank]) -> str:
     """Who waits for the missing ranks, directly and in turn, and what these do instead."""
     blamed = {rank.rank for rank in group}
@@ -77,7 +85,7 @@ def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
     first = group[0]
     blamed = [rank.rank for rank in group]
     waiting = [rank.rank for rank in victims]
-    working = first.counters_moved or (first.moving and first.state in _AT_WORK)
+    working = _at_work(first)
     cpu = f", {first.cpu_percent:.0f} % CPU" if first.cpu_percent is not None else ""
     return words.finding(
         CODE,
