@@ -1,5 +1,6 @@
 """What the rules see: a rank with everything that was concluded about it, and a job with who waits for whom."""
 
+import re
 from dataclasses import dataclass, field
 
 from hangdoc.diagnosis import Label, Operation, Where
@@ -7,6 +8,10 @@ from hangdoc.snapshot import Connection, Frame, Host, Loop, Process, PythonThrea
 
 Placed = tuple[Host, Process]
 """A process and the host it was seen on."""
+
+
+_FORM = re.compile(r"_(into_tensor|tensor|single|coalesced)$")
+"""Forms of one collective: a native stack says all_gather where a Python frame says all_gather_into_tensor."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,7 @@ class Wait:
         """Equal for ranks that can meet there."""
         origin = self.operation.origin
         return (
-            self.operation.op,
+            _FORM.sub("", self.operation.op),
             self.operation.group,
             self.members,
             origin if origin in ("ddp-backward", "store") else None,
