@@ -165,10 +165,12 @@ def other_files(one: Rank, other: Rank) -> bool:
 
 
 def empty_lists(rank: Rank) -> list[str]:
-    """Names of the user's variables that hold empty containers, in the frames that a rank is in."""
+    """Names of variables that are called after data and hold nothing, in the iterator that a rank is fetching from."""
+    outside = progress.consumers(rank.thread)
     return [
         local.name
         for frame in progress.user_frames(rank.thread)
+        if frame not in outside
         for local in frame.locals
-        if local.length == 0 or local.text in ("[]", "()", "{}")
+        if (local.length == 0 or local.text in ("[]", "()", "{}")) and _DATA_WORDS.search(local.name)
     ]
