@@ -54,7 +54,8 @@ def check(run: Run) -> Iterator[Finding]:
         )
         return
     for rank in ring:
-        peer = run.ranks.get(_peer(rank) if _peer(rank) is not None else -1)  # type: ignore[arg-type]
+        named = _peer(rank)
+        peer = run.ranks.get(named) if named is not None else None
         if peer is not None and peer.waits and not waits.answers(rank, peer) and peer.rank not in stuck:
             yield _finding(
                 run,
