@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass
 
 from hangdoc.diagnose import progress
-from hangdoc.diagnose.jobs import environment_of
 from hangdoc.diagnose.model import Rank
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
@@ -106,7 +105,7 @@ def _variables(less: Rank, more: Rank) -> list[Difference]:
     mine, theirs = _amounts(less), _amounts(more)
     done = progress.batches(less.process, less.loop)[0] if less.process else None
     found = []
-    for key in mine.keys() & theirs.keys():
+    for key in sorted(mine.keys() & theirs.keys()):
         (few, container), (many, _) = mine[key], theirs[key]
         if few >= many:
             continue
@@ -144,15 +143,6 @@ def _amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
             elif (number := natural(local.text)) is not None:
                 found.setdefault(("<module>", local.name), (number, False))
     return found
-
-
-def differing_paths(one: Rank, other: Rank) -> list[str]:
-    """Data variables of the environment that name different places."""
-    if one.process is None or other.process is None:
-        return []
-    mine, theirs = environment_of(one.process), environment_of(other.process)
-    names = {source.origin for rank in (one, other) for source in sources(rank).values()}
-    return sorted(name for name in names if name in mine and name in theirs and mine[name] != theirs[name])
 
 
 def other_files(one: Rank, other: Rank) -> bool:

@@ -27,9 +27,6 @@ _SCHEMES = (
     ("Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID"),
 )
 TORCH = "environment"
-NAMES = frozenset(name for scheme in _SCHEMES for name in scheme[1:]) | {
-    "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "NODE_RANK", "GROUP_WORLD_SIZE",
-}  # fmt: skip
 
 
 class Meeting(TypedDict):

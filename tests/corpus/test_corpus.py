@@ -1,6 +1,9 @@
 """Recorded real runs, replayed: the right answer, the same in any order, and never surer for seeing less."""
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -44,6 +47,25 @@ def test_order_changes_nothing(path: Path) -> None:
         random.Random(seed).shuffle(processes)  # noqa: S311
         shuffled = msgspec.structs.replace(snapshot, hosts=(msgspec.structs.replace(host, processes=tuple(processes)),))
         assert diagnose(shuffled, patience=patience) == expected
+
+
+def test_no_order_hangs_on_the_hash_seed() -> None:
+    """Sets of texts are ordered anew in every process: the answer must not show it."""
+    program = (
+        "import sys, msgspec; from pathlib import Path; from hangdoc import codec; "
+        "from hangdoc.diagnose.engine import diagnose; "
+        "print(*(msgspec.json.encode(diagnose(codec.read(Path(p)))) for p in sys.argv[1:]), sep='\\n')"
+    )
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", program, *map(str, BUNDLES)],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in range(4)
+    }
+    assert len(answers) == 1
 
 
 def confidences(diagnosis: Diagnosis) -> dict[tuple[str, tuple[int, ...]], float]:

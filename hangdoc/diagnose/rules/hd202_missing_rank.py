@@ -48,7 +48,7 @@ def check(run: Run) -> Iterator[Finding]:
     victims = [rank for rank in run.waiting() if not rank.moving]
     missing = [
         run.ranks[number]
-        for number in run.causes
+        for number in sorted(run.causes)
         if number in run.ranks
         and run.ranks[number].label in ("computing", "blocked")
         and not run.ranks[number].waits
