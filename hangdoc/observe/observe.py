@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 import msgspec
@@ -37,6 +38,10 @@ PROBES: tuple[Callable[[], Probe], ...] = (
     TrainingData,
     HostMachine,
 )
+
+
+_LATE_SECONDS = 8.0
+"""What a probe may take beyond the window: native stacks on a busy machine take some seconds."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,15 +111,20 @@ def _run(
     progress(f"reading {ranks} rank{'s' * (ranks != 1)}")
     for probe in probes:
         _guarded(scene, probe, probe.open)
-    # In between, side by side. None may outlive the window by much: what is late is evidence too.
-    with ThreadPoolExecutor(len(probes)) as between:
-        scene.pool.submit(meanwhile)
-        running = [between.submit(_guarded, scene, probe, probe.during) for probe in probes]
-        pause = min(scene.window, scene.deadline.remaining()) - stacks.lead_seconds() - (time.monotonic() - began)
-        progress(f"watching for {scene.window:g} s whether anything moves")
-        time.sleep(max(0.0, pause))
-        for job in running:
-            job.result()
+    # In between, side by side. One that does not come back (a dead mount) is left behind, and said.
+    between = ThreadPoolExecutor(len(probes), thread_name_prefix="between")
+    scene.pool.submit(meanwhile)
+    running = {probe.name: between.submit(_guarded, scene, probe, probe.during) for probe in probes}
+    pause = min(scene.window, scene.deadline.remaining()) - stacks.lead_seconds() - (time.monotonic() - began)
+    progress(f"watching for {scene.window:g} s whether anything moves")
+    time.sleep(max(0.0, pause))
+    patience = Deadline(_LATE_SECONDS)
+    for name, job in running.items():
+        try:
+            job.result(min(scene.deadline.remaining(), patience.remaining()))
+        except FutureTimeout:
+            scene.problems.append(f"the {name} probe did not come back within {_LATE_SECONDS:g} s after the window")
+    between.shutdown(wait=False)
     # Stacks take longest, so they go first; the clocks are read last, when the window ends.
     for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
         if isinstance(probe, CpuClocks):

@@ -6,6 +6,9 @@ process is not trusted: its lines may have moved.
 
 import ast
 import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 
 import msgspec
@@ -16,6 +19,7 @@ from hangdoc.snapshot import Frame, Loop, PythonThread, Stack
 
 _MAX_BYTES = 2_000_000
 _CONTEXT_LINES = 30
+_BOUND_SECONDS = 2.0
 
 
 class Sources:
@@ -24,6 +28,8 @@ class Sources:
     def __init__(self, proc: ProcFS) -> None:
         self._proc = proc
         self._lines: dict[tuple[str, str], list[str]] = {}
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="source")
+        self._stuck = False
         self._trees: dict[tuple[str, str], ast.Module | None] = {}
         self._structure: dict[tuple[str, str, str, int], tuple[tuple[Loop, ...], tuple[str, ...]]] = {}
         self._boot = next(
@@ -79,13 +85,12 @@ class Sources:
         key = (namespace, file)
         if key not in self._lines:
             self._lines[key] = []
-            path = Path(f"{self._proc.root}/{pid}/root{file}")
-            try:
-                about = os.stat(path)
-                if about.st_mtime <= started + 1 and about.st_size <= _MAX_BYTES:
-                    self._lines[key] = path.read_text("utf-8", "replace").splitlines()
-            except OSError:
-                pass
+            if not self._stuck:
+                try:
+                    path = f"{self._proc.root}/{pid}/root{file}"
+                    self._lines[key] = self._reader.submit(_read_lines, path, started).result(_BOUND_SECONDS)
+                except FutureTimeout:
+                    self._stuck = True  # a file system that does not answer: the next file would not come either
         return key
 
     def _around(self, key: tuple[str, str], frame: Frame) -> tuple[tuple[Loop, ...], tuple[str, ...]]:
@@ -103,6 +108,17 @@ class Sources:
             scope = _scope_of(tree, frame)
             self._structure[place] = (_loops(scope), _conditions(scope, frame.line))
         return self._structure[place]
+
+
+def _read_lines(path: str, started: float) -> list[str]:
+    """The lines of a regular file that is no newer than the process; none where it can't be read."""
+    try:
+        about = os.stat(path)
+        if stat.S_ISREG(about.st_mode) and about.st_mtime <= started + 1 and about.st_size <= _MAX_BYTES:
+            return Path(path).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        pass
+    return []
 
 
 def _loops(scope: ast.AST) -> tuple[Loop, ...]:

@@ -1,13 +1,14 @@
 """The parts of the first room that need no rank: /proc, identities, launch lines, source, secrets, data, beacons."""
 
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from hangdoc import beacon, redact
-from hangdoc.observe import identity
+from hangdoc.observe import identity, source
 from hangdoc.observe.data import _listing, is_data_file
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import discover
@@ -161,6 +162,27 @@ def test_loops_conditions_and_source(tmp_path: Path) -> None:
 
 def test_a_file_newer_than_the_process_is_not_trusted(tmp_path: Path) -> None:
     assert annotated(tmp_path, 8, newer=True).source is None
+
+
+def test_a_file_system_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    over = threading.Event()
+
+    def never(path: str, started: float) -> list[str]:
+        asked.append(path)
+        over.wait(30)
+        return []
+
+    monkeypatch.setattr(source, "_read_lines", never)
+    monkeypatch.setattr(source, "_BOUND_SECONDS", 0.1)
+    frames = tuple(frame("train", 3, f"/mnt/dead/{name}.py") for name in "abc")
+    thread = PythonThread(tid=None, name="MainThread", active=False, owns_gil=False, frames=frames)
+    stack = Stack(at_seconds=0, threads=(thread,))
+    began = time.monotonic()
+    assert Sources(ProcFS()).annotate(os.getpid(), stack) == stack
+    assert time.monotonic() - began < 5
+    assert len(asked) == 1
+    over.set()
 
 
 def test_what_is_library() -> None:
