@@ -31,7 +31,7 @@ def frozen(proc: ProcFS, pid: int) -> bool:
         return False
     for line in lines:
         hierarchy, controllers, path = line.split(":", 2)
-        if hierarchy == "0" and _value(_MOUNT / path.lstrip("/") / "cgroup.events", "frozen") == 1:
+        if hierarchy == "0" and _unified(path, "cgroup.events", "frozen") == 1:
             return True
         if "freezer" in controllers.split(","):
             try:
@@ -41,6 +41,12 @@ def frozen(proc: ProcFS, pid: int) -> bool:
             if state != "THAWED":
                 return True
     return False
+
+
+def _unified(path: str, file: str, key: str) -> int | None:
+    """A value of a v2 group, wherever the hierarchy is mounted (beside v1 ones it lies in `unified`)."""
+    found = _value(_MOUNT / path.lstrip("/") / file, key)
+    return found if found is not None else _value(_MOUNT / "unified" / path.lstrip("/") / file, key)
 
 
 def _value(file: Path, key: str) -> int | None:
@@ -83,21 +89,20 @@ class ControlGroups:
         groups = []
         for path, before in sorted(self._throttled.items()):
             after = self._throttled_after.get(path)
-            folder = _MOUNT / path.lstrip("/")
-            is_frozen = _value(folder / "cgroup.events", "frozen")
+            is_frozen = _unified(path, "cgroup.events", "frozen")
             groups.append(
                 ControlGroup(
                     path=path,
                     frozen=None if is_frozen is None else bool(is_frozen),
                     throttled_us=None if before is None or after is None else after - before,
-                    oom_kills=_value(folder / "memory.events", "oom_kill"),
+                    oom_kills=_unified(path, "memory.events", "oom_kill"),
                 )
             )
         yield None, "control_groups", tuple(groups)
 
 
 def _throttled(path: str) -> int | None:
-    inside = _value(_MOUNT / path.lstrip("/") / "cpu.stat", "throttled_usec")
+    inside = _unified(path, "cpu.stat", "throttled_usec")
     if inside is not None:
         return inside
     nanoseconds = _value(_MOUNT / "cpu" / path.lstrip("/") / "cpu.stat", "throttled_time")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from hangdoc.observe.procfs import ProcError
+from hangdoc.observe.procfs import Gone, ProcError
 from hangdoc.observe.scene import Evidence, Scene
 from hangdoc.snapshot import Connection, Connections, Unavailable
 
@@ -53,6 +53,8 @@ class Sockets:
             namespace = _namespace(scene, target.pid)
             try:
                 links = scene.proc.links(f"{target.pid}/fd")
+            except Gone:
+                continue  # it ended while we looked, and took its sockets along
             except ProcError as error:
                 scene.problems.append(f"sockets of pid {target.pid}: {error}")
                 continue

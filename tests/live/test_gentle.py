@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe.observe import Options, observe
 from hangdoc.snapshot import Stack
 from hangdoc_trainer.scenarios import SCENARIOS, Started
@@ -97,6 +98,33 @@ print("held", flush=True)
 sys.stdin.readline()
 libc.ptrace(DETACH, pid, None, None)
 """
+
+
+def test_a_frozen_control_group_is_told_and_left_frozen(healthy: Started) -> None:
+    """The kernel shows state S or D for a frozen rank; nothing may try to pause it."""
+    freezer = Path("/sys/fs/cgroup/freezer")
+    if not (freezer / "tasks").exists() or not os.access(freezer, os.W_OK):
+        pytest.skip("no writable v1 freezer here")
+    group, rank = freezer / f"hangdoc-test-{os.getpid()}", healthy.rank_pids()[1]
+    group.mkdir()
+    try:
+        (group / "cgroup.procs").write_text(str(rank))
+        (group / "freezer.state").write_text("FROZEN")
+        time.sleep(0.5)
+        began = time.monotonic()
+        found = diagnose(observe(Options(pids=(healthy.pids[0],))))
+        took = time.monotonic() - began
+        still = (group / "freezer.state").read_text().strip()
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        (freezer / "cgroup.procs").write_text(str(rank))
+        group.rmdir()
+    assert still == "FROZEN"
+    assert took < 6
+    leading = found.jobs[0].findings[0]
+    assert (leading.code, leading.culprits) == ("HD302", (1,))
+    assert "control group is frozen" in leading.summary
+    assert state(rank) in "RSD"
 
 
 AS_NOBODY = """
