@@ -35,8 +35,6 @@ class Found:
 
     targets: dict[int, Target]
     problems: list[str]
-    denied: int = 0
-    """Processes that look like ranks and could not be read."""
 
 
 def discover(proc: ProcFS, deadline: Deadline, roots: Iterable[int] = ()) -> Found:
@@ -112,7 +110,7 @@ def discover(proc: ProcFS, deadline: Deadline, roots: Iterable[int] = ()) -> Fou
             else f"{len(hidden)} process(es) below a launcher can't be read though they are this user's: the container "
             "lacks CAP_SYS_PTRACE, or they forbid it; run hangdoc as root with that capability"
         )
-    return Found(targets, problems, len(hidden))
+    return Found(targets, problems)
 
 
 def _table(proc: ProcFS) -> dict[int, Entry]:

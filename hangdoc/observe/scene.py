@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.python_state import Image, locate
-from hangdoc.snapshot import Launch, RankIdentity, Stack, Unavailable
+from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,7 +34,6 @@ class Target:
     python: bool = True
     held: bool = False
     """Stopped, frozen or traced: never pause it."""
-    first_stack: Stack | Unavailable | None = None
 
 
 @dataclass

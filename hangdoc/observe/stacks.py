@@ -50,8 +50,6 @@ class Stacks:
         targets = [t for t in scene.ranks() if t.state not in "ZX" and t.python]
         self._first = self._dump(scene, targets)
         self._took = time.monotonic() - began
-        for target in targets:
-            target.first_stack = self._first[target.pid]
 
     def during(self, scene: Scene) -> None:
         """Native stacks of ranks that stand still, which take longest; beside them helpers that a rank waits for,
