@@ -1,4 +1,8 @@
-"""Numbers in texts that come from elsewhere: processes, bundles, command lines."""
+"""Numbers and conditions in texts that come from elsewhere: processes, bundles, command lines, source."""
+
+import re
+
+_COMPARISON = re.compile(r"^([\w.\[\]()'\"]+) (==|!=) ([\w.\[\]()'\"]+)$")
 
 
 def integer(text: str | None) -> int | None:
@@ -11,3 +15,14 @@ def natural(text: str | None) -> int | None:
     """As `integer`, without negative ones."""
     number = integer(text)
     return number if number is not None and number >= 0 else None
+
+
+def negated(test: str) -> str:
+    """The opposite of a condition in Python source: `rank != 0` for `rank == 0`, else `not (...)`."""
+    if match := _COMPARISON.match(test):
+        return f"{match[1]} {'!=' if match[2] == '==' else '=='} {match[3]}"
+    if test.startswith("not (") and test.endswith(")"):
+        return test[5:-1]
+    if re.fullmatch(r"not [\w.]+(\(\))?", test):
+        return test[4:]
+    return f"not ({test})"

@@ -69,7 +69,8 @@ class Frame(Value, frozen=True, kw_only=True):
     locals: tuple[Local, ...] = ()
     loops: tuple[Loop, ...] = ()
     conditions: tuple[str, ...] = ()
-    """Tests of the `if`s around the line, outermost first; `not (test)` in an else branch."""
+    """What holds at the line, outermost first: tests of the `if`s around it (their opposite in an else branch or behind a
+    guard that returns), and the `except` it stands in."""
     native: bool = False
     library: bool = False
     """True for the standard library and site-packages: not the user's own code."""
@@ -109,7 +110,7 @@ class KernelThread(Value, frozen=True, kw_only=True):
     syscall: int | None = None
     """x86-64 system call number the thread is in; -1 when in none, None when it could not be read or is running."""
     syscall_file: str | None = None
-    """What the file descriptor in the call's first argument is, for calls that take one."""
+    """The file the call concerns: `fd 5: /data/x`, `fd 1: pipe:[7], its read end held by ...`, `path /data/x on nfs4 (...)`."""
 
 
 class Clocks(Reading, frozen=True, kw_only=True):
@@ -241,6 +242,15 @@ class Runtime(Reading, frozen=True, kw_only=True):
     executable: str | None
     torch: str | None
     cpus_allowed: int | None = None
+    gpu: bool = False
+    """Whether it has a GPU's device file open."""
+
+
+class FileBytes(Reading, frozen=True, kw_only=True):
+    """Storage that a process read and wrote during the window (/proc/PID/io), without what its sockets moved."""
+
+    read_bytes: int
+    written_bytes: int
 
 
 # --- a process -----------------------------------------------------------------------------------------------------
@@ -282,6 +292,7 @@ class Process(Value, frozen=True, kw_only=True):
     progress: Progress | Unavailable = Unavailable(reason="not looked at")
     data: DataSources | Unavailable = Unavailable(reason="not looked at")
     runtime: Runtime | Unavailable = Unavailable(reason="not looked at")
+    files: FileBytes | Unavailable = Unavailable(reason="not looked at")
 
 
 # --- a host --------------------------------------------------------------------------------------------------------
@@ -309,12 +320,31 @@ class Connection(Value, frozen=True, kw_only=True):
     backoff: int | None = None
     unacked: int | None = None
     rtt_us: int | None = None
+    busy_ms: int | None = None
+    """How much of the window it had data under way or waiting to be sent; None without a first reading."""
+    delivery_rate_bytes: int | None = None
+    """Bytes a second that the link lately delivered (`tcpi_delivery_rate`)."""
+
+
+class Listener(Value, frozen=True, kw_only=True):
+    """Who listens on a job's master port."""
+
+    port: int
+    namespace: str
+    pid: int | None
+    """None where its process could not be found (another user's, another container's)."""
+    name: str = ""
+    argv: tuple[str, ...] = ()
+    orphan: bool = False
+    """Its parent is gone."""
+    started_seconds_ago: float | None = None
 
 
 class Connections(Reading, frozen=True, kw_only=True):
     """All TCP sockets of the processes of interest."""
 
     connections: tuple[Connection, ...]
+    listeners: tuple[Listener, ...] = ()
 
 
 class ControlGroup(Value, frozen=True, kw_only=True):
@@ -343,6 +373,8 @@ class Machine(Reading, frozen=True, kw_only=True):
     cpu_flags: tuple[str, ...]
     """Only those that decide about dtypes: avx512_bf16, amx_bf16, ..."""
     cores: int
+    gpus: int = 0
+    """NVIDIA devices present."""
     memory_total_bytes: int
     memory_available_bytes: int
     swap_total_bytes: int

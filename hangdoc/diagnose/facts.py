@@ -110,6 +110,11 @@ DATALOADER_WORKER = ("torch/utils/data/_utils/worker.py", "_worker_loop")
 COMPILER = ("torch/_inductor/", "torch/_dynamo/", "torch/_functorch/")
 AGENT = "torch/distributed/elastic/"
 GLOO_THREADS = frozenset({"pt_gloo_runloop", "gloo_tcp_loop"})
+GPU_WAIT = "gpu"
+"""Origin of a wait that is concluded from a thread that spins in the GPU's driver."""
+NATIVE_GPU_SPIN = re.compile(
+    r"libcuda|\bcu(Stream|Ctx|Event)Synchronize|cuda(Stream|Device|Event)Synchronize|c10::cuda::CUDAStream::synchronize"
+)
 NCCL_THREADS = re.compile(r"^(pt_nccl|nccl|cuda-EvtHandlr|cuda0)")
 
 _CALL = re.compile(

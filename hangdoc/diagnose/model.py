@@ -115,6 +115,11 @@ class Run:
         """Ranks that wait for others, by number."""
         return [rank for _, rank in sorted(self.ranks.items()) if rank.waits]
 
+    def awaited(self) -> list[Rank]:
+        """Ranks at the end of the chains of waiting that are there and wait for no other rank, by number."""
+        found = (self.ranks.get(number) for number in sorted(self.causes))
+        return [rank for rank in found if rank is not None and not rank.waits]
+
     def helpers(self, rank: Rank) -> list[Process]:
         """The helper processes of a rank."""
         return [

@@ -6,7 +6,7 @@ from hangdoc.diagnose import facts
 from hangdoc.diagnose.model import Wait
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
-from hangdoc.snapshot import Frame, Group, Interpreter, Local, Process, PythonThread, Stack, Unavailable
+from hangdoc.snapshot import Clocks, Frame, Group, Interpreter, Local, Process, PythonThread, Stack, Unavailable
 
 _WAIT_CALL = re.compile(r"([\w.\[\]]+)\.(?:wait|result|synchronize)\s*\(")
 
@@ -151,6 +151,20 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
     return None
 
 
+def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
+    """The wait of a thread that spins in the GPU's driver for what NCCL does; None for any other."""
+    names = {t.name for t in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
+    if isinstance(process.native, Unavailable) or not any(facts.NCCL_THREADS.match(name) for name in names):
+        return None
+    native = _native_thread(process.native, thread)
+    inner = [] if native is None else native.frames[:12]
+    if not any(f.native and facts.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
+        return None
+    named = _from_python(thread, ())
+    op = named.operation.op if named is not None else "wait"
+    return Wait("collective", Operation(op=op, origin=facts.GPU_WAIT), sure=False)
+
+
 def _native_thread(native: Stack, thread: PythonThread) -> PythonThread | None:
     same = [t for t in native.threads if t.name == thread.name]
     return same[0] if same else None
@@ -185,7 +199,7 @@ def _peer_in_source(op: str, thread: PythonThread) -> int | None:
     if frame is None or not frame.context:
         return None
     key = "dst" if op in facts.SENDS else "src"
-    found = re.findall(rf"\b{op.removeprefix('i')[:4]}\w*\([^\n]*?\b{key}\s*=\s*(\w+)", frame.context)
+    found = re.findall(rf"\bi?{op.removeprefix('i')[:4]}\w*\([^\n]*?\b{key}\s*=\s*(\w+)", frame.context)
     if not found:
         return None
     if (literal := natural(found[-1])) is not None:

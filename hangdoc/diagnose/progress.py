@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from hangdoc.diagnose.model import LoopView, Rank
 from hangdoc.diagnosis import Where
-from hangdoc.parse import integer
+from hangdoc.parse import integer, negated
 from hangdoc.snapshot import Frame, Interpreter, Loop, Process, Progress, PythonThread, Stack
 
 LoopKey = tuple[str, str, int]
@@ -15,6 +15,11 @@ LoopKey = tuple[str, str, int]
 def user_frames(thread: PythonThread | None) -> list[Frame]:
     """Frames of the user's own code, innermost first."""
     return [] if thread is None else [f for f in thread.frames if not f.library and not f.native]
+
+
+def same_frames(one: PythonThread, other: PythonThread) -> bool:
+    """Whether two stacks stand at the same lines."""
+    return [(f.file, f.function, f.line) for f in one.frames] == [(f.file, f.function, f.line) for f in other.frames]
 
 
 def where(thread: PythonThread | None) -> tuple[Where | None, Frame | None]:
@@ -189,11 +194,10 @@ def is_ahead(one: Rank, other: Rank) -> bool:
         return False
     if rounds != 0:
         return rounds > 0
-    # Two branches of one `if` are beside each other, not one behind the other.
-    exclusive = any(f"not ({test})" in b.conditions for test in a.conditions) or any(
-        f"not ({test})" in a.conditions for test in b.conditions
-    )
-    return a.line > b.line and not exclusive
+    # Two branches of one `if` are beside each other, not one behind the other; a handler is beside what it guards.
+    beside = any(negated(test) in b.conditions for test in a.conditions)
+    handles = any(test.startswith("except") and test not in b.conditions for test in a.conditions)
+    return a.line > b.line and not beside and not handles
 
 
 def _parting(one: Rank, other: Rank) -> tuple[Frame, Frame, list[Frame]] | None:

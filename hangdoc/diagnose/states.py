@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 
-from hangdoc.diagnose import facts, operations, progress
-from hangdoc.diagnose.model import Wait
+from hangdoc.diagnose import facts, locks, operations, progress
+from hangdoc.diagnose.model import Rank, Wait
 from hangdoc.diagnosis import Label
-from hangdoc.snapshot import Clocks, Connection, Frame, KernelThread, Process, Progress, PythonThread, Stack
+from hangdoc.snapshot import Clocks, Connection, FileBytes, Frame, KernelThread, Process, Progress, PythonThread, Stack
 
 BUSY = 0.10
 """Share of one core above which a thread is at work. Idle waits poll: rendezvous takes 2-4 %, a monitor up to 5 %."""
+
+_STORED_BYTES = 256 * 1024
 
 _SLEEP = {35, 230}
 _CHILD = {61, 247}
@@ -56,7 +58,7 @@ def state_of(process: Process, helpers: list[Process], pairs: tuple[Connection, 
     stopped = _stopped(process)
     if stopped:
         return State("blocked", "stopped", stopped, None, thread)
-    kernel = _kernel_thread(process, thread)
+    kernel = kernel_thread(process, thread)
     share = _share(process, kernel)
     counters = progress.counters_moved(process)
     moved = counters or not _same_place(process, thread) or any(c.bytes_moved for c in pairs)
@@ -72,6 +74,14 @@ def state_of(process: Process, helpers: list[Process], pairs: tuple[Connection, 
         return State("computing", state, why, None, thread, True, counters)
 
     busy = thread.active if share is None else share >= BUSY
+    spin = operations.gpu_spin(process, thread) if busy and not counters and _same_place(process, thread) else None
+    if spin is not None:
+        return State("blocked", "in-collective", "spins in the GPU's driver", spin, thread)
+    holder = None if busy else locks.gil_holder(process, thread, kernel)
+    if holder is not None:
+        return blocked(
+            "waiting-lock", f"its thread {holder.name or holder.tid} holds the GIL and does not give it back"
+        )
     if wait is not None and not busy:
         if (
             counters
@@ -86,9 +96,10 @@ def state_of(process: Process, helpers: list[Process], pairs: tuple[Connection, 
             "store": "in-store",
         }
         return blocked(states[wait.kind], _idle(share), wait)
-    if busy or counters or not _same_place(process, thread):
+    stored = _stored(process)
+    if busy or counters or stored or not _same_place(process, thread):
         working = _working(process, thread)
-        why = f"{share:.0%} of a core" if busy and share is not None else "its stack moved"
+        why = f"{share:.0%} of a core" if busy and share is not None else stored or "its stack moved"
         return computing(working, why)
     if _children_at_work(helpers) and any(f in frame.file for frame in thread.frames for f in facts.COMPILER):
         return State("computing", "compiling", "its compiler processes are at work")
@@ -118,7 +129,7 @@ def _stopped(process: Process) -> str | None:
     return None
 
 
-def _kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:
+def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:
     """The kernel's thread behind a Python thread, the main thread for none."""
     if not isinstance(process.clocks, Clocks):
         return None
@@ -132,6 +143,21 @@ def _share(process: Process, kernel: KernelThread | None) -> float | None:
     if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0 or kernel is None:
         return None
     return kernel.cpu_ns / 1e9 / process.clocks.window_seconds
+
+
+def training_share(rank: Rank) -> float | None:
+    """Share of the window that a rank's training thread was on a core, 0 to 1; None where it could not be measured."""
+    return _share(rank.process, kernel_thread(rank.process, rank.thread)) if rank.process is not None else None
+
+
+def _stored(process: Process) -> str | None:
+    """What a process read from storage or wrote to it in the window, in words; None for less than a page or two."""
+    if not isinstance(process.files, FileBytes):
+        return None
+    for name, amount in (("wrote", process.files.written_bytes), ("read", process.files.read_bytes)):
+        if amount >= _STORED_BYTES:
+            return f"{name} {amount / 1e6:.1f} MB"
+    return None
 
 
 def _wakes(process: Process, kernel: KernelThread | None) -> bool:
@@ -156,11 +182,7 @@ def _same_place(process: Process, thread: PythonThread | None) -> bool:
     before = [
         t for t in process.stack_before.threads if t.tid == thread.tid or (t.tid is None and t.name == thread.name)
     ]
-    return not before or _places(before[0]) == _places(thread)
-
-
-def _places(thread: PythonThread) -> list[tuple[str, str, int]]:
-    return [(frame.file, frame.function, frame.line) for frame in thread.frames]
+    return not before or progress.same_frames(before[0], thread)
 
 
 def _idle(share: float | None) -> str:
@@ -211,8 +233,13 @@ def _standing(process: Process, thread: PythonThread, kernel: KernelThread | Non
         return "waiting-input", "in an interactive debugger"
     if (call in _READ and target.startswith("fd 0:")) or ("input(" in source and call not in _SLEEP):
         return "waiting-input", f"reads its standard input ({target or 'input()'})"
-    if (kernel is not None and kernel.state == "D") or any(word in wchan for word in _STUCK_IN_FILES) or call in _OPEN:
-        return "waiting-io", f"in the file system (wchan {wchan or '?'})"
+    if (
+        (kernel is not None and kernel.state == "D")
+        or any(word in wchan for word in _STUCK_IN_FILES)
+        or call in _OPEN
+        or target.startswith("path ")
+    ):
+        return "waiting-io", f"in the file system ({target or f'wchan {wchan or call}'})"
     if any(f.file.endswith(facts.DATALOADER) for f in thread.frames):
         return "waiting-data", "waits for a dataloader worker"
     if call in _SLEEP:

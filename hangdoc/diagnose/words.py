@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding, Severity
 from hangdoc.phrases import duration, numbers
+from hangdoc.snapshot import Progress
 
 
 def ranks(which: Iterable[int]) -> str:
@@ -62,6 +63,31 @@ def doing(rank: Rank) -> str:
         "exited": "is dead (exited)",
         "missing": "is dead (its process is gone)",
     }.get(rank.state, f"is {rank.state}")
+
+
+def awaited(run: Run, group: list[Rank], victims: list[Rank]) -> str:
+    """Who waits for a class of ranks, directly and in turn, and what these do instead."""
+    blamed = {rank.rank for rank in group}
+    direct = [rank for rank in victims if run.waits_for[rank.rank] & blamed] or victims
+    nearest = [rank.rank for rank in direct if operation(rank) == operation(direct[0])]
+    others = [rank.rank for rank in victims if rank.rank not in nearest]
+    text = (
+        f"{ranks(nearest)} {verb(nearest, 'waits', 'wait')} in {operation(direct[0])} for {ranks(blamed)}, which "
+        f"{doing(group[0])} {place(group[0])}"
+    )
+    return text + (f"; {ranks(others)} {verb(others, 'waits', 'wait')} in turn" if others else "")
+
+
+def counters(rank: Rank) -> list[Evidence]:
+    """The counters of a rank that moved in the window, at most three."""
+    progress = rank.process.progress if rank.process is not None else None
+    if not isinstance(progress, Progress):
+        return []
+    moved = [c for c in progress.counters if c.before != c.after]
+    return [
+        Evidence(rank=rank.rank, probe="progress", text=f"`{c.name}` in {c.function} went from {c.before} to {c.after}")
+        for c in sorted(moved, key=lambda c: (not c.looped, c.function, c.name))[:3]
+    ]
 
 
 def stack_evidence(rank: Rank) -> Evidence:
@@ -129,6 +155,29 @@ def finding(
         remedy=remedy,
         commands=tuple(commands),
     )
+
+
+Camps = list[tuple[str | None, list[int]]]
+"""Values with the ranks that have them, the commonest first."""
+
+
+def by_value(ranks: Iterable[Rank], values: dict[int, str | None]) -> Camps:
+    """Ranks by the value each has."""
+    found: dict[str | None, list[int]] = {}
+    for rank in ranks:
+        found.setdefault(values.get(rank.rank), []).append(rank.rank)
+    return sorted(found.items(), key=lambda item: (-len(item[1]), item[1][0]))
+
+
+def odd_ones(camps: Camps) -> list[int]:
+    """Ranks that differ from the most; all of them where no value is commoner than another: nobody knows who is right."""
+    tied = len(camps[0][1]) == len(camps[1][1])
+    return [rank for _, group in camps[0 if tied else 1 :] for rank in group]
+
+
+def said(camps: Camps) -> str:
+    """The values and who has them, at most four."""
+    return "; ".join(f"{'not set' if value is None else value[:60]} on {ranks(group)}" for value, group in camps[:4])
 
 
 def by_age(run: Run, *, working: bool = False) -> Severity:

@@ -8,13 +8,16 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from hangdoc.observe import files
 from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.observe.scene import Evidence, Scene
 from hangdoc.parse import integer, natural
 from hangdoc.snapshot import Clocks, KernelThread, Unavailable
 
 # System calls whose first argument is a file descriptor and that a rank may wait in (x86-64 numbers).
-_WITH_FILE = {0, 1, 7, 17, 18, 19, 20, 43, 44, 45, 46, 47, 73, 74, 232, 281, 288}
+_WITH_FILE = {0, 1, 7, 17, 18, 19, 20, 43, 44, 45, 46, 47, 72, 73, 74, 75, 217, 232, 281, 288}
+# System calls that are given a path, and in which argument (open, stat, lstat, access, mkdir, unlink; the *at family).
+_WITH_PATH = {2: 0, 4: 0, 6: 0, 21: 0, 83: 0, 87: 0, 257: 1, 262: 1, 269: 1, 332: 1, 437: 1, 439: 1}
 
 
 class _Reading(NamedTuple):
@@ -115,7 +118,7 @@ def _read(proc: ProcFS, pid: int) -> dict[int, _Reading] | Unavailable:
 
 
 def _waiting_place(proc: ProcFS, pid: int, tid: int) -> tuple[str | None, int | None, str | None]:
-    """(wchan, system call, what its file descriptor is); None for what can't be read."""
+    """(wchan, system call, the file it concerns); None for what can't be read."""
     of = f"{pid}/task/{tid}"
     wchan: str | None = None
     number: int | None = None
@@ -130,7 +133,11 @@ def _waiting_place(proc: ProcFS, pid: int, tid: int) -> tuple[str | None, int | 
         number = integer(words[0]) if words else None
         if number in _WITH_FILE and len(words) > 1:
             descriptor = int(words[1], 16)
-            file = f"fd {descriptor}: {proc.link(f'{pid}/fd/{descriptor}')}"
+            link = proc.link(f"{pid}/fd/{descriptor}")
+            file = f"fd {descriptor}: {link}{files.about(proc, pid, descriptor, link, tid == pid)}"
+        elif number in _WITH_PATH and len(words) > 3:
+            path = files.text_at(proc, pid, int(words[1 + _WITH_PATH[number]], 16))
+            file = f"path {path}{files.mounted(proc, pid, path)}"
     except (ProcError, ValueError):
         pass
     return wchan, number, file

@@ -79,6 +79,7 @@ def _machine(proc: ProcFS) -> Machine | Unavailable:
             cpu_model=model,
             cpu_flags=flags,
             cores=psutil.cpu_count() or 1,
+            gpus=len([name for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name)]),
             memory_total_bytes=memory.total,
             memory_available_bytes=memory.available,
             swap_total_bytes=swap.total,
@@ -148,8 +149,12 @@ def _runtime(proc: ProcFS, target: Target, torch_versions: dict[str, str | None]
         cpus = len(os.sched_getaffinity(pid))
     except OSError:
         cpus = None
+    try:
+        gpu = any(link.startswith("/dev/nvidia") for link in proc.links(f"{pid}/fd").values())
+    except ProcError:
+        gpu = False
     python = f"{version[0]}.{version[1]}" if version else None
-    return Runtime(python=python, executable=executable, torch=torch, cpus_allowed=cpus)
+    return Runtime(python=python, executable=executable, torch=torch, cpus_allowed=cpus, gpu=gpu)
 
 
 def _torch_version(package: Path) -> str | None:

@@ -19,11 +19,12 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import discover
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.machine import HostMachine
-from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.observe.procfs import ProcError, ProcFS, age
 from hangdoc.observe.progress import Beacons, counters
 from hangdoc.observe.scene import Evidence, Probe, Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks
+from hangdoc.observe.storage import Storage
 from hangdoc.snapshot import Environment, Host, Process, Progress, Snapshot, Unavailable
 from hangdoc.version import __version__
 
@@ -32,6 +33,7 @@ PROBES: tuple[Callable[[], Probe], ...] = (
     CpuClocks,
     ControlGroups,
     Beacons,
+    Storage,
     Stacks,
     Sockets,
     InterpreterState,
@@ -201,7 +203,7 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         name=target.name,
         argv=redact.argv(target.argv),
         state=state,
-        started_seconds_ago=_age(proc, target),
+        started_seconds_ago=age(proc, target.start_ticks),
         identity=target.identity,
         launch=target.launch,
         owner=target.owner,
@@ -213,11 +215,3 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         **facts,
         **evidence,
     )
-
-
-def _age(proc: ProcFS, target: Target) -> float:
-    try:
-        uptime = float(proc.text("uptime").split()[0])
-    except (ProcError, ValueError, IndexError):
-        return 0.0
-    return round(max(0.0, uptime - target.start_ticks / proc.ticks_per_second), 2)

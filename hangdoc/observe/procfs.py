@@ -116,6 +116,15 @@ class ProcFS:
         return {name: value for name, equals, value in pairs if equals}
 
 
+def age(proc: ProcFS, start_ticks: int) -> float:
+    """Seconds since a process started, from `Stat.start_ticks`; 0 where the machine's uptime can't be read."""
+    try:
+        uptime = float(proc.text("uptime").split()[0])
+    except (ProcError, ValueError, IndexError):
+        return 0.0
+    return round(max(0.0, uptime - start_ticks / proc.ticks_per_second), 2)
+
+
 def _translate(error: OSError, name: str) -> ProcError:
     if isinstance(error, PermissionError):
         return Denied(f"/proc/{name}: permission denied")

@@ -7,6 +7,7 @@ CPython exports, for the pointer to a dict that has `__main__` among its keys: n
 """
 
 import contextlib
+import math
 import re
 import struct
 from collections.abc import Iterator
@@ -170,8 +171,46 @@ def variable(memory: Memory, name: str, address: int) -> Variable | None:
         return Variable(name, f"{struct.unpack('<d', memory.read(address + 16, 8))[0]:g}", None, None)
     if flags & UNICODE:
         return Variable(name, repr(memory.text(address)[:200]), None, None)
+    if (text := torch_value(memory, address)) is not None:
+        return Variable(name, text, None, None)
     length = memory.length(address)
     return None if length is None else Variable(name, f"<{kind} of {length}>", None, length)
+
+
+_TENSORS = frozenset({"Tensor", "Parameter", "Buffer", "torch.Tensor", "torch.nn.parameter.Parameter"})
+# c10/core/ScalarType.h
+_DTYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64",
+           9: "complex64", 10: "complex128", 11: "bool", 15: "bfloat16", 23: "float8_e5m2", 24: "float8_e4m3fn"}  # fmt: skip
+
+
+def torch_value(memory: Memory, address: int) -> str | None:
+    """A torch.dtype as `torch.bfloat16`, a tensor as `float32[64, 8]`; None for anything else.
+
+    torch/csrc/Dtype.h keeps the name inline. A tensor's Python object points to its c10::TensorImpl, whose fields move
+    between versions: sizes are looked for as a count, so many numbers, and their product where `numel` must be, with a
+    known dtype behind it. What does not agree with itself is not taken.
+    """
+    kind, _ = memory.kind(address)
+    if kind == "torch.dtype":
+        name = memory.read(address + 17, 24).split(b"\0", 1)[0]
+        return f"torch.{name.decode()}" if name.isalnum() or name.replace(b"_", b"").isalnum() else None
+    if kind not in _TENSORS:
+        return None
+    for offset in (16, 24):  # since 2.10 an owning pointer alone, before behind a flag
+        with contextlib.suppress(Unreadable):
+            words = struct.unpack("<26Q", memory.read(memory.word(address + offset), 208))
+            for at in range(4, 10):
+                count, numel, dtype = words[at], words[at + 12], words[at + 13] & 0xFFFF
+                sizes = words[at + 1 : at + 1 + count] if count <= 5 else ()
+                strides = words[at + 6 : at + 6 + count] if count <= 5 else ()
+                if (
+                    count <= 5
+                    and dtype in _DTYPES
+                    and math.prod(sizes) == numel
+                    and all(0 < s < 1 << 40 for s in strides)
+                ):
+                    return f"{_DTYPES[dtype]}[{', '.join(map(str, sizes))}]"
+    return None
 
 
 def inner_environment(memory: Memory, os_module: dict[str, int]) -> dict[str, str]:

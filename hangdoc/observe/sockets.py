@@ -12,9 +12,11 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from hangdoc.observe.procfs import Gone, ProcError
+from hangdoc import redact
+from hangdoc.observe.procfs import Gone, ProcError, age
 from hangdoc.observe.scene import Evidence, Scene
-from hangdoc.snapshot import Connection, Connections, Unavailable
+from hangdoc.parse import natural
+from hangdoc.snapshot import Connection, Connections, Listener, Unavailable
 
 # include/net/tcp_states.h
 _STATES = {
@@ -22,6 +24,7 @@ _STATES = {
     7: "CLOSE", 8: "CLOSE_WAIT", 9: "LAST_ACK", 10: "LISTEN", 11: "CLOSING", 12: "NEW_SYN_RECV",
 }  # fmt: skip
 _ALL_EXTENSIONS = 0xFF
+_LISTEN = 10
 _CLONE_NEWNET = 0x40000000
 _INODE = re.compile(r"socket:\[(\d+)\]")
 
@@ -32,7 +35,8 @@ class Sockets:
     name = "sockets"
 
     def __init__(self) -> None:
-        self._first: dict[tuple[str, int], int | None] = {}
+        self._first: dict[tuple[str, int], tuple[int, int] | None] = {}
+        self._listeners: list[Listener] = []
         self._connections: list[Connection] = []
         self._failed: str | None = None
 
@@ -42,13 +46,14 @@ class Sockets:
     def during(self, scene: Scene) -> None:
         """Remember how many bytes have passed."""
         for (namespace, inode), raw in self._look(scene).items():
-            self._first[namespace, inode] = _bytes(raw)
+            self._first[namespace, inode] = _moved(raw)
 
     def close(self, scene: Scene) -> None:
         """Read all sockets and tie them to their processes."""
         sockets = self._look(scene)
         if not sockets:
             return
+        self._listeners = listeners(scene, sockets)
         for target in scene.alive():
             namespace = _namespace(scene, target.pid)
             try:
@@ -69,7 +74,7 @@ class Sockets:
             yield None, "connections", Unavailable(reason=self._failed)
         else:
             ordered = sorted(self._connections, key=lambda c: (c.pid, c.local_port, c.remote_port))
-            yield None, "connections", Connections(connections=tuple(ordered))
+            yield None, "connections", Connections(connections=tuple(ordered), listeners=tuple(self._listeners))
 
     def _look(self, scene: Scene) -> dict[tuple[str, int], Any]:
         """Raw sockets by (namespace, inode), of every network namespace that a target lives in."""
@@ -89,7 +94,7 @@ class Sockets:
 
     def _connection(self, pid: int, namespace: str, inode: int, raw: Any) -> Connection:
         info = raw.get_attr("INET_DIAG_INFO") or {}
-        before, now = self._first.get((namespace, inode)), _bytes(raw)
+        before, now = self._first.get((namespace, inode)), _moved(raw)
         listening = raw["idiag_state"] == 10
         return Connection(
             pid=pid,
@@ -101,19 +106,56 @@ class Sockets:
             remote_port=raw["idiag_dport"],
             receive_queue_bytes=0 if listening else raw["idiag_rqueue"],
             send_queue_bytes=0 if listening else raw["idiag_wqueue"],
-            bytes_moved=None if before is None or now is None else max(0, now - before),
+            bytes_moved=None if before is None or now is None else max(0, now[0] - before[0]),
             last_sent_ms=info.get("tcpi_last_data_sent"),
             last_received_ms=info.get("tcpi_last_data_recv"),
             retransmits=info.get("tcpi_retransmits"),
             backoff=info.get("tcpi_backoff"),
             unacked=info.get("tcpi_unacked"),
             rtt_us=info.get("tcpi_rtt"),
+            busy_ms=None if before is None or now is None else max(0, now[1] - before[1]) // 1000,
+            delivery_rate_bytes=info.get("tcpi_delivery_rate") or None,
         )
 
 
-def _bytes(raw: Any) -> int | None:
+def _moved(raw: Any) -> tuple[int, int] | None:
+    """(bytes in both directions, microseconds with data under way) since the connection began."""
     info = raw.get_attr("INET_DIAG_INFO")
-    return info["tcpi_bytes_acked"] + info["tcpi_bytes_received"] if info else None
+    if not info:
+        return None
+    return info["tcpi_bytes_acked"] + info["tcpi_bytes_received"], info.get("tcpi_busy_time") or 0
+
+
+def listeners(scene: Scene, sockets: dict[tuple[str, int], Any]) -> list[Listener]:
+    """Who listens on the master ports of the ranks and launchers among the targets. Owners outside of them are looked
+    for among all processes of the host, which only a port held by a stranger costs."""
+    ports = {t.identity.master_port for t in scene.targets.values() if t.identity is not None}
+    ports |= {
+        natural(t.launch.endpoint.rpartition(":")[2]) for t in scene.targets.values() if t.launch and t.launch.endpoint
+    }
+    wanted = {
+        (namespace, inode): raw["idiag_sport"]
+        for (namespace, inode), raw in sockets.items()
+        if raw["idiag_state"] == _LISTEN and raw["idiag_sport"] in ports
+    }
+    found: dict[tuple[str, int], Listener] = {}
+    for pid in [*scene.targets, *scene.proc.pids()]:
+        if len(found) == len(wanted):
+            break
+        try:
+            namespace = _namespace(scene, pid)
+            inodes = {int(m[1]) for link in scene.proc.links(f"{pid}/fd").values() if (m := _INODE.match(link))}
+            stat = scene.proc.stat(str(pid))
+            for key in ((namespace, inode) for inode in inodes if (namespace, inode) in wanted):
+                found.setdefault(key, Listener(
+                    port=wanted[key], namespace=key[0], pid=pid, name=stat.name,
+                    argv=redact.argv(scene.proc.words(f"{pid}/cmdline")), orphan=stat.ppid <= 1,
+                    started_seconds_ago=age(scene.proc, stat.start_ticks),
+                ))  # fmt: skip
+        except ProcError:
+            continue
+    unknown = [Listener(port=port, namespace=key[0], pid=None) for key, port in wanted.items() if key not in found]
+    return sorted([*found.values(), *unknown], key=lambda one: (one.port, one.namespace, one.pid or 0))
 
 
 def _namespace(scene: Scene, pid: int) -> str:

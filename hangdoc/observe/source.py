@@ -15,6 +15,7 @@ import msgspec
 
 from hangdoc import redact
 from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.parse import negated
 from hangdoc.snapshot import Frame, Loop, PythonThread, Stack
 
 _MAX_BYTES = 2_000_000
@@ -126,12 +127,30 @@ def _loops(scope: ast.AST) -> tuple[Loop, ...]:
 
 
 def _conditions(scope: ast.AST, line: int) -> tuple[str, ...]:
-    found = []
-    for node in sorted((n for n in _own_nodes(scope) if isinstance(n, ast.If)), key=lambda n: n.lineno):
-        for branch, form in ((node.body, "{}"), (node.orelse, "not ({})")):
-            if branch and branch[0].lineno <= line <= (branch[-1].end_lineno or 0):
-                found.append(redact.text(form.format(ast.unparse(node.test)))[:200])
-    return tuple(found)
+    """What is known to hold at a line, outermost first: tests of the `if`s around it, of earlier ones that would have
+    left its block (`if rank != 0: return`), and the `except` it stands in."""
+    found: list[tuple[int, str]] = []
+    for node in _own_nodes(scope):
+        if isinstance(node, ast.If):
+            test = ast.unparse(node.test)
+            found += [(node.lineno, test)] * _holds(node.body, line)
+            found += [(node.lineno, negated(test))] * _holds(node.orelse, line)
+        elif isinstance(node, ast.ExceptHandler) and _holds(node.body, line):
+            found.append((node.lineno, f"except {ast.unparse(node.type) if node.type else ''}".strip()))
+    for node in (scope, *_own_nodes(scope)):
+        for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
+            if isinstance(block, list) and _holds(block, line):
+                found += [
+                    (guard.lineno, negated(ast.unparse(guard.test)))
+                    for guard in block
+                    if isinstance(guard, ast.If) and not guard.orelse and (guard.end_lineno or 0) < line
+                    and isinstance(guard.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
+                ]  # fmt: skip
+    return tuple(redact.text(text)[:200] for _, text in sorted(found))
+
+
+def _holds(block: list[ast.stmt], line: int) -> bool:
+    return bool(block) and block[0].lineno <= line <= (block[-1].end_lineno or 0)
 
 
 def _scope_of(tree: ast.Module, frame: Frame) -> ast.AST:

@@ -5,6 +5,7 @@ whose Python stack does not say why, and once per class of equal stacks.
 """
 
 import contextlib
+import re
 import time
 from collections.abc import Iterable
 
@@ -15,13 +16,15 @@ from hangdoc.observe import pyspy
 from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.observe.python_state import amounts
+from hangdoc.observe.python_state import amounts, torch_value
 from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.observe.source import Sources
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
 
 _HELPERS_PER_RANK = 16
+_GPU_THREAD = re.compile(r"^(pt_nccl|nccl|cuda-EvtHandlr)")
 _MAX_INSIDE = 60
+_C10D = "torch/distributed/distributed_c10d.py"
 _WAITS_FOR_A_CHILD = (
     "torch/utils/data/dataloader.py",
     "multiprocessing/connection.py",
@@ -79,9 +82,11 @@ class Stacks:
             if not isinstance(stack, Stack) or target.held:
                 continue
             idle = clocks.get(target.pid) == _cpu_and_state(scene.proc, target.pid) and clocks[target.pid] is not None
+            # A rank that spins in the GPU's driver looks like one that computes.
+            unclear = not _speaks_for_itself(stack) if idle else _drives_gpus(scene.proc, target.pid)
             if scene.native == "always":
                 chosen[target.pid] = target
-            elif idle and not _speaks_for_itself(stack):
+            elif unclear:
                 chosen.setdefault(_class(stack), target)
         results = scene.each(lambda t: pyspy.dump(t.pid, scene.deadline, native=True, locals_=False), chosen.values())
         by_class = {key: result for key, result in zip(chosen, results, strict=True) if isinstance(result, Stack)}
@@ -154,6 +159,14 @@ def _speaks_for_itself(stack: Stack) -> bool:
     return top.library and "/site-packages/" not in top.file and "/dist-packages/" not in top.file
 
 
+def _drives_gpus(proc: ProcFS, pid: int) -> bool:
+    """Whether a process has threads of NCCL: the names that torch and CUDA give them."""
+    try:
+        return any(_GPU_THREAD.match(proc.stat(f"{pid}/task/{tid}").name) for tid in proc.tids(pid))
+    except ProcError:
+        return False
+
+
 def _class(stack: Stack) -> object:
     return tuple(
         (thread.name, tuple((frame.file, frame.function, frame.line) for frame in thread.frames))
@@ -180,7 +193,10 @@ def _with_amounts(scene: Scene, pid: int, stack: Stack) -> Stack:
         with Memory(pid, image.version, str(scene.proc.root)) as memory:
             threads = tuple(
                 msgspec.structs.replace(
-                    thread, frames=tuple(f if f.library else _measured(memory, f) for f in thread.frames)
+                    thread,
+                    frames=tuple(
+                        _measured(memory, f) if not f.library or f.file.endswith(_C10D) else f for f in thread.frames
+                    ),
                 )
                 for thread in stack.threads
             )
@@ -198,6 +214,9 @@ def _measured(memory: Memory, frame: Frame) -> Frame:
             with contextlib.suppress(Unreadable):
                 if local.text[:1] in "[({":
                     length = memory.length(local.address)
+                elif local.text.startswith("<") and (text := torch_value(memory, local.address)) is not None:
+                    found.append(msgspec.structs.replace(local, text=text))
+                    continue
                 elif local.text.startswith("<") and len(inside) < _MAX_INSIDE:
                     inside += [
                         Local(name=v.name, text=redact.variable(v.name, v.text), length=v.length)

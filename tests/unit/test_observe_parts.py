@@ -150,7 +150,7 @@ def annotated(tmp_path: Path, line: int, *, newer: bool = False) -> Frame:
 def test_loops_conditions_and_source(tmp_path: Path) -> None:
     found = annotated(tmp_path, 8)
     assert found.source == "other(batch)"
-    assert found.conditions == ("not (rank == 0)",)
+    assert found.conditions == ("rank != 0",)
     shown = {(loop.header.split(" in ")[0], loop.counters, loop.start, loop.bound) for loop in found.loops}
     assert shown == {
         ("for epoch", ("epoch",), 0, "3"),

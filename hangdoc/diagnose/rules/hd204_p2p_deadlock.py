@@ -53,6 +53,17 @@ def check(run: Run) -> Iterator[Finding]:
             + "; ".join(f"rank {r.rank} in {words.operation(r)}" for r in ring[:4]),
         )
         return
+    unknown = [rank for rank in ring if _peer(rank) is None]
+    if unknown:
+        others = [run.ranks[number] for number in sorted(run.causes) if number in run.ranks and number not in stuck]
+        yield _finding(
+            run,
+            [*ring, *others],
+            f"{words.ranks(r.rank for r in unknown)} {words.verb([r.rank for r in unknown], 'waits', 'wait')} in "
+            f"{words.operation(unknown[0])}, whose peer could not be seen, and "
+            f"{words.ranks(r.rank for r in others or ring)} {words.doing((others or ring)[0])}: none of these can end",
+        )
+        return
     for rank in ring:
         named = _peer(rank)
         peer = run.ranks.get(named) if named is not None else None

@@ -2,16 +2,18 @@
 
 ## What it finds
 
-Variables that change what ranks say to each other, with different values on different ranks of one run.
+Variables that change what ranks say to each other, or where they find their data, with different values on different
+ranks of one run. One that is set on some ranks only counts as differing: the others go by a default.
 
 ## Why it hangs
 
-With `TORCH_DISTRIBUTED_DEBUG=DETAIL` on one rank only, that rank checks every collective with a barrier the others never
-call. A different algorithm, protocol or dtype on one rank makes it send what the others don't expect.
+With `TORCH_DISTRIBUTED_DEBUG=DETAIL` on one rank only, that rank checks every collective with another that the others
+never call. A different algorithm, protocol or transport on one rank makes it send what the others don't expect.
 
 ## Evidence
 
-The values of the variable, by rank, as the ranks run with them.
+The values of the variable, by rank, as the ranks run with them: those they started with, and what the process itself
+changed since.
 
 ## What to do
 
@@ -19,7 +21,8 @@ Set the variable on all nodes or on none.
 
 ## When it would be wrong
 
-Where a site sets a variable per node on purpose and knows why.
+Where a site sets a variable per node on purpose and knows why. Variables that have no effect under the run's backend
+(NCCL's under Gloo) and those that only tune speed or logs are left out.
 
 ## References
 
@@ -27,69 +30,52 @@ Where a site sets a variable per node on purpose and knows why.
 - NCCL environment variables: https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html
 """
 
-import re
 from collections.abc import Iterator
 
-from hangdoc.diagnose import words
+from hangdoc.diagnose import settings, words
 from hangdoc.diagnose.jobs import environment_of
-from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD502"
 NAME = "environment-mismatch"
-EXPLAINS: tuple[str, ...] = ()
-
-# Decides by itself whether ranks can meet.
-_DECISIVE = re.compile(
-    r"^(TORCH_DISTRIBUTED_DEBUG|WORLD_SIZE|NCCL_(ALGO|PROTO|COMM_ID|COLLNET_ENABLE|NVLS_ENABLE)|GLOO_DEVICE_TRANSPORT)$"
-)
-# Should agree; alone it only makes numbers differ.
-_SHOULD = re.compile(
-    r"^(NCCL_(IB_DISABLE|P2P_DISABLE|SHM_DISABLE|NET|NET_PLUGIN|BUFFSIZE|MIN_NCHANNELS|MAX_NCHANNELS)"
-    r"|TORCH_NCCL_\w+|PYTHONHASHSEED|CUBLAS_WORKSPACE_CONFIG|ACCELERATE_MIXED_PRECISION|FSDP_\w+|\w+_DTYPE|NVTE_\w+)$"
-)
+EXPLAINS = ("HD201", "HD202", "HD203", "HD401")
 
 
 def check(run: Run) -> Iterator[Finding]:
     """Each such variable once."""
-    values: dict[str, dict[str | None, list[Rank]]] = {}
     living = [rank for rank in run.ranks.values() if rank.process is not None and rank.label != "dead"]
     environments = {rank.rank: environment_of(rank.process) for rank in living if rank.process is not None}
-    names = {n for e in environments.values() for n in e if _DECISIVE.match(n) or _SHOULD.match(n)}
-    for name in names:
-        for rank in living:
-            values.setdefault(name, {}).setdefault(environments[rank.rank].get(name), []).append(rank)
-    for name, by_value in sorted(values.items()):
-        if len(by_value) > 1:
-            yield _finding(run, name, by_value)
+    for name in sorted({name for environment in environments.values() for name in environment}):
+        setting = settings.variable(name)
+        if setting is None or setting.kind in ("differs", "tuning") or settings.inert(name, run.backend):
+            continue
+        camps = words.by_value(living, {rank: environment.get(name) for rank, environment in environments.items()})
+        # A folder that differs by node is common; a default on one of them is not.
+        if len(camps) < 2 or (setting.kind == "data" and all(value is not None for value, _ in camps)):
+            continue
+        yield _finding(run, name, setting, camps)
 
 
-def _finding(run: Run, name: str, by_value: dict[str | None, list[Rank]]) -> Finding:
-    ordered = sorted(by_value.items(), key=lambda item: (-len(item[1]), item[1][0].rank))
-    tied = len(ordered[0][1]) == len(ordered[1][1])
-    odd = [rank.rank for _, group in ordered[0 if tied else 1 :] for rank in group]
+def _finding(run: Run, name: str, setting: settings.Setting, camps: words.Camps) -> Finding:
     stuck = [rank.rank for rank in run.waiting() if not rank.moving]
-    decisive = bool(_DECISIVE.match(name))
-    said = "; ".join(f"{_value(value)} on {words.ranks(r.rank for r in group)}" for value, group in ordered[:4])
+    decisive = setting.kind == "collectives"
+    alone = bool(stuck) and run.causes <= set(stuck)
     return words.finding(
         CODE,
         NAME,
-        severity="error" if decisive and stuck and not run.causes - set(stuck) else "warning",
-        confidence=0.7 if decisive else 0.4,
-        culprits=odd,
+        severity="error" if decisive and alone else "warning",
+        confidence=(0.9 if alone else 0.7) if decisive else 0.4,
+        culprits=words.odd_ones(camps),
         victims=stuck,
-        summary=f"{name} differs between ranks: {said}",
+        summary=f"{name} differs between ranks: {words.said(camps)}; {setting.why}",
         evidence=[
             Evidence(
-                rank=group[0].rank,
+                rank=group[0],
                 probe="environment",
-                text=f"{name}={_value(value)} ({words.ranks(r.rank for r in group)})",
+                text=f"{name}={'not set' if value is None else value[:60]} ({words.ranks(group)})",
             )
-            for value, group in ordered[:8]
+            for value, group in camps[:8]
         ],
         remedy=f"Set {name} to the same value on all ranks.",
     )
-
-
-def _value(value: str | None) -> str:
-    return "not set" if value is None else value[:60]

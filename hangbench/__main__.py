@@ -1,0 +1,137 @@
+"""The command: run cases live, look, score, print; `make hangbench`.
+
+python -m hangbench [NAME...] [--record] [--soak LOOKS] [--replay] [--window S] [--native MODE] [--write] [--list]
+"""
+
+import importlib.metadata
+import sys
+import time
+
+import click
+from rich.console import Console
+
+from hangbench import report
+from hangbench.case import Case, cases
+from hangbench.look import Look, judged
+from hangbench.record import bundle, record
+from hangbench.run import Running
+from hangdoc import codec
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.observe.observe import Options, observe
+
+
+def live(case: Case, options: Options, keep: bool, looks: int = 1) -> list[Look]:
+    """Run a case and look at it; `keep` records the first look for the corpus."""
+    found = []
+    with Running(case) as run:
+        port = run.port if case.launch in ("torchrun", "environment", "itself", "mpi") else None
+        for index in range(looks):
+            began = time.monotonic()
+            alive = tuple(pid for pid in run.launchers if _alive(pid))
+            snapshot = observe(Options(window=options.window, native=options.native, pids=alive))
+            found.append(judged(case, snapshot, time.monotonic() - began, port))
+            if keep and index == 0:
+                record(case.name, snapshot)
+    return found
+
+
+def _alive(pid: int) -> bool:
+    import psutil
+
+    return bool(psutil.pid_exists(pid))
+
+
+def missing(case: Case) -> list[str]:
+    """Distributions a case needs that are not installed."""
+    found = []
+    for name in case.requires:
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found.append(name)
+    return found
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--record", "keep", is_flag=True, help="Write each look into tests/corpus.")
+@click.option("--replay", is_flag=True, help="Score the recorded looks instead of live runs.")
+@click.option("--soak", "soak_looks", type=int, default=0, help="Look so often at every control, with short windows.")
+@click.option("--window", type=float, default=1.0, show_default=True)
+@click.option("--native", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True)
+@click.option("--write", is_flag=True, help="Write docs/accuracy.md and the README's table.")
+@click.option("--list", "listing", is_flag=True, help="Only list the cases.")
+def main(names: tuple[str, ...], keep: bool, replay: bool, soak_looks: int, window: float, native: str, write: bool,
+         listing: bool) -> None:  # fmt: skip
+    """Run cases of frozen and healthy training, diagnose them from outside, and score the answers."""
+    console = Console(highlight=False)
+    unknown = set(names) - set(cases())
+    if unknown:
+        raise click.UsageError(f"no case named {', '.join(sorted(unknown))}; `--list` shows them")
+    chosen = [case for name, case in cases().items() if name in names or not names]
+    if listing:
+        for case in chosen:
+            console.print(f"{case.name:<32}{'/'.join(case.verdict):<18}{case.finding or '-'}")
+        return
+    if soak_looks:
+        sys.exit(soak(console, [case for case in chosen if case.control], soak_looks, write))
+    looks: list[Look] = []
+    left_out = []
+    for case in chosen:
+        if absent := missing(case) if not replay else []:
+            left_out.append(f"{case.name} (needs {', '.join(absent)})")
+            continue
+        try:
+            look = (
+                judged(case, codec.read(bundle(case.name)))
+                if replay
+                else live(case, Options(window=window, native=native), keep)[0]
+            )
+        except (RuntimeError, OSError, codec.BundleError) as error:
+            console.print(f"[red]{case.name}: {error}[/]", markup=True)
+            left_out.append(f"{case.name} (did not run)")
+            continue
+        looks.append(look)
+        console.print(report.line(look.score))
+    console.print()
+    console.print(report.table(looks))
+    for name in left_out:
+        console.print(f"left out: {name}")
+    if write:
+        report.write(looks, left_out, window, native)
+    sys.exit(0 if all(look.score.right for look in looks) and not left_out else 1)
+
+
+def soak(console: Console, controls: list[Case], wanted: int, write: bool) -> int:
+    """Many short looks at every control, at whatever moment of its steps they fall."""
+    each = -(-wanted // len(controls))
+    total = hung = errors = 0
+    for case in controls:
+        if missing(case):
+            continue
+        with Running(case) as run:
+            bad = []
+            for index in range(each):
+                alive = tuple(pid for pid in run.launchers if _alive(pid))
+                if not alive:
+                    break
+                snapshot = observe(
+                    Options(window=(0.1, 0.2, 0.4)[index % 3], native=("auto", "never")[index % 2], pids=alive)
+                )
+                found = diagnose(snapshot, patience=case.tolerance)
+                total += 1
+                wrong = [f.code for job in found.jobs for f in job.findings if f.severity == "error"]
+                if found.verdict == "hung" or wrong:
+                    bad.append(f"{found.verdict} {wrong}")
+                    codec.write(snapshot, bundle(f"soak-{case.name}-{index}").with_suffix(".failed"))
+            hung += sum(text.startswith("hung") for text in bad)
+            errors += len(bad)
+            console.print(f"{case.name:<32}{index + 1:>5} looks  {', '.join(bad[:3])}")
+    console.print(f"{total} looks at {len(controls)} controls: {hung} called hung, {errors} with an error")
+    if write:
+        report.write_soak(total, len(controls), hung, errors)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    main()

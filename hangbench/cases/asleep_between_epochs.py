@@ -1,0 +1,18 @@
+"""All ranks sleep between two epochs, as a schedule tells them. Nobody waits for anybody."""
+
+# /// hangbench
+# verdict = ["waiting"]
+# states = ["sleeping", "sleeping"]
+# ///
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+for epoch in range(100):
+    for i in range(20):
+        dist.all_reduce(torch.ones(8))
+    if epoch == 0:
+        print("ready", flush=True)
+    time.sleep(60)

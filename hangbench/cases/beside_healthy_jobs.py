@@ -1,0 +1,16 @@
+"""Three healthy jobs run side by side on one host. None of them waits for another's ranks."""
+
+# /// hangbench
+# situation = "beside-two"
+# verdict = ["healthy", "waiting"]
+# also = ["HD505"]
+# ///
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(64, 64))
+print("ready", flush=True)
+for i in range(10**9):
+    model(torch.randn(256, 64)).sum().backward()

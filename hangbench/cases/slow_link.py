@@ -1,0 +1,23 @@
+"""The two hosts are joined by a link of 2 Mbit/s, over which every step sends its gradients. The run moves, and its time goes into the link."""
+
+# /// hangbench
+# situation = "slow-link"
+# nodes = [{}, {}]
+# verdict = ["healthy", "waiting"]
+# finding = "HD603"
+# severity = "warning"
+# ///
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def main():
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(torch.nn.Linear(256, 256))
+    print("ready", flush=True)
+    for batch_idx in range(10**9):
+        model(torch.randn(8, 256)).sum().backward()
+
+
+main()

@@ -1,0 +1,13 @@
+"""One line all-reduces without end and counts nothing, so both ranks always stand in the same collective. It is healthy."""
+
+# /// hangbench
+# verdict = ["healthy"]
+# ///
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+print("ready", flush=True)
+while True:
+    dist.all_reduce(torch.ones(1000))

@@ -1,0 +1,6 @@
+"""The included trainer trains. Nothing is wrong."""
+
+# /// hangbench
+# launch = "scenario"
+# verdict = ["healthy","waiting"]
+# ///

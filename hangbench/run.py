@@ -1,0 +1,174 @@
+"""Starts a case for real, waits until it is where its script leads, and ends every process it started."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from hangbench.case import Case, Node
+from hangbench.situations import SITUATIONS
+from hangdoc_trainer.scenarios import SCENARIOS, Started
+
+_TAG = "HANGBENCH_RUN"
+_START_BOUND = 150.0
+_MARGIN = 1.5
+
+
+class Running:
+    """A started case; leaving it ends all its processes, by a mark in their environment.
+
+    `launchers` are the pids to look at. Raises RuntimeError, with what the ranks printed, if the run does not come up.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.address, self.port = "127.0.0.1", free_port()
+        self.wrap: Callable[[int, list[str]], list[str]] = lambda node, command: command
+        """A situation may put another command around a node's."""
+        self.started_nodes = len(case.nodes)
+        self.launchers: list[int] = []
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._tag = uuid.uuid4().hex
+        self._folder = tempfile.TemporaryDirectory(prefix="hangbench-")
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Running":
+        try:
+            if self.case.launch == "scenario":
+                name = self.case.name.removeprefix("trainer_").replace("_", "-")
+                self.launchers = list(self._stack.enter_context(Started(SCENARIOS[name])).pids)
+                return self
+            situation = SITUATIONS[self.case.situation](self) if self.case.situation else None
+            if situation is not None:
+                self._stack.enter_context(situation.around())
+            for index, node in enumerate(self.case.nodes[: self.started_nodes]):
+                self._start(index, node)
+            self._wait_ready()
+            if situation is not None:
+                situation.when_ready()
+            self._settle()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _start(self, index: int, node: Node) -> None:
+        ranks = node.ranks if node.ranks is not None else self.case.ranks // len(self.case.nodes)
+        script = [str(self.case.script), *node.arguments]
+        first = sum(n.ranks or ranks for n in self.case.nodes[:index])
+        match self.case.launch:
+            case "torchrun":
+                many = [f"--nnodes={len(self.case.nodes)}", f"--node-rank={index}", f"--master-addr={self.address}"]
+                self._spawn(index, node, {}, [sys.executable, "-m", "torch.distributed.run", *many,
+                            f"--nproc-per-node={ranks}", f"--master-port={self.port}", *script])  # fmt: skip
+            case "itself":
+                self._spawn(index, node, {}, [sys.executable, script[0], str(self.port), *script[1:]])
+            case "mpi":
+                for rank in range(first, first + ranks):
+                    who = {"RANK": rank, "SIZE": self.case.ranks, "LOCAL_RANK": rank - first, "LOCAL_SIZE": ranks}
+                    variables = {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in who.items()}
+                    self._spawn(index, node, variables, [sys.executable, script[0], str(self.port), *script[1:]])
+            case "environment":
+                for rank in range(first, first + ranks):
+                    variables = {"RANK": str(rank), "WORLD_SIZE": str(self.case.ranks), "MASTER_ADDR": self.address,
+                                 "MASTER_PORT": str(self.port)}  # fmt: skip
+                    self._spawn(index, node, variables, [sys.executable, *script])
+
+    def _spawn(self, index: int, node: Node, variables: dict[str, str], command: list[str]) -> None:
+        environment = {
+            **os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false",
+            **variables, **node.environment, _TAG: self._tag,
+        }  # fmt: skip
+        with self._log.open("ab") as log:
+            # A session of its own, and a standard input that stays open for a rank that asks.
+            child = subprocess.Popen(self.wrap(index, command), env=environment, stdin=subprocess.PIPE, stdout=log,
+                                     stderr=subprocess.STDOUT, start_new_session=True, cwd=self._folder.name)  # fmt: skip
+        self._children.append(child)
+        self.launchers.append(child.pid)
+
+    @property
+    def _log(self) -> Path:
+        return Path(self._folder.name) / "log"
+
+    def log(self) -> str:
+        """What launchers and ranks printed."""
+        return self._log.read_text("utf-8", "replace")
+
+    def _wait_ready(self) -> None:
+        wanted = self.case.ready if self.case.ready is not None else self.case.ranks
+        until = time.monotonic() + _START_BOUND
+        while self.log().count("ready") < wanted:
+            if time.monotonic() > until or all(child.poll() is not None for child in self._children):
+                raise RuntimeError(f"{self.case.name} did not come up; it printed:\n{self.log()[-3000:]}")
+            time.sleep(0.05)
+
+    def _settle(self) -> None:
+        """Until nothing was printed for as long as the patience, and a little more: a wait must have that age."""
+        quiet = (2.0 if self.case.control else self.case.tolerance) + _MARGIN
+        size, since = self._log.stat().st_size, time.monotonic()
+        until = since + 30
+        while time.monotonic() - since < quiet and time.monotonic() < until:
+            time.sleep(0.1)
+            if (now := self._log.stat().st_size) != size and not self.case.control:
+                size, since = now, time.monotonic()
+
+    def ranks(self) -> dict[int, int]:
+        """Rank to pid of the run's processes that say their rank in the environment they were started with."""
+        found = {}
+        for pid, environment in self.processes():
+            rank = environment.get("RANK", environment.get("OMPI_COMM_WORLD_RANK"))
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            if rank is not None and (parent in self.launchers or parent == 1 or pid in self.launchers):
+                found[int(rank)] = pid
+        return found
+
+    def processes(self) -> list[tuple[int, dict[str, str]]]:
+        """Every process that carries this run's mark, with its environment."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    raw = (entry / "environ").read_bytes().decode("utf-8", "replace")
+                except OSError:
+                    continue
+                environment = dict(pair.partition("=")[::2] for pair in raw.split("\0"))
+                if environment.get(_TAG) == self._tag:
+                    found.append((int(entry.name), environment))
+        return found
+
+    def _stop(self) -> None:
+        for _ in range(40):
+            ours = self.processes()
+            for pid, _environment in ours:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            if not ours:
+                break
+            time.sleep(0.05)
+        for child in self._children:
+            child.communicate()
+        self._stack.close()  # companions, namespaces, control groups: what the ranks lived in goes after them
+        self._folder.cleanup()
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

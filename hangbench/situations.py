@@ -1,0 +1,226 @@
+"""What is done to the machine around a run: slow and cut links, quotas, a killed launcher, neighbours.
+
+A situation changes how the run is started (`around`) or what happens to it afterwards (`when_ready`), and undoes what
+it made. Network hosts are namespaces joined by a veth pair, with addresses of their own.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hangbench.run import Running
+
+
+class Situation:
+    """Does nothing; the others do something."""
+
+    def __init__(self, run: "Running") -> None:
+        self.run = run
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """From before the start until everything of the run has ended."""
+        yield
+
+    def when_ready(self) -> None:
+        """When all ranks have announced themselves."""
+
+
+def _command(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True)
+
+
+class TwoHosts(Situation):
+    """Each node in a network namespace of its own, joined by a veth pair."""
+
+    rate: str | None = None
+    """Of `tc tbf`, in both directions."""
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Make the two, and remove them."""
+        tag = uuid.uuid4().hex[:6]
+        self.names = [f"hb{tag}{index}" for index in range(2)]
+        self.ends = [f"v{tag}{index}" for index in range(2)]
+        try:
+            for name in self.names:
+                _command("ip", "netns", "add", name)
+            _command("ip", "link", "add", self.ends[0], "type", "veth", "peer", "name", self.ends[1])
+            for index, (name, end) in enumerate(zip(self.names, self.ends, strict=True)):
+                _command("ip", "link", "set", end, "netns", name)
+                inside = ("ip", "netns", "exec", name)
+                _command(*inside, "ip", "addr", "add", f"10.77.0.{index + 1}/24", "dev", end)
+                _command(*inside, "ip", "link", "set", end, "up")
+                _command(*inside, "ip", "link", "set", "lo", "up")
+                if self.rate:
+                    _command(*inside, "tc", "qdisc", "add", "dev", end, "root", "tbf", "rate", self.rate, "burst", "16kb",
+                             "latency", "400ms")  # fmt: skip
+            self.run.address = "10.77.0.1"
+            self.run.wrap = lambda node, command: [
+                "ip", "netns", "exec", self.names[node], "env", f"GLOO_SOCKET_IFNAME={self.ends[node]}", *command
+            ]  # fmt: skip
+            yield
+        finally:
+            for name in self.names:
+                subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+
+
+class SlowLink(TwoHosts):
+    """A link of 2 Mbit/s."""
+
+    rate = "2mbit"
+
+
+class CutLink(TwoHosts):
+    """The link stops carrying anything while the run trains: the second host's end forwards no packet any more."""
+
+    def when_ready(self) -> None:
+        """A token bucket that lets nothing through: the connections stay established and are not answered."""
+        time.sleep(1.0)  # some steps first
+        for name, end in zip(self.names, self.ends, strict=True):
+            _command("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", end, "root", "tbf", "rate", "8bit", "burst",
+                     "10", "limit", "1")  # fmt: skip
+        time.sleep(1.5)  # retransmits back off; Gloo gives up after about eight seconds, so the look must come soon
+
+
+class CpuQuota(Situation):
+    """The whole run may use a tenth of one core."""
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """A control group; each rank is put into it once it is ready."""
+        old, new = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+        self.group = (old if old.is_dir() else new) / f"hangbench-{uuid.uuid4().hex[:8]}"
+        self.group.mkdir()
+        if (self.group / "cpu.cfs_quota_us").exists():
+            (self.group / "cpu.cfs_period_us").write_text("100000")
+            (self.group / "cpu.cfs_quota_us").write_text("20000")
+        else:
+            (self.group / "cpu.max").write_text("20000 100000")
+        try:
+            yield
+        finally:
+            for _ in range(100):  # until its last process has been reaped
+                try:
+                    self.group.rmdir()
+                    break
+                except OSError:
+                    time.sleep(0.1)
+
+    def when_ready(self) -> None:
+        """From now on, slowly."""
+        for pid, _ in self.run.processes():
+            (self.group / "cgroup.procs").write_text(str(pid))
+        time.sleep(2.0)
+
+
+class PausedAndResumed(Situation):
+    """All ranks were stopped for a while and go on."""
+
+    def when_ready(self) -> None:
+        """Stop, wait, continue."""
+        pids = list(self.run.ranks().values())
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(2.0)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+class LauncherKilled(Situation):
+    """The launcher is killed; its ranks train on as orphans."""
+
+    def when_ready(self) -> None:
+        """SIGKILL to it, and to nobody else; the ranks are what is looked at."""
+        ranks = self.run.ranks()
+        for pid in self.run.launchers:
+            os.kill(pid, signal.SIGKILL)
+        self.run.launchers = [pid for _, pid in sorted(ranks.items())]
+        time.sleep(1.0)
+
+
+class BesideOthers(Situation):
+    """Other healthy runs on the same host."""
+
+    others: tuple[str, ...] = ("slow_steps",)
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Start them first; their launchers are looked at too."""
+        from contextlib import ExitStack
+
+        from hangbench.case import cases
+        from hangbench.run import Running
+
+        with ExitStack() as stack:
+            self.beside = [stack.enter_context(Running(cases()[name])) for name in self.others]
+            yield
+
+    def when_ready(self) -> None:
+        """All of them are looked at together."""
+        for other in self.beside:
+            self.run.launchers += other.launchers
+
+
+class BesideTwo(BesideOthers):
+    """Two of them."""
+
+    others = ("slow_steps", "tight_loop")
+
+
+class NodeMissing(Situation):
+    """The second node never starts."""
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Only the first."""
+        self.run.started_nodes = 1
+        yield
+
+
+class PortTaken(Situation):
+    """Something else listens on the master port, takes connections and never says a word; only the second node starts."""
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """A listener in a process of its own."""
+        program = (
+            f"import socket,time; s=socket.socket(); s.setsockopt(1,2,1); s.bind(('127.0.0.1',{self.run.port})); s.listen(); "
+            "time.sleep(600)"
+        )
+        listener = subprocess.Popen([sys.executable, "-c", program])
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            try:
+                socket.create_connection(("127.0.0.1", self.run.port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        try:
+            yield
+        finally:
+            listener.kill()
+            listener.wait()
+
+
+SITUATIONS: dict[str, type[Situation]] = {
+    "two-hosts": TwoHosts,
+    "slow-link": SlowLink,
+    "cut-link": CutLink,
+    "cpu-quota": CpuQuota,
+    "paused-and-resumed": PausedAndResumed,
+    "launcher-killed": LauncherKilled,
+    "beside-one": BesideOthers,
+    "beside-two": BesideTwo,
+    "node-missing": NodeMissing,
+    "port-taken": PortTaken,
+}

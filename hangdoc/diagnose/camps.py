@@ -1,0 +1,132 @@
+"""The common picture of HD201, HD203 and HD205: ranks that wait for each other in different collectives.
+
+What tells the three apart is how they came there: two groups' collectives in opposite order, a call that only some
+ranks make, or different calls at the same point.
+"""
+
+import re
+from dataclasses import dataclass
+
+from hangdoc.diagnose import progress, words
+from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnosis import Evidence
+
+# A condition that singles ranks out: `rank == 0`, `is_main_process`, `fabric.is_global_zero`, `accelerator.is_last`.
+_ABOUT_RANK = re.compile(
+    r"(?i)rank|is_?(main|master|leader|primary|coordinator|chief|first|last)|zero|process_index|worker_id"
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Ranks in a cycle of waiting, by what they wait in."""
+
+    camps: tuple[tuple[Rank, ...], ...]
+    """The smallest first."""
+    culprits: tuple[Rank, ...]
+    reason: str
+    """Why these; empty where nothing singles them out."""
+    story: str
+    """`order` (two groups, opposite order), `subset` (only some ranks make the call), `mismatch`."""
+    sure: bool
+    """False where an operation is only concluded, or nobody tells its name."""
+
+    @property
+    def ranks(self) -> list[Rank]:
+        """All of them."""
+        return [rank for camp in self.camps for rank in camp]
+
+    def waits(self) -> str:
+        """Who waits in what, in one clause."""
+        return "; ".join(
+            f"{words.ranks(r.rank for r in camp)} {words.verb([r.rank for r in camp], 'waits', 'wait')} in "
+            f"{words.operation(camp[0])}"
+            for camp in reversed(self.camps)
+        )
+
+    def evidence(self, run: Run) -> list[Evidence]:
+        """Their stacks, the conditions their calls stand under, and since when they are silent."""
+        under = [
+            Evidence(rank=rank.rank, probe="source", text=f"its call stands under `{own[-1]}`")
+            for rank in self.culprits[:3]
+            if (own := _conditions(rank))
+        ]
+        return [*words.class_evidence(self.ranks), *under, *words.silence(run)]
+
+
+def case(run: Run) -> Case | None:
+    """The picture, where a run shows it."""
+    stuck = [r for r in run.waiting() if not r.moving and r.wait is not None and r.wait.kind in ("collective", "store")]
+    in_cycle = [rank for rank in stuck if rank.rank in run.causes]
+    by_point: dict[object, list[Rank]] = {}
+    for rank in in_cycle:
+        by_point.setdefault(rank.wait.point if rank.wait is not None else None, []).append(rank)
+    if len(by_point) < 2:
+        return None
+    camps = tuple(tuple(camp) for camp in sorted(by_point.values(), key=lambda camp: (len(camp), camp[0].rank)))
+    if not all(rank.wait is not None and rank.wait.sure for rank in in_cycle):
+        return Case(camps, tuple(in_cycle), "", "mismatch", sure=False)
+    culprits, reason, story = _story(camps)
+    return Case(camps, culprits, reason, story, sure=True)
+
+
+def _story(camps: tuple[tuple[Rank, ...], ...]) -> tuple[tuple[Rank, ...], str, str]:
+    """(ranks to blame, why these, which of the three stories)."""
+    everyone = tuple(rank for camp in camps for rank in camp)
+    if len(camps) > 2 and _opposite_order(camps):
+        return everyone, "", "order"
+    # Who is at the earliest point stands where the ranks parted.
+    earliest = [camp for camp in camps if not any(progress.is_ahead(camp[0], other[0]) for other in camps)]
+    rest = [rank for camp in camps if camp not in earliest for rank in camp]
+    for mine in camps:
+        others = [camp for camp in camps if camp is not mine]
+        if not all(_singled_out(mine[0], theirs[0]) for theirs in others):
+            continue
+        went_on = [camp for camp in others if progress.is_ahead(camp[0], mine[0])]
+        reason = f"the call of {words.ranks(r.rank for r in mine)} stands under a condition on the rank"
+        if mine in earliest or went_on:
+            # The others passed the branch, or stand in its other arm: passed, if what they wait in comes after it.
+            return mine, reason, "subset" if len(went_on) == len(others) else "mismatch"
+    if _opposite_order(camps) and not rest:
+        return everyone, "", "order"
+    if len(earliest) == 1 and rest and all(progress.is_ahead(rank, earliest[0][0]) for rank in rest):
+        behind = earliest[0]
+        went = words.ranks(r.rank for r in rest)
+        left = [rank.rank for rank in behind]
+        reason = f"{went} went past the call that {words.ranks(left)} {words.verb(left, 'waits', 'wait')} in"
+        # Fewer ranks made the call than passed it by: then the call is what should not be there.
+        return (behind if len(rest) > len(behind) else tuple(rest)), reason, "subset"
+    smallest = earliest[0] if earliest else camps[0]
+    if len(earliest) > 1 and all(len(camp) > len(smallest) for camp in earliest[1:]):
+        return smallest, f"{words.ranks(r.rank for r in smallest)} against the rest", "mismatch"
+    return tuple(rank for camp in earliest or camps for rank in camp), "", "mismatch"
+
+
+def _opposite_order(camps: tuple[tuple[Rank, ...], ...]) -> bool:
+    """Whether each camp waits in a group of its own, to which a rank of another camp belongs too."""
+    groups = {
+        (rank.wait.members, rank.wait.operation.group) for camp in camps for rank in camp if rank.wait is not None
+    }
+    if len(groups) < 2:
+        return False
+    for camp in camps:
+        members = camp[0].wait.members if camp[0].wait is not None else None
+        # Everybody is in the default group: that one rank waits in it says nothing about an order.
+        if members is None or not any(r.rank in members for other in camps if other is not camp for r in other):
+            return False
+    return True
+
+
+def _conditions(rank: Rank) -> list[str]:
+    """Conditions over all frames of the user's code, outermost first."""
+    return [test for frame in reversed(progress.user_frames(rank.thread)) for test in frame.conditions]
+
+
+def _singled_out(one: Rank, other: Rank) -> bool:
+    """Whether `one` stands in a branch whose condition singles ranks out, and `other` does not."""
+    theirs = _conditions(other)
+    return any(
+        _ABOUT_RANK.search(test) and not test.startswith("not ") and "!=" not in test and " > " not in test
+        for test in _conditions(one)
+        if test not in theirs
+    )

@@ -1,0 +1,88 @@
+"""Left-overs of an earlier run (parent gone) still hold the port, memory or GPU.
+
+## What it finds
+
+Ranks that torchrun started and whose launcher is gone.
+
+## Why it hangs
+
+A launcher that is killed with SIGKILL cannot end its ranks: they train on, hold memory and GPUs, and may hold the master
+port. A new run on the same port then fails with EADDRINUSE on one node, while its other nodes join the old run's store and
+wait in it for ever.
+
+## Evidence
+
+The parent of each rank (1, or another reaper), the variables of torchrun it still carries, its memory and its age; whether
+it listens on the master port.
+
+## What to do
+
+End them by pid, if nobody wants their work, before starting anew. Stop launchers with SIGTERM or SIGINT, which end their
+ranks.
+
+## When it would be wrong
+
+Where somebody detached the run on purpose and means it to go on.
+
+## References
+
+- torchrun: https://docs.pytorch.org/docs/stable/elastic/run.html
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnose import words
+from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.phrases import duration
+from hangdoc.snapshot import Connections, Environment
+
+CODE = "HD305"
+NAME = "orphan-processes"
+EXPLAINS: tuple[str, ...] = ()
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding for all orphans of a run."""
+    orphans = [rank for rank in run.ranks.values() if _is_orphan(run, rank)]
+    if not orphans:
+        return
+    who = [rank.rank for rank in orphans]
+    pids = [rank.pid for rank in orphans if rank.pid is not None]
+    listening = {
+        listener.pid: listener.port
+        for host in run.hosts
+        if isinstance(host.connections, Connections)
+        for listener in host.connections.listeners
+    }
+    port = next((listening[pid] for pid in pids if pid in listening), None)
+    yield words.finding(
+        CODE,
+        NAME,
+        severity="warning",
+        confidence=0.85,
+        culprits=who,
+        victims=(),
+        summary=f"{words.ranks(who)} {words.verb(who, 'is an orphan', 'are orphans')}: the launcher is gone and "
+        f"{words.verb(who, 'it runs', 'they run')} on" + (f", holding port {port}" if port is not None else ""),
+        evidence=[
+            Evidence(
+                rank=rank.rank,
+                probe="processes",
+                text=f"pid {rank.pid}: parent {rank.process.ppid}, "
+                f"{(rank.process.resident_bytes or 0) / 1e6:.0f} MB, started {duration(rank.process.started_seconds_ago)} ago",
+            )
+            for rank in orphans[:8]
+            if rank.process is not None
+        ],
+        remedy="If nobody wants their work, end them before starting anew.",
+        commands=(f"ps -o pid,ppid,etime,rss,args -p {','.join(map(str, pids[:16]))}",),
+    )
+
+
+def _is_orphan(run: Run, rank: Rank) -> bool:
+    process = rank.process
+    if process is None or rank.label == "dead" or process.ppid > 1 or run.launchers:
+        return False
+    variables = process.environment.variables if isinstance(process.environment, Environment) else {}
+    return "TORCHELASTIC_RUN_ID" in variables

@@ -1,0 +1,80 @@
+"""torchrun waits for its other nodes to end, and no trainer is left.
+
+## What it finds
+
+A launcher whose ranks are all gone and that stands in its exit barrier.
+
+## Why it hangs
+
+When its ranks have ended, each agent waits up to five minutes for the others to say that theirs have, too. If another
+node's agent was killed, or its ranks still work or hang, the wait lasts to its end. No rank is there to look at, and the log
+has said its last word.
+
+## Evidence
+
+The agent's stack in `_exit_barrier`, no rank below it, its age.
+
+## What to do
+
+Look at the other nodes: what their agents and ranks do. If they are gone, end this one; the training itself is over.
+
+## When it would be wrong
+
+While the other nodes' ranks work legitimately, it is a wait like any other.
+
+## References
+
+- torch.distributed.elastic, agent: https://docs.pytorch.org/docs/stable/elastic/agent.html
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnose import facts, words
+from hangdoc.diagnose.model import Run
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.parse import natural
+from hangdoc.phrases import duration
+from hangdoc.snapshot import Process, Stack
+
+CODE = "HD306"
+NAME = "exit-barrier"
+EXPLAINS = ("HD401",)
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding for all agents of a run without ranks that wait for each other's end."""
+    if any(rank.label != "dead" for rank in run.ranks.values()):
+        return
+    waiting = [process for _, process in run.launchers if _leaves(process)]
+    if not waiting:
+        return
+    nodes = next((natural(p.launch.nnodes) for p in waiting if p.launch is not None and p.launch.nnodes), None)
+    complete = nodes is not None and len(run.launchers) >= nodes
+    yield words.finding(
+        CODE,
+        NAME,
+        severity="warning",
+        confidence=0.85,
+        culprits=(),
+        victims=(),
+        summary=f"no rank is left, and {len(waiting)} of {nodes or '?'} launchers "
+        f"{'waits' if len(waiting) == 1 else 'wait'} in the exit barrier for the others"
+        + ("" if complete else ", which nobody looked at"),
+        evidence=[
+            Evidence(
+                rank=None,
+                probe="stacks",
+                text=f"pid {p.pid} stands in _exit_barrier; started {duration(p.started_seconds_ago)} ago, no rank below it",
+            )
+            for p in waiting[:8]
+        ],
+        remedy="The training is over on this node: look at the other nodes, and end this launcher if they are gone.",
+        commands=tuple(f"py-spy dump --pid {p.pid}" for p in waiting[:1]),
+    )
+
+
+def _leaves(process: Process) -> bool:
+    if not isinstance(process.stack, Stack):
+        return False
+    frames = (frame for thread in process.stack.threads for frame in thread.frames)
+    return any(facts.plain(f.function) == "_exit_barrier" and facts.AGENT in f.file for f in frames)

@@ -1,0 +1,119 @@
+"""bf16 or fp16 on a CPU without the instructions for it.
+
+## What it finds
+
+Ranks that train on the CPU in bfloat16 or float16, on a processor that has no instructions for that type.
+
+## Why it hangs
+
+It does not, but it looks like it: the processor emulates every operation in float32, with conversions before and behind,
+and a step may take many times as long. Scripts choose such a type by themselves where they see a GPU, even where the run
+does not use it.
+
+## Evidence
+
+The type in the scripts' variables, tensors and command lines; the processor's flags; whether a GPU is present, and
+whether the ranks have it open.
+
+## What to do
+
+Train in float32 on this machine (`--dtype float32`, `mixed_precision=no`), or on processors with avx512_bf16 or
+amx_bf16, or on the GPU.
+
+## When it would be wrong
+
+Where only a small part of the model or a saved copy is kept in that type.
+
+## References
+
+- torch.amp, CPU: https://docs.pytorch.org/docs/stable/amp.html
+- oneDNN data types: https://uxlfoundation.github.io/oneDNN/dev_guide_data_types.html
+"""
+
+import re
+from collections.abc import Iterator
+
+from hangdoc.diagnose import progress, settings, words
+from hangdoc.diagnose.jobs import environment_of
+from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.snapshot import Interpreter, Machine, Runtime
+
+CODE = "HD504"
+NAME = "slow-dtype"
+EXPLAINS: tuple[str, ...] = ()
+
+_HALF = re.compile(r"(?i)\b(torch\.)?(bfloat16|float16|bf16|fp16|half)\b")
+_NATIVE = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp", "asimdhp")}
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding for all ranks of a host without the instructions."""
+    for host in run.hosts:
+        if not isinstance(host.machine, Machine) or not host.machine.cpu_flags:
+            continue
+        found: dict[str, list[tuple[Rank, str]]] = {}
+        for rank in run.ranks.values():
+            if rank.host == host.name and rank.label == "computing" and not _on_gpu(rank) and (seen := _dtype(rank)):
+                found.setdefault(seen[0], []).append((rank, seen[1]))
+        for dtype, ranks in sorted(found.items()):
+            if not set(_NATIVE[dtype]) & set(host.machine.cpu_flags):
+                yield _finding(host.machine, dtype, ranks)
+
+
+def _on_gpu(rank: Rank) -> bool:
+    return rank.process is not None and isinstance(rank.process.runtime, Runtime) and rank.process.runtime.gpu
+
+
+def _dtype(rank: Rank) -> tuple[str, str] | None:
+    """(bfloat16 or float16, where it is said); None where nothing says so."""
+    for place, name, text in _places(rank):
+        if (match := _HALF.search(text)) is not None:
+            kind = "bfloat16" if match[2].lower() in ("bfloat16", "bf16") else "float16"
+            return kind, f"{place} `{name}` is {text.strip(chr(39))}"
+    return None
+
+
+def _places(rank: Rank) -> Iterator[tuple[str, str, str]]:
+    process = rank.process
+    if process is None:
+        return
+    scopes = [frame.locals for frame in progress.user_frames(rank.thread)]
+    if isinstance(process.interpreter, Interpreter):
+        scopes.append(process.interpreter.globals)
+    for local in (local for scope in scopes for local in scope):
+        # A tensor, a torch.dtype, or what a script calls its type: a text elsewhere may say anything.
+        if local.text.startswith(("torch.", "bfloat16[", "float16[")) or "dtype" in local.name.lower():
+            yield "variable", local.name, local.text
+    for name, value in settings.options(process.argv).items():
+        setting = settings.argument(name)
+        if setting is not None and "type of the tensors" in setting.why and value != "(set)":
+            yield "option", name, value
+        elif name in ("bf16", "fp16") and value == "(set)":
+            yield "option", name, name
+    if precision := environment_of(process).get("ACCELERATE_MIXED_PRECISION"):
+        yield "environment variable", "ACCELERATE_MIXED_PRECISION", precision
+
+
+def _finding(machine: Machine, dtype: str, ranks: list[tuple[Rank, str]]) -> Finding:
+    who = [rank.rank for rank, _ in ranks]
+    unused = (
+        f"; {machine.gpus} GPU(s) are present and unused, so the script may have chosen it for them"
+        if machine.gpus
+        else ""
+    )
+    return words.finding(
+        CODE,
+        NAME,
+        severity="warning",
+        confidence=0.7,
+        culprits=who,
+        victims=(),
+        summary=f"{words.ranks(who)} {words.verb(who, 'trains', 'train')} in {dtype} on a CPU without instructions for it "
+        f"({machine.cpu_model or 'unknown model'}){unused}",
+        evidence=[
+            *(Evidence(rank=rank.rank, probe="stacks", text=text) for rank, text in ranks[:4]),
+            Evidence(rank=None, probe="machine", text=f"processor flags: {', '.join(machine.cpu_flags)}"),
+        ],
+        remedy="Use float32 on this machine, or processors with native support, or the GPU.",
+    )

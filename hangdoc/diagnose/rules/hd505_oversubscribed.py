@@ -1,0 +1,156 @@
+"""More compute threads than cores, CPU quota throttling, or swapping.
+
+## What it finds
+
+A run that moves while its host keeps it from computing: its threads push each other off the cores, its control group has
+used up its CPU quota, or the machine swaps.
+
+## Why it hangs
+
+It does not, it crawls. Every rank starts as many OpenMP threads as the machine has cores unless OMP_NUM_THREADS says
+otherwise; with several ranks they spin and wait for each other. A quota stops all threads of the group together, many
+times a second. A swapped page costs thousands of times a cached one.
+
+## Evidence
+
+Threads that were at work in the window and were taken off their core, against the cores; microseconds throttled of the
+window; bytes swapped in the window.
+
+## What to do
+
+OMP_NUM_THREADS = cores / ranks (torchrun sets 1). Raise the quota (cpu.max, the pod's limits). Use less memory: fewer
+dataloader workers, smaller batches.
+
+## When it would be wrong
+
+A neighbour of the run on the same host takes the cores, and the run itself is modest: then the neighbour is to blame, and
+the evidence says how many threads are whose.
+
+## References
+
+- torch.set_num_threads, OMP_NUM_THREADS: https://docs.pytorch.org/docs/stable/torch.html
+- cgroup v2, cpu.stat: https://docs.kernel.org/admin-guide/cgroup-v2.html
+"""
+
+import re
+from collections.abc import Iterator
+
+from hangdoc.diagnose import words
+from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.snapshot import Clocks, Host, Machine, Runtime
+
+CODE = "HD505"
+NAME = "oversubscribed"
+EXPLAINS = ("HD601",)
+
+_THROTTLED = 0.15
+"""Share of the window that the group was held back, all its cores together."""
+_PUSHED = 40
+"""Involuntary switches a second of a thread that others push off its core."""
+_AT_WORK = 0.03
+_OWN_WORK = re.compile(r"^(pt_autograd|pt_gloo|gloo_|pt_nccl|nccl|cuda)")
+"""Threads of which each rank has its few, whatever OMP_NUM_THREADS says."""
+_SWAPPED_BYTES = 50_000_000
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """For each host, what holds the run back there."""
+    for host in run.hosts:
+        here = [
+            rank for rank in run.ranks.values() if rank.host == host.name and rank.process is not None and rank.moving
+        ]
+        if here:
+            yield from _throttled(host, here)
+            yield from _crowded(host, here)
+            yield from _swapping(host, here)
+
+
+def _throttled(host: Host, here: list[Rank]) -> Iterator[Finding]:
+    for group in host.control_groups:
+        share = (group.throttled_us or 0) / 1e6 / max(host.window_seconds, 0.05)
+        ranks = [rank for rank in here if rank.process and (rank.process.control_group or "").startswith(group.path)]
+        if share >= _THROTTLED and ranks:
+            yield _finding(
+                ranks,
+                0.92,
+                f"{words.ranks(r.rank for r in ranks)} {words.verb([r.rank for r in ranks], 'is', 'are')} throttled: the "
+                f"control group {group.path} used up its CPU quota",
+                [
+                    Evidence(
+                        rank=None,
+                        probe="control groups",
+                        text=f"{group.path} was held back for {(group.throttled_us or 0) / 1e3:.0f} ms in the window",
+                    )
+                ],
+                "Raise the CPU quota of the group (cpu.max, or the limits of the pod), or start fewer ranks in it.",
+            )
+
+
+def _crowded(host: Host, here: list[Rank]) -> Iterator[Finding]:
+    if not isinstance(host.machine, Machine):
+        return
+    threads: dict[int, int] = {}
+    for rank in here:
+        clocks = rank.process.clocks if rank.process else None
+        if isinstance(clocks, Clocks) and clocks.window_seconds > 0:
+            threads[rank.rank] = sum(
+                t.cpu_ns / 1e9 / clocks.window_seconds >= _AT_WORK
+                and not _OWN_WORK.match(t.name)
+                and (t.involuntary_switches or 0) / clocks.window_seconds >= _PUSHED
+                for t in clocks.threads
+            )
+    cores = min([host.machine.cores, *(allowed for rank in here if (allowed := _allowed(rank)) is not None)])
+    # One thread per rank is what training needs; a crowd is made of pools of them.
+    if sum(threads.values()) <= cores or max(threads.values(), default=0) < 2:
+        return
+    crowd = [rank for rank in here if threads.get(rank.rank)]
+    total = sum(threads.values())
+    yield _finding(
+        crowd,
+        0.85,
+        f"{words.ranks(r.rank for r in crowd)} run {total} compute threads on {cores} cores and push each other off them",
+        [
+            Evidence(
+                rank=rank.rank,
+                probe="cpu",
+                text=f"{threads[rank.rank]} threads at work that were taken off their core at least {_PUSHED} times a second",
+            )
+            for rank in crowd[:4]
+        ],
+        f"Give each rank its share of the cores: OMP_NUM_THREADS={max(1, cores // len(here))}.",
+    )
+
+
+def _allowed(rank: Rank) -> int | None:
+    runtime = rank.process.runtime if rank.process else None
+    return runtime.cpus_allowed if isinstance(runtime, Runtime) else None
+
+
+def _swapping(host: Host, here: list[Rank]) -> Iterator[Finding]:
+    machine = host.machine
+    if not isinstance(machine, Machine) or (machine.swapped_bytes or 0) < _SWAPPED_BYTES * max(
+        host.window_seconds, 0.1
+    ):
+        return
+    yield _finding(
+        here,
+        0.8,
+        f"{host.name} swaps: {(machine.swapped_bytes or 0) / 1e6:.0f} MB in the window",
+        [
+            Evidence(
+                rank=None,
+                probe="machine",
+                text=f"{machine.memory_available_bytes / 1e9:.1f} of {machine.memory_total_bytes / 1e9:.1f} GB available, "
+                f"{machine.swap_used_bytes / 1e9:.1f} GB in swap",
+            )
+        ],
+        "Use less memory on this host: fewer dataloader workers, smaller batches, fewer neighbours.",
+    )
+
+
+def _finding(ranks: list[Rank], sure: float, summary: str, evidence: list[Evidence], remedy: str) -> Finding:
+    return words.finding(
+        CODE, NAME, severity="warning", confidence=sure, culprits=(rank.rank for rank in ranks), victims=(),
+        summary=summary, evidence=evidence, remedy=remedy,
+    )  # fmt: skip

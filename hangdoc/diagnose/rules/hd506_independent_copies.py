@@ -1,0 +1,93 @@
+"""Several ranks were started, and each trains alone: nobody made a process group.
+
+## What it finds
+
+A launcher started several ranks, all of them train, and none has a process group, a backend's threads or a connection to
+another.
+
+## Why it hangs
+
+It does not. Each rank trains the whole model on its own and they never exchange a gradient: the run costs n times as much
+and does what one process would. Scripts do it that make the group only on a GPU (`if torch.cuda.is_available()`), or under
+a flag.
+
+## Evidence
+
+torch's own list of process groups in each rank (empty), the threads (no Gloo, no NCCL), the sockets (none between ranks),
+and stacks inside the model, the backward or the optimizer.
+
+## What to do
+
+Call `init_process_group("gloo")` where there is no GPU, or start one process only.
+
+## When it would be wrong
+
+Where independent copies are meant: a sweep with one seed per rank, an ensemble.
+
+## References
+
+- torch.distributed.init_process_group: https://docs.pytorch.org/docs/stable/distributed.html
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnose import facts, words
+from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.snapshot import Clocks, Interpreter, Stack
+
+CODE = "HD506"
+NAME = "independent-copies"
+EXPLAINS = ("HD505", "HD601")
+
+_TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/_tensor.py")
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding for a run whose ranks train without each other."""
+    ranks = list(run.ranks.values())
+    if len(ranks) < 2 or not run.launchers or run.unseen or run.backend is not None:
+        return
+    if not all(_alone(rank) for rank in ranks) or not any(_trains(rank) for rank in ranks):
+        return
+    who = [rank.rank for rank in ranks]
+    yield words.finding(
+        CODE,
+        NAME,
+        severity="warning",
+        confidence=0.85,
+        culprits=who,
+        victims=(),
+        summary=f"{words.ranks(who)} train {len(ranks)} independent copies: no process group was made, nothing is exchanged",
+        evidence=[
+            Evidence(
+                rank=who[0],
+                probe="interpreter",
+                text=f"torch lists no process group (ranks {who[0]} to {who[-1]} alike)",
+            ),
+            Evidence(rank=None, probe="sockets", text="no connection between any two ranks"),
+            *words.class_evidence(ranks)[:4],
+        ],
+        remedy="Make the process group without a GPU too: init_process_group with backend gloo; or start one process.",
+    )
+
+
+def _alone(rank: Rank) -> bool:
+    process = rank.process
+    if process is None or not rank.moving or rank.connections or not isinstance(process.interpreter, Interpreter):
+        return False
+    names = {t.name for t in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
+    return not process.interpreter.groups and not names & facts.GLOO_THREADS
+
+
+def _trains(rank: Rank) -> bool:
+    """Whether it stands in the model, the backward or the optimizer at either look: past its start, then."""
+    looks = (rank.process.stack, rank.process.stack_before) if rank.process is not None else ()
+    return any(
+        part in frame.file
+        for look in looks
+        if isinstance(look, Stack)
+        for thread in look.threads
+        for frame in thread.frames
+        for part in _TRAINING
+    )

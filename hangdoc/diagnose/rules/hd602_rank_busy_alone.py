@@ -1,0 +1,76 @@
+"""The others wait for a rank that is legitimately busy: an evaluation, a checkpoint, a compile.
+
+## What it finds
+
+Ranks wait in an operation for one that is at work: its counters move, or it evaluates, samples, writes a checkpoint,
+compiles or loads data, and its stack or its CPU time moves.
+
+## Why it hangs
+
+It does not: the others go on when it comes back. It looks like a hang from outside, and it costs all other ranks' time. A
+timeout of the process group (30 minutes by default) ends the run if the work takes longer.
+
+## Evidence
+
+What the busy rank does and where, which of its clocks moved in the window, and the stacks of those that wait.
+
+## What to do
+
+Wait. To shorten it: share the evaluation over the ranks, write checkpoints in the background
+(torch.distributed.checkpoint.async_save), warm the compile cache; raise the group's timeout where the work is known to be
+long.
+
+## When it would be wrong
+
+A rank that counts for ever (a search that does not converge, a retry loop) looks the same for as long as its counters
+move: look twice, minutes apart, and compare the numbers.
+
+## References
+
+- torch.distributed.checkpoint: https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+- init_process_group, timeout: https://docs.pytorch.org/docs/stable/distributed.html
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnose import words, work
+from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnosis import Evidence, Finding
+
+CODE = "HD602"
+NAME = "rank-busy-alone"
+EXPLAINS = ("HD202",)
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding for each class of busy ranks that others wait for."""
+    victims = [rank for rank in run.waiting() if not rank.moving]
+    busy = [rank for rank in run.awaited() if work.at_work(rank) is not None]
+    if victims:
+        for group in words.classes(busy):
+            yield _finding(run, group, victims)
+
+
+def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
+    first = group[0]
+    why = work.at_work(first) or first.why
+    blamed = [rank.rank for rank in group]
+    return words.finding(
+        CODE,
+        NAME,
+        severity="info",
+        confidence=0.85 if first.counters_moved else 0.75,
+        culprits=blamed,
+        victims=(rank.rank for rank in victims),
+        summary=f"{words.awaited(run, group, victims)}: {why}",
+        evidence=[
+            *words.class_evidence(group),
+            *words.counters(first),
+            Evidence(rank=first.rank, probe="cpu", text=f"{first.why}; {why}"),
+            *words.class_evidence(victims),
+            *words.silence(run),
+        ],
+        remedy=f"{words.ranks(blamed).capitalize()} {words.verb(blamed, 'is', 'are')} at work: wait, or let the others not "
+        "wait for it.",
+        commands=words.look_again(first),
+    )

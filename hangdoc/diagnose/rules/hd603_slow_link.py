@@ -1,0 +1,96 @@
+"""Step time is dominated by communication; measured against what the link can do.
+
+## What it finds
+
+A run that moves, whose ranks spend most of the window waiting for data that is under way on a link between hosts.
+
+## Why it hangs
+
+It does not: it waits for the wire. Every step sends as many bytes as the model has gradients, and a slow, shared or wrong
+link (a management network, a tunnel, a cable at a tenth of its rate) makes steps as long as the transfer.
+
+## Evidence
+
+For the busiest connection the share of the window in which it had data under way, the bytes that passed, the rate that the
+kernel measured, and the ranks' share of computing.
+
+## What to do
+
+Check which interface the addresses belong to (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME), its speed (`ethtool`), and the
+rate between the hosts (`iperf3`). Send less: gradient accumulation, a bf16 compression hook, larger batches.
+
+## When it would be wrong
+
+Connections over loopback are left out: there the memory is the link.
+
+## References
+
+- ss(8), busy, delivery_rate: https://man7.org/linux/man-pages/man8/ss.8.html
+- DDP communication hooks: https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnose import words
+from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.states import training_share
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.snapshot import Connection
+
+CODE = "HD603"
+NAME = "slow-link"
+EXPLAINS: tuple[str, ...] = ()
+
+_BUSY, _COMPUTING = 0.6, 0.4
+_FAST_BYTES = 1_000_000_000
+"""A link that delivers as much a second is not slow, however busy it is."""
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding for the busiest connection of a run that mostly waits for it."""
+    window = max((host.window_seconds for host in run.hosts), default=0.0)
+    ranks = [rank for rank in run.ranks.values() if rank.label != "dead"]
+    shares = [share for rank in ranks if (share := training_share(rank)) is not None]
+    if window < 0.3 or not shares or max(shares) > _COMPUTING:
+        return
+    busiest: tuple[float, Rank, Connection] | None = None
+    for rank in ranks:
+        for connection in rank.connections:
+            share = (connection.busy_ms or 0) / 1000 / window
+            slow = (connection.delivery_rate_bytes or 0) < _FAST_BYTES
+            wire = bool(connection.bytes_moved) and not connection.local_address.startswith(("127.", "::1"))
+            if wire and slow and (busiest is None or share > busiest[0]):
+                busiest = (share, rank, connection)
+    if busiest is not None and busiest[0] >= _BUSY:
+        yield _finding(busiest, window, max(shares))
+
+
+def _finding(busiest: tuple[float, Rank, Connection], window: float, computing: float) -> Finding:
+    share, rank, c = busiest
+    passed = (c.bytes_moved or 0) / window
+    rate = f", the kernel measured {_rate(c.delivery_rate_bytes)}" if c.delivery_rate_bytes else ""
+    return words.finding(
+        CODE,
+        NAME,
+        severity="warning",
+        confidence=0.8,
+        culprits=(),
+        victims=(),
+        summary=f"steps are dominated by communication: rank {rank.rank}'s link to {c.remote_address} had data under way "
+        f"{min(share, 1.0):.0%} of the time at {_rate(passed)}, and no rank computed more than {computing:.0%}",
+        evidence=[
+            Evidence(
+                rank=rank.rank,
+                probe="sockets",
+                text=f"{c.local_address}:{c.local_port} to {c.remote_address}:{c.remote_port}: {c.bytes_moved} bytes in the "
+                f"window{rate}, {c.send_queue_bytes} bytes queued, round trip {(c.rtt_us or 0) / 1000:.1f} ms",
+            )
+        ],
+        remedy="Use the fast interface between the hosts, or send less: accumulation, compression, larger batches.",
+        commands=(f"ip route get {c.remote_address}", f"iperf3 -c {c.remote_address}   # with `iperf3 -s` there"),
+    )
+
+
+def _rate(bytes_a_second: float) -> str:
+    bits = bytes_a_second * 8
+    return f"{bits / 1e9:.1f} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:.1f} Mbit/s"

@@ -1,0 +1,76 @@
+"""A GPU rank spins in the driver for a collective: 100 % CPU, and yet blocked.
+
+## What it finds
+
+Ranks with a NCCL process group whose training thread stands in a synchronization with the GPU at both looks, at full CPU,
+while none of their counters moves.
+
+## Why it hangs
+
+A NCCL collective is a kernel on the GPU. The host goes on until it needs a result (`.item()`, `.cpu()`, a synchronize) and
+then waits for the stream by polling in the driver: one core at 100 %. By its CPU such a rank looks busy; it waits for the
+collective, and the collective for a rank that has not called it.
+
+## Evidence
+
+NCCL's threads in the process, the native frames in libcuda, the same Python line at both looks, and counters that stand.
+
+## What to do
+
+Look at the rank that does not spin: it is the one they wait for. Where all spin, they are in different collectives: compare
+with torch's flight recorder (TORCH_NCCL_TRACE_BUFFER_SIZE), or set TORCH_NCCL_DESYNC_DEBUG=1 on the next run.
+
+## When it would be wrong
+
+A long kernel of the rank's own (not a collective) looks the same from the host; below the patience it is a note.
+
+## References
+
+- ProcessGroupNCCL environment variables: https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html
+- Flight recorder: https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnose import facts, words
+from hangdoc.diagnose.model import Run
+from hangdoc.diagnosis import Evidence, Finding
+
+CODE = "HD701"
+NAME = "gpu-collective-wait"
+EXPLAINS: tuple[str, ...] = ()
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding for all ranks that spin."""
+    spinning = [
+        rank for rank in run.waiting() if rank.wait is not None and rank.wait.operation.origin == facts.GPU_WAIT
+    ]
+    if not spinning:
+        return
+    who = [rank.rank for rank in spinning]
+    elsewhere = [rank.rank for rank in run.awaited()]
+    yield words.finding(
+        CODE,
+        NAME,
+        severity="info" if elsewhere else words.by_age(run),
+        confidence=0.7,
+        culprits=elsewhere,
+        victims=who,
+        summary=f"{words.ranks(who)} {words.verb(who, 'spins', 'spin')} in the GPU driver, at full CPU and yet blocked"
+        + (
+            f", until {words.ranks(elsewhere)} {words.verb(elsewhere, 'joins', 'join')} their collective"
+            if elsewhere
+            else ""
+        ),
+        evidence=[
+            Evidence(
+                rank=rank.rank,
+                probe="stacks",
+                text=f"{rank.why}, {words.place(rank)}; {rank.cpu_percent or 0:.0f} % CPU",
+            )
+            for rank in spinning[:4]
+        ],
+        remedy="Look at the ranks that do not spin; where all do, compare their collectives with the flight recorder.",
+        commands=words.look_again(spinning[0]),
+    )

@@ -1,0 +1,24 @@
+"""Whether a rank that others wait for does something that counts: the line between waiting and hung."""
+
+from hangdoc.diagnose import progress
+from hangdoc.diagnose.model import Rank
+
+_LONG = {
+    "evaluating": "it evaluates",
+    "checkpointing": "it writes a checkpoint",
+    "compiling": "it compiles",
+    "loading-data": "its dataloader moves",
+}
+
+
+def at_work(rank: Rank) -> str | None:
+    """What a rank does that is known to be legitimate, in words; None where nothing says so.
+
+    Its counters move, or it is in work that is known to take long. A loader that goes round and round without a batch
+    coming out of it is neither, and neither is a rank that sleeps.
+    """
+    if rank.process is None or rank.label != "computing" or progress.starves(rank.process, rank.thread):
+        return None
+    if rank.moving and rank.state in _LONG:
+        return _LONG[rank.state]
+    return "its counters move" if rank.counters_moved else None

@@ -1,0 +1,50 @@
+"""Bytes that each process read from storage and wrote to it across the window: a checkpoint that grows is movement.
+
+Source: /proc/PID/io, `read_bytes` and `write_bytes` (proc_pid_io(5)), which leave out sockets and pipes.
+"""
+
+from collections.abc import Iterable
+
+from hangdoc.observe.procfs import ProcError
+from hangdoc.observe.scene import Evidence, Scene
+from hangdoc.snapshot import FileBytes, Unavailable
+
+_Reading = tuple[int, int] | Unavailable
+
+
+class Storage:
+    """The probe."""
+
+    name = "storage"
+
+    def __init__(self) -> None:
+        self._first: dict[int, _Reading] = {}
+        self._second: dict[int, _Reading] = {}
+
+    def open(self, scene: Scene) -> None:
+        """Read every rank's and helper's counters."""
+        self._first = {t.pid: _read(scene, t.pid) for t in scene.alive() if t.role != "launcher"}
+
+    def during(self, scene: Scene) -> None:
+        """Nothing."""
+
+    def close(self, scene: Scene) -> None:
+        """And again."""
+        self._second = {pid: _read(scene, pid) for pid in self._first}
+
+    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+        """The differences."""
+        for pid, first in self._first.items():
+            second = self._second.get(pid, first)
+            if isinstance(first, Unavailable) or isinstance(second, Unavailable):
+                yield pid, "files", first if isinstance(first, Unavailable) else second
+            else:
+                yield pid, "files", FileBytes(read_bytes=second[0] - first[0], written_bytes=second[1] - first[1])
+
+
+def _read(scene: Scene, pid: int) -> _Reading:
+    try:
+        fields = dict(line.split(": ") for line in scene.proc.text(f"{pid}/io").splitlines())
+        return int(fields["read_bytes"]), int(fields["write_bytes"])
+    except (ProcError, KeyError, ValueError) as error:
+        return Unavailable(reason=str(error))
