@@ -1,11 +1,12 @@
 # make demo    a real hang, diagnosed from outside          make test    the whole suite, live runs included
 # make check   lint, format, types, walls                   make docs    write the generated pages anew
 # make bench   the figures of docs/performance.md           make unit    the fast part of the suite
+# make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test unit live check format docs bench corpus clean
+.PHONY: demo test unit live check format docs bench hangbench soak corpus clean
 
 demo: $(READY)
 	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
@@ -37,8 +38,20 @@ docs: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench
 
-corpus: $(READY)
-	$(BIN)/python -m tests.corpus.record
+# What only the frameworks' own cases need (docs/dependencies.md).
+FRAMEWORKS := .venv/.frameworks
+$(FRAMEWORKS): $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,trainer,dev,frameworks]'
+	touch $@
+
+hangbench: $(FRAMEWORKS)
+	$(BIN)/python -m hangbench $(ARGS)
+
+soak: $(FRAMEWORKS)
+	$(BIN)/python -m hangbench --soak 1000 $(ARGS)
+
+corpus: $(FRAMEWORKS)
+	$(BIN)/python -m hangbench --record
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hangdoc needs Python 3.11 or newer: make PYTHON=python3.11")'

@@ -6,6 +6,7 @@ python -m hangbench [NAME...] [--record] [--soak LOOKS] [--replay] [--window S] 
 import importlib.metadata
 import sys
 import time
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -103,34 +104,42 @@ def main(names: tuple[str, ...], keep: bool, replay: bool, soak_looks: int, wind
 
 
 def soak(console: Console, controls: list[Case], wanted: int, write: bool) -> int:
-    """Many short looks at every control, at whatever moment of its steps they fall."""
-    each = -(-wanted // len(controls))
+    """Many short looks at every control, from its first import on, at whatever moment of its steps they fall."""
+    runnable = [case for case in controls if not missing(case)]
+    each = -(-wanted // len(runnable))
     total = hung = errors = 0
-    for case in controls:
-        if missing(case):
-            continue
-        with Running(case) as run:
-            bad = []
-            for index in range(each):
-                alive = tuple(pid for pid in run.launchers if _alive(pid))
-                if not alive:
-                    break
-                snapshot = observe(
-                    Options(window=(0.1, 0.2, 0.4)[index % 3], native=("auto", "never")[index % 2], pids=alive)
-                )
-                found = diagnose(snapshot, patience=case.tolerance)
-                total += 1
-                wrong = [f.code for job in found.jobs for f in job.findings if f.severity == "error"]
-                if found.verdict == "hung" or wrong:
-                    bad.append(f"{found.verdict} {wrong}")
-                    codec.write(snapshot, bundle(f"soak-{case.name}-{index}").with_suffix(".failed"))
-            hung += sum(text.startswith("hung") for text in bad)
-            errors += len(bad)
-            console.print(f"{case.name:<32}{index + 1:>5} looks  {', '.join(bad[:3])}")
-    console.print(f"{total} looks at {len(controls)} controls: {hung} called hung, {errors} with an error")
+    for case in runnable:
+        looks = Looks(case)
+        with Running(case, while_starting=looks.take if case.situation is None else None) as run:
+            while looks.taken < each and any(_alive(pid) for pid in run.launchers):
+                looks.take(run)
+        total += looks.taken
+        errors += len(looks.bad)
+        hung += sum(text.startswith("hung") for text in looks.bad)
+        console.print(f"{case.name:<32}{looks.taken:>5} looks  {', '.join(looks.bad[:3])}")
+    console.print(f"{total} looks at {len(runnable)} controls: {hung} called hung, {errors} with an error")
     if write:
-        report.write_soak(total, len(controls), hung, errors)
+        report.write_soak(total, len(runnable), hung, errors)
     return 1 if errors else 0
+
+
+class Looks:
+    """Short looks at one control; a wrong one is kept as a bundle in the working directory."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.taken, self.bad = case, 0, list[str]()
+
+    def take(self, run: Running) -> None:
+        """One more, with another window and other native stacks than the last."""
+        alive = tuple(pid for pid in run.launchers if _alive(pid))
+        window, native = (0.1, 0.2, 0.4, 1.0)[self.taken % 4], ("auto", "never")[self.taken % 2]
+        snapshot = observe(Options(window=window, native=native, pids=alive))
+        found = diagnose(snapshot, patience=self.case.tolerance)
+        self.taken += 1
+        wrong = [f.code for job in found.jobs for f in job.findings if f.severity == "error"]
+        if found.verdict == "hung" or wrong:
+            self.bad.append(f"{found.verdict} {wrong}")
+            codec.write(snapshot, Path(f"soak-{self.case.name}-{self.taken}.hangdoc"))
 
 
 if __name__ == "__main__":

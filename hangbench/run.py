@@ -25,11 +25,13 @@ _MARGIN = 1.5
 class Running:
     """A started case; leaving it ends all its processes, by a mark in their environment.
 
-    `launchers` are the pids to look at. Raises RuntimeError, with what the ranks printed, if the run does not come up.
+    `launchers` are the pids to look at; `while_starting` is called until all ranks have announced themselves.
+    Raises RuntimeError, with what the ranks printed, if the run does not come up.
     """
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, while_starting: Callable[["Running"], None] | None = None) -> None:
         self.case = case
+        self._while_starting = while_starting
         self.address, self.port = "127.0.0.1", free_port()
         self.wrap: Callable[[int, list[str]], list[str]] = lambda node, command: command
         """A situation may put another command around a node's."""
@@ -113,6 +115,8 @@ class Running:
         while self.log().count("ready") < wanted:
             if time.monotonic() > until or all(child.poll() is not None for child in self._children):
                 raise RuntimeError(f"{self.case.name} did not come up; it printed:\n{self.log()[-3000:]}")
+            if self._while_starting is not None:
+                self._while_starting(self)
             time.sleep(0.05)
 
     def _settle(self) -> None:

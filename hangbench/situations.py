@@ -187,6 +187,19 @@ class NodeMissing(Situation):
         yield
 
 
+class SecondNodeKilled(Situation):
+    """The second launcher is killed with its ranks."""
+
+    def when_ready(self) -> None:
+        """SIGKILL to all of them; the first launcher is what is left."""
+        second = self.run.launchers[1]
+        rank = self.run.ranks()[1]
+        for pid in (second, rank):
+            os.kill(pid, signal.SIGKILL)
+        self.run.launchers = self.run.launchers[:1]
+        time.sleep(1.0)
+
+
 class PortTaken(Situation):
     """Something else listens on the master port, takes connections and never says a word; only the second node starts."""
 
@@ -221,6 +234,7 @@ SITUATIONS: dict[str, type[Situation]] = {
     "launcher-killed": LauncherKilled,
     "beside-one": BesideOthers,
     "beside-two": BesideTwo,
+    "second-node-killed": SecondNodeKilled,
     "node-missing": NodeMissing,
     "port-taken": PortTaken,
 }

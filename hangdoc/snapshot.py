@@ -377,6 +377,9 @@ class Machine(Reading, frozen=True, kw_only=True):
     """NVIDIA devices present."""
     memory_total_bytes: int
     memory_available_bytes: int
+    shared_total_bytes: int | None = None
+    shared_free_bytes: int | None = None
+    """Of /dev/shm, through which dataloader workers hand over their batches."""
     swap_total_bytes: int
     swap_used_bytes: int
     swapped_bytes: int | None

@@ -1,4 +1,6 @@
-"""Accelerate prepares the model but not the loader, and rank 1's loader has fewer batches. Rank 1 waits in accelerator.wait_for_everyone, rank 0 in DDP's all-reduce."""
+"""Accelerate prepares the model but not the loader, and rank 1's loader has fewer batches. Rank 1 waits in
+accelerator.wait_for_everyone, rank 0 in DDP's all-reduce.
+"""
 
 # /// hangbench
 # requires = ["accelerate"]

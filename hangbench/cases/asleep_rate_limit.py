@@ -1,4 +1,6 @@
-"""Rank 2 of 4 sleeps for an hour in a retry loop against a service that refuses it. The others wait for it in all_reduce."""
+"""Rank 2 of 4 sleeps for an hour in a retry loop against a service that refuses it. The others wait for it in
+all_reduce.
+"""
 
 # /// hangbench
 # ranks = 4

@@ -1,4 +1,6 @@
-"""Both ranks wait for asynchronous all-reduces by hand, so no torch frame stands on the stack. Rank 1 sleeps for ever in its fourth round and rank 0 waits for it."""
+"""Both ranks wait for asynchronous all-reduces by hand, so no torch frame stands on the stack. Rank 1 sleeps for ever
+in its fourth round and rank 0 waits for it.
+"""
 
 # /// hangbench
 # verdict = ["hung"]
@@ -18,7 +20,7 @@ import torch.distributed as dist
 def synchronize(tensors):
     pending = []
     for tensor in tensors:
-        pending.append(dist.all_reduce(tensor, async_op=True))  # noqa: PERF401
+        pending.append(dist.all_reduce(tensor, async_op=True))
     for work in pending:
         work.wait()
 

@@ -1,4 +1,6 @@
-"""A barrier stands under `if rank == 0`, so only rank 0 calls it. Rank 1 went on to the next epoch and waits in DDP's gradient all-reduce."""
+"""A barrier stands under `if rank == 0`, so only rank 0 calls it. Rank 1 went on to the next epoch and waits in DDP's
+gradient all-reduce.
+"""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,4 +1,6 @@
-"""The link between the two hosts stops carrying packets in the middle of training. Both ranks wait in all_reduce, with bytes that nobody acknowledges."""
+"""The link between the two hosts stops carrying packets in the middle of training. Both ranks wait in all_reduce,
+with bytes that nobody acknowledges.
+"""
 
 # /// hangbench
 # situation = "cut-link"

@@ -1,4 +1,6 @@
-"""FSDP2 over loaders of different length: rank 1 has two batches fewer than rank 0 and has left its loop for a barrier. Rank 0 waits for it in the next forward's all-gather."""
+"""FSDP2 over loaders of different length: rank 1 has two batches fewer than rank 0 and has left its loop for a
+barrier. Rank 0 waits for it in the next forward's all-gather.
+"""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,4 +1,6 @@
-"""Two groups of the same ranks are reduced in opposite order: even ranks first the one, odd ranks first the other. Neither can begin."""
+"""Two groups of the same ranks are reduced in opposite order: even ranks first the one, odd ranks first the other.
+Neither can begin.
+"""
 
 # /// hangbench
 # ranks = 2

@@ -1,4 +1,6 @@
-"""Hugging Face's Trainer runs with a callback whose rank 1 sleeps for ever after a step. Rank 0 waits for rank 1 in a collective of the Trainer or of DDP."""
+"""Hugging Face's Trainer runs with a callback whose rank 1 sleeps for ever after a step. Rank 0 waits for rank 1 in a
+collective of the Trainer or of DDP.
+"""
 
 # /// hangbench
 # requires = ["transformers", "accelerate"]

@@ -1,11 +1,13 @@
-"""Three ranks exchange halos by isend and irecv and wait for the receive first; rank 2 posts its send to the wrong neighbour. Rank 0 waits for a message that never comes, and the others in turn."""
+"""Three ranks exchange halos by isend and irecv and wait for the receive first; rank 2 posts its send to the wrong
+neighbour. Rank 0 waits for a message that never comes, rank 2 for a receiver that is none, rank 1 at the barrier.
+"""
 
 # /// hangbench
 # ranks = 3
 # verdict = ["hung"]
 # finding = "HD204"
-# states = ["in-p2p", "in-collective", "in-collective"]
-# operations = ["recv", "barrier", "barrier"]
+# states = ["in-p2p", "in-collective", "in-p2p"]
+# operations = ["recv", "barrier", "send"]
 # culprits = [2]
 # victims = [0, 1]
 # ///

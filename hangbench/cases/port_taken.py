@@ -1,4 +1,6 @@
-"""Another program listens on the master port and never answers, and the ranks of this job connect to it. They wait in the rendezvous for ever."""
+"""Another program listens on the master port and never answers, and the ranks of this job connect to it. They wait in
+the rendezvous for ever.
+"""
 
 # /// hangbench
 # launch = "environment"

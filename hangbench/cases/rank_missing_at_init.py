@@ -1,4 +1,6 @@
-"""Rank 2 of 3 is busy waiting for its data before it calls init_process_group. The others wait in the rendezvous for it."""
+"""Rank 2 of 3 is busy waiting for its data before it calls init_process_group. The others wait in the rendezvous for
+it.
+"""
 
 # /// hangbench
 # ranks = 3

@@ -1,4 +1,6 @@
-"""Rank 0 generates text, token by token, while the others wait at the barrier behind it. It takes its time and is not hung."""
+"""Rank 0 generates text, token by token, while the others wait at the barrier behind it. It takes its time and is not
+hung.
+"""
 
 # /// hangbench
 # ranks = 3

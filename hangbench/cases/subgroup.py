@@ -1,4 +1,6 @@
-"""Rank 1 sleeps in the middle of its group's rounds, and rank 0 waits for it in that group's all_reduce. The other group is through and waits at a barrier of all."""
+"""Rank 1 sleeps in the middle of its group's rounds, and rank 0 waits for it in that group's all_reduce. The other
+group is through and waits at a barrier of all.
+"""
 
 # /// hangbench
 # ranks = 4

@@ -1,4 +1,6 @@
-"""One line all-reduces without end and counts nothing, so both ranks always stand in the same collective. It is healthy."""
+"""One line all-reduces without end and counts nothing, so both ranks always stand in the same collective. It is
+healthy.
+"""
 
 # /// hangbench
 # verdict = ["healthy"]

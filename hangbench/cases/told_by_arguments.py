@@ -1,4 +1,6 @@
-"""The rank is a command line argument and stands in no environment. Rank 1 sleeps for ever, rank 0 waits for it in all_reduce."""
+"""The rank is a command line argument and stands in no environment. Rank 1 sleeps for ever, rank 0 waits for it in
+all_reduce.
+"""
 
 # /// hangbench
 # launch = "itself"

@@ -1,4 +1,6 @@
-"""The second node has no training shard, and its loader starts over for ever at full CPU. Rank 0 waits for its first batch's all-reduce."""
+"""The second node has no training shard, and its loader starts over for ever at full CPU. Rank 0 waits for its first
+batch's all-reduce.
+"""
 
 # /// hangbench
 # launch = "scenario"

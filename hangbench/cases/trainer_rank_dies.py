@@ -1,4 +1,6 @@
-"""The rank of the second node was killed and left nothing. Rank 0 waits in the run's store for a key it was going to write."""
+"""The rank of the second node was killed and left nothing. Rank 0 waits in the run's store for a key it was going to
+write.
+"""
 
 # /// hangbench
 # launch = "scenario"

@@ -1,4 +1,6 @@
-"""A dataloader worker of rank 1 opens a shard that does not answer. Rank 1 waits for its batch, and rank 0 for rank 1."""
+"""A dataloader worker of rank 1 opens a shard that does not answer. Rank 1 waits for its batch, and rank 0 for rank
+1.
+"""
 
 # /// hangbench
 # launch = "scenario"

@@ -107,7 +107,13 @@ ORIGINS: tuple[tuple[str, str | None, str], ...] = (
 AUTOGRAD = ("torch/autograd/graph.py", "_engine_run_backward")
 DATALOADER = "torch/utils/data/dataloader.py"
 DATALOADER_WORKER = ("torch/utils/data/_utils/worker.py", "_worker_loop")
-COMPILER = ("torch/_inductor/", "torch/_dynamo/", "torch/_functorch/")
+COMPILER = (
+    "torch/_inductor/",
+    "torch/_dynamo/",
+    "torch/_functorch/",
+    "torch/utils/cpp_extension.py",
+    "/triton/compiler/",
+)
 AGENT = "torch/distributed/elastic/"
 GLOO_THREADS = frozenset({"pt_gloo_runloop", "gloo_tcp_loop"})
 GPU_WAIT = "gpu"

@@ -5,13 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hangdoc.diagnose import facts, operations, progress
-from hangdoc.diagnose.links import pairs_of, silent_seconds
+from hangdoc.diagnose.links import Connected, pairs_of, silent_seconds
 from hangdoc.diagnose.model import Placed, Rank, Run
 from hangdoc.diagnose.states import State, cpu_percent, state_of
 from hangdoc.parse import natural
 from hangdoc.snapshot import (
     Clocks,
-    Connection,
     Environment,
     Host,
     Interpreter,
@@ -163,8 +162,7 @@ def _run(
     if world is not None and not 0 < world <= MAX_RANKS:
         world = None  # a damaged or foreign number, not a run
     hosts = tuple(dict.fromkeys(host.name for host, _ in (*members.values(), *launchers)))
-    pairs = pairs_of(members, key.master)
-    ranks = _ranks(members, pairs)
+    ranks = _ranks(members, pairs_of(members, key.master))
     parents = {(host.name, p.pid) for host, p in launchers} | {
         (h.name, p.ppid) for h, p in members.values() if p.ppid > 1
     }
@@ -251,11 +249,11 @@ def _backend(processes: Iterable[Process]) -> str | None:
     return None
 
 
-def _ranks(members: dict[int, Placed], pairs: dict[int, tuple[Connection, ...]]) -> dict[int, Rank]:
+def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
     states: dict[int, State] = {}
     for number, (host, process) in members.items():
         helpers = [p for p in host.processes if p.role == "helper" and p.owner == process.pid]
-        states[number] = state_of(process, helpers, pairs.get(number, ()))
+        states[number] = state_of(process, helpers, *connected[number])
     loop = progress.common_loop(state.thread for state in states.values())
     ranks = {}
     for number, (host, process) in sorted(members.items()):
@@ -274,11 +272,12 @@ def _ranks(members: dict[int, Placed], pairs: dict[int, tuple[Connection, ...]])
             frame=frame,
             moving=state.moving,
             counters_moved=state.counters_moved,
+            work=state.work,
             cpu_percent=cpu_percent(process),
-            silent_seconds=silent_seconds(pairs.get(number, ())),
+            silent_seconds=silent_seconds(connected[number][0]),
             loop=progress.loop_view(process, state.thread, loop),
             why=state.why,
-            connections=pairs.get(number, ()),
+            connections=connected[number][0],
         )
     return ranks
 

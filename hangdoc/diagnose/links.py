@@ -4,9 +4,12 @@ from hangdoc.diagnose.model import Placed
 from hangdoc.parse import natural
 from hangdoc.snapshot import Connection, Connections
 
+Connected = dict[int, tuple[tuple[Connection, ...], tuple[Connection, ...]]]
 
-def pairs_of(members: dict[int, Placed], master: str | None) -> dict[int, tuple[Connection, ...]]:
-    """Each rank's connections to other ranks of the job. Helpers inherit copies of them, the store's say nothing."""
+
+def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
+    """Each rank's connections to other ranks of the job, and those to the world. Helpers inherit copies of them, the
+    store's say nothing."""
     port = master.rpartition(":")[2] if master else None
     store = natural(port)
     owners: dict[tuple[str, str, int, str, int], int] = {}
@@ -27,7 +30,7 @@ def pairs_of(members: dict[int, Placed], master: str | None) -> dict[int, tuple[
                    connection.remote_address, connection.remote_port] = rank  # fmt: skip
     found = {}
     for rank, connections in mine.items():
-        kept = []
+        kept, others = [], []
         for c in connections:
             if c.state == "LISTEN":
                 continue
@@ -36,14 +39,17 @@ def pairs_of(members: dict[int, Placed], master: str | None) -> dict[int, tuple[
             # The other end is a rank we saw, or may be one on a host that nobody looked at.
             if (peer is not None and peer != rank) or (peer is None and c.remote_address not in local_addresses):
                 kept.append(c)
-        found[rank] = tuple(kept)
+            if peer is None:
+                others.append(c)
+        found[rank] = (tuple(kept), tuple(others))
     return found
 
 
 def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:
     """Since the last byte to or from any other rank; None without a connection that could tell."""
     ages = [
-        min(c.last_sent_ms, c.last_received_ms)
+        # a retransmit counts as sent: only what comes back shows that the other end is there
+        c.last_received_ms if c.retransmits else min(c.last_sent_ms, c.last_received_ms)
         for c in pairs
         if c.state == "ESTABLISHED" and c.last_sent_ms is not None and c.last_received_ms is not None
     ]

@@ -71,6 +71,8 @@ class Rank:
     moving: bool = False
     """Whether any of its clocks moved during the window: CPU of its own work, stack, counters, bytes, beacon."""
     counters_moved: bool = False
+    work: str | None = None
+    """What goes on besides counters and stacks, in words."""
     cpu_percent: float | None = None
     silent_seconds: float | None = None
     loop: LoopView | None = None

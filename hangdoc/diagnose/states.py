@@ -11,6 +11,8 @@ BUSY = 0.10
 """Share of one core above which a thread is at work. Idle waits poll: rendezvous takes 2-4 %, a monitor up to 5 %."""
 
 _STORED_BYTES = 256 * 1024
+_TRANSFERRED_BYTES = 4096
+_FILE_LOCK = {72, 73}
 
 _SLEEP = {35, 230}
 _CHILD = {61, 247}
@@ -47,10 +49,14 @@ class State:
     thread: PythonThread | None = None
     moving: bool = False
     counters_moved: bool = False
+    work: str | None = None
+    """What goes on besides counters and stacks, in words: files, other connections, child processes."""
 
 
-def state_of(process: Process, helpers: list[Process], pairs: tuple[Connection, ...]) -> State:
-    """The state of a process that is a rank; `pairs` are its connections to other ranks."""
+def state_of(
+    process: Process, helpers: list[Process], pairs: tuple[Connection, ...], others: tuple[Connection, ...] = ()
+) -> State:
+    """The state of a process that is a rank; `pairs` are its connections to other ranks, `others` to the world."""
     if process.state in "ZX":
         return State("dead", "zombie" if process.state == "Z" else "exited", how_it_ended(process))
     thread = operations.training_thread(process.stack, process.pid)
@@ -67,11 +73,13 @@ def state_of(process: Process, helpers: list[Process], pairs: tuple[Connection, 
             return State("computing", "computing", f"{share:.0%} of a core; its stack could not be read", moving=True)
         return State(None, "unknown", "its stack could not be read", moving=bool(moved))
 
+    work = None if wait is not None else _stored(process) or _transferred(others)
+
     def blocked(state: str, why: str, wait: Wait | None = None) -> State:
         return State("blocked", state, why, wait, thread, bool(moved), counters)
 
     def computing(state: str, why: str) -> State:
-        return State("computing", state, why, None, thread, True, counters)
+        return State("computing", state, why, None, thread, True, counters, work)
 
     busy = thread.active if share is None else share >= BUSY
     spin = operations.gpu_spin(process, thread) if busy and not counters and _same_place(process, thread) else None
@@ -96,16 +104,18 @@ def state_of(process: Process, helpers: list[Process], pairs: tuple[Connection, 
             "store": "in-store",
         }
         return blocked(states[wait.kind], _idle(share), wait)
-    stored = _stored(process)
-    if busy or counters or stored or not _same_place(process, thread):
+    if busy or counters or work or not _same_place(process, thread):
         working = _working(process, thread)
-        why = f"{share:.0%} of a core" if busy and share is not None else stored or "its stack moved"
+        why = f"{share:.0%} of a core" if busy and share is not None else work or "its stack moved"
         return computing(working, why)
     if _children_at_work(helpers) and any(f in frame.file for frame in thread.frames for f in facts.COMPILER):
         return State("computing", "compiling", "its compiler processes are at work")
     state, why = _standing(process, thread, kernel)
     if state == "waiting-data" and _children_at_work(helpers):
         return State("computing", "loading-data", "its dataloader's workers are at work")
+    if state == "waiting-child" and _children_at_work(helpers):
+        work = "its child process is at work"
+        return computing("computing", work)
     return blocked(state, why)
 
 
@@ -158,6 +168,12 @@ def _stored(process: Process) -> str | None:
         if amount >= _STORED_BYTES:
             return f"{name} {amount / 1e6:.1f} MB"
     return None
+
+
+def _transferred(others: tuple[Connection, ...]) -> str | None:
+    """What passed between a process and the world in the window, in words: a download, an upload."""
+    amount = sum(c.bytes_moved or 0 for c in others if c.state == "ESTABLISHED")
+    return f"{amount / 1e3:.0f} kB passed on its other connections" if amount >= _TRANSFERRED_BYTES else None
 
 
 def _wakes(process: Process, kernel: KernelThread | None) -> bool:
@@ -244,6 +260,8 @@ def _standing(process: Process, thread: PythonThread, kernel: KernelThread | Non
         return "waiting-data", "waits for a dataloader worker"
     if call in _SLEEP:
         return "sleeping", "asleep (nanosleep)"
+    if call in _FILE_LOCK:
+        return "waiting-lock", f"waits for a lock on a file ({target or '?'})"
     if call in _READ | _WRITE and target and "socket:" not in target and "anon_inode" not in target:
         return "waiting-io", f"{'reads' if call in _READ else 'writes'} {target}"
     if any(name in file for name in _CHILD_FILES) or call in _CHILD:

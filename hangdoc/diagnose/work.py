@@ -14,11 +14,12 @@ _LONG = {
 def at_work(rank: Rank) -> str | None:
     """What a rank does that is known to be legitimate, in words; None where nothing says so.
 
-    Its counters move, or it is in work that is known to take long. A loader that goes round and round without a batch
+    Its counters move, it reads, writes or transfers data, its child processes work, or it is in work that is known to
+    take long. A loader that goes round and round without a batch
     coming out of it is neither, and neither is a rank that sleeps.
     """
     if rank.process is None or rank.label != "computing" or progress.starves(rank.process, rank.thread):
         return None
     if rank.moving and rank.state in _LONG:
         return _LONG[rank.state]
-    return "its counters move" if rank.counters_moved else None
+    return "its counters move" if rank.counters_moved else rank.work

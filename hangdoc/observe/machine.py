@@ -75,6 +75,7 @@ def _machine(proc: ProcFS) -> Machine | Unavailable:
     try:
         memory, swap = psutil.virtual_memory(), psutil.swap_memory()
         model, flags = _processor(proc)
+        shared = _shared_memory()
         return Machine(
             cpu_model=model,
             cpu_flags=flags,
@@ -82,6 +83,8 @@ def _machine(proc: ProcFS) -> Machine | Unavailable:
             gpus=len([name for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name)]),
             memory_total_bytes=memory.total,
             memory_available_bytes=memory.available,
+            shared_total_bytes=shared[0],
+            shared_free_bytes=shared[1],
             swap_total_bytes=swap.total,
             swap_used_bytes=swap.used,
             swapped_bytes=None,
@@ -92,6 +95,15 @@ def _machine(proc: ProcFS) -> Machine | Unavailable:
         )
     except (OSError, RuntimeError, ProcError) as error:
         return Unavailable(reason=str(error))
+
+
+def _shared_memory() -> tuple[int | None, int | None]:
+    """(size, free) of /dev/shm in bytes."""
+    try:
+        about = os.statvfs("/dev/shm")  # noqa: S108
+    except OSError:
+        return None, None
+    return about.f_blocks * about.f_frsize, about.f_bavail * about.f_frsize
 
 
 def _processor(proc: ProcFS) -> tuple[str | None, tuple[str, ...]]:

@@ -36,11 +36,13 @@ from collections.abc import Iterator
 from hangdoc.diagnose import facts, states, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.snapshot import Clocks, Frame, Process, PythonThread, Stack
+from hangdoc.snapshot import Clocks, Frame, Machine, Process, PythonThread, Stack
 
 CODE = "HD103"
 NAME = "dataloader-stalled"
 EXPLAINS = ("HD202",)
+
+_SIGKILL = 9
 
 
 def check(run: Run) -> Iterator[Finding]:
@@ -69,9 +71,12 @@ def _finding(run: Run, rank: Rank) -> Finding:
     elif stuck:
         frame = _place(stuck[0])
         assert frame is not None  # noqa: S101  (that is what makes it stuck)
-        what, hard = f"its worker (pid {stuck[0].pid}) does not come back from {frame.function}", False
+        lock = (frame.source or "").startswith("with ") or ".acquire(" in (frame.source or "")
+        held = ": it waits for a lock, as one that was held when it was forked" if lock else ""
+        what, hard = f"its worker (pid {stuck[0].pid}) does not come back from {frame.function}{held}", False
     else:
         what, hard = "its workers stand still", False
+    evidence += _shortage(run, rank, dead)
     shown = (*dead, *stopped, *stuck)[:4]
     evidence += [Evidence(rank=rank.rank, probe="stacks", text=_describe(worker)) for worker in shown]
     victims = [r.rank for r in run.waiting()]
@@ -89,6 +94,29 @@ def _finding(run: Run, rank: Rank) -> Finding:
         remedy="Mend what the worker waits for; give the DataLoader a timeout= so that it raises instead of waiting.",
         commands=tuple(f"py-spy dump --pid {worker.pid}" for worker in blamed),
     )
+
+
+def _shortage(run: Run, rank: Rank, dead: list[Process]) -> list[Evidence]:
+    """Memory that workers die or wait for: kills of the control group, a full /dev/shm."""
+    found = []
+    for host in run.hosts:
+        if host.name != rank.host:
+            continue
+        if any((worker.exit_code or 0) & 0x7F == _SIGKILL for worker in dead):
+            found += [
+                Evidence(
+                    rank=None, probe="control groups", text=f"{group.oom_kills} out-of-memory kill(s) in {group.path}"
+                )
+                for group in host.control_groups
+                if group.oom_kills
+            ]
+        machine = host.machine
+        total = machine.shared_total_bytes if isinstance(machine, Machine) else None
+        free = machine.shared_free_bytes if isinstance(machine, Machine) else None
+        if total and free is not None and free < 0.02 * total:
+            text = f"shared memory (/dev/shm) is full: {free / 1e6:.0f} of {total / 1e6:.0f} MB free"
+            found.append(Evidence(rank=None, probe="machine", text=text))
+    return found
 
 
 def _is_worker(helper: Process) -> bool:

@@ -30,7 +30,7 @@ When the peer could not be read from the call: then the chain is drawn to every 
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import waits, words
+from hangdoc.diagnose import facts, waits, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Finding
 
@@ -64,6 +64,15 @@ def check(run: Run) -> Iterator[Finding]:
             f"{words.ranks(r.rank for r in others or ring)} {words.doing((others or ring)[0])}: none of these can end",
         )
         return
+    if (astray := _astray(run, stuck)) is not None:
+        yield _finding(
+            run,
+            [astray[0]],
+            f"rank {astray[1].rank} waits in {words.operation(astray[1])}, and rank {astray[0].rank}'s own message goes "
+            f"elsewhere: it waits in {words.operation(astray[0])}",
+            extra=[astray[1]],
+        )
+        return
     for rank in ring:
         named = _peer(rank)
         peer = run.ranks.get(named) if named is not None else None
@@ -75,6 +84,20 @@ def check(run: Run) -> Iterator[Finding]:
                 f"{words.place(peer)}: the message never comes",
                 extra=[rank],
             )
+
+
+def _astray(run: Run, stuck: dict[int, Rank]) -> tuple[Rank, Rank] | None:
+    """(a rank whose send goes to one that does not receive it, a rank that waits to receive from it)."""
+    for rank in stuck.values():
+        named = _peer(rank)
+        peer = run.ranks.get(named) if named is not None else None
+        if rank.wait is None or rank.wait.operation.op not in facts.SENDS or peer is None or waits.answers(rank, peer):
+            continue
+        for other in stuck.values():
+            receives = other.wait is not None and other.wait.operation.op in facts.RECEIVES
+            if receives and other is not peer and _peer(other) == rank.rank:
+                return rank, other
+    return None
 
 
 def _peer(rank: Rank) -> int | None:

@@ -1,0 +1,46 @@
+"""Rank 0 downloads a file slowly while the others wait for it at a barrier. The bytes come in, and nothing is wrong."""
+
+# /// hangbench
+# verdict = ["waiting"]
+# states = ["", "in-collective"]
+# operations = ["", "barrier"]
+# finding = "HD602"
+# severity = "info"
+# culprits = [0]
+# victims = [1]
+# ///
+import multiprocessing
+import socket
+import time
+
+import torch.distributed as dist
+
+
+def slow_server(pipe):
+    server = socket.create_server(("127.0.0.1", 0))
+    pipe.send(server.getsockname()[1])
+    connection, _ = server.accept()
+    while True:
+        connection.sendall(bytes(20_000))
+        time.sleep(0.1)
+
+
+def download(port):
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        return connection.recv_into(memoryview(bytearray(10**9)), 10**9, socket.MSG_WAITALL)
+
+
+def main():
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        ours, theirs = multiprocessing.Pipe()
+        multiprocessing.get_context("spawn").Process(target=slow_server, args=(theirs,), daemon=True).start()
+        port = ours.recv()
+    print("ready", flush=True)
+    if dist.get_rank() == 0:
+        download(port)
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main()

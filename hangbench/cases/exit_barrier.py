@@ -1,0 +1,21 @@
+"""Node 0's rank has ended its work and its launcher waits in the exit barrier for node 1's, which was killed. No rank
+is left."""
+
+# /// hangbench
+# situation = "second-node-killed"
+# nodes = [{}, {}]
+# verdict = ["waiting"]
+# finding = "HD306"
+# severity = "warning"
+# ///
+import os
+import time
+
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+dist.barrier()
+dist.destroy_process_group()
+print("ready", flush=True)
+if os.environ["RANK"] == "1":
+    time.sleep(600)

@@ -1,0 +1,99 @@
+"""Cases of hangbench, for real: other people's scripts, frozen and healthy, started and diagnosed from outside.
+
+`make hangbench` runs them all; here are those whose launch, idiom or environment no recording can show.
+"""
+
+import subprocess
+
+import pytest
+
+from hangbench.case import cases
+from hangbench.run import Running
+from hangbench.score import score
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.diagnosis import Diagnosis
+from hangdoc.observe.observe import Options, observe
+
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
+HUNG = (
+    "asleep_rate_limit",
+    "async_work",
+    "dataset_object",
+    "fifo_read",
+    "fsdp_uneven",
+    "full_pipe",
+    "gil_holder",
+    "group_order",
+    "hung_beside_healthy",
+    "inner_environment",
+    "module_level",
+    "node_missing",
+    "port_taken",
+    "recv_never",
+    "spawned",
+    "told_by_arguments",
+    "tensor_sizes",
+    "worker_lock_at_fork",
+)
+CONTROLS = (
+    "checkpoint",
+    "cpu_quota",
+    "download_on_rank0",
+    "orphans",
+    "slow_link",
+    "slow_loader",
+    "slow_steps",
+    "tight_loop",
+)
+
+
+def look(run: Running, window: float = 1.0) -> Diagnosis:
+    snapshot = observe(Options(pids=tuple(run.launchers), window=window))
+    return diagnose(snapshot, patience=run.case.tolerance)
+
+
+@pytest.mark.parametrize("name", HUNG)
+def test_hung(name: str) -> None:
+    with Running(cases()[name]) as run:
+        judged = score(run.case, look(run), run.port)
+    assert judged.right, judged.complaints()
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_control(name: str) -> None:
+    """From the first moment on: imports, rendezvous, first step; and then in its stride."""
+    starting: list[Diagnosis] = []
+    with Running(cases()[name], while_starting=lambda run: starting.append(look(run, 0.2))) as run:
+        settled = [score(run.case, look(run), run.port) for _ in range(2)]
+    for found in starting:
+        assert found.verdict != "hung"
+        assert not [f for job in found.jobs for f in job.findings if f.severity == "error"], found
+    for judged in settled:
+        assert judged.right, judged.complaints()
+
+
+def test_an_agent_that_waits_is_young_before_it_is_hung() -> None:
+    """No rank exists yet: the agents are the run."""
+    with Running(cases()["node_missing"]) as run:
+        young = diagnose(observe(Options(pids=tuple(run.launchers))), patience=300).jobs[0]
+    assert (young.verdict, young.findings[0].severity) == ("waiting", "info")
+    assert [unseen.rank for unseen in young.unseen] == [0, 1, 2, 3]
+
+
+def test_ranks_in_a_network_namespace_of_their_own() -> None:
+    """Their sockets are invisible from the host's namespace; the silence is known all the same."""
+    run = Running(cases()["recv_never"])
+    run.wrap = lambda node, command: ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
+    with run:
+        found = look(run)
+    assert score(run.case, found, run.port).right
+    assert all(rank.silent_seconds is not None and 1 < rank.silent_seconds < 60 for rank in found.jobs[0].ranks)
+
+
+def test_the_bench_leaves_nothing_behind() -> None:
+    with Running(cases()["async_work"]) as run:
+        ranks = list(run.ranks().values())
+        assert len(ranks) == 2
+    listed = subprocess.run(["ps", "-o", "pid="], capture_output=True, text=True, check=True).stdout.split()
+    assert not {str(pid) for pid in ranks} & set(listed)
+    assert not run.processes()
