@@ -21,19 +21,16 @@ from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe.observe import Options, observe
 
 
-def live(case: Case, options: Options, keep: bool, looks: int = 1) -> list[Look]:
-    """Run a case and look at it; `keep` records the first look for the corpus."""
-    found = []
+def live(case: Case, options: Options, keep: bool) -> Look:
+    """Run a case and look at it once; `keep` records the look for the corpus."""
     with Running(case) as run:
-        port = run.port if case.launch in ("torchrun", "environment", "itself", "mpi") else None
-        for index in range(looks):
-            began = time.monotonic()
-            alive = tuple(pid for pid in run.launchers if _alive(pid))
-            snapshot = observe(Options(window=options.window, native=options.native, pids=alive))
-            found.append(judged(case, snapshot, time.monotonic() - began, port))
-            if keep and index == 0:
-                record(case.name, snapshot)
-    return found
+        began = time.monotonic()
+        alive = tuple(pid for pid in run.launchers if _alive(pid))
+        snapshot = observe(Options(window=options.window, native=options.native, pids=alive))
+        seconds = time.monotonic() - began
+    if keep:
+        record(case.name, snapshot)
+    return judged(case, snapshot, seconds)
 
 
 def _alive(pid: int) -> bool:
@@ -86,7 +83,7 @@ def main(names: tuple[str, ...], keep: bool, replay: bool, soak_looks: int, wind
             look = (
                 judged(case, codec.read(bundle(case.name)))
                 if replay
-                else live(case, Options(window=window, native=native), keep)[0]
+                else live(case, Options(window=window, native=native), keep)
             )
         except (RuntimeError, OSError, codec.BundleError) as error:
             console.print(f"[red]{case.name}: {error}[/]", markup=True)

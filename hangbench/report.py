@@ -114,8 +114,16 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
         said = score.verdict if score.right else f"**{score.verdict}** ({score.complaints()})"
         truth = " ".join(case.truth.split()).replace("|", "\\|")
         listing.append(f"| {case.name} | {' or '.join(case.verdict)} | {said} | {score.leading or '-'} | {truth} |")
+    plain = Totals([look.without_native for look in looks])
+    lost = [f"{s.case.name} ({s.complaints()})" for s in plain.scores if not s.right]
+    native_never = [
+        "",
+        f"The same looks without native frames (`--native never`): verdict {_percent(plain.verdicts)}, cause "
+        f"{_percent(plain.causes)}, culprits' precision {_percent(plain.precision)}, recall {_percent(plain.recall)}, controls "
+        f"called hung {_percent(plain.controls_called_hung)}. Lost: {'; '.join(lost) or 'nothing'}.",
+    ]
     left = ["", *(f"Left out: {name}." for name in left_out)] if left_out else []
-    _between(ACCURACY, "figures", [*about, *_markdown(looks), "", *confusion(looks), *left])
+    _between(ACCURACY, "figures", [*about, *_markdown(looks), "", *confusion(looks), *native_never, *left])
     _between(ACCURACY, "cases", listing)
     _between(README, "accuracy", [*_markdown(looks), "", *confusion(looks)])
 

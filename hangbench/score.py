@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from hangbench.case import Case
 from hangdoc.diagnosis import Diagnosis, Finding, Job
+from hangdoc.snapshot import Snapshot
 
 SURE = 0.9
 
@@ -68,16 +69,21 @@ class Score:
         return "; ".join([*wrong, *self.problems])
 
 
-def job_of(diagnosis: Diagnosis, port: int | None) -> Job | None:
-    """The job that is judged, where several run: the one of the case's port; None where there is none."""
-    mine = [job for job in diagnosis.jobs if port is not None and (job.master or "").endswith(f":{port}")]
-    candidates = mine or list(diagnosis.jobs)
-    return max(candidates, key=lambda job: len(job.ranks), default=None)
+def job_of(case: Case, diagnosis: Diagnosis, snapshot: Snapshot) -> Job | None:
+    """The job that is judged, where several were seen: the one that runs the case's script; None where there is none."""
+    ports = {
+        process.identity.master_port
+        for host in snapshot.hosts
+        for process in host.processes
+        if process.identity is not None and any(word.endswith(f"/{case.script.name}") for word in process.argv)
+    }
+    mine = [job for job in diagnosis.jobs if any((job.master or "").endswith(f":{port}") for port in ports)]
+    return max(mine or diagnosis.jobs, key=lambda job: len(job.ranks), default=None)
 
 
-def score(case: Case, diagnosis: Diagnosis, port: int | None = None, seconds: float = 0.0) -> Score:
-    """Judge a diagnosis of a run of `case`; `port` is its master port where other jobs were seen too."""
-    job = job_of(diagnosis, port)
+def score(case: Case, diagnosis: Diagnosis, snapshot: Snapshot, seconds: float = 0.0) -> Score:
+    """Judge a diagnosis of a run of `case`, made of `snapshot`; `seconds` is what the look took."""
+    job = job_of(case, diagnosis, snapshot)
     findings = job.findings if job else ()
     leading = findings[0] if findings else None
     beside_hung = any(other.verdict == "hung" for other in diagnosis.jobs if other is not job)

@@ -80,15 +80,43 @@ class SlowLink(TwoHosts):
     rate = "2mbit"
 
 
-class CutLink(TwoHosts):
-    """The link stops carrying anything while the run trains: the second host's end forwards no packet any more."""
+class CutLink(Situation):
+    """Two hosts with a router between them, which forgets its way in the middle of the run."""
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Three namespaces in a row, and remove them."""
+        tag = uuid.uuid4().hex[:6]
+        hosts = [f"hb{tag}{index}" for index in range(2)]
+        self.router = f"hb{tag}r"
+        try:
+            for name in (*hosts, self.router):
+                _command("ip", "netns", "add", name)
+                _command("ip", "netns", "exec", name, "ip", "link", "set", "lo", "up")
+            _command("ip", "netns", "exec", self.router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+            for index, name in enumerate(hosts):
+                mine, its = f"v{tag}{index}", f"r{tag}{index}"
+                _command("ip", "link", "add", mine, "type", "veth", "peer", "name", its)
+                for space, end, address in ((name, mine, 1), (self.router, its, 254)):
+                    _command("ip", "link", "set", end, "netns", space)
+                    inside = ("ip", "netns", "exec", space, "ip")
+                    _command(*inside, "addr", "add", f"10.77.{index}.{address}/24", "dev", end)
+                    _command(*inside, "link", "set", end, "up")
+                _command("ip", "netns", "exec", name, "ip", "route", "add", "default", "via", f"10.77.{index}.254")
+            self.run.address = "10.77.0.1"
+            self.run.wrap = lambda node, command: [
+                "ip", "netns", "exec", hosts[node], "env", f"GLOO_SOCKET_IFNAME=v{tag}{node}", *command
+            ]  # fmt: skip
+            yield
+        finally:
+            for name in (*hosts, self.router):
+                subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
     def when_ready(self) -> None:
-        """A token bucket that lets nothing through: the connections stay established and are not answered."""
+        """Packets to either side go nowhere: the connections stay established and are not answered."""
         time.sleep(1.0)  # some steps first
-        for name, end in zip(self.names, self.ends, strict=True):
-            _command("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", end, "root", "tbf", "rate", "8bit", "burst",
-                     "10", "limit", "1")  # fmt: skip
+        for index in range(2):
+            _command("ip", "netns", "exec", self.router, "ip", "route", "add", "blackhole", f"10.77.{index}.1/32")
         time.sleep(1.5)  # retransmits back off; Gloo gives up after about eight seconds, so the look must come soon
 
 

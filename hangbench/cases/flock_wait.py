@@ -28,7 +28,9 @@ def main():
     dist.init_process_group("gloo")
     me = dist.get_rank()
     if me == 0:
-        program = "import fcntl,time; f=open('vocab.lock','a+'); fcntl.flock(f,2); print(1,flush=True); time.sleep(9999)"
+        program = (
+            "import fcntl,time; f=open('vocab.lock','a+'); fcntl.flock(f,2); print(1,flush=True); time.sleep(9999)"
+        )
         other = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
         other.stdout.readline()
     print("ready", flush=True)

@@ -13,7 +13,7 @@ from hangdoc.diagnosis import Evidence
 
 # A condition that singles ranks out: `rank == 0`, `is_main_process`, `fabric.is_global_zero`, `accelerator.is_last`.
 _ABOUT_RANK = re.compile(
-    r"(?i)rank|is_?(main|master|leader|primary|coordinator|chief|first|last)|zero|process_index|worker_id"
+    r"(?i)(?<!lora_)rank|is_?(main|master|leader|primary|coordinator|chief|first|last)|is_\w*zero|process_index|worker_id"
 )
 
 
@@ -64,10 +64,8 @@ def case(run: Run) -> Case | None:
     if len(by_point) < 2:
         return None
     camps = tuple(tuple(camp) for camp in sorted(by_point.values(), key=lambda camp: (len(camp), camp[0].rank)))
-    if not all(rank.wait is not None and rank.wait.sure for rank in in_cycle):
-        return Case(camps, tuple(in_cycle), "", "mismatch", sure=False)
-    culprits, reason, story = _story(camps)
-    return Case(camps, culprits, reason, story, sure=True)
+    sure = all(rank.wait is not None and rank.wait.sure for rank in in_cycle)
+    return Case(camps, *_story(camps), sure)
 
 
 def _story(camps: tuple[tuple[Rank, ...], ...]) -> tuple[tuple[Rank, ...], str, str]:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hangdoc.diagnose import jobs, progress, waits
+from hangdoc.diagnose import jobs, progress, waits, work
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnose.rules import Rule, all_rules
 from hangdoc.diagnosis import Diagnosis, Finding, Job, RankView, Unseen, Verdict
@@ -98,12 +98,15 @@ def _verdict(run: Run, findings: list[Finding]) -> Verdict:
     if not run.ranks:
         return "waiting"  # a launcher without ranks: it has not started them yet, or they are through
     if still:
-        culprits = [run.ranks[number] for number in run.causes if number in run.ranks]
-        if run.causes and not culprits:
-            return "unknown"  # everybody waits for ranks that nobody looked at
+        awaited = run.awaited()
+        if any(work.at_work(rank) is not None for rank in awaited):
+            return "waiting"
+        if (run.causes and not run.causes & set(run.ranks)) or any(rank.label is None for rank in awaited):
+            return "unknown"  # they wait for ranks that nobody looked at, or could look into
         if any(f.severity == "error" for f in findings):
             return "hung"
-        return "waiting"
+        # A wait of unknown age may be a second old or a night: then nobody can tell it from a hang.
+        return "unknown" if run.age_seconds is None else "waiting"
     if any(rank.label is None for rank in run.ranks.values()):
         return "unknown"
     if any(rank.label != "computing" and not rank.moving for rank in run.ranks.values()):

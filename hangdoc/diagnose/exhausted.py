@@ -54,7 +54,7 @@ def cases(run: Run) -> Iterator[Case]:
             blamed |= {rank.rank for rank in ahead}
             different = tuple(amounts.differences(ahead[0], behind[0]))
             story = _story(ahead[0], behind[0], different)
-            if story == "unseen" and _broke_off(ahead[0]):
+            if story == "unseen" and (_broke_off(ahead[0]) or _same_rounds(ahead[0], behind[0])):
                 continue
             yield Case(tuple(ahead), tuple(behind), left[1], different, story)
 
@@ -67,6 +67,12 @@ def _broke_off(short: Rank) -> bool:
     """Whether a rank left its loop before the loop's own end: by a `break`, for a reason that is not the data."""
     view = short.loop
     return view is not None and view.done is not None and view.total is not None and view.done < view.total
+
+
+def _same_rounds(short: Rank, waiting: Rank) -> bool:
+    """Whether both were to go round as often, and the rank that is out did: somebody skipped a collective on the way."""
+    a, b = short.loop, waiting.loop
+    return a is not None and b is not None and a.total is not None and a.total == b.total and a.done == a.total
 
 
 def _story(short: Rank, waiting: Rank, different: tuple[amounts.Difference, ...]) -> str:

@@ -48,9 +48,13 @@ def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
 def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:
     """Since the last byte to or from any other rank; None without a connection that could tell."""
     ages = [
-        # a retransmit counts as sent: only what comes back shows that the other end is there
-        c.last_received_ms if c.retransmits else min(c.last_sent_ms, c.last_received_ms)
+        c.last_received_ms if _unanswered(c) else min(c.last_sent_ms, c.last_received_ms)
         for c in pairs
         if c.state == "ESTABLISHED" and c.last_sent_ms is not None and c.last_received_ms is not None
     ]
     return round(min(ages) / 1000, 1) if ages else None
+
+
+def _unanswered(c: Connection) -> bool:
+    """An attempt to send counts as sent: only what comes back shows that the other end is there."""
+    return bool(c.retransmits) or (c.send_queue_bytes > 0 and not c.bytes_moved)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from hangdoc.diagnosis import Label, Operation, Where
-from hangdoc.snapshot import Connection, Frame, Host, Loop, Process, PythonThread
+from hangdoc.snapshot import Connection, Frame, Host, Loop, Process, PythonThread, Unavailable
 
 Placed = tuple[Host, Process]
 """A process and the host it was seen on."""
@@ -121,6 +121,12 @@ class Run:
         """Ranks at the end of the chains of waiting that are there and wait for no other rank, by number."""
         found = (self.ranks.get(number) for number in sorted(self.causes))
         return [rank for rank in found if rank is not None and not rank.waits]
+
+    def blind_hosts(self) -> list[tuple[str, str]]:
+        """Hosts whose sockets could not be read, with the reason: how long their ranks wait is unknown."""
+        return [
+            (host.name, host.connections.reason) for host in self.hosts if isinstance(host.connections, Unavailable)
+        ]
 
     def helpers(self, rank: Rank) -> list[Process]:
         """The helper processes of a rank."""

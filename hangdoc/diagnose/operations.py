@@ -28,10 +28,12 @@ def wait_of(process: Process, thread: PythonThread | None) -> Wait | None:
         return None
     groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
     found = _from_python(thread, groups) or _from_native(process, thread, groups)
-    if found is None and isinstance(process.native, Unavailable) and _in_backward(thread):
+    if found is not None or not isinstance(process.native, Unavailable):
+        return found
+    if _in_backward(thread):
         # Nothing in Python says DDP. The rank's Gloo or NCCL threads say that it communicates.
         return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
-    return found
+    return _from_source(thread)
 
 
 def _is_c10d_call(frame: Frame) -> bool:
@@ -149,6 +151,19 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
         peer = _peer_in_source(op, thread) if kind == "p2p" else None
         return Wait(kind, Operation(op=op, origin=_origin(thread, thread.frames[0]), peer=peer), sure=op != "wait")
     return None
+
+
+def _from_source(thread: PythonThread) -> Wait | None:
+    """The operation of a `work.wait()` in the user's own innermost frame, by the call that made the work; None where the
+    source shows none. Less sure than native frames: the same line may wait for another thing."""
+    top = next((f for f in thread.frames if not f.native), None)
+    if top is None or top is not _user_frame(thread) or not _WAIT_CALL.search(top.source or ""):
+        return None
+    op = _op_in_source(thread)
+    if op in facts.POINT_TO_POINT:
+        peer = _peer_in_source(op, thread)
+        return Wait("p2p", Operation(op=op, origin="user", peer=peer), sure=False)
+    return Wait("collective", Operation(op=op, origin="user"), sure=False) if op in facts.COLLECTIVES else None
 
 
 def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:

@@ -1,5 +1,6 @@
 """The label and state of one rank, from all its clocks together: never from CPU alone."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hangdoc.diagnose import facts, locks, operations, progress
@@ -14,6 +15,7 @@ _STORED_BYTES = 256 * 1024
 _TRANSFERRED_BYTES = 4096
 _FILE_LOCK = {72, 73}
 
+_WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
 _SLEEP = {35, 230}
 _CHILD = {61, 247}
 _READ = {0, 17, 19, 295}
@@ -67,55 +69,57 @@ def state_of(
     kernel = kernel_thread(process, thread)
     share = _share(process, kernel)
     counters = progress.counters_moved(process)
-    moved = counters or not _same_place(process, thread) or any(c.bytes_moved for c in pairs)
+    same, bytes_moved = _same_place(process, thread), any(c.bytes_moved for c in pairs)
+    moved = counters or not same or bytes_moved
     if thread is None:
         if share is not None and share >= BUSY:
             return State("computing", "computing", f"{share:.0%} of a core; its stack could not be read", moving=True)
-        return State(None, "unknown", "its stack could not be read", moving=bool(moved))
-
-    work = None if wait is not None else _stored(process) or _transferred(others)
+        return State(None, "unknown", "its stack could not be read", moving=moved)
 
     def blocked(state: str, why: str, wait: Wait | None = None) -> State:
-        return State("blocked", state, why, wait, thread, bool(moved), counters)
+        return State("blocked", state, why, wait, thread, moved, counters)
 
-    def computing(state: str, why: str) -> State:
+    def computing(state: str, why: str, work: str | None = None) -> State:
         return State("computing", state, why, None, thread, True, counters, work)
 
     busy = thread.active if share is None else share >= BUSY
-    spin = operations.gpu_spin(process, thread) if busy and not counters and _same_place(process, thread) else None
+    spin = operations.gpu_spin(process, thread) if busy and same and not counters else None
     if spin is not None:
         return State("blocked", "in-collective", "spins in the GPU's driver", spin, thread)
-    holder = None if busy else locks.gil_holder(process, thread, kernel)
+    holder = None if busy or moved else locks.gil_holder(process, thread, kernel)
     if holder is not None:
-        return blocked(
-            "waiting-lock", f"its thread {holder.name or holder.tid} holds the GIL and does not give it back"
-        )
+        name = holder.name or holder.tid
+        return blocked("waiting-lock", f"its thread {name} holds the GIL and does not give it back")
     if wait is not None and not busy:
-        if (
-            counters
-            or not _same_place(process, thread)
-            or (_wakes(process, kernel) and any(c.bytes_moved for c in pairs))
-        ):
+        if counters or not same or (bytes_moved and _wakes(process, kernel)):
             return computing("computing", "its loop moves")
-        states = {
-            "collective": "in-collective",
-            "p2p": "in-p2p",
-            "rendezvous": "in-rendezvous",
-            "store": "in-store",
-        }
-        return blocked(states[wait.kind], _idle(share), wait)
-    if busy or counters or work or not _same_place(process, thread):
-        working = _working(process, thread)
-        why = f"{share:.0%} of a core" if busy and share is not None else work or "its stack moved"
-        return computing(working, why)
-    if _children_at_work(helpers) and any(f in frame.file for frame in thread.frames for f in facts.COMPILER):
-        return State("computing", "compiling", "its compiler processes are at work")
+        return blocked(_WAITS[wait.kind], _idle(share), wait)
+    if busy or counters or not same:
+        return computing(_working(process, thread), f"{share:.0%} of a core" if busy and share else "its stack moved")
+    return _still(process, thread, kernel, helpers, others, blocked, computing)
+
+
+def _still(
+    process: Process,
+    thread: PythonThread,
+    kernel: KernelThread | None,
+    helpers: list[Process],
+    others: tuple[Connection, ...],
+    blocked: Callable[[str, str], State],
+    computing: Callable[..., State],
+) -> State:
+    """The state of a rank whose own thread stands still outside of any operation: it may have others work for it."""
+    children = _children_at_work(helpers)
+    if children and any(f in frame.file for frame in thread.frames for f in facts.COMPILER):
+        return computing("compiling", "its compiler processes are at work")
     state, why = _standing(process, thread, kernel)
-    if state == "waiting-data" and _children_at_work(helpers):
-        return State("computing", "loading-data", "its dataloader's workers are at work")
-    if state == "waiting-child" and _children_at_work(helpers):
-        work = "its child process is at work"
-        return computing("computing", work)
+    work = None if state == "waiting-input" else _stored(process) or _transferred(others)
+    if work is not None:
+        return computing(_working(process, thread), work, work)
+    if children and state == "waiting-data":
+        return computing("loading-data", "its dataloader's workers are at work")
+    if children and state == "waiting-child":
+        return computing("computing", "its child process is at work", "its child process is at work")
     return blocked(state, why)
 
 

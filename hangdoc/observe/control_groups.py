@@ -12,7 +12,8 @@ _MOUNT = Path("/sys/fs/cgroup")
 
 
 def path_of(proc: ProcFS, pid: int) -> str | None:
-    """The unified (v2) control group of a process, or its cpu group under v1."""
+    """The control group that rations a process's CPU: the v1 cpu group where that hierarchy is mounted, else the unified
+    one (v2), which then holds all controllers."""
     try:
         lines = proc.text(f"{pid}/cgroup").splitlines()
     except ProcError:
@@ -20,7 +21,7 @@ def path_of(proc: ProcFS, pid: int) -> str | None:
     groups = {
         controllers: path for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2)
     }
-    return groups.get("") or groups.get("cpu,cpuacct") or groups.get("cpu")
+    return groups.get("cpu,cpuacct") or groups.get("cpu") or groups.get("")
 
 
 def frozen(proc: ProcFS, pid: int) -> bool:
@@ -95,10 +96,19 @@ class ControlGroups:
                     path=path,
                     frozen=None if is_frozen is None else bool(is_frozen),
                     throttled_us=None if before is None or after is None else after - before,
-                    oom_kills=_unified(path, "memory.events", "oom_kill"),
+                    oom_kills=_oom_kills(path),
                 )
             )
         yield None, "control_groups", tuple(groups)
+
+
+def _oom_kills(path: str) -> int | None:
+    inside = _unified(path, "memory.events", "oom_kill")
+    return (
+        inside
+        if inside is not None
+        else _value(_MOUNT / "memory" / path.lstrip("/") / "memory.oom_control", "oom_kill")
+    )
 
 
 def _throttled(path: str) -> int | None:

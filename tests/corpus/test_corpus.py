@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from hangbench.case import Case, cases
+from hangbench.look import judged as judge
 from hangbench.record import CORPUS, bundle, publishable
 from hangbench.score import score
 from hangdoc import codec
@@ -46,7 +47,7 @@ def test_every_case_is_recorded() -> None:
 
 @every_case
 def test_the_recorded_run_is_told_right(case: Case) -> None:
-    judged = score(case, diagnose(load(case), patience=case.tolerance))
+    judged = judge(case, load(case)).score
     assert judged.right, judged.complaints()
 
 
@@ -109,7 +110,7 @@ def test_seeing_less_never_makes_wrong(case: Case, source: str) -> None:
     for only in (None, *(ranks if source not in ("connections", "machine") else ())):
         less = diagnose(without(snapshot, source, only), patience=case.tolerance)
         assert not [p for p in less.problems if p.startswith("rule ")], less.problems
-        judged = score(case, less)
+        judged = score(case, less, snapshot)
         said = {"unknown", *case.verdict} if "hung" in case.verdict else {"unknown", "waiting", "healthy"}
         assert judged.verdict in said, (only, judged.verdict)
         errors = [f for job in less.jobs for f in job.findings if f.severity == "error" and f.explained_by is None]

@@ -9,7 +9,7 @@ import pytest
 
 from hangbench.case import cases
 from hangbench.run import Running
-from hangbench.score import score
+from hangbench.score import Score, score
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe.observe import Options, observe
@@ -47,15 +47,16 @@ CONTROLS = (
 )
 
 
-def look(run: Running, window: float = 1.0) -> Diagnosis:
+def look(run: Running, window: float = 1.0) -> tuple[Diagnosis, Score]:
     snapshot = observe(Options(pids=tuple(run.launchers), window=window))
-    return diagnose(snapshot, patience=run.case.tolerance)
+    found = diagnose(snapshot, patience=run.case.tolerance)
+    return found, score(run.case, found, snapshot)
 
 
 @pytest.mark.parametrize("name", HUNG)
 def test_hung(name: str) -> None:
     with Running(cases()[name]) as run:
-        judged = score(run.case, look(run), run.port)
+        _, judged = look(run)
     assert judged.right, judged.complaints()
 
 
@@ -63,8 +64,8 @@ def test_hung(name: str) -> None:
 def test_control(name: str) -> None:
     """From the first moment on: imports, rendezvous, first step; and then in its stride."""
     starting: list[Diagnosis] = []
-    with Running(cases()[name], while_starting=lambda run: starting.append(look(run, 0.2))) as run:
-        settled = [score(run.case, look(run), run.port) for _ in range(2)]
+    with Running(cases()[name], while_starting=lambda run: starting.append(look(run, 0.2)[0])) as run:
+        settled = [look(run)[1] for _ in range(2)]
     for found in starting:
         assert found.verdict != "hung"
         assert not [f for job in found.jobs for f in job.findings if f.severity == "error"], found
@@ -85,8 +86,8 @@ def test_ranks_in_a_network_namespace_of_their_own() -> None:
     run = Running(cases()["recv_never"])
     run.wrap = lambda node, command: ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
     with run:
-        found = look(run)
-    assert score(run.case, found, run.port).right
+        found, judged = look(run)
+    assert judged.right, judged.complaints()
     assert all(rank.silent_seconds is not None and 1 < rank.silent_seconds < 60 for rank in found.jobs[0].ranks)
 
 

@@ -48,7 +48,7 @@ def test_the_fault_is_told_right(name: str, tmp_path: Path) -> None:
         after = {pid: status(pid) for pid in ranks.values()}
         tag_environment = run._tag
     diagnosis = msgspec.json.decode(result.stdout, type=Diagnosis)
-    judged = score(case, diagnosis)
+    judged = score(case, diagnosis, codec.read(bundle))
     assert judged.right, judged.complaints()
     assert result.returncode == (0 if case.control else 1)
     assert result.stderr == ""

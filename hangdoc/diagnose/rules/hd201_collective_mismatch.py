@@ -50,7 +50,7 @@ def check(run: Run) -> Iterator[Finding]:
         NAME,
         # An operation that is only concluded is weak evidence of a difference.
         severity="error" if found.sure else words.by_age(run),
-        confidence=0.88 if found.reason else 0.7 if found.sure else 0.4,
+        confidence=(0.88 if found.reason else 0.7) if found.sure else 0.4,
         culprits=(rank.rank for rank in found.culprits),
         victims=(rank.rank for rank in run.waiting()),
         summary=f"{found.waits()}: none of these can end" + (f" ({found.reason})" if found.reason else ""),

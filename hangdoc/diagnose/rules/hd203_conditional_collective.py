@@ -49,8 +49,9 @@ def check(run: Run) -> Iterator[Finding]:
     yield words.finding(
         CODE,
         NAME,
-        severity="error",
-        confidence=0.9,
+        # An operation that is only concluded is weak evidence; where the ranks stand in the program is not.
+        severity="error" if found.sure else words.by_age(run),
+        confidence=0.9 if found.sure else 0.6,
         culprits=(rank.rank for rank in found.culprits),
         victims=(rank.rank for rank in run.waiting()),
         summary=f"{found.waits()}: only a part of the group makes the first call ({found.reason})",

@@ -35,7 +35,7 @@ for a lock, and is not meant.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import locks, words
+from hangdoc.diagnose import locks, states, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Frame, Process, PythonThread, Unavailable
@@ -60,7 +60,7 @@ def _story(rank: Rank, process: Process) -> tuple[str, float, list[Evidence]] | 
     """(what happens, how sure, evidence); None for no story of locks."""
     thread = rank.thread
     assert thread is not None  # noqa: S101  (check gives only ranks with a stack)
-    holder = locks.gil_holder(process, thread, None)
+    holder = locks.gil_holder(process, thread, states.kernel_thread(process, thread))
     if holder is not None:
         call = _c_call(process, holder)
         text = f"its thread {_name(holder)} holds the GIL {_at(holder)} and does not give it back{call}"

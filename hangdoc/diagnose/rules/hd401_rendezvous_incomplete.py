@@ -33,7 +33,7 @@ from collections.abc import Iterator
 
 from hangdoc.diagnose import facts, words
 from hangdoc.diagnose.jobs import MAX_RANKS
-from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.parse import natural
 from hangdoc.phrases import duration, numbers
@@ -57,8 +57,13 @@ def check(run: Run) -> Iterator[Finding]:
 
 def _ranks(run: Run) -> Iterator[Finding]:
     arrived = [r for r in run.ranks.values() if r.waits and r.wait is not None and r.wait.kind == "rendezvous"]
-    absent = sorted({*run.unseen, *(n for n, r in run.ranks.items() if r not in arrived)})
+    # A rank that could not be looked into may have arrived.
+    absent = sorted({*run.unseen, *(n for n, r in run.ranks.items() if r not in arrived and r.label is not None)})
     if not absent:
+        return
+    past = [run.ranks[n] for n in absent if n in run.ranks and run.ranks[n].waits]
+    if past:
+        yield _apart(run, arrived, past)
         return
     here = [rank.rank for rank in arrived]
     seen = [run.ranks[number] for number in absent if number in run.ranks]
@@ -84,6 +89,24 @@ def _ranks(run: Run) -> Iterator[Finding]:
         ],
         remedy="Start the missing ranks, or find out on their node why they do not reach the master.",
         commands=_commands(run),
+    )
+
+
+def _apart(run: Run, arrived: list[Rank], past: list[Rank]) -> Finding:
+    """Ranks in a rendezvous that the others have left behind, or never knew of: a group more, a check more."""
+    both = [*arrived, *past]
+    return words.finding(
+        CODE,
+        NAME,
+        severity=words.by_age(run),
+        confidence=0.5,
+        culprits=(rank.rank for rank in both),
+        victims=(rank.rank for rank in run.waiting()),
+        summary=f"{words.ranks(r.rank for r in arrived)} {words.verb([r.rank for r in arrived], 'waits', 'wait')} in a "
+        f"rendezvous, while {words.ranks(r.rank for r in past)} {words.doing(past[0])}: none of these can end",
+        evidence=[*words.class_evidence(both), *words.silence(run)],
+        remedy="Compare what the ranks were started with (TORCH_DISTRIBUTED_DEBUG, versions) and which groups they make.",
+        commands=words.look_again(arrived[0]),
     )
 
 

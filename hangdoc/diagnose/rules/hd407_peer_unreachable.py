@@ -45,20 +45,39 @@ EXPLAINS = ("HD901", "HD201", "HD202", "HD603")
 
 _BACKOFF = 3
 """Doublings of the retransmission timer: several seconds without an answer."""
+_SILENT_MS = 2000
 
 
 def check(run: Run) -> Iterator[Finding]:
     """One finding for all ranks at the ends of dead connections."""
+    window = max((host.window_seconds for host in run.hosts), default=0.0)
+    ends = {(c.local_address, c.local_port): c for rank in run.ranks.values() for c in rank.connections}
     dead: dict[int, list[Connection]] = {}
     for rank in run.ranks.values():
-        if rank.state != "stopped" and (lost := [c for c in rank.connections if _is_dead(c)]):
+        other = ((c, ends.get((c.remote_address, c.remote_port))) for c in rank.connections)
+        if lost := [c for c, peer in other if _unanswered(c) or _unsent(c, peer, window)]:
             dead[rank.rank] = lost
     if not dead or any(rank.state == "stopped" for rank in run.ranks.values()):
         return
     yield _finding(run, dead)
 
 
-def _is_dead(connection: Connection) -> bool:
+def _unsent(connection: Connection, peer: Connection | None, window: float) -> bool:
+    """Whether data waited to be sent for the whole window though the other end has room: its own host's queue drops it."""
+    return (
+        connection.state == "ESTABLISHED"
+        and not connection.bytes_moved
+        and connection.send_queue_bytes > 0
+        and window >= _SILENT_MS / 4000
+        and (connection.busy_ms or 0) >= 900 * window
+        and (connection.last_received_ms or 0) >= _SILENT_MS
+        and peer is not None
+        and peer.receive_queue_bytes == 0
+    )
+
+
+def _unanswered(connection: Connection) -> bool:
+    """Whether the kernel retransmits again and again without an answer."""
     return (
         connection.state == "ESTABLISHED"
         and not connection.bytes_moved

@@ -33,7 +33,7 @@ differ (ranks, seeds, output folders) or only tune a rank are left out.
 import re
 from collections.abc import Iterator
 
-from hangdoc.diagnose import progress, settings, words
+from hangdoc.diagnose import amounts, progress, settings, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.parse import integer
@@ -41,7 +41,7 @@ from hangdoc.snapshot import Interpreter
 
 CODE = "HD501"
 NAME = "hyperparameter-mismatch"
-EXPLAINS = ("HD102", "HD201", "HD202", "HD203", "HD206", "HD601")
+EXPLAINS = ("HD101", "HD102", "HD201", "HD202", "HD203", "HD206", "HD601")
 
 _SETTINGS = re.compile(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
 _ACCUMULATION = re.compile(r"(?i)accum\w*(_steps|_iters?|ulation)$")
@@ -58,12 +58,17 @@ def check(run: Run) -> Iterator[Finding]:
             continue
         spoken = "option" if name in _all_options(ranks) else "variable"
         known = [rank for rank in ranks if spoken == "option" or name in given[rank.rank]]
-        camps = words.by_value(known, {rank.rank: given[rank.rank].get(name) for rank in known})
+        camps = words.by_value(known, {rank.rank: _plain(given[rank.rank].get(name)) for rank in known})
         if len(camps) > 1:
             different.append((name, setting, camps))
     different.sort(key=lambda entry: (entry[1].kind != "collectives", entry[0]))
     if different:
         yield _finding(run, different)
+
+
+def _plain(value: str | None) -> str | None:
+    """A path's last part: nodes may keep the same thing in different places."""
+    return value.rstrip("/").rpartition("/")[2] if value is not None and "/" in value else value
 
 
 def _options(rank: Rank) -> dict[str, str]:
@@ -101,7 +106,9 @@ def _finding(run: Run, different: list[tuple[str, settings.Setting, words.Camps]
     name, setting, camps = different[0]
     decisive = setting.kind == "collectives"
     stuck = [rank.rank for rank in run.waiting() if not rank.moving]
-    alone = bool(stuck) and run.causes <= set(stuck)
+    # Folders that visibly differ are a cause of their own.
+    first, *others = (rank for rank in run.ranks.values() if rank.process is not None)
+    alone = bool(stuck) and run.causes <= set(stuck) and not any(amounts.other_files(first, rank) for rank in others)
     more = [other for other, _, _ in different[1:]]
     return words.finding(
         CODE,

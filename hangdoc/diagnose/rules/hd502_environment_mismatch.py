@@ -36,6 +36,7 @@ from hangdoc.diagnose import settings, words
 from hangdoc.diagnose.jobs import environment_of
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.snapshot import Environment
 
 CODE = "HD502"
 NAME = "environment-mismatch"
@@ -44,7 +45,11 @@ EXPLAINS = ("HD201", "HD202", "HD203", "HD401")
 
 def check(run: Run) -> Iterator[Finding]:
     """Each such variable once."""
-    living = [rank for rank in run.ranks.values() if rank.process is not None and rank.label != "dead"]
+    living = [
+        rank
+        for rank in run.ranks.values()
+        if rank.process is not None and rank.label != "dead" and isinstance(rank.process.environment, Environment)
+    ]
     environments = {rank.rank: environment_of(rank.process) for rank in living if rank.process is not None}
     for name in sorted({name for environment in environments.values() for name in environment}):
         setting = settings.variable(name)

@@ -2,7 +2,7 @@
 
 ## What it finds
 
-Ranks of the run that nobody looked at, ranks whose stacks were refused, and runs in which everything waits and nothing
+Ranks of the run that nobody looked at, ranks whose stacks or sockets were refused, and runs in which everything waits and nothing
 that was seen says why.
 
 ## Why it hangs
@@ -27,10 +27,10 @@ Never, but it may be beside the point when another finding already explains ever
 - docs/attaching.md: containers, other users, what each permission lets hangdoc see
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnose import words
-from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding, Severity
 from hangdoc.snapshot import Unavailable
 
@@ -40,29 +40,20 @@ EXPLAINS: tuple[str, ...] = ()
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Unseen ranks, refused stacks, unexplained standstill."""
+    """Unseen ranks, refused stacks and sockets, unexplained standstill."""
     stuck = [rank for rank in run.waiting() if not rank.moving]
+    waits = f"{words.ranks(r.rank for r in stuck)} {words.verb([r.rank for r in stuck], 'waits', 'wait')}"
     unseen_causes = sorted(number for number in run.causes if number in run.unseen)
     if stuck and unseen_causes:
-        yield words.finding(
-            CODE,
-            NAME,
-            severity="warning",
-            confidence=0.5,
-            culprits=(),
-            victims=(),
-            summary=f"{words.ranks(r.rank for r in stuck)} {words.verb([r.rank for r in stuck], 'waits', 'wait')} in "
-            f"{words.operation(stuck[0])} for {words.ranks(unseen_causes)}, which nobody looked at",
-            evidence=[
+        yield _finding(
+            f"{waits} in {words.operation(stuck[0])} for {words.ranks(unseen_causes)}, which nobody looked at",
+            [
                 *(Evidence(rank=n, probe="processes", text=run.unseen[n]) for n in unseen_causes[:8]),
                 *words.class_evidence(stuck),
                 *words.silence(run),
             ],
-            remedy="Take a snapshot on the other hosts too and diagnose them together.",
-            commands=(
-                "hangdoc snapshot -o $(hostname).hangdoc   # on every host",
-                "hangdoc diagnose *.hangdoc",
-            ),
+            "Take a snapshot on the other hosts too and diagnose them together.",
+            ("hangdoc snapshot -o $(hostname).hangdoc   # on every host", "hangdoc diagnose *.hangdoc"),
         )
     refused = [
         (rank, rank.process.stack.reason)
@@ -71,34 +62,54 @@ def check(run: Run) -> Iterator[Finding]:
     ]
     if refused:
         blind = len(refused) == len([r for r in run.ranks.values() if r.label != "dead"])
-        yield words.finding(
-            CODE,
-            NAME,
-            severity="warning",
-            confidence=0.5,
-            culprits=(),
-            victims=(),
-            summary=f"the stacks of {words.ranks(r.rank for r, _ in refused)} could not be read: {refused[0][1]}"
+        yield _finding(
+            f"the stacks of {words.ranks(r.rank for r, _ in refused)} could not be read: {refused[0][1]}"
             + ("; nothing can be said about what they wait for" if blind else ""),
-            evidence=[
-                Evidence(rank=rank.rank, probe="stacks", text=f"pid {rank.pid}: {why}") for rank, why in refused[:8]
-            ],
-            remedy="Run `hangdoc doctor` on that host: it says what is missing and how to mend it.",
-            commands=("hangdoc doctor",),
+            [Evidence(rank=rank.rank, probe="stacks", text=f"pid {rank.pid}: {why}") for rank, why in refused[:8]],
+            *_DOCTOR,
+        )
+    if stuck and run.age_seconds is None and (hosts := run.blind_hosts()):
+        yield _finding(
+            f"{waits} in {words.operation(stuck[0])}, and since when could not be seen: {hosts[0][1]}",
+            [Evidence(rank=None, probe="sockets", text=f"{name}: {why}") for name, why in hosts[:8]],
+            *_DOCTOR,
         )
     if stuck and not run.causes:
-        severity: Severity = words.by_age(run)
-        yield words.finding(
-            CODE,
-            NAME,
-            severity=severity,
-            confidence=0.3,
-            culprits=(),
-            victims=(rank.rank for rank in stuck),
-            summary=f"{words.ranks(r.rank for r in stuck)} all {words.verb([r.rank for r in stuck], 'stands', 'stand')} still "
+        yield _finding(
+            f"{words.ranks(r.rank for r in stuck)} all {words.verb([r.rank for r in stuck], 'stands', 'stand')} still "
             f"in {words.operation(stuck[0])}, and nothing that was seen says why",
-            evidence=[*words.class_evidence(stuck), *words.silence(run)],
-            remedy="Look at the links between the hosts (queues, retransmits) and at what the ranks sent before: sizes "
-            "and order of their last collectives.",
-            commands=words.look_again(stuck[0]),
+            [*words.class_evidence(stuck), *words.silence(run)],
+            "Look at the links between the hosts (queues, retransmits) and at what the ranks sent before: sizes and order of "
+            "their last collectives.",
+            words.look_again(stuck[0]),
+            severity=words.by_age(run),
+            confidence=0.3,
+            victims=stuck,
         )
+
+
+_DOCTOR = ("Run `hangdoc doctor` on that host: it says what is missing and how to mend it.", ("hangdoc doctor",))
+
+
+def _finding(
+    summary: str,
+    evidence: list[Evidence],
+    remedy: str,
+    commands: tuple[str, ...],
+    *,
+    severity: Severity = "warning",
+    confidence: float = 0.5,
+    victims: Iterable[Rank] = (),
+) -> Finding:
+    return words.finding(
+        CODE,
+        NAME,
+        severity=severity,
+        confidence=confidence,
+        culprits=(),
+        victims=(rank.rank for rank in victims),
+        summary=summary,
+        evidence=evidence,
+        remedy=remedy,
+        commands=commands,
+    )
