@@ -1,5 +1,6 @@
 """The label and state of one rank, from all its clocks together: never from CPU alone."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ _STORED_BYTES = 256 * 1024
 _TRANSFERRED_BYTES = 4096
 _FILE_LOCK = {72, 73}
 
+_SIGNALS = frozenset(signal.Signals)
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
 _SLEEP = {35, 230}
 _CHILD = {61, 247}
@@ -129,7 +131,8 @@ def how_it_ended(process: Process) -> str:
     if code is None:
         return "it has ended"
     if code & 0x7F:
-        return f"killed by signal {code & 0x7F}"
+        number = code & 0x7F
+        return f"killed by {signal.Signals(number).name if number in _SIGNALS else f'signal {number}'}"
     return f"exited with code {code >> 8 & 0xFF}"
 
 

@@ -18,8 +18,12 @@ def at_work(rank: Rank) -> str | None:
     take long. A loader that goes round and round without a batch
     coming out of it is neither, and neither is a rank that sleeps.
     """
-    if rank.process is None or rank.label != "computing" or progress.starves(rank.process, rank.thread):
+    if rank.process is None or rank.label != "computing":
+        return None
+    if rank.work is not None:
+        return rank.work
+    if progress.starves(rank.process, rank.thread):
         return None
     if rank.moving and rank.state in _LONG:
         return _LONG[rank.state]
-    return "its counters move" if rank.counters_moved else rank.work
+    return "its counters move" if rank.counters_moved else None

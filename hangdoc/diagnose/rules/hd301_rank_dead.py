@@ -32,12 +32,14 @@ When the rank ended regularly and the others are just leaving: nobody waits then
 from collections.abc import Iterator
 
 from hangdoc.diagnose import words
-from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD301"
 NAME = "rank-dead"
 EXPLAINS = ("HD202", "HD201", "HD401", "HD901")
+
+_SIGKILL = 9
 
 
 def check(run: Run) -> Iterator[Finding]:
@@ -48,12 +50,8 @@ def check(run: Run) -> Iterator[Finding]:
         return
     blamed = [rank.rank for rank in dead]
     victims = [rank.rank for rank in survivors]
-    kills = [
-        Evidence(rank=None, probe="control groups", text=f"{group.oom_kills} out-of-memory kill(s) in {group.path}")
-        for host in run.hosts
-        for group in host.control_groups
-        if group.oom_kills
-    ]
+    kills = _out_of_memory(run, dead)
+    how = dead[0].why + (", by the OOM killer as it seems" if kills else "")
     yield words.finding(
         CODE,
         NAME,
@@ -61,17 +59,42 @@ def check(run: Run) -> Iterator[Finding]:
         confidence=0.96 if any(rank.process is not None for rank in dead) else 0.9,
         culprits=blamed,
         victims=victims,
-        summary=f"{words.ranks(blamed)} {words.verb(blamed, 'is', 'are')} dead ({dead[0].why}), and "
+        summary=f"{words.ranks(blamed)} {words.verb(blamed, 'is', 'are')} dead ({how}), and "
         f"{words.ranks(victims)} still {words.verb(victims, 'waits', 'wait')} in {words.operation(survivors[0])}",
         evidence=[
             *(Evidence(rank=rank.rank, probe="processes", text=_death(run, rank.rank)) for rank in dead[:8]),
             *kills,
+            Evidence(rank=survivors[0].rank, probe="stacks", text=f"why it did not notice: {_unnoticed(survivors[0])}"),
             *words.class_evidence(survivors),
             *words.silence(run),
         ],
         remedy="Read the dead rank's last output and the kernel log, then restart the run: it can't go on.",
         commands=("dmesg -T | grep -i -E 'oom|killed process' | tail",),
     )
+
+
+def _out_of_memory(run: Run, dead: list[Rank]) -> list[Evidence]:
+    """Kills for want of memory in the run's control groups, where a rank may be one of them: SIGKILL, or no trace left."""
+    if not any(rank.process is None or (rank.process.exit_code or 0) & 0x7F == _SIGKILL for rank in dead):
+        return []
+    return [
+        Evidence(rank=None, probe="control groups", text=f"{group.oom_kills} out-of-memory kill(s) in {group.path}")
+        for host in run.hosts
+        for group in host.control_groups
+        if group.oom_kills
+    ]
+
+
+def _unnoticed(survivor: Rank) -> str:
+    """Why a survivor's wait has no idea of a death."""
+    wait = survivor.wait
+    if wait is not None and wait.kind == "store":
+        return "a key in the store is waited for without regard to who was to write it"
+    if wait is not None and wait.operation.group is not None:
+        return f"it waits in group {wait.operation.group}, for a rank that waits for the dead one in its turn"
+    if any(c.state == "ESTABLISHED" for c in survivor.connections):
+        return "some of its connections to other ranks are still open, so nothing tells it"
+    return "its connections have ended, and the error was swallowed or is not asked for"
 
 
 def _death(run: Run, number: int) -> str:
