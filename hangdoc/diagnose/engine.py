@@ -101,7 +101,7 @@ def _verdict(run: Run, findings: list[Finding]) -> Verdict:
         awaited = run.awaited()
         if any(work.at_work(rank) is not None for rank in awaited):
             return "waiting"
-        if (run.causes and not run.causes & set(run.ranks)) or any(rank.label is None for rank in awaited):
+        if (run.causes and not run.causes & set(run.ranks)) or any(work.unclear(rank) for rank in awaited):
             return "unknown"  # they wait for ranks that nobody looked at, or could look into
         if any(f.severity == "error" for f in findings):
             return "hung"

@@ -45,7 +45,8 @@ def cases(run: Run) -> Iterator[Case]:
     blamed: set[int] = set()
     for behind in waiting:
         for ahead in words.classes(r for r in run.ranks.values() if r.label == "blocked" and not r.moving):
-            if ahead[0].rank in blamed or ahead[0].rank not in run.waits_for[behind[0].rank]:
+            # Where the chain of waiting ends in somebody else, that one is the cause.
+            if ahead[0].rank in blamed or ahead[0].rank not in run.waits_for[behind[0].rank] & run.causes:
                 continue
             left = progress.left_loop(ahead[0], behind[0])
             # Only a loop over data, or one whose end is the end of the data, says that somebody ran out of it.

@@ -8,6 +8,7 @@ from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
 from hangdoc.snapshot import Clocks, Frame, Group, Interpreter, Local, Process, PythonThread, Stack, Unavailable
 
+_STORE_CALL = re.compile(r"(?i)store\w*\.(get|wait)\s*\(")
 _WAIT_CALL = re.compile(r"([\w.\[\]]+)\.(?:wait|result|synchronize)\s*\(")
 
 
@@ -157,6 +158,8 @@ def _from_source(thread: PythonThread) -> Wait | None:
     """The operation of a `work.wait()` in the user's own innermost frame, by the call that made the work; None where the
     source shows none. Less sure than native frames: the same line may wait for another thing."""
     top = next((f for f in thread.frames if not f.native), None)
+    if top is not None and top is _user_frame(thread) and _STORE_CALL.search(top.source or ""):
+        return Wait("store", Operation(op="wait", origin="store"), sure=False)
     if top is None or top is not _user_frame(thread) or not _WAIT_CALL.search(top.source or ""):
         return None
     op = _op_in_source(thread)

@@ -2,6 +2,7 @@
 
 from hangdoc.diagnose import progress
 from hangdoc.diagnose.model import Rank
+from hangdoc.snapshot import Stack
 
 _LONG = {
     "evaluating": "it evaluates",
@@ -22,8 +23,17 @@ def at_work(rank: Rank) -> str | None:
         return None
     if rank.work is not None:
         return rank.work
-    if progress.starves(rank.process, rank.thread):
+    if progress.starves(rank.process, rank.thread) or unclear(rank):
         return None
     if rank.moving and rank.state in _LONG:
         return _LONG[rank.state]
     return "its counters move" if rank.counters_moved else None
+
+
+def unclear(rank: Rank) -> bool:
+    """Whether nobody can tell if a rank works: its stack could not be read, or it is busy in its loader and one look alone
+    does not show whether batches come out of it."""
+    if rank.label is None:
+        return True
+    one_look = rank.process is not None and not isinstance(rank.process.stack_before, Stack)
+    return one_look and rank.state == "loading-data"

@@ -82,8 +82,11 @@ def test_no_order_hangs_on_the_hash_seed() -> None:
     assert len(answers) == 1
 
 
+# HD901 is about what is missing: it must grow surer.
 def confidences(diagnosis: Diagnosis) -> dict[tuple[str, str, tuple[int, ...]], float]:
-    return {(job.id, f.code, f.culprits): f.confidence for job in diagnosis.jobs for f in job.findings}
+    return {
+        (job.id, f.code, f.culprits): f.confidence for job in diagnosis.jobs for f in job.findings if f.code != "HD901"
+    }
 
 
 def without(snapshot: Snapshot, source: str, only: int | None = None) -> Snapshot:

@@ -48,7 +48,10 @@ def check(run: Run) -> Iterator[Finding]:
     missing = [
         rank
         for rank in run.awaited()
-        if rank.label in ("computing", "blocked") and rank.state not in _ELSEWHERE and work.at_work(rank) is None
+        if rank.label in ("computing", "blocked")
+        and rank.state not in _ELSEWHERE
+        and work.at_work(rank) is None
+        and not work.unclear(rank)
     ]
     if not victims:
         return
