@@ -26,11 +26,14 @@ def live(case: Case, options: Options, keep: bool) -> Look:
     with Running(case) as run:
         began = time.monotonic()
         alive = tuple(pid for pid in run.launchers if _alive(pid))
+        before = run.vital_signs()
         snapshot = observe(Options(window=options.window, native=options.native, pids=alive))
         seconds = time.monotonic() - began
+        after = run.vital_signs()
     if keep:
         record(case.name, snapshot)
-    return judged(case, snapshot, seconds)
+    disturbed = [rank for rank, signs in before.items() if after.get(rank) != signs]
+    return judged(case, snapshot, seconds, (len(before) - len(disturbed), len(before)))
 
 
 def _alive(pid: int) -> bool:

@@ -20,14 +20,16 @@ class Look:
     score: Score
     without_native: Score
     """As `--native never` would have it: the same look without native frames."""
+    undisturbed: tuple[int, int]
+    """(ranks left as they were, all that were looked at)."""
     naive: Said
     py_spy: Said
 
 
-def judged(case: Case, snapshot: Snapshot, seconds: float = 0.0) -> Look:
-    """A snapshot of a run of `case`, diagnosed and scored."""
+def judged(case: Case, snapshot: Snapshot, seconds: float = 0.0, undisturbed: tuple[int, int] = (0, 0)) -> Look:
+    """A snapshot of a run of `case`, diagnosed and scored; `undisturbed` is what the live run says of its ranks."""
     found = score(case, diagnose(snapshot, patience=case.tolerance), snapshot, seconds)
     processes = tuple(msgspec.structs.replace(p, native=_NEVER) for p in snapshot.hosts[0].processes)
     plain = msgspec.structs.replace(snapshot, hosts=(msgspec.structs.replace(snapshot.hosts[0], processes=processes),))
     without = score(case, diagnose(plain, patience=case.tolerance), plain, seconds)
-    return Look(found, without, naive(snapshot, case.ranks), py_spy(snapshot))
+    return Look(found, without, undisturbed, naive(snapshot, case.ranks), py_spy(snapshot))

@@ -4,7 +4,7 @@ import datetime
 import platform
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -45,8 +45,7 @@ def rows(looks: Sequence[Look]) -> list[tuple[str, str, str, str]]:
     )
 
     def labels(which: str) -> tuple[int, int]:
-        pairs = [labels_right(look.score.case, getattr(look, which)) for look in looks]
-        return sum(right for right, _ in pairs), sum(total for _, total in pairs)
+        return _sum(labels_right(look.score.case, getattr(look, which)) for look in looks)
 
     lines = [look.py_spy.lines for look in looks if look.py_spy.lines]
     read = f"{statistics.median(lines):.0f} lines of stacks to read" if lines else "-"
@@ -60,8 +59,14 @@ def rows(looks: Sequence[Look]) -> list[tuple[str, str, str, str]]:
         ("culprits, precision", _percent(totals.precision), "none given", "-"),
         ("culprits, recall", _percent(totals.recall), "none given", "-"),
         ("nothing claimed where nothing is wrong", _percent(totals.quiet), "-", "-"),
+        ("ranks left as they were", _percent(_sum(look.undisturbed for look in looks)), "-", "-"),
         (f"findings with confidence ≥ {SURE:g} that are right", _percent(totals.sums("sure")), "-", "-"),
     ]
+
+
+def _sum(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    pairs = list(pairs)
+    return sum(right for right, _ in pairs), sum(total for _, total in pairs)
 
 
 def _same(verdict: str | None, score: Score) -> bool:

@@ -41,12 +41,14 @@ class Running:
         self._tag = uuid.uuid4().hex
         self._folder = tempfile.TemporaryDirectory(prefix="hangbench-")
         self._stack = ExitStack()
+        self._scenario: Started | None = None
 
     def __enter__(self) -> "Running":
         try:
             if self.case.launch == "scenario":
                 name = self.case.name.removeprefix("trainer_").replace("_", "-")
-                self.launchers = list(self._stack.enter_context(Started(SCENARIOS[name])).pids)
+                self._scenario = self._stack.enter_context(Started(SCENARIOS[name]))
+                self.launchers = list(self._scenario.pids)
                 return self
             situation = SITUATIONS[self.case.situation](self) if self.case.situation else None
             if situation is not None:
@@ -131,6 +133,8 @@ class Running:
 
     def ranks(self) -> dict[int, int]:
         """Rank to pid of the run's processes that say their rank in the environment they were started with."""
+        if self._scenario is not None:
+            return self._scenario.rank_pids()
         found = {}
         for pid, environment in self.processes():
             rank = environment.get("RANK", environment.get("OMPI_COMM_WORLD_RANK"))
@@ -138,6 +142,19 @@ class Running:
             if rank is not None and (parent in self.launchers or parent == 1 or pid in self.launchers):
                 found[int(rank)] = pid
         return found
+
+    def vital_signs(self) -> dict[int, tuple[str, ...]]:
+        """By rank, what a look must leave as it was: whether it is there, stopped, traced, and its pending signals."""
+        signs = {}
+        for rank, pid in self.ranks().items():
+            try:
+                lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            except OSError:
+                continue
+            fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+            stopped = str(fields["State"][0] in "TtZX")
+            signs[rank] = (stopped, *(fields.get(name, "") for name in ("TracerPid", "SigPnd", "ShdPnd")))
+        return signs
 
     def processes(self) -> list[tuple[int, dict[str, str]]]:
         """Every process that carries this run's mark, with its environment."""

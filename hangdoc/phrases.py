@@ -23,3 +23,11 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def ranks(which: Iterable[int]) -> str:
+    """`rank 1`, `ranks 0-2, 5`, `no rank`."""
+    which = list(which)
+    if not which:
+        return "no rank"
+    return f"rank{'s' * (len(set(which)) != 1)} {numbers(which)}"

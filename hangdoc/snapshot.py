@@ -53,6 +53,8 @@ class Loop(Value, frozen=True, kw_only=True):
     """First value of the counter where the header says so (`enumerate(x, 1)` is 1)."""
     bound: str | None = None
     """A number or a name the counter runs up to, exclusive (`range(n)`, `while i < n`)."""
+    advances: tuple[str, ...] = ()
+    """Names that the loop moves on in any way: targets of a `for`, `+=` by whatever amount, `i = i + k`."""
 
 
 class Frame(Value, frozen=True, kw_only=True):
@@ -190,7 +192,9 @@ class Counter(Value, frozen=True, kw_only=True):
     before: int
     after: int
     looped: bool = False
-    """True when the source shows that a loop advances it."""
+    """True when the source shows that a loop counts its rounds in it."""
+    advances: bool = False
+    """True when the source shows that a loop moves it on, by rounds or by other amounts."""
 
 
 class BeaconReading(Value, frozen=True, kw_only=True):

@@ -7,9 +7,10 @@ ranks make, or different calls at the same point.
 import re
 from dataclasses import dataclass
 
-from hangdoc.diagnose import progress, words
+from hangdoc.diagnose import facts, progress, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence
+from hangdoc.parse import negated
 
 # A condition that singles ranks out: `rank == 0`, `is_main_process`, `fabric.is_global_zero`, `accelerator.is_last`.
 _ABOUT_RANK = re.compile(
@@ -78,26 +79,41 @@ def _story(camps: tuple[tuple[Rank, ...], ...]) -> tuple[tuple[Rank, ...], str, 
     rest = [rank for camp in camps if camp not in earliest for rank in camp]
     for mine in camps:
         others = [camp for camp in camps if camp is not mine]
-        if not all(_singled_out(mine[0], theirs[0]) for theirs in others):
-            continue
-        went_on = [camp for camp in others if progress.is_ahead(camp[0], mine[0])]
-        reason = f"the call of {words.ranks(r.rank for r in mine)} stands under a condition on the rank"
-        if mine in earliest or went_on:
-            # The others passed the branch, or stand in its other arm: passed, if what they wait in comes after it.
-            return mine, reason, "subset" if len(went_on) == len(others) else "mismatch"
+        if all(_singled_out(mine[0], theirs[0]) for theirs in others):
+            reason = f"the call of {words.ranks(r.rank for r in mine)} stands under a condition on the rank"
+            # The others stand in the other arm of that branch, or they passed it by.
+            beside = any(_in_other_arm(mine[0], theirs[0]) for theirs in others)
+            return mine, reason, "mismatch" if beside else "subset"
     if _opposite_order(camps) and not rest:
         return everyone, "", "order"
     if len(earliest) == 1 and rest and all(progress.is_ahead(rank, earliest[0][0]) for rank in rest):
-        behind = earliest[0]
-        went = words.ranks(r.rank for r in rest)
-        left = [rank.rank for rank in behind]
-        reason = f"{went} went past the call that {words.ranks(left)} {words.verb(left, 'waits', 'wait')} in"
-        # Fewer ranks made the call than passed it by: then the call is what should not be there.
-        return (behind if len(rest) > len(behind) else tuple(rest)), reason, "subset"
+        return *_went_past(earliest[0], [camp for camp in camps if camp not in earliest]), "subset"
     smallest = earliest[0] if earliest else camps[0]
     if len(earliest) > 1 and all(len(camp) > len(smallest) for camp in earliest[1:]):
         return smallest, f"{words.ranks(r.rank for r in smallest)} against the rest", "mismatch"
     return tuple(rank for camp in earliest or camps for rank in camp), "", "mismatch"
+
+
+def _went_past(behind: tuple[Rank, ...], ahead: list[tuple[Rank, ...]]) -> tuple[tuple[Rank, ...], str]:
+    """(ranks to blame, why these), of some that wait in a call and others that are further in the program."""
+    rest = tuple(rank for camp in ahead for rank in camp)
+    rooted = behind[0].wait is not None and behind[0].wait.operation.op in facts.ROOTED
+    if rooted and len(ahead) > 1:
+        # A rank may come out of a gather or a broadcast before the others: whoever is furthest did not make it at all.
+        furthest = [camp for camp in ahead if not any(progress.is_ahead(other[0], camp[0]) for other in ahead)]
+        rest = furthest[0] if len(furthest) == 1 else rest
+    left = [rank.rank for rank in behind]
+    reason = (
+        f"{words.ranks(r.rank for r in rest)} went past the call that {words.ranks(left)} "
+        f"{words.verb(left, 'waits', 'wait')} in"
+    )
+    # Fewer ranks made the call than passed it by: then the call is what should not be there.
+    return (behind if len(rest) > len(behind) and not rooted else rest), reason
+
+
+def _in_other_arm(one: Rank, other: Rank) -> bool:
+    theirs = _conditions(other)
+    return any(negated(test) in theirs for test in _conditions(one))
 
 
 def _opposite_order(camps: tuple[tuple[Rank, ...], ...]) -> bool:

@@ -82,6 +82,8 @@ def rank_findings(findings: list[Finding], explains: dict[str, tuple[str, ...]])
             and _SEVERITY[other.severity] <= _SEVERITY[finding.severity]
         ]
         parent = min(parents, key=order, default=None)
+        if parent is not None and finding.code == "HD901":
+            continue  # "nothing says why" is no longer true
         marked.append(msgspec.structs.replace(finding, explained_by=parent.code) if parent else finding)
     return sorted(marked, key=order)
 

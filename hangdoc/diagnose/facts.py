@@ -54,6 +54,10 @@ RENDEZVOUS = frozenset(
         "_file_rendezvous_handler",
     ]
 )
+ROOTED = frozenset(
+    ["broadcast", "broadcast_object_list", "gather", "gather_object", "reduce", "scatter", "scatter_object_list"]
+)
+"""Collectives with a root: some ranks may come out of them before all have called them."""
 SENDS = frozenset({"send", "isend", "send_object_list"})
 RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
 

@@ -163,6 +163,16 @@ def counters_moved(process: Process, among: list[Frame] | None = None) -> bool:
     return any(c.before != c.after for c in counters) or (progress.beacon is not None and progress.beacon.moved)
 
 
+def advances(process: Process) -> bool:
+    """Whether a number that a loop of the user's code moves on, or the beacon, changed during the window: the work comes
+    on. Any other number may go up and down for ever."""
+    progress = process.progress
+    if not isinstance(progress, Progress):
+        return False
+    moved = any(c.before != c.after for c in progress.counters if c.looped or c.advances)
+    return moved or (progress.beacon is not None and progress.beacon.moved)
+
+
 def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:
     """The loop that `behind` is inside and `ahead` has left, with `ahead`'s frame; None where there is none.
 

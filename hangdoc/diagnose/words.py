@@ -5,15 +5,8 @@ from collections.abc import Iterable
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding, Severity
 from hangdoc.phrases import duration, numbers
+from hangdoc.phrases import ranks as ranks
 from hangdoc.snapshot import Progress
-
-
-def ranks(which: Iterable[int]) -> str:
-    """`rank 1`, `ranks 0-2, 5`, `no rank`."""
-    which = list(which)
-    if not which:
-        return "no rank"
-    return f"rank{'s' * (len(set(which)) != 1)} {numbers(which)}"
 
 
 def verb(which: Iterable[int], singular: str, plural: str) -> str:

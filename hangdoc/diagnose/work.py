@@ -19,7 +19,7 @@ def at_work(rank: Rank) -> str | None:
     take long. A loader that goes round and round without a batch
     coming out of it is neither, and neither is a rank that sleeps.
     """
-    if rank.process is None or rank.label != "computing":
+    if rank.process is None or rank.label != "computing" or rank.thread is None:
         return None
     if rank.work is not None:
         return rank.work
@@ -27,13 +27,13 @@ def at_work(rank: Rank) -> str | None:
         return None
     if rank.moving and rank.state in _LONG:
         return _LONG[rank.state]
-    return "its counters move" if rank.counters_moved else None
+    return "its counters move" if progress.advances(rank.process) else None
 
 
 def unclear(rank: Rank) -> bool:
     """Whether nobody can tell if a rank works: its stack could not be read, or it is busy in its loader and one look alone
     does not show whether batches come out of it."""
-    if rank.label is None:
+    if rank.thread is None:
         return True
     one_look = rank.process is not None and not isinstance(rank.process.stack_before, Stack)
     return one_look and rank.state == "loading-data"

@@ -3,6 +3,7 @@
 Only links, mount tables and one string of memory are read: the file itself is never touched, it may not answer.
 """
 
+import os
 import posixpath
 
 from hangdoc.observe.procfs import ProcError, ProcFS
@@ -27,17 +28,28 @@ def text_at(proc: ProcFS, pid: int, address: int) -> str:
 
 
 def mounted(proc: ProcFS, pid: int, path: str) -> str:
-    """` on KIND (SOURCE)` for a path on anything but a local file system (proc_pid_mountinfo(5)); else nothing."""
-    best: tuple[int, str, str] = (0, "", "")
+    """` on KIND (SOURCE)` for a path on anything but a local file system (proc_pid_mountinfo(5)), and that a local one is
+    full; else nothing."""
+    point_of, kind, source = "", "", ""
     for line in proc.text(f"{pid}/mountinfo").splitlines():
         fields = line.split()
         if "-" not in fields[6:] or len(fields) < 10:
             continue
         point = fields[4].replace("\\040", " ")
-        kind, source = fields[fields.index("-", 6) + 1 :][:2]
-        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= best[0]:
-            best = (len(point), kind, source)
-    return "" if best[1] in _LOCAL or not best[1] else f" on {best[1]} ({best[2]})"
+        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(point_of):
+            point_of, (kind, source) = point, fields[fields.index("-", 6) + 1 :][:2]
+    if kind in _LOCAL:
+        return _full(f"{proc.root}/{pid}/root{point_of}")
+    return f" on {kind} ({source})" if kind else ""
+
+
+def _full(mount: str) -> str:
+    """Whether a local file system has no room left."""
+    try:
+        about = os.statvfs(mount)
+    except OSError:
+        return ""
+    return " on a full file system" if about.f_blocks and not about.f_bavail else ""
 
 
 def about(proc: ProcFS, pid: int, descriptor: int, link: str, search: bool) -> str:

@@ -42,7 +42,10 @@ def counters(
 def _counter(key: tuple[str, str, str], before: int, after: int, frame: Frame | None) -> Counter:
     function, file, name = key
     looped = frame is not None and any(name in loop.counters for loop in frame.loops)
-    return Counter(name=name, function=function, file=file, before=before, after=after, looped=looped)
+    advances = looped or (frame is not None and any(name in loop.advances for loop in frame.loops))
+    return Counter(
+        name=name, function=function, file=file, before=before, after=after, looped=looped, advances=advances
+    )
 
 
 def _own_integers(stack: Stack) -> list[tuple[str, str, Local, Frame]]:

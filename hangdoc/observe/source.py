@@ -10,6 +10,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -181,7 +182,9 @@ def _own_nodes(scope: ast.AST) -> list[ast.AST]:
 
 
 def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
-    common = {"line": node.lineno, "end_line": node.end_lineno or node.lineno}
+    common: dict[str, Any] = {
+        "line": node.lineno, "end_line": node.end_lineno or node.lineno, "advances": _moved_on(node)
+    }  # fmt: skip
     if isinstance(node, ast.While):
         counters = _counted_by_hand(node)
         tested = [n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)]
@@ -225,6 +228,28 @@ def _counted_by_hand(loop: ast.AST) -> tuple[str, ...]:
         and isinstance(node.value, ast.Constant)
         and node.value.value == 1
     )
+
+
+def _moved_on(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]:
+    """Names that a loop moves on: its targets, `n += k` and `n = n + k`, in itself and the loops inside it."""
+    found: list[str] = []
+    for node in ast.walk(loop):
+        if isinstance(node, ast.For | ast.AsyncFor):
+            found += [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
+        elif (
+            isinstance(node, ast.AugAssign)
+            and isinstance(node.op, ast.Add | ast.Sub)
+            and isinstance(node.target, ast.Name)
+        ):
+            found.append(node.target.id)
+        elif (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.BinOp)
+            and isinstance(node.value.op, ast.Add | ast.Sub)
+        ):
+            read = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+            found += [target.id for target in node.targets if isinstance(target, ast.Name) and target.id in read]
+    return tuple(dict.fromkeys(found))
 
 
 def _innermost_counting_call(node: ast.expr) -> ast.Call | None:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hangdoc.diagnosis import Diagnosis, Finding, Job, RankView
-from hangdoc.phrases import duration, numbers
+from hangdoc.phrases import duration, numbers, ranks
 from hangdoc.render import words
 
 _EVIDENCE_SHOWN = 12
@@ -96,9 +96,9 @@ def _finding(finding: Finding, *, whole: bool) -> Iterator[RenderableType]:
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
     if finding.culprits:
-        facts.add_row("culprit", Text(f"rank {numbers(finding.culprits)}", style="bold"))
+        facts.add_row("culprit", Text(ranks(finding.culprits), style="bold"))
     if finding.victims:
-        facts.add_row("waiting", f"rank {numbers(finding.victims)}")
+        facts.add_row("waiting", ranks(finding.victims))
     shown = finding.evidence[:_EVIDENCE_SHOWN]
     for index, evidence in enumerate(shown):
         who = Text(f"rank {evidence.rank}: " if evidence.rank is not None else "", style="bold")

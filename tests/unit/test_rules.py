@@ -10,6 +10,7 @@ from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnose.rules import all_rules
 from hangdoc.diagnosis import Finding, Job
 from hangdoc.snapshot import (
+    ControlGroup,
     Counter,
     Process,
     Progress,
@@ -24,7 +25,7 @@ from tests.unit.builders import (
     snapshot,
     train,
 )
-from tests.unit.rule_cases import FIRES, QUIET, data, in_loop
+from tests.unit.rule_cases import FIRES, QUIET, data, in_loop, machine
 
 HEADINGS = ["What it finds", "Why it hangs", "Evidence", "What to do", "When it would be wrong", "References"]
 
@@ -148,3 +149,33 @@ def test_two_jobs_side_by_side_are_told_apart() -> None:
     diagnosis = diagnose(snapshot(*hung, *healthy))
     assert [j.verdict for j in diagnosis.jobs] == ["hung", "healthy"]
     assert diagnosis.verdict == "hung"
+
+
+def test_three_ways_to_be_held_back() -> None:
+    def held_back(**more: object) -> Finding:
+        working = rank(0, train(12), cpu=0.9, world=1, control_group="/pod7/c1")
+        return of("HD505", job(snapshot(working, **more)))[0]
+
+    throttled = held_back(control_groups=(ControlGroup(path="/pod7", frozen=False, throttled_us=600_000, oom_kills=0),))
+    assert "used up its CPU quota" in throttled.summary
+    assert "600 ms" in throttled.evidence[0].text
+    assert "swaps: 400 MB" in held_back(machine=machine(swapped_bytes=400_000_000)).summary
+
+
+def test_a_search_without_end_is_never_called_work_nor_hung() -> None:
+    wild = Progress(counters=(Counter(name="x", function="train", file="/home/me/train.py", before=27, after=82),))
+    found = job(snapshot(in_loop(0, 4), rank(1, train(12), cpu=0.99, progress=wild)))
+    assert found.verdict == "waiting"
+    assert [(f.code, f.severity) for f in found.findings] == [("HD202", "info")]
+
+
+def test_the_furthest_rank_skipped_a_rooted_collective() -> None:
+    """Rank 2 is out of the gather that rank 0 roots; rank 1, further on, never made it."""
+    found = job(
+        snapshot(
+            rank(0, *c10d("gather"), frame("report", 5), frame("main", 20), world=3),
+            rank(1, *c10d("all_reduce"), frame("main", 21), world=3),
+            rank(2, *c10d("barrier"), frame("report", 6), frame("main", 20), world=3),
+        )
+    )
+    assert [(f.code, f.culprits, f.victims) for f in found.findings] == [("HD203", (1,), (0, 2))]

@@ -66,7 +66,8 @@ def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
     return words.finding(
         CODE,
         NAME,
-        severity=words.by_age(run),
+        # Numbers that move without a loop that moves them on may be work, or a search without end: never an error.
+        severity=words.by_age(run, working=first.counters_moved),
         confidence=0.6 if first.label == "computing" else 0.75,
         culprits=blamed,
         victims=(rank.rank for rank in victims),

@@ -84,8 +84,17 @@ def _finding(run: Run, group: list[Rank], victims: list[int]) -> Finding:
     wchan = (kernel.wchan if kernel else None) or ""
     file = (kernel.syscall_file if kernel else None) or ""
     meant = next((text for name, text in _PLACES if name in wchan), "")
-    what = file.removeprefix("path ").partition(", its ")[0] or "the file system"
-    path = what.partition(" on ")[0] if file.startswith("path ") else ""
+    path = file.removeprefix("path ").partition(" on ")[0] if file.startswith("path ") else ""
+    descriptor, _, rest = file.partition(": ")
+    target, _, holders = rest.partition(", ")
+    what = (
+        file.removeprefix("path ")
+        if path
+        else f"{'a pipe' if 'pipe:' in target else target} ({descriptor})"
+        if rest
+        else ""
+    )
+    reason = "; ".join(part for part in (f"it waits for {meant}" if meant else "", holders) if part)
     waits = f"{words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} for it"
     return words.finding(
         CODE,
@@ -94,9 +103,8 @@ def _finding(run: Run, group: list[Rank], victims: list[int]) -> Finding:
         confidence=0.92 if meant and file else 0.85 if meant or file else 0.75,
         culprits=blamed,
         victims=victims,
-        summary=f"{words.ranks(blamed)} {words.verb(blamed, 'is', 'are')} stuck on {what}"
-        + (f": it waits for {meant}" if meant else "")
-        + f", {words.place(first)}; {waits}",
+        summary=f"{words.ranks(blamed)} {words.verb(blamed, 'is', 'are')} stuck on "
+        f"{what or 'the file system'} {words.place(first)}{f' ({reason})' if reason else ''}; {waits}",
         evidence=[
             Evidence(
                 rank=first.rank,

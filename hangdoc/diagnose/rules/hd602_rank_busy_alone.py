@@ -33,7 +33,7 @@ move: look twice, minutes apart, and compare the numbers.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import words, work
+from hangdoc.diagnose import progress, words, work
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 
@@ -59,7 +59,7 @@ def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
         CODE,
         NAME,
         severity="info",
-        confidence=0.85 if first.counters_moved else 0.75,
+        confidence=0.85 if first.process is not None and progress.advances(first.process) else 0.75,
         culprits=blamed,
         victims=(rank.rank for rank in victims),
         summary=f"{words.awaited(run, group, victims)}: {why}",
