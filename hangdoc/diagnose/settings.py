@@ -31,7 +31,8 @@ def _entry(pattern: str, kind: Kind, why: str) -> Setting:
 # Names in lower case, words joined by `_`.
 ARGUMENTS: tuple[Setting, ...] = (
     _entry(r"(^|_)(local_?|node_?|machine_?|process_?|global_?)?(rank|process_index|index|id)$", "differs", "tells ranks apart"),
-    _entry(r"(^|_)(seed|name|tag|run|host|hostname|addr|address|port|device|gpu|gpus|cuda|socket|pid)(_|$)", "differs", "is a rank's own"),
+    _entry(r"(^|_)(seed|tag|host|hostname|addr|address|port|device|gpu|gpus|cuda|socket|pid)$|^(run|exp|experiment|wandb|job)?_?(name|id)$",
+           "differs", "is a rank's own"),
     _entry(r"(^|_)(out|output|log|logs|logging|save|checkpoint|ckpt|cache|tmp|temp|scratch|wandb|report)_?(dir|path|file|root|folder|to)?$",
            "differs", "says where to write"),
     _entry(r"(^|_)(accum\w*|accumulation)(_|$)", "collectives", "changes after how many micro-batches gradients are reduced"),

@@ -135,13 +135,13 @@ def train(loader, n):
 """
 
 
-def annotated(tmp_path: Path, line: int, *, newer: bool = False) -> Frame:
+def annotated(tmp_path: Path, line: int, *, newer: bool = False, text: str = SOURCE, function: str = "train") -> Frame:
     file = tmp_path / "script.py"
-    file.write_text(SOURCE)
+    file.write_text(text)
     when = time.time() + (3600 if newer else -3600)
     os.utime(file, (when, when))
     thread = PythonThread(
-        tid=None, name="MainThread", active=False, owns_gil=False, frames=(frame("train", line, str(file)),)
+        tid=None, name="MainThread", active=False, owns_gil=False, frames=(frame(function, line, str(file)),)
     )
     stack = Stack(at_seconds=0, threads=(thread,))
     return Sources(ProcFS()).annotate(os.getpid(), stack).threads[0].frames[0]
@@ -158,6 +158,35 @@ def test_loops_conditions_and_source(tmp_path: Path) -> None:
         ("while i < n", ("i",), None, "n"),
         ("for batch", ("total",), None, None),
     }
+    assert {name for loop in found.loops for name in loop.advances} == {"epoch", "step", "batch", "i", "total"}
+
+
+GUARDED = """
+def step(rank):
+    if rank != 0:
+        return
+    for attempt in range(3):
+        if attempt > 1:
+            continue
+        try:
+            work()
+        except (OSError, ValueError):
+            recover()
+    total = total + 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (9, ("rank == 0", "not (attempt > 1)")),
+        (11, ("rank == 0", "not (attempt > 1)", "except (OSError, ValueError)")),
+        (12, ("rank == 0",)),
+        (3, ()),
+    ],
+)
+def test_guards_and_handlers_are_conditions(tmp_path: Path, line: int, expected: tuple[str, ...]) -> None:
+    assert annotated(tmp_path, line, text=GUARDED, function="step").conditions == expected
 
 
 def test_a_file_newer_than_the_process_is_not_trusted(tmp_path: Path) -> None:

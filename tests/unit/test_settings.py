@@ -1,0 +1,79 @@
+"""What is known of arguments and variables: names in every spelling, and command lines of every form."""
+
+import pytest
+
+from hangdoc.diagnose import settings
+from hangdoc.parse import negated
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("grad-accum", "collectives"),
+        ("gradient_accumulation_steps", "collectives"),
+        ("gradientAccumulationSteps", "collectives"),
+        ("train.grad_accum", "collectives"),
+        ("device-batch-size", "collectives"),
+        ("max_steps", "collectives"),
+        ("eval-every", "collectives"),
+        ("depth", "collectives"),
+        ("max-seq-len", "collectives"),
+        ("bf16", "collectives"),
+        ("lr", "numbers"),
+        ("num-workers", "tuning"),
+        ("seed", "differs"),
+        ("local-rank", "differs"),
+        ("node_rank", "differs"),
+        ("output-dir", "differs"),
+        ("data-dir", "data"),
+        ("favourite-colour", None),
+    ],
+)
+def test_arguments(name: str, kind: str | None) -> None:
+    found = settings.argument(name)
+    assert (found.kind if found else None) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("TORCH_DISTRIBUTED_DEBUG", "collectives"),
+        ("NCCL_ALGO", "collectives"),
+        ("NCCL_IB_DISABLE", "numbers"),
+        ("NANOCHAT_DATA_DIR", "data"),
+        ("OMP_NUM_THREADS", "tuning"),
+        ("LOCAL_RANK", "differs"),
+        ("HOME", None),
+    ],
+)
+def test_variables(name: str, kind: str | None) -> None:
+    found = settings.variable(name)
+    assert (found.kind if found else None) == kind
+
+
+def test_nccl_is_inert_under_gloo_alone() -> None:
+    assert settings.inert("NCCL_ALGO", "gloo")
+    assert not settings.inert("NCCL_ALGO", "nccl")
+    assert not settings.inert("TORCH_DISTRIBUTED_DEBUG", "gloo")
+
+
+def test_command_lines() -> None:
+    line = "python train.py pos --depth 12 --lr=-1e-3 --warm -x 3 --shift -2 +model.size=7 data=x --flag"
+    assert settings.options(tuple(line.split())) == {
+        "depth": "12", "lr": "-1e-3", "warm": "(set)", "x": "3", "shift": "-2", "model.size": "7", "data": "x", "flag": "(set)",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("test", "opposite"),
+    [
+        ("rank == 0", "rank != 0"),
+        ("rank != 0", "rank == 0"),
+        ("not is_main", "is_main"),
+        ("self.rank != self.verbose_rank", "self.rank == self.verbose_rank"),
+        ("a and b", "not (a and b)"),
+        ("not (a and b)", "a and b"),
+    ],
+)
+def test_the_opposite_of_a_condition(test: str, opposite: str) -> None:
+    assert negated(test) == opposite

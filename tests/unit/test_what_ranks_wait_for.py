@@ -1,0 +1,152 @@
+"""Evidence of waits, from real processes: paths and pipes in system calls, storage, listeners, tensors."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hangdoc.observe import files
+from hangdoc.observe.clocks import _waiting_place
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.memory import Memory
+from hangdoc.observe.procfs import ProcFS
+from hangdoc.observe.python_state import Modules, locate, torch_value
+from hangdoc.observe.scene import Scene, Target
+from hangdoc.observe.sockets import Sockets
+from hangdoc.observe.storage import Storage
+from hangdoc.snapshot import Connections, FileBytes, RankIdentity
+
+pytestmark = pytest.mark.usefixtures("can_attach")
+PROC = ProcFS()
+
+
+@contextmanager
+def child(program: str, *arguments: str, **more: object) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", program, *arguments], **more)  # type: ignore[call-overload]
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until(answer: Callable[[], str | None]) -> str:
+    bound = time.monotonic() + 10
+    while time.monotonic() < bound:
+        if (found := answer()) is not None:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it never came to wait there")
+
+
+def waits_on(pid: int, word: str) -> str:
+    def answer() -> str | None:
+        file = _waiting_place(PROC, pid, pid)[2]
+        return file if file is not None and word in file else None
+
+    return until(answer)
+
+
+def scene(*targets: Target) -> Scene:
+    return Scene(
+        proc=PROC, deadline=Deadline(10), window=0.1, native="never", targets={t.pid: t for t in targets},
+        pool=ThreadPoolExecutor(1),
+    )  # fmt: skip
+
+
+def target(pid: int, **more: object) -> Target:
+    return Target(pid=pid, ppid=1, role="rank", name="python3", argv=(), state="S", start_ticks=0, **more)  # type: ignore[arg-type]
+
+
+def test_the_path_that_an_open_waits_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "shard.bin")
+    with child("open('shard.bin')", cwd=tmp_path) as process:  # relative: the working directory makes it whole
+        assert waits_on(process.pid, "path") == f"path {tmp_path}/shard.bin"
+
+
+def test_who_holds_the_other_end_of_a_pipe() -> None:
+    program = "import os; os.write(1, bytes(1 << 20))"
+    with child(program, stdout=subprocess.PIPE) as process:
+        found = waits_on(process.pid, "pipe:")
+    assert found.startswith("fd 1: pipe:[")
+    assert f"its read end held by pid {os.getpid()}" in found
+
+
+def test_a_mount_is_said_where_it_is_not_local(tmp_path: Path) -> None:
+    mounts = tmp_path / "9"
+    mounts.mkdir()
+    (mounts / "mountinfo").write_text(
+        "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "30 20 0:40 / /data rw - nfs4 server:/export rw\n"
+        "31 30 0:41 / /data/my\\040set rw - fuse.sshfs host: rw\n"
+    )
+    fake = ProcFS(str(tmp_path))
+    assert files.mounted(fake, 9, "/data/x/y") == " on nfs4 (server:/export)"
+    assert files.mounted(fake, 9, "/data/my set/y") == " on fuse.sshfs (host:)"
+    assert files.mounted(fake, 9, "/database/y") == ""
+
+
+def test_what_a_process_writes_is_counted(tmp_path: Path) -> None:
+    program = (
+        "import sys; f = open(sys.argv[1], 'wb', 0); print(flush=True); sys.stdin.readline(); f.write(bytes(3_000_000)); "
+        "print(flush=True); sys.stdin.read()"
+    )
+    # The checkout lies on a disk; /tmp may be memory, which the kernel does not count.
+    file = Path(__file__).with_name(f".written-{os.getpid()}")
+    try:
+        with child(program, str(file), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            process.stdout.readline()
+            probe, look = Storage(), scene(target(process.pid))
+            probe.open(look)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            probe.close(look)
+            ((_, _, moved),) = probe.evidence(look)
+    finally:
+        file.unlink(missing_ok=True)
+    assert isinstance(moved, FileBytes)
+    assert moved.written_bytes >= 3_000_000
+
+
+def test_who_listens_on_the_master_port() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        child("import sys; sys.stdin.read()", stdin=subprocess.PIPE) as rank,
+    ):
+        identity = RankIdentity(
+            rank=0, source="environment", master_address="127.0.0.1", master_port=server.getsockname()[1]
+        )
+        probe, look = Sockets(), scene(target(rank.pid, identity=identity))
+        probe.close(look)
+        ((_, _, found),) = probe.evidence(look)
+    assert isinstance(found, Connections)
+    assert [(one.port, one.pid) for one in found.listeners] == [(identity.master_port, os.getpid())]
+
+
+def test_tensors_and_dtypes_are_read_from_memory() -> None:
+    program = (
+        "import sys, torch; a = torch.zeros(3, 5, dtype=torch.bfloat16); b = torch.nn.Parameter(torch.zeros(7)); "
+        "c = torch.tensor(1.5); d = torch.float16; e = torch.zeros(4, 6).t(); f = 'float32[9]'; "
+        "g = torch.zeros(1, 2, 1, 2, 1, 2); print(flush=True); sys.stdin.read()"
+    )
+    with child(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        image = locate(PROC, process.pid)
+        with Memory(process.pid, image.version) as memory:
+            main = Modules(memory, image).namespace("__main__")["__main__"]
+            found = {name: torch_value(memory, main[name]) for name in "abcdefg"}
+    assert found == {
+        "a": "bfloat16[3, 5]", "b": "float32[7]", "c": "float32[]", "d": "torch.float16", "e": "float32[6, 4]", "f": None,
+        "g": None,  # more dimensions than lie inline: not read rather than guessed
+    }  # fmt: skip
