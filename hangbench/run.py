@@ -1,13 +1,10 @@
 """Starts a case for real, waits until it is where its script leads, and ends every process it started."""
 
 import os
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,9 +12,9 @@ from types import TracebackType
 
 from hangbench.case import Case, Node
 from hangbench.situations import SITUATIONS
+from hangdoc_trainer.offspring import Offspring, free_port, parent
 from hangdoc_trainer.scenarios import SCENARIOS, Started
 
-_TAG = "HANGBENCH_RUN"
 _START_BOUND = 150.0
 _MARGIN = 1.5
 
@@ -38,7 +35,7 @@ class Running:
         self.started_nodes = len(case.nodes)
         self.launchers: list[int] = []
         self._children: list[subprocess.Popen[bytes]] = []
-        self._tag = uuid.uuid4().hex
+        self._offspring = Offspring()
         self._folder = tempfile.TemporaryDirectory(prefix="hangbench-")
         self._stack = ExitStack()
         self._scenario: Started | None = None
@@ -94,7 +91,7 @@ class Running:
     def _spawn(self, index: int, node: Node, variables: dict[str, str], command: list[str]) -> None:
         environment = {
             **os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false",
-            **variables, **node.environment, _TAG: self._tag,
+            **variables, **node.environment, **self._offspring.mark,
         }  # fmt: skip
         with self._log.open("ab") as log:
             # A session of its own, and a standard input that stays open for a rank that asks.
@@ -138,8 +135,7 @@ class Running:
         found = {}
         for pid, environment in self.processes():
             rank = environment.get("RANK", environment.get("OMPI_COMM_WORLD_RANK"))
-            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-            if rank is not None and (parent in self.launchers or parent == 1 or pid in self.launchers):
+            if rank is not None and (parent(pid) in (*self.launchers, 1) or pid in self.launchers):
                 found[int(rank)] = pid
         return found
 
@@ -157,39 +153,12 @@ class Running:
         return signs
 
     def processes(self) -> list[tuple[int, dict[str, str]]]:
-        """Every process that carries this run's mark, with its environment."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    raw = (entry / "environ").read_bytes().decode("utf-8", "replace")
-                except OSError:
-                    continue
-                environment = dict(pair.partition("=")[::2] for pair in raw.split("\0"))
-                if environment.get(_TAG) == self._tag:
-                    found.append((int(entry.name), environment))
-        return found
+        """Every process of this run, with its environment."""
+        return self._offspring.processes()
 
     def _stop(self) -> None:
-        for _ in range(40):
-            ours = self.processes()
-            for pid, _environment in ours:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            if not ours:
-                break
-            time.sleep(0.05)
+        self._offspring.end()
         for child in self._children:
             child.communicate()
         self._stack.close()  # companions, namespaces, control groups: what the ranks lived in goes after them
         self._folder.cleanup()
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

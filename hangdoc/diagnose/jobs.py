@@ -4,19 +4,17 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hangdoc.diagnose import facts, operations, progress
+from hangdoc.diagnose import absent, facts, progress
 from hangdoc.diagnose.links import Connected, pairs_of, silent_seconds
 from hangdoc.diagnose.model import Placed, Rank, Run
 from hangdoc.diagnose.states import State, cpu_percent, state_of
 from hangdoc.parse import natural
 from hangdoc.snapshot import (
     Clocks,
-    Environment,
     Host,
     Interpreter,
     Launch,
     Process,
-    RankIdentity,
     Snapshot,
     Stack,
 )
@@ -170,7 +168,9 @@ def _run(
     if world is not None:
         missing = [rank for rank in range(world) if rank not in ranks]
         dead = [(h, p) for h, p in zombies if (h.name, p.ppid) in parents]
-        _fill_in(missing, dead, members, key, ranks, unseen)
+        absent.fill_in(
+            missing, dead, members, ranks, unseen, together=key.launcher is not None and key.master is not None
+        )
     tool = next((p.launch.tool for _, p in launchers if p.launch is not None), None)
     if tool is None and any(_spawned(process) is not None for _, process in launchers):
         tool = "mp.spawn"
@@ -280,62 +280,3 @@ def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
             connections=connected[number][0],
         )
     return ranks
-
-
-def _fill_in(
-    missing: list[int],
-    dead: list[Placed],
-    members: dict[int, Placed],
-    key: _Key,
-    ranks: dict[int, Rank],
-    unseen: dict[int, str],
-) -> None:
-    """Ranks without a process: those that must be on a host we looked at are dead, the others unseen."""
-    for number in missing:
-        host = _home(number, members, key)
-        arrived = any(_has_met(process) for _, process in members.values())
-        if dead:
-            where, process = dead.pop(0)
-            state = state_of(process, [], ())
-            ranks[number] = Rank(number, where.name, process, None, "dead", state.state, why=state.why)
-        elif host is not None and arrived:
-            ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
-        elif host is not None:
-            unseen[number] = f"no process with RANK={number} on {host}, where it belongs: not started, or gone"
-        else:
-            unseen[number] = f"no process with RANK={number} on the hosts looked at"
-
-
-def _home(number: int, members: dict[int, Placed], key: _Key) -> str | None:
-    """The host, among those looked at, on which a rank without a process must be; None where it may be elsewhere."""
-    for rank, (host, process) in members.items():
-        identity: RankIdentity | None = process.identity
-        if identity is None:
-            continue
-        if identity.local_rank is not None and identity.local_world_size is not None:
-            first = rank - identity.local_rank
-            if first <= number < first + identity.local_world_size:
-                return host.name
-        if identity.source == "mp.spawn":
-            return host.name
-    if key.launcher is not None and key.master is not None and members:  # a loopback meeting point: all are here
-        return next(iter(members.values()))[0].name
-    return None
-
-
-def _has_met(process: Process) -> bool:
-    """Whether a rank is past its rendezvous, so that all others must have been there too."""
-    if isinstance(process.interpreter, Interpreter) and process.interpreter.groups:
-        return True
-    wait = operations.wait_of(process, operations.training_thread(process.stack, process.pid))
-    if wait is not None and wait.kind == "rendezvous":
-        return False
-    names = {t.name for t in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
-    return "pt_gloo_runloop" in names
-
-
-def environment_of(process: Process) -> dict[str, str]:
-    """The variables a rank runs with: those it started with, overlaid by what it set itself."""
-    started = process.environment.variables if isinstance(process.environment, Environment) else {}
-    inside = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
-    return {**started, **inside}

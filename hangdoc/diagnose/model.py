@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from hangdoc.diagnosis import Label, Operation, Where
-from hangdoc.snapshot import Connection, Frame, Host, Loop, Process, PythonThread, Unavailable
+from hangdoc.snapshot import Connection, Environment, Frame, Host, Interpreter, Loop, Process, PythonThread, Unavailable
 
 Placed = tuple[Host, Process]
 """A process and the host it was seen on."""
@@ -141,3 +141,10 @@ class Run:
     def older_than_patience(self) -> bool:
         """Whether the wait has lasted longer than the user's patience; an unknown age has not."""
         return self.age_seconds is not None and self.age_seconds >= self.patience
+
+
+def environment_of(process: Process) -> dict[str, str]:
+    """The variables a rank runs with: those it started with, overlaid by what it set itself."""
+    started = process.environment.variables if isinstance(process.environment, Environment) else {}
+    inside = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
+    return {**started, **inside}

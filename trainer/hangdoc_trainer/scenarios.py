@@ -6,13 +6,10 @@ healthy one, under way) by the beacons that the ranks publish, and ends every pr
 
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +17,8 @@ from types import TracebackType
 
 from hangdoc import beacon
 from hangdoc_trainer import corpus
+from hangdoc_trainer.offspring import Offspring, free_port, parent
 
-_TAG = "HANGDOC_SCENARIO"
 _SMALL = [
     "--depth",
     "2",
@@ -117,7 +114,7 @@ class Started:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.world = sum(node.ranks for node in scenario.nodes)
-        self._tag = uuid.uuid4().hex
+        self.offspring = Offspring()
         self._folder = Path(tempfile.mkdtemp(prefix="hangdoc-demo-"))
         self._launchers: list[subprocess.Popen[bytes]] = []
 
@@ -143,8 +140,8 @@ class Started:
     def rank_pids(self) -> dict[int, int]:
         """Rank to pid, of the ranks that are there."""
         found = {}
-        for pid, environment in self._ours():
-            if "RANK" in environment and _parent(pid) in self.pids:
+        for pid, environment in self.offspring.processes():
+            if "RANK" in environment and parent(pid) in self.pids:
                 found[int(environment["RANK"])] = pid
         return found
 
@@ -153,7 +150,7 @@ class Started:
         return "\n".join(path.read_text("utf-8", "replace") for path in sorted(self._folder.glob("*.log")))
 
     def _start(self) -> None:
-        port = _free_port()
+        port = free_port()
         folders = []
         for index, node in enumerate(self.scenario.nodes):
             folders.append(self._folder / f"node{index}" / "shards")
@@ -168,7 +165,7 @@ class Started:
                        f"--master-port={port}", "-m", "hangdoc_trainer.base_train", "--", *_SMALL,
                        *self.scenario.arguments]  # fmt: skip
             environment = {
-                **os.environ, **node.environment, "OMP_NUM_THREADS": "1", _TAG: self._tag,
+                **os.environ, **node.environment, "OMP_NUM_THREADS": "1", **self.offspring.mark,
                 "NANOCHAT_DATA_DIR": str(folders[index]), "PYTHONWARNINGS": "ignore",
                 "XDG_RUNTIME_DIR": str(self._folder),
             }  # fmt: skip
@@ -212,32 +209,9 @@ class Started:
                 found.append(beat)
         return found
 
-    def _ours(self) -> list[tuple[int, dict[str, str]]]:
-        """Every process that carries this run's tag, with its environment."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    raw = (entry / "environ").read_bytes().decode("utf-8", "replace")
-                except OSError:
-                    continue
-                environment = dict(pair.partition("=")[::2] for pair in raw.split("\0"))
-                if environment.get(_TAG) == self._tag:
-                    found.append((int(entry.name), environment))
-        return found
-
     def stop(self) -> None:
         """End all processes of this run, and only those, and remove its files."""
-        for _ in range(20):
-            ours = self._ours()
-            if not ours:
-                break
-            for pid, _environment in ours:
-                try:
-                    os.kill(pid, signal.SIGKILL)  # also a stopped process dies of it
-                except ProcessLookupError:
-                    continue
-            time.sleep(0.05)
+        self.offspring.end()
         for launcher in self._launchers:
             if launcher.stdin is not None:
                 launcher.stdin.close()
@@ -248,17 +222,3 @@ class Started:
 def start(name: str) -> Started:
     """The scenario of a name, ready to be entered; raises KeyError for an unknown one."""
     return Started(SCENARIOS[name])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0

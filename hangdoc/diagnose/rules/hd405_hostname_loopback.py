@@ -32,8 +32,7 @@ import ipaddress
 from collections.abc import Iterator
 
 from hangdoc.diagnose import words
-from hangdoc.diagnose.jobs import environment_of
-from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.model import Rank, Run, environment_of
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Machine
 

@@ -33,8 +33,7 @@ Where a site sets a variable per node on purpose and knows why. Variables that h
 from collections.abc import Iterator
 
 from hangdoc.diagnose import settings, words
-from hangdoc.diagnose.jobs import environment_of
-from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.model import Run, environment_of
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Environment
 

@@ -34,8 +34,7 @@ import re
 from collections.abc import Iterator
 
 from hangdoc.diagnose import progress, settings, words
-from hangdoc.diagnose.jobs import environment_of
-from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.model import Rank, Run, environment_of
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Interpreter, Machine, Runtime
 

@@ -33,8 +33,7 @@ design.
 from collections.abc import Iterator
 
 from hangdoc.diagnose import words
-from hangdoc.diagnose.jobs import environment_of
-from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.model import Rank, Run, environment_of
 from hangdoc.diagnose.states import training_share
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Progress, Runtime

@@ -1,0 +1,60 @@
+"""Ranks of a run without a process: dead, or only unseen."""
+
+from hangdoc.diagnose import operations
+from hangdoc.diagnose.model import Placed, Rank
+from hangdoc.diagnose.states import state_of
+from hangdoc.snapshot import Clocks, Interpreter, Process, RankIdentity
+
+
+def fill_in(
+    missing: list[int],
+    dead: list[Placed],
+    members: dict[int, Placed],
+    ranks: dict[int, Rank],
+    unseen: dict[int, str],
+    *,
+    together: bool,
+) -> None:
+    """Add the `missing` ranks: those that must be on a host we looked at are dead (the zombies in `dead` first), the others
+    unseen. `together`: the run's meeting point is a loopback address, so that all of it is on one host."""
+    for number in missing:
+        host = _home(number, members, together)
+        arrived = any(_has_met(process) for _, process in members.values())
+        if dead:
+            where, process = dead.pop(0)
+            state = state_of(process, [], ())
+            ranks[number] = Rank(number, where.name, process, None, "dead", state.state, why=state.why)
+        elif host is not None and arrived:
+            ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
+        elif host is not None:
+            unseen[number] = f"no process with RANK={number} on {host}, where it belongs: not started, or gone"
+        else:
+            unseen[number] = f"no process with RANK={number} on the hosts looked at"
+
+
+def _home(number: int, members: dict[int, Placed], together: bool) -> str | None:
+    """The host, among those looked at, on which a rank without a process must be; None where it may be elsewhere."""
+    for rank, (host, process) in members.items():
+        identity: RankIdentity | None = process.identity
+        if identity is None:
+            continue
+        if identity.local_rank is not None and identity.local_world_size is not None:
+            first = rank - identity.local_rank
+            if first <= number < first + identity.local_world_size:
+                return host.name
+        if identity.source == "mp.spawn":
+            return host.name
+    if together and members:
+        return next(iter(members.values()))[0].name
+    return None
+
+
+def _has_met(process: Process) -> bool:
+    """Whether a rank is past its rendezvous, so that all others must have been there too."""
+    if isinstance(process.interpreter, Interpreter) and process.interpreter.groups:
+        return True
+    wait = operations.wait_of(process, operations.training_thread(process.stack, process.pid))
+    if wait is not None and wait.kind == "rendezvous":
+        return False
+    names = {t.name for t in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
+    return "pt_gloo_runloop" in names
