@@ -120,8 +120,8 @@ def _still(
         return computing(_working(process, thread), work, work)
     if children and state == "waiting-data":
         return computing("loading-data", "its dataloader's workers are at work")
-    if children and state == "waiting-child":
-        return computing("computing", "its child process is at work", "its child process is at work")
+    if children and state != "waiting-input":  # a pool's results, a build, a tokenizer: however it waits for them
+        return computing("computing", "its child processes are at work", "its child processes are at work")
     return blocked(state, why)
 
 

@@ -57,12 +57,15 @@ def _in_torch_loader(rank: Rank) -> bool:
 
 
 def _finding(run: Run, rank: Rank) -> Finding:
+    inside = _loads_itself(rank)
     workers = [helper for helper in run.helpers(rank) if _is_worker(helper)]
     dead = [worker for worker in workers if worker.state in "ZX"]
     stopped = [worker for worker in workers if worker.state in "Tt" or worker.frozen]
     stuck = [worker for worker in workers if worker not in dead + stopped and _place(worker) is not None]
     evidence = [words.stack_evidence(rank)]
-    if dead:
+    if inside is not None:
+        what, hard = f"it loads by itself (num_workers=0) and does not come back from {inside.function}", False
+    elif dead:
         what, hard = f"its worker (pid {dead[0].pid}) is dead: {states.how_it_ended(dead[0])}", True
     elif stopped:
         what, hard = f"its worker (pid {stopped[0].pid}) is stopped", True
@@ -86,7 +89,7 @@ def _finding(run: Run, rank: Rank) -> Finding:
         CODE,
         NAME,
         severity="error" if hard else words.by_age(run),
-        confidence=0.95 if dead or stopped else 0.9 if stuck else 0.6,
+        confidence=0.95 if dead or stopped else 0.9 if stuck or inside is not None else 0.6,
         culprits=[rank.rank],
         victims=victims,
         summary=f"rank {rank.rank} waits for its dataloader: {what}{waits}",
@@ -117,6 +120,13 @@ def _shortage(run: Run, rank: Rank, dead: list[Process]) -> list[Evidence]:
             text = f"shared memory (/dev/shm) is full: {free / 1e6:.0f} of {total / 1e6:.0f} MB free"
             found.append(Evidence(rank=None, probe="machine", text=text))
     return found
+
+
+def _loads_itself(rank: Rank) -> Frame | None:
+    """The user's frame that the loader called in the rank itself; None where workers load."""
+    frames = [] if rank.thread is None else [f for f in rank.thread.frames if not f.native]
+    inner = next((i for i, f in enumerate(frames) if f.file.endswith(facts.DATALOADER)), 0)
+    return next((f for f in frames[:inner] if not f.library), None)
 
 
 def _is_worker(helper: Process) -> bool:
