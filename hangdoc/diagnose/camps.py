@@ -75,8 +75,8 @@ def _story(camps: tuple[tuple[Rank, ...], ...]) -> tuple[tuple[Rank, ...], str, 
     if len(camps) > 2 and _opposite_order(camps):
         return everyone, "", "order"
     # Who is at the earliest point stands where the ranks parted.
-    earliest = [camp for camp in camps if not any(progress.is_ahead(camp[0], other[0]) for other in camps)]
-    rest = [rank for camp in camps if camp not in earliest for rank in camp]
+    behind = _behind(camps)
+    earliest = [index for index, others in enumerate(behind) if not others]
     for mine in camps:
         others = [camp for camp in camps if camp is not mine]
         if all(_singled_out(mine[0], theirs[0]) for theirs in others):
@@ -84,14 +84,27 @@ def _story(camps: tuple[tuple[Rank, ...], ...]) -> tuple[tuple[Rank, ...], str, 
             # The others stand in the other arm of that branch, or they passed it by.
             beside = any(_in_other_arm(mine[0], theirs[0]) for theirs in others)
             return mine, reason, "mismatch" if beside else "subset"
-    if _opposite_order(camps) and not rest:
+    beside_each_other = len(earliest) == len(camps)
+    if beside_each_other and _opposite_order(camps):
         return everyone, "", "order"
-    if len(earliest) == 1 and rest and all(progress.is_ahead(rank, earliest[0][0]) for rank in rest):
-        return *_went_past(earliest[0], [camp for camp in camps if camp not in earliest]), "subset"
-    smallest = earliest[0] if earliest else camps[0]
-    if len(earliest) > 1 and all(len(camp) > len(smallest) for camp in earliest[1:]):
+    if len(earliest) == 1 and all(earliest[0] in others for others in behind if others):
+        first = camps[earliest[0]]
+        return *_went_past(first, [camp for camp in camps if camp is not first]), "subset"
+    smallest = camps[0]
+    if beside_each_other and all(len(camp) > len(smallest) for camp in camps[1:]):
         return smallest, f"{words.ranks(r.rank for r in smallest)} against the rest", "mismatch"
-    return tuple(rank for camp in earliest or camps for rank in camp), "", "mismatch"
+    return everyone, "", "mismatch"
+
+
+def _behind(camps: tuple[tuple[Rank, ...], ...]) -> list[set[int]]:
+    """For each camp, those that it is ahead of, directly or by way of others (indices)."""
+    behind = [
+        {n for n, other in enumerate(camps) if other is not camp and progress.is_ahead(camp[0], other[0])}
+        for camp in camps
+    ]
+    for _ in camps:
+        behind = [{*direct, *(further for n in direct for further in behind[n])} for direct in behind]
+    return behind
 
 
 def _went_past(behind: tuple[Rank, ...], ahead: list[tuple[Rank, ...]]) -> tuple[tuple[Rank, ...], str]:
