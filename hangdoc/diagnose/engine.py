@@ -108,7 +108,8 @@ def _verdict(run: Run, findings: list[Finding]) -> Verdict:
         if any(f.severity == "error" for f in findings):
             return "hung"
         # A wait of unknown age may be a second old or a night: then nobody can tell it from a hang.
-        return "unknown" if run.age_seconds is None else "waiting"
+        open_end = run.age_seconds is None and not all(rank.spins for rank in still)
+        return "unknown" if open_end else "waiting"
     if any(rank.label is None for rank in run.ranks.values()):
         return "unknown"
     if any(rank.label != "computing" and not rank.moving for rank in run.ranks.values()):

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
+from hangdoc.diagnose import facts
 from hangdoc.diagnosis import Label, Operation, Where
 from hangdoc.snapshot import Connection, Environment, Frame, Host, Interpreter, Loop, Process, PythonThread, Unavailable
 
@@ -85,6 +86,11 @@ class Rank:
     def pid(self) -> int | None:
         """Its process, if it has one."""
         return self.process.pid if self.process else None
+
+    @property
+    def spins(self) -> bool:
+        """Whether it spins in the GPU's driver: for a collective or for kernels of its own, which the host can't tell."""
+        return self.wait is not None and self.wait.operation.origin == facts.GPU_WAIT
 
     @property
     def waits(self) -> bool:

@@ -20,12 +20,13 @@ from hangdoc.snapshot import (
 from tests.unit.builders import (
     c10d,
     frame,
+    helper,
     local,
     rank,
     snapshot,
     train,
 )
-from tests.unit.rule_cases import FIRES, QUIET, data, in_loop, machine
+from tests.unit.rule_cases import FIRES, LOADER, QUIET, WORKER, data, gpu_rank, in_loop, machine
 
 HEADINGS = ["What it finds", "Why it hangs", "Evidence", "What to do", "When it would be wrong", "References"]
 
@@ -179,3 +180,29 @@ def test_the_furthest_rank_skipped_a_rooted_collective() -> None:
         )
     )
     assert [(f.code, f.culprits, f.victims) for f in found.findings] == [("HD203", (1,), (0, 2))]
+
+
+def test_ranks_that_spin_in_the_driver_are_never_an_error_by_themselves() -> None:
+    """A healthy run with kernels longer than the window looks the same from the host."""
+    everybody = job(FIRES["HD701"]())
+    assert everybody.verdict == "waiting"
+    assert [(f.code, f.severity) for f in everybody.findings] == [("HD701", "info")]
+    assert {r.label for r in everybody.ranks} == {"blocked"}
+    stopped = job(snapshot(gpu_rank(0), rank(1, train(12), state="T")))
+    assert stopped.verdict == "hung"
+    assert [(f.code, f.culprits, f.victims) for f in stopped.findings[:1]] == [("HD302", (1,), (0,))]
+
+
+def loader_stalled(*workers: Process) -> Finding:
+    return of("HD103", job(snapshot(in_loop(0, 4), rank(1, *LOADER, train(10)), *workers)))[0]
+
+
+def test_what_became_of_a_dataloader_worker() -> None:
+    getitem = frame("Data.__getitem__", 8, source="return read(index)")
+    assert "is stopped" in loader_stalled(helper(7, 101, getitem, WORKER, state="T")).summary
+    assert "killed by SIGKILL" in loader_stalled(helper(7, 101, state="Z", exit_code=9)).summary
+    starved = helper(7, 101, getitem, WORKER, clocks=rank(1, cpu=0.01, pid=7, kernel={"state": "R"}).clocks)
+    assert "gets next to no CPU" in loader_stalled(starved).summary
+    locked = helper(7, 101, frame("Data.__getitem__", 8, source="with self.lock:"), WORKER)
+    assert "held when it was forked" in loader_stalled(locked).summary
+    assert "none of its worker processes" in loader_stalled().summary

@@ -62,6 +62,8 @@ def _finding(run: Run, rank: Rank) -> Finding:
     dead = [worker for worker in workers if worker.state in "ZX"]
     stopped = [worker for worker in workers if worker.state in "Tt" or worker.frozen]
     stuck = [worker for worker in workers if worker not in dead + stopped and _place(worker) is not None]
+    # The state says that its workers are not at work: one that could run is kept from it.
+    starved = [worker for worker in workers if worker.state == "R" or _main_state(worker) == "R"]
     evidence = [words.stack_evidence(rank)]
     if inside is not None:
         what, hard = f"it loads by itself (num_workers=0) and does not come back from {inside.function}", False
@@ -71,6 +73,8 @@ def _finding(run: Run, rank: Rank) -> Finding:
         what, hard = f"its worker (pid {stopped[0].pid}) is stopped", True
     elif not workers:
         what, hard = "none of its worker processes was seen", False
+    elif starved:
+        what, hard = f"its worker (pid {starved[0].pid}) is runnable and gets next to no CPU", False
     elif stuck:
         frame = _place(stuck[0])
         assert frame is not None  # noqa: S101  (that is what makes it stuck)
@@ -120,6 +124,11 @@ def _shortage(run: Run, rank: Rank, dead: list[Process]) -> list[Evidence]:
             text = f"shared memory (/dev/shm) is full: {free / 1e6:.0f} of {total / 1e6:.0f} MB free"
             found.append(Evidence(rank=None, probe="machine", text=text))
     return found
+
+
+def _main_state(worker: Process) -> str | None:
+    threads = worker.clocks.threads if isinstance(worker.clocks, Clocks) else ()
+    return next((t.state for t in threads if t.tid == worker.pid), None)
 
 
 def _loads_itself(rank: Rank) -> Frame | None:

@@ -22,17 +22,20 @@ with torch's flight recorder (TORCH_NCCL_TRACE_BUFFER_SIZE), or set TORCH_NCCL_D
 
 ## When it would be wrong
 
-A long kernel of the rank's own (not a collective) looks the same from the host; below the patience it is a note.
+A long kernel of the rank's own (not a collective) looks the same from the host, so this is always a note: the error is the
+finding about the rank that is elsewhere. Where all spin, look twice, a minute apart, and compare the lines.
 
 ## References
 
 - ProcessGroupNCCL environment variables: https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html
+- Stacks of such ranks, innermost in libcuda below cudaStreamSynchronize or `_local_scalar_dense_cuda`:
+  https://github.com/pytorch/pytorch/issues/95944, https://github.com/rwth-i6/returnn/issues/1811
 - Flight recorder: https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
 """
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import facts, words
+from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
 
@@ -43,9 +46,7 @@ EXPLAINS: tuple[str, ...] = ()
 
 def check(run: Run) -> Iterator[Finding]:
     """One finding for all ranks that spin."""
-    spinning = [
-        rank for rank in run.waiting() if rank.wait is not None and rank.wait.operation.origin == facts.GPU_WAIT
-    ]
+    spinning = [rank for rank in run.waiting() if rank.spins]
     if not spinning:
         return
     who = [rank.rank for rank in spinning]
@@ -53,7 +54,7 @@ def check(run: Run) -> Iterator[Finding]:
     yield words.finding(
         CODE,
         NAME,
-        severity="info" if elsewhere else words.by_age(run),
+        severity="info",  # the host alone cannot tell a collective from a long kernel: whoever is elsewhere is the finding
         confidence=0.7,
         culprits=elsewhere,
         victims=who,

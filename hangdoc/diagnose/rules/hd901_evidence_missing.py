@@ -74,7 +74,7 @@ def check(run: Run) -> Iterator[Finding]:
             [Evidence(rank=None, probe="sockets", text=f"{name}: {why}") for name, why in hosts[:8]],
             *_DOCTOR,
         )
-    if stuck and not run.causes:
+    if stuck and not run.causes and not all(rank.spins for rank in stuck):  # of those, HD701 speaks
         yield _finding(
             f"{words.ranks(r.rank for r in stuck)} all {words.verb([r.rank for r in stuck], 'stands', 'stand')} still "
             f"in {words.operation(stuck[0])}, and nothing that was seen says why",
