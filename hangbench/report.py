@@ -135,9 +135,7 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
 
 def write_soak(looks: int, controls: int, hung: int, errors: int) -> None:
     """The soak's line."""
-    text = (
-        f"{looks} looks at {controls} controls with windows of 0.1 to 1 s: **{hung}** called hung, {errors} errors."
-    )
+    text = f"{looks} looks at {controls} controls with windows of 0.1 to 1 s: **{hung}** called hung, {errors} errors."
     _between(ACCURACY, "soak", [text])
     _between(README, "soak", [text])
 
