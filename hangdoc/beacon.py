@@ -1,9 +1,9 @@
 """The progress beacon: a small memory-mapped file in which a trainer says how far it is.
 
-Layout, version 1, 256 bytes, little-endian:
+Layout, version 2, 256 bytes, little-endian:
 
     offset size
-      0     8   magic `HANGDOC1`
+      0     8   magic `HANGDOC2`
       8     8   sequence, odd while a beat is being written (a seqlock)
      16     8   CLOCK_MONOTONIC of the beat, ns
      24     8   pid, in the writer's own pid namespace
@@ -14,25 +14,40 @@ Layout, version 1, 256 bytes, little-endian:
      64     8   number of shards
      72    32   phase, UTF-8, padded with NUL
     104    64   digest of the shard names, ASCII, padded with NUL
-    168    88   reserved, NUL
+    168     8   seconds that the phase may take without a beat, IEEE double; 0 where nobody said
+    176     8   rank
+    184     8   world size
+    192    32   id of the run, UTF-8, padded with NUL
+    224    32   four stages (data, forward, backward, optimizer): microseconds of the last step, then smoothed, u32 each
 
 The file lies at `<directory>/<pid>.beacon` in a per-user directory of mode 0700. A reader treats it as untrusted bytes.
 A left-over file is harmless: its pid or its start no longer fits.
 """
 
 import contextlib
+import math
 import mmap
 import os
 import struct
 import time
+import weakref
 from pathlib import Path
 from typing import NamedTuple
 
-MAGIC = b"HANGDOC1"
+MAGIC = b"HANGDOC2"
 SIZE = 256
-_LAYOUT = struct.Struct("<8s Q q q q q q q q 32s 64s")
+STAGES = ("data", "forward", "backward", "optimizer")
+_LAYOUT = struct.Struct("<8s Q q q q q q q q 32s 64s d q q 32s 8I")
+_BEAT = struct.Struct("<Q q q q q q q q")
+_BEAT_AT = 8
 _SEQUENCE = struct.Struct("<Q")
+_TEXTS = struct.Struct("<32s 64s d")
+_TEXTS_AT = 72
+_STAGES = struct.Struct("<8I")
+_STAGES_AT = 224
 _UNKNOWN = -1
+_SMOOTH = 0.1
+_LONGEST_US = 0xFFFFFFFF
 
 
 class Beat(NamedTuple):
@@ -48,6 +63,12 @@ class Beat(NamedTuple):
     shards: int | None
     phase: str
     shards_digest: str | None
+    patience_seconds: float | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    run: str | None = None
+    stages: tuple[float, ...] = ()
+    """Smoothed seconds of each of STAGES; empty where the trainer measures none."""
 
 
 def directory(uid: int, runtime_dir: str | None = None) -> Path:
@@ -59,11 +80,30 @@ def parse(raw: bytes) -> Beat | None:
     """The beat in `raw`, or None where it is no beacon, was cut short, or was being written (read it again)."""
     if len(raw) < SIZE:
         return None
-    magic, sequence, when, pid, *numbers, phase, digest = _LAYOUT.unpack_from(raw)
+    magic, sequence, when, pid, *numbers, phase, digest, patience, rank, world, run, s0, s1, s2, s3, t0, t1, t2, t3 = (
+        _LAYOUT.unpack_from(raw)
+    )
     if magic != MAGIC or sequence % 2:
         return None
     step, done, total, epoch, shards = (None if n == _UNKNOWN else n for n in numbers)
-    return Beat(sequence, when, pid, step, done, total, epoch, shards, _text(phase), _text(digest) or None)
+    smoothed = tuple(us / 1e6 for us in (t0, t1, t2, t3))
+    return Beat(
+        sequence,
+        when,
+        pid,
+        step,
+        done,
+        total,
+        epoch,
+        shards,
+        _text(phase),
+        _text(digest) or None,
+        patience if math.isfinite(patience) and patience > 0 else None,
+        None if rank == _UNKNOWN else rank,
+        None if world == _UNKNOWN else world,
+        _text(run) or None,
+        smoothed if any((s0, s1, s2, s3, t0, t1, t2, t3)) else (),
+    )
 
 
 def _text(raw: bytes) -> str:
@@ -71,60 +111,140 @@ def _text(raw: bytes) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
+_living: "weakref.WeakSet[Beacon]" = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for beacon in _living:
+        beacon.disown()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 class Beacon:
     """Writes this process's beacon. Never raises after construction: a trainer must not die of its beacon.
 
-    Raises OSError from the constructor where the directory can't be made or belongs to somebody else.
+    With `published=False` it keeps to itself, and no file is made. Raises OSError from the constructor where the directory
+    can't be made or belongs to somebody else.
     """
 
-    def __init__(self) -> None:
-        folder = directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR"))
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            raise PermissionError(f"{folder} is not this user's own directory")
-        self._pid = os.getpid()
+    def __init__(
+        self, *, rank: int | None = None, world_size: int | None = None, run: str | None = None, published: bool = True
+    ) -> None:
+        self._mine = True
         self._sequence = 0
+        self.last_ns = time.monotonic_ns()
+        """When it last beat, on the monotonic clock."""
+        self._numbers = [_UNKNOWN] * 5
+        self._texts: tuple[str, str, float] = ("train", "", 0.0)
+        self._smoothed = [0.0] * len(STAGES)
+        self._pid = os.getpid()
+        folder = directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR"))
         self.path = folder / f"{self._pid}.beacon"
-        # Made aside and renamed, so that no reader ever sees a short file and a left-over is replaced whole.
         fresh = self.path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        with open(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "r+b") as file:
-            file.truncate(SIZE)
-            self._map = mmap.mmap(file.fileno(), SIZE)
-        fresh.rename(self.path)
+        self._map = _mapped(folder, fresh) if published else mmap.mmap(-1, SIZE)
+        who = (_UNKNOWN if rank is None else rank, _UNKNOWN if world_size is None else world_size)
+        _LAYOUT.pack_into(self._map, 0, MAGIC, 0, self.last_ns, self._pid, *self._numbers, b"train", b"", 0.0,
+                          *who, _fit(run or "", 32), *[0] * 8)  # fmt: skip
+        if published:  # made aside and renamed: no reader ever sees a short file, and a left-over is replaced whole
+            fresh.rename(self.path)
+        _living.add(self)
 
     def beat(
         self,
-        *,
         step: int | None = None,
-        batches_done: int | None = None,
-        batches_total: int | None = None,
+        *,
+        batches: int | None = None,
+        of: int | None = None,
         epoch: int | None = None,
         shards: int | None = None,
-        shards_digest: str | None = None,
-        phase: str = "train",
+        digest: str | None = None,
+        phase: str | None = None,
+        patience: float | None = None,
     ) -> None:
-        """Publish where the trainer is. About a microsecond; no system call."""
-        if os.getpid() != self._pid:  # a forked dataloader worker inherits the object, not the right to speak
+        """Publish where the trainer is; what is not given stays as it was. Below a microsecond; no system call.
+
+        `batches` are done, `of` are expected; `digest` is of the shards' names; `patience` is how many seconds the phase may
+        take without another beat.
+        """
+        if not self._mine:
             return
-        numbers = (step, batches_done, batches_total, epoch, shards)
+        numbers = self._numbers
+        if step is not None:
+            numbers[0] = step
+        if batches is not None:
+            numbers[1] = batches
+        if of is not None:
+            numbers[2] = of
+        if epoch is not None:
+            numbers[3] = epoch
+        if shards is not None:
+            numbers[4] = shards
+        self.last_ns = now = time.monotonic_ns()
+        self._sequence = sequence = self._sequence + 2
+        _BEAT.pack_into(self._map, _BEAT_AT, sequence - 1, now, self._pid, *numbers)
+        if phase is not None or digest is not None or patience is not None:
+            texts = (
+                self._texts[0] if phase is None else phase,
+                self._texts[1] if digest is None else digest,
+                self._texts[2] if patience is None else patience,
+            )
+            if texts != self._texts:
+                self._texts = texts
+                _TEXTS.pack_into(self._map, _TEXTS_AT, _fit(texts[0], 32), _fit(texts[1], 64), texts[2])
+        _SEQUENCE.pack_into(self._map, _BEAT_AT, sequence)
+
+    @property
+    def beats(self) -> int:
+        """How often it has beaten, about."""
+        return self._sequence // 2
+
+    @property
+    def step(self) -> int | None:
+        """The last step published."""
+        return None if self._numbers[0] == _UNKNOWN else self._numbers[0]
+
+    @property
+    def phase(self) -> tuple[str, float]:
+        """(name, patience in seconds or 0) of the current phase."""
+        return self._texts[0], self._texts[2]
+
+    def stages(self, seconds: tuple[float, ...]) -> None:
+        """Publish how long each of STAGES took in the last step; a smoothed value is kept beside it."""
+        if not self._mine:
+            return
+        old = self._smoothed
+        self._smoothed = [b if a == 0.0 else a + _SMOOTH * (b - a) for a, b in zip(old, seconds, strict=True)]
+        values = (min(int(s * 1e6), _LONGEST_US) for s in (*seconds, *self._smoothed))
         self._sequence += 2
-        _SEQUENCE.pack_into(self._map, 8, self._sequence - 1)
-        _LAYOUT.pack_into(
-            self._map,
-            0,
-            MAGIC,
-            self._sequence - 1,
-            time.monotonic_ns(),
-            self._pid,
-            *(_UNKNOWN if n is None else n for n in numbers),
-            phase.encode()[:31],
-            (shards_digest or "").encode()[:63],
-        )
-        _SEQUENCE.pack_into(self._map, 8, self._sequence)
+        _SEQUENCE.pack_into(self._map, _BEAT_AT, self._sequence - 1)
+        _STAGES.pack_into(self._map, _STAGES_AT, *values)
+        _SEQUENCE.pack_into(self._map, _BEAT_AT, self._sequence)
+
+    def disown(self) -> None:
+        """In a forked child: the object is inherited, not the right to speak."""
+        self._mine = False
 
     def close(self) -> None:
         """Remove the file; safe to call twice and in a forked child (which removes nothing)."""
-        if os.getpid() == self._pid:
+        if self._mine:
+            self._mine = False
             with contextlib.suppress(OSError):
                 self.path.unlink(missing_ok=True)
+
+
+def _mapped(folder: Path, fresh: Path) -> mmap.mmap:
+    """A new file of this user alone, in memory; raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} is not this user's own directory")
+    fresh.unlink(missing_ok=True)
+    with open(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "r+b") as file:
+        file.truncate(SIZE)
+        return mmap.mmap(file.fileno(), SIZE)
+
+
+def _fit(text: str, size: int) -> bytes:
+    """UTF-8 that leaves room for a NUL, cut between characters."""
+    return text.encode()[: size - 1].decode("utf-8", "ignore").encode()

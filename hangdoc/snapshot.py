@@ -211,6 +211,10 @@ class BeaconReading(Value, frozen=True, kw_only=True):
     """Since its last beat, on the host's monotonic clock."""
     moved: bool
     """Whether it beat during the window."""
+    patience_seconds: float | None = None
+    """How long its phase may take without a beat, where the trainer says so."""
+    stages: tuple[float, ...] = ()
+    """Smoothed seconds of data, forward, backward and optimizer, where the trainer measures them."""
 
 
 class Progress(Reading, frozen=True, kw_only=True):

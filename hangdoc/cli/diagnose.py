@@ -40,8 +40,8 @@ def command(
 ) -> int:
     """Say why a run is frozen: who waits for whom, and who is to blame.
 
-    Looks at every torch.distributed rank of this host, or at saved BUNDLES. Exit code: 0 nothing wrong, 1 an error
-    found, 2 usage, 3 no rank, 4 too little could be seen.
+    Looks at every torch.distributed rank of this host, or at saved BUNDLES (files, or directories of them). Exit code: 0
+    nothing wrong, 1 an error found, 2 usage, 3 no rank, 4 too little could be seen.
     """
     if bundles and pids:
         raise click.UsageError("--pid looks at this host, BUNDLES at saved evidence: give one of them.")
@@ -68,10 +68,21 @@ def command(
 def _evidence(bundles: tuple[Path, ...], options: Options) -> Snapshot:
     if not bundles:
         return look(options)
-    snapshot = merge(tuple(codec.read(path) for path in bundles))
+    snapshot = merge(tuple(codec.read(path) for path in _files(bundles)))
     if not any(host.processes for host in snapshot.hosts):
         raise CommandError("no rank in these bundles: they were taken where no training ran.", NO_RANK)
     return snapshot
+
+
+def _files(bundles: tuple[Path, ...]) -> list[Path]:
+    """The bundles, a directory standing for all that lie in it (as a watchdog leaves them)."""
+    found: list[Path] = []
+    for path in bundles:
+        inside = sorted(path.glob("*.hangdoc")) if path.is_dir() else [path]
+        if not inside:
+            raise CommandError(f"{path} holds no bundle (*.hangdoc).", USAGE)
+        found += inside
+    return found
 
 
 def _json(diagnosis: Diagnosis) -> str:

@@ -2,7 +2,8 @@
 
 from hangdoc.diagnose import progress
 from hangdoc.diagnose.model import Rank
-from hangdoc.snapshot import Stack
+from hangdoc.phrases import duration
+from hangdoc.snapshot import Progress, Stack
 
 _LONG = {
     "evaluating": "it evaluates",
@@ -19,6 +20,8 @@ def at_work(rank: Rank) -> str | None:
     take long. A loader that goes round and round without a batch
     coming out of it is neither, and neither is a rank that sleeps.
     """
+    if (announced := _announced(rank)) is not None:
+        return announced
     if rank.process is None or rank.label != "computing" or rank.thread is None:
         return None
     if rank.work is not None:
@@ -28,6 +31,21 @@ def at_work(rank: Rank) -> str | None:
     if rank.moving and rank.state in _LONG:
         return _LONG[rank.state]
     return "its counters move" if progress.advances(rank.process) else None
+
+
+def _announced(rank: Rank) -> str | None:
+    """A phase that the trainer itself announced with a patience which has not run out, in words."""
+    progress = rank.process.progress if rank.process is not None else None
+    beacon = progress.beacon if isinstance(progress, Progress) else None
+    if beacon is None or beacon.patience_seconds is None or beacon.age_seconds > beacon.patience_seconds:
+        return None
+    return (
+        None
+        if rank.waits or rank.state in ("stopped", "waiting-input")
+        else (
+            f"it is in its phase {beacon.phase}, for {duration(beacon.age_seconds)} of {duration(beacon.patience_seconds)}"
+        )
+    )
 
 
 def unclear(rank: Rank) -> bool:

@@ -291,7 +291,8 @@ def adopt_helpers(scene: Scene) -> list[int]:
     ranks = {target.pid for target in scene.ranks()}
     adopted = []
     for pid, stat in table.items():
-        if stat.ppid in ranks and stat.state not in "ZX":
+        # A watchdog starts hangdoc below its own rank: the observer is no helper.
+        if stat.ppid in ranks and stat.state not in "ZX" and pid != os.getpid():
             entry = Entry(pid, stat, scene.proc.words(f"{pid}/cmdline"), Unavailable(reason="not looked at"))
             target = scene.targets[pid] = _target(scene.proc, entry, "helper")
             target.owner = stat.ppid

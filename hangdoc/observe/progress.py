@@ -109,6 +109,8 @@ class Beacons:
                 shards_digest=beat.shards_digest,
                 age_seconds=max(0.0, (now - beat.monotonic_ns) / 1e9),
                 moved=beat.sequence != self._first[pid].sequence,
+                patience_seconds=beat.patience_seconds,
+                stages=beat.stages,
             )
             found.append((pid, "progress", Progress(counters=(), beacon=reading)))
         return found

@@ -280,20 +280,42 @@ def test_listing_counts_shards_only(tmp_path: Path) -> None:
 
 def test_beacon_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    writer = beacon.Beacon()
-    writer.beat(step=3, batches_done=3, batches_total=201, shards=4, phase="evaluate")
+    writer = beacon.Beacon(rank=3, world_size=8, run="nächtlich" * 9)
+    writer.beat(3, batches=3, of=201, shards=4, phase="evaluate", patience=90.0)
+    writer.beat(batches=4)  # what is not given stays
+    writer.stages((0.25, 1.0, 2.0, 0.5))
     raw = writer.path.read_bytes()
     beat = beacon.parse(raw)
     assert beat is not None
-    assert (beat.step, beat.batches_total, beat.epoch, beat.shards, beat.phase) == (3, 201, None, 4, "evaluate")
+    assert (beat.step, beat.batches_done, beat.batches_total, beat.epoch, beat.shards) == (3, 4, 201, None, 4)
+    assert (beat.phase, beat.patience_seconds, beat.stages) == ("evaluate", 90.0, (0.25, 1.0, 2.0, 0.5))
+    assert (beat.rank, beat.world_size, beat.run) == (3, 8, ("nächtlich" * 4)[:28])
     assert writer.path.parent.stat().st_mode & 0o777 == 0o700
     writer.close()
     assert not writer.path.exists()
 
 
-@pytest.mark.parametrize("raw", [b"", b"x" * 10, b"x" * 256, b"HANGDOC1" + b"\1" + b"\0" * 247, b"\xff" * 256])
+@pytest.mark.parametrize(
+    "raw", [b"", b"x" * 10, b"x" * 256, b"HANGDOC1" + b"\0" * 248, b"HANGDOC2" + b"\1" + b"\0" * 247, b"\xff" * 256]
+)
 def test_a_strange_beacon_is_no_beacon(raw: bytes) -> None:
     assert beacon.parse(raw) is None
+
+
+def test_a_forked_child_neither_beats_nor_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    writer = beacon.Beacon()
+    writer.beat(1)
+    child = os.fork()
+    if child == 0:
+        writer.beat(2)
+        writer.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    beat = beacon.parse(writer.path.read_bytes())
+    assert beat is not None
+    assert beat.step == 1
+    writer.close()
 
 
 def test_plain_address() -> None:

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hangdoc.beacon import Beacon
+from hangdoc.watchdog import Watchdog
 from hangdoc_trainer import checkpoint, faults
 from hangdoc_trainer.data import BEGIN, Shards, data_directory, digest, list_shards, loader
 from hangdoc_trainer.model import GPT, Shape, parameters
@@ -57,8 +59,14 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--resume", action="store_true")
     add("--workers", type=int, default=0, help="dataloader processes per rank")
     add("--log-every", type=int, default=1)
+    add("--watchdog", type=_seconds, default=0.0, metavar="SECONDS|auto")
+    add("--on-hang", choices=("report", "raise", "abort"), default="report")
     add("--fault", type=faults.Fault.parse, default=None, metavar="NAME[:rank[:step]]")
     return parser.parse_args(words[1:] if words[:1] == ["--"] else words)
+
+
+def _seconds(text: str) -> float | Literal["auto"]:
+    return "auto" if text == "auto" else float(text)
 
 
 class Trainer:
@@ -92,7 +100,11 @@ class Trainer:
         self.digest = digest(training)
         batches = self.shards.count() if args.workers == 0 else None
         self.rounds = args.num_iterations if args.num_iterations > 0 else batches
-        self.beacon = Beacon()
+        self.beacon: Beacon | Watchdog
+        if args.watchdog:
+            self.beacon = Watchdog(args.watchdog, on_hang=args.on_hang, rank=self.rank, world_size=self.world).start()
+        else:
+            self.beacon = Beacon(rank=self.rank, world_size=self.world, run=os.environ.get("TORCHELASTIC_RUN_ID"))
         self.say(
             f"{args.run}: {parameters(self.plain):,} parameters, dim {shape.dim}, {shape.heads} heads, {self.world} ranks, "
             f"{self.accumulation} micro-batches a step, {len(training)} shards, {self.rounds} rounds"
@@ -107,8 +119,7 @@ class Trainer:
         """Publish the progress."""
         total = self.rounds
         self.beacon.beat(
-            step=step, batches_done=step, batches_total=total, shards=len(self.shards.paths),
-            shards_digest=self.digest, phase=phase,
+            step, batches=step, of=total, shards=len(self.shards.paths), digest=self.digest, phase=phase,
         )  # fmt: skip
 
     def _accumulation(self) -> int:

@@ -66,7 +66,7 @@ def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
         evidence=[
             *words.class_evidence(group),
             *words.counters(first),
-            Evidence(rank=first.rank, probe="cpu", text=f"{first.why}; {why}"),
+            Evidence(rank=first.rank, probe="cpu", text=why if why == first.why else f"{first.why}; {why}"),
             *words.class_evidence(victims),
             *words.silence(run),
         ],

@@ -1,0 +1,138 @@
+"""What a rank does when its deadline has passed: dump, have its host looked at, and say what came of it.
+
+Runs in the watchdog's thread. Everything is bounded in time, and nothing raises: what was not possible is said once.
+"""
+
+import faulthandler
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hangdoc import beacon
+from hangdoc.watchdog.scene import claim
+
+_PEERS_SECONDS = 1.5
+_SNAPSHOT_SECONDS = 30
+_REPORT_SECONDS = 20.0
+_SHOWN_LINES = 12
+
+
+class Alarm:
+    """One rank's part in a hang."""
+
+    def __init__(self, rank: int, run: str, beacons: Path, say: Callable[[str], None]) -> None:
+        self._rank, self._run, self._beacons, self._say = rank, run, beacons, say
+
+    def raise_(self, folder: Path) -> None:
+        """Leave this rank's stacks in the directory; if nobody else does, look at the whole host and diagnose."""
+        self._stacks(folder)
+        host = socket.gethostname()
+        try:
+            first = claim(folder / f"host-{host}.claim")
+        except OSError as error:
+            self._say(f"cannot write into {folder}: {error}")
+            return
+        if first:
+            self._look(folder, host)
+        self._tell(folder)
+
+    def somebody_has_time(self) -> bool:
+        """Whether another rank of this host is in a phase that announced a patience which has not run out: the others wait
+        for it, and that is no hang."""
+        now = time.monotonic_ns()
+        return any(
+            beat.patience_seconds is not None and (now - beat.monotonic_ns) / 1e9 < beat.patience_seconds
+            for rank, beat in self._peers().items()
+            if rank != self._rank
+        )
+
+    def _stacks(self, folder: Path) -> None:
+        try:
+            with (folder / f"rank-{self._rank}.stacks.txt").open("w") as file:
+                faulthandler.dump_traceback(file, all_threads=True)
+        except (OSError, ValueError, RuntimeError) as error:
+            self._say(f"cannot dump the stacks into {folder}: {error}")
+
+    def _peers(self) -> dict[int, beacon.Beat]:
+        """Ranks of this run on this host, by their beacons."""
+        found: dict[int, beacon.Beat] = {}
+        for path in self._beacons.glob("*.beacon"):
+            try:
+                beat = beacon.parse(path.read_bytes())
+            except OSError:
+                continue
+            if beat is not None and beat.rank is not None and (beat.run or "run") == self._run and _alive(beat.pid):
+                found[beat.rank] = beat
+        return found
+
+    def _look(self, folder: Path, host: str) -> None:
+        """One look at all ranks of the host from outside, and the diagnosis of everything that has come in."""
+        peers = self._peers()
+        until = time.monotonic() + _PEERS_SECONDS
+        missing = set(peers)
+        while missing and time.monotonic() < until:
+            missing = {rank for rank in missing if not (folder / f"rank-{rank}.stacks.txt").exists()}
+            time.sleep(0.05)
+        for rank in sorted(missing):
+            # A rank that is stopped, or whose GIL is never given back, is read from outside all the same.
+            self._say(f"rank {rank} (pid {peers[rank].pid}) could not dump its own stacks")
+            self._adopt(folder, rank, peers[rank].pid)
+        bundle = folder / f"host-{host}.hangdoc"
+        pids = [word for beat in peers.values() for word in ("--pid", str(beat.pid))]
+        self._command(["snapshot", "-o", str(bundle), *pids], None)
+        if bundle.exists() and claim(folder / "report.claim"):
+            self._command(["diagnose", "--patience", "1", str(folder)], folder / "report.txt")
+
+    def _adopt(self, folder: Path, rank: int, pid: int) -> None:
+        """The stacks that a rank's dead man's switch has written without its interpreter."""
+        try:
+            text = (self._beacons / f"{pid}.stacks").read_text()
+            if text:
+                (folder / f"rank-{rank}.stacks.txt").write_text(text)
+        except OSError:
+            pass
+
+    def _command(self, words: list[str], output: Path | None) -> None:
+        environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "hangdoc", *words], env=environment, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, timeout=_SNAPSHOT_SECONDS, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError) as error:
+            self._say(f"`hangdoc {words[0]}` did not work: {error}")
+            return
+        if done.returncode not in (0, 1):
+            self._say(f"`hangdoc {words[0]}`: {done.stderr.strip()[:300]}")
+        elif output is not None:
+            fresh = output.with_suffix(".new")
+            fresh.write_text(done.stdout)
+            fresh.replace(output)
+
+    def _tell(self, folder: Path) -> None:
+        """The verdict, in a few lines, on every rank's own stderr."""
+        report = folder / "report.txt"
+        until = time.monotonic() + _REPORT_SECONDS
+        while not report.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        try:
+            lines = report.read_text().splitlines()
+        except OSError:
+            self._say(f"no report came; what there is lies in {folder}: hangdoc diagnose {folder}")
+            return
+        shown = [line for line in lines if line.strip()][:_SHOWN_LINES]
+        self._say("\n".join([*shown, f"the whole report: hangdoc diagnose {folder}"]))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

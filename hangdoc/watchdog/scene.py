@@ -1,0 +1,62 @@
+"""The directory of one hang: where all ranks of a run leave what they have, and how they agree on it.
+
+`hangdoc-<run>-<time>/` holds `rank-<n>.stacks.txt` of every rank that could dump, `host-<name>.hangdoc` of every host, and
+`report.txt`. Who does what only one may do is settled by a file that only one can create.
+"""
+
+import contextlib
+import os
+import re
+import time
+from pathlib import Path
+
+_FRESH_SECONDS = 120.0
+
+
+def _clean(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name)[:48] or "run"
+
+
+def claim(path: Path) -> bool:
+    """Whether this process is the one that may: the file could be created. Raises OSError where nothing can be."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+class Call:
+    """The call that goes out to the ranks of one host: a file beside their beacons that names the directory."""
+
+    def __init__(self, beacons: Path, run: str) -> None:
+        self._file = beacons / f"{_clean(run)}.call"
+        self._run = _clean(run)
+        self._since = time.time()
+
+    def heard(self) -> Path | None:
+        """The directory of a hang that somebody called out since this watchdog started, and lately."""
+        try:
+            about = self._file.stat()
+            if (
+                about.st_uid != os.getuid()
+                or not self._since <= about.st_mtime
+                or time.time() - about.st_mtime > _FRESH_SECONDS
+            ):
+                return None
+            return Path(self._file.read_text())
+        except (OSError, ValueError):
+            return None
+
+    def out(self, base: Path) -> Path:
+        """The directory of this hang: the one already called out, else a new one. Raises OSError where it can't be made."""
+        known = self.heard()
+        if known is not None and known.is_dir():
+            return known
+        folder = base / f"hangdoc-{self._run}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = self._file.with_suffix(f".{os.getpid()}")
+        with contextlib.suppress(OSError):  # without it the others come by their own deadlines
+            fresh.write_text(str(folder.resolve()))
+            fresh.replace(self._file)
+        return folder

@@ -1,0 +1,47 @@
+"""A small loop under the watchdog, and one thing that goes wrong on rank 1 in batch 20: `watched.py MODE ON_HANG`."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+from hangdoc.watchdog import HangError, Watchdog
+
+mode, on_hang = sys.argv[1:3]
+
+
+def go_wrong(dog):
+    if mode == "sleep" and os.environ.get("TORCHELASTIC_RESTART_COUNT") != "1":
+        time.sleep(10_000)
+    if mode == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if mode == "gil":
+        ctypes.PyDLL(None).sleep(10_000)
+    if mode == "pause":
+        time.sleep(6)
+    if mode == "phase":
+        with dog.phase("evaluate", timeout=60):
+            time.sleep(8)
+
+
+def main():
+    dist.init_process_group("gloo")
+    me = dist.get_rank()
+    with Watchdog(timeout=3, on_hang=on_hang) as dog:
+        print(f"pid of rank {me} is {os.getpid()}", flush=True)
+        try:
+            for n in dog.watch(range(60)):
+                if me == 1 and n == 20:
+                    go_wrong(dog)
+                dist.all_reduce(torch.ones(4))
+        except HangError:
+            print(f"rank {me} was told of the hang", flush=True)
+            os._exit(7)
+    print(f"rank {me} is through", flush=True)
+
+
+main()

@@ -1,0 +1,188 @@
+"""The watchdog without any rank: deadlines, phases, stages, and everything that may be missing or in the way."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hangdoc import beacon
+from hangdoc.watchdog import HangError, Watchdog
+from hangdoc.watchdog.patience import Patience
+from hangdoc.watchdog.scene import Call, claim
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    return tmp_path / "runtime" / "hangdoc"
+
+
+def own_beat(runtime: Path) -> beacon.Beat:
+    found = beacon.parse((runtime / f"{os.getpid()}.beacon").read_bytes())
+    assert found is not None
+    return found
+
+
+def test_patience_as_told_and_as_the_steps_have_it() -> None:
+    assert Patience(300, 30).allowed(0) == 300
+    assert Patience(300, 30).allowed(900) == 900  # the phase's own
+    auto = Patience("auto", 30)
+    assert auto.allowed(0) == 600  # nothing is known yet
+    for _ in range(100):
+        auto.observe(beats=10, elapsed=1.0, pause=0.0)
+    assert auto.allowed(0) == 30  # fast steps: the floor
+    slow = Patience("auto", 30)
+    for _ in range(100):
+        slow.observe(beats=1, elapsed=5.0, pause=8.0)
+    assert slow.allowed(0) == 100  # twenty steps of five seconds
+    slow.observe(beats=0, elapsed=60.0, pause=60.0)
+    assert slow.allowed(0) == 180  # a pause that ended is no hang
+    for wrong in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="timeout"):
+            Patience(wrong, 30)
+
+
+def test_watch_counts_what_has_a_length_and_what_has_none(runtime: Path) -> None:
+    with Watchdog(100) as dog:
+        seen = []
+        for item in dog.watch([10, 20, 30]):
+            beat = own_beat(runtime)
+            seen.append((item, beat.batches_done, beat.batches_total))
+        assert seen == [(10, 0, 3), (20, 1, 3), (30, 2, 3)]
+        assert own_beat(runtime).batches_done == 3
+        assert list(dog.watch(x for x in "ab")) == ["a", "b"]
+        beat = own_beat(runtime)
+        assert (beat.rank, beat.world_size, beat.batches_done) == (3, 8, 2)
+    assert not list(runtime.glob("*"))  # beacon and switch are taken back
+
+
+def test_phases_nest_and_come_back(runtime: Path) -> None:
+    with Watchdog(100) as dog:
+        with dog.phase("evaluate", timeout=900):
+            assert (own_beat(runtime).phase, own_beat(runtime).patience_seconds) == ("evaluate", 900)
+            with dog.phase("checkpoint"):
+                assert (own_beat(runtime).phase, own_beat(runtime).patience_seconds) == ("checkpoint", None)
+            assert own_beat(runtime).patience_seconds == 900
+        assert (own_beat(runtime).phase, own_beat(runtime).patience_seconds) == ("train", None)
+
+
+def test_stages_are_published_step_by_step(runtime: Path) -> None:
+    with Watchdog(100) as dog:
+        for _ in range(3):
+            for name, seconds in (("data", 0.002), ("forward", 0.004), ("backward", 0.004), ("optimizer", 0.001)):
+                with dog.stage(name):
+                    time.sleep(seconds)
+        stages = own_beat(runtime).stages
+        assert len(stages) == 4
+        assert all(0.0005 < seconds < 1 for seconds in stages)
+        with pytest.raises(KeyError), dog.stage("lunch"):
+            pass
+
+
+@pytest.mark.parametrize("bad", ["stop", 3, None])
+def test_an_action_that_is_none(bad: object) -> None:
+    with pytest.raises(ValueError, match="on_hang"):
+        Watchdog(1, on_hang=bad)  # type: ignore[arg-type]
+
+
+def test_one_rank_calls_and_the_others_come(tmp_path: Path) -> None:
+    first, other, stranger = Call(tmp_path, "run-1"), Call(tmp_path, "run-1"), Call(tmp_path, "run-2")
+    assert other.heard() is None
+    folder = first.out(tmp_path / "out")
+    assert folder.is_dir()
+    assert other.heard() == folder == other.out(tmp_path / "elsewhere")
+    assert stranger.heard() is None  # two jobs of one user
+    later = Call(tmp_path, "run-1")
+    later._since += 5  # started after that hang: it is history
+    assert later.heard() is None
+    assert claim(folder / "host.claim")
+    assert not claim(folder / "host.claim")
+
+
+def expire(dog: Watchdog, capsys: pytest.CaptureFixture[str], text: str) -> str:
+    """Until the watchdog of a trainer that does not beat has said so."""
+    said = ""
+    until = time.monotonic() + 20
+    with dog:
+        while text not in said:
+            assert time.monotonic() < until, said
+            time.sleep(0.05)
+            said += capsys.readouterr().err
+    return said
+
+
+def test_a_directory_that_cannot_be_made_is_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    said = expire(Watchdog(0.3, directory=tmp_path / "file" / "x"), capsys, "no directory for the evidence")
+    assert said.count("no directory") == 1
+
+
+def test_a_beacon_that_cannot_be_made_leaves_the_watchdog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runtime").write_text("not a directory")
+    called: list[Path] = []
+    said = expire(Watchdog(0.3, directory=tmp_path / "out", on_hang=called.append), capsys, "no progress")
+    assert "no beacon" in capsys.readouterr().err + said or "no beacon" in said
+
+
+def test_a_callable_is_given_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hangdoc.watchdog.alarm._SNAPSHOT_SECONDS", 0.01)  # no look from outside: it is not the point
+    monkeypatch.setattr("hangdoc.watchdog.alarm._REPORT_SECONDS", 0.01)
+    called: list[Path] = []
+    with Watchdog(0.3, directory=tmp_path / "out", on_hang=called.append):
+        until = time.monotonic() + 20
+        while not called and time.monotonic() < until:
+            time.sleep(0.05)
+        time.sleep(0.8)
+    (folder,) = called  # once
+    assert "test_a_callable_is_given_the_directory" in (folder / "rank-3.stacks.txt").read_text()
+
+
+def test_raise_ends_a_loop_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hangdoc.watchdog.alarm._SNAPSHOT_SECONDS", 0.01)
+    monkeypatch.setattr("hangdoc.watchdog.alarm._REPORT_SECONDS", 0.01)
+    until = time.monotonic() + 20
+    with pytest.raises(HangError), Watchdog(0.3, directory=tmp_path, on_hang="raise"):
+        while time.monotonic() < until:
+            time.sleep(0.01)
+
+
+def test_a_fork_inherits_no_watchdog(runtime: Path) -> None:
+    with Watchdog(100) as dog:
+        child = os.fork()
+        if child == 0:
+            dog.beat(99)
+            dog.stop()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert own_beat(runtime).step is None
+
+
+PROGRAM = """
+import sys, time
+from hangdoc.watchdog import Watchdog
+dog = Watchdog(100).start()
+dog.beat(1)
+{end}
+"""
+
+
+@pytest.fixture(params=["", "sys.exit(3)", "raise ValueError('mine')"])
+def ending(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield request.param
+
+
+def test_it_ends_with_the_interpreter(ending: str, runtime: Path) -> None:
+    """Never stopped by its owner: at exit, on an exception."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM.format(end=ending)], capture_output=True, text=True, timeout=20,
+                          check=False)  # fmt: skip
+    assert done.returncode == {"": 0, "sys.exit(3)": 3}.get(ending, 1)
+    assert "hangdoc" not in done.stderr.replace("hangdoc.watchdog", "")
+    assert not list(runtime.glob("*.beacon"))
