@@ -44,7 +44,9 @@ def discover(proc: ProcFS, deadline: Deadline, roots: Iterable[int] = ()) -> Fou
     own = set(tree.ancestors(os.getpid())) | {os.getpid()} | set(tree.descendants(os.getpid()))
     named = {pid for root in roots for pid in (root, *tree.descendants(root))}
     scope = named or set(table)
-    own -= named
+    own = (own - named) | {
+        os.getpid()
+    }  # even where it runs below a rank, as a watchdog has it: the observer is no helper
     problems: list[str] = []
 
     launchers: dict[int, Target] = {}
@@ -291,7 +293,6 @@ def adopt_helpers(scene: Scene) -> list[int]:
     ranks = {target.pid for target in scene.ranks()}
     adopted = []
     for pid, stat in table.items():
-        # A watchdog starts hangdoc below its own rank: the observer is no helper.
         if stat.ppid in ranks and stat.state not in "ZX" and pid != os.getpid():
             entry = Entry(pid, stat, scene.proc.words(f"{pid}/cmdline"), Unavailable(reason="not looked at"))
             target = scene.targets[pid] = _target(scene.proc, entry, "helper")

@@ -4,7 +4,6 @@
 `report.txt`. Who does what only one may do is settled by a file that only one can create.
 """
 
-import contextlib
 import os
 import re
 import time
@@ -50,13 +49,25 @@ class Call:
 
     def out(self, base: Path) -> Path:
         """The directory of this hang: the one already called out, else a new one. Raises OSError where it can't be made."""
-        known = self.heard()
-        if known is not None and known.is_dir():
-            return known
-        folder = base / f"hangdoc-{self._run}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+        folder = self._agreed(base)
         folder.mkdir(parents=True, exist_ok=True)
-        fresh = self._file.with_suffix(f".{os.getpid()}")
-        with contextlib.suppress(OSError):  # without it the others come by their own deadlines
-            fresh.write_text(str(folder.resolve()))
-            fresh.replace(self._file)
         return folder
+
+    def _agreed(self, base: Path) -> Path:
+        mine = (base / f"hangdoc-{self._run}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}").absolute()
+        fresh = self._file.with_suffix(f".{os.getpid()}")
+        for _ in range(3):
+            if (known := self.heard()) is not None:
+                return known
+            try:
+                fresh.write_text(str(mine))
+                os.link(fresh, self._file)  # of two that call at once, one comes first
+                break
+            except FileExistsError:
+                if self.heard() is None:  # an earlier hang's
+                    self._file.unlink(missing_ok=True)
+            except OSError:
+                break  # the others come by their own deadlines
+            finally:
+                fresh.unlink(missing_ok=True)
+        return mine

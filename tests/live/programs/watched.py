@@ -15,7 +15,7 @@ mode, on_hang = sys.argv[1:3]
 
 
 def go_wrong(dog):
-    if mode == "sleep" and os.environ.get("TORCHELASTIC_RESTART_COUNT") != "1":
+    if mode == "sleep" and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
         time.sleep(10_000)
     if mode == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
