@@ -29,8 +29,9 @@ def go_wrong(dog):
 
 
 def main():
-    dist.init_process_group("gloo")
-    me = dist.get_rank()
+    me, restart = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"]
+    # A file of its own for each start: in torchrun's store a restarted Gloo (torch 2.13) meets the addresses of the dead.
+    dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting-{restart}", rank=me, world_size=2)
     with Watchdog(timeout=3, on_hang=on_hang) as dog:
         print(f"pid of rank {me} is {os.getpid()}", flush=True)
         try:
@@ -41,6 +42,7 @@ def main():
         except HangError:
             print(f"rank {me} was told of the hang", flush=True)
             os._exit(7)
+    dist.barrier()
     print(f"rank {me} is through", flush=True)
 
 
