@@ -10,6 +10,7 @@ from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnose.rules import all_rules
 from hangdoc.diagnosis import Finding, Job
 from hangdoc.snapshot import (
+    BeaconReading,
     ControlGroup,
     Counter,
     Process,
@@ -26,7 +27,7 @@ from tests.unit.builders import (
     snapshot,
     train,
 )
-from tests.unit.rule_cases import FIRES, LOADER, QUIET, WORKER, data, gpu_rank, in_loop, machine
+from tests.unit.rule_cases import FIRES, LOADER, QUIET, WORKER, data, gpu_rank, in_loop, machine, steps
 
 HEADINGS = ["What it finds", "Why it hangs", "Evidence", "What to do", "When it would be wrong", "References"]
 
@@ -206,3 +207,30 @@ def test_what_became_of_a_dataloader_worker() -> None:
     locked = helper(7, 101, frame("Data.__getitem__", 8, source="with self.lock:"), WORKER)
     assert "held when it was forked" in loader_stalled(locked).summary
     assert "none of its worker processes" in loader_stalled().summary
+
+
+def test_a_straggler_says_in_which_stage() -> None:
+    def at(number: int, cpu: float, stages: tuple[float, ...]) -> Process:
+        reading = BeaconReading(
+            step=5, batches_done=5, batches_total=9, epoch=0, phase="train", shards=1, shards_digest=None, age_seconds=0.1,
+            moved=True, stages=stages,
+        )  # fmt: skip
+        return rank(number, train(12), cpu=cpu, progress=replace(steps(10, 15), beacon=reading))
+
+    slow, fast = (0.09, 0.01, 0.02, 0.001), (0.01, 0.01, 0.1, 0.001)  # the fast one waits in its backward
+    found = of("HD601", job(snapshot(at(0, 0.2, fast), at(1, 0.95, slow))))[0]
+    assert "its data takes 90.0 ms a step, theirs 10.0 ms" in found.summary
+
+
+def test_an_announced_phase_is_work_until_its_patience_runs_out() -> None:
+    def evaluating(age: float) -> Job:
+        reading = BeaconReading(
+            step=5, batches_done=5, batches_total=9, epoch=0, phase="evaluate", shards=1, shards_digest=None, age_seconds=age,
+            moved=False, patience_seconds=600.0,
+        )  # fmt: skip
+        asleep = rank(1, train(12), kernel={"syscall": 230}, progress=Progress(counters=(), beacon=reading))
+        return job(snapshot(in_loop(0, 4), asleep, silence=age))
+
+    young, old = evaluating(300), evaluating(700)
+    assert (young.verdict, young.findings[0].code, young.findings[0].severity) == ("waiting", "HD602", "info")
+    assert (old.verdict, old.findings[0].code, old.findings[0].severity) == ("hung", "HD202", "error")

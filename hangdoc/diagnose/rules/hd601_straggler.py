@@ -13,7 +13,7 @@ speed halves the whole run.
 ## Evidence
 
 For each rank the share of the window its training thread was on a core, the rounds done in the window, and what differs on
-the slow one: threads, cores it may use, throttling.
+the slow one: threads, cores it may use, throttling; the stage of the step, where the trainer publishes stages.
 
 ## What to do
 
@@ -44,6 +44,7 @@ EXPLAINS: tuple[str, ...] = ()
 
 _BUSY, _WAITING = 0.75, 0.45
 _ROUNDS = 3
+_STAGES = ("data", "forward", "backward", "optimizer")
 
 
 def check(run: Run) -> Iterator[Finding]:
@@ -68,7 +69,7 @@ def _rounds(rank: Rank) -> int:
 
 def _finding(busy: list[Rank], rest: list[Rank], shares: dict[int, float | None]) -> Finding:
     slow = [rank.rank for rank in busy]
-    why = _why(busy[0], rest[0])
+    why = "; ".join(part for part in (_why(busy[0], rest[0]), _stage(busy[0], rest[0])) if part)
     return words.finding(
         CODE,
         NAME,
@@ -89,6 +90,29 @@ def _finding(busy: list[Rank], rest: list[Rank], shares: dict[int, float | None]
         ],
         remedy="Balance the work of the ranks, or mend what slows this one down.",
         commands=words.look_again(busy[0]),
+    )
+
+
+def _stage(slow: Rank, other: Rank) -> str:
+    """In which stage of the step the delay becomes visible, where both publish theirs. Whoever is fast waits for the others
+    inside its backward, so a backward that is no longer there says nothing."""
+    mine, theirs = _stages(slow), _stages(other)
+    if not mine or not theirs:
+        return ""
+    later = {name: mine[name] - theirs[name] for name in mine if mine[name] - theirs[name] > 0.1 * sum(mine.values())}
+    if not later:
+        return ""
+    name = max(later, key=lambda stage: later[stage])
+    return f"its {name} takes {mine[name] * 1000:.1f} ms a step, theirs {theirs[name] * 1000:.1f} ms"
+
+
+def _stages(rank: Rank) -> dict[str, float]:
+    progress = rank.process.progress if rank.process is not None else None
+    beacon = progress.beacon if isinstance(progress, Progress) else None
+    return (
+        dict(zip(_STAGES, beacon.stages, strict=True))
+        if beacon is not None and len(beacon.stages) == len(_STAGES)
+        else {}
     )
 
 
