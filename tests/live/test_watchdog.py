@@ -7,13 +7,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hangbench.case import cases
 from hangdoc import beacon, codec
 from hangdoc.diagnose.engine import diagnose
 from hangdoc_trainer.offspring import Offspring, free_port
+from hangdoc_trainer.scenarios import SCENARIOS, Started
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 PROGRAM = Path(__file__).parent / "programs" / "watched.py"
@@ -132,3 +135,18 @@ def test_a_stopped_rank_is_still_stopped(tmp_path: Path) -> None:
         beat = beacon.parse((tmp_path / "runtime" / "hangdoc" / f"{pid}.beacon").read_bytes())
     assert beat is not None
     assert (beat.rank, beat.world_size, beat.batches_done, beat.batches_total) == (1, 2, 20, 60)
+
+
+@pytest.mark.parametrize("name", ["shard-mismatch", "skipped-collective", "stuck-dataloader-worker", "rank-stops"])
+def test_a_trainers_fault_is_told_in_its_own_log(name: str) -> None:
+    """The same finding that `hangdoc diagnose` makes of it from outside."""
+    scenario = SCENARIOS[name]
+    truth = cases()[f"trainer_{name.replace('-', '_')}"]
+    with Started(replace(scenario, arguments=(*scenario.arguments, "--watchdog", "3"))) as run:
+        until = time.monotonic() + 40
+        while "hangdoc[rank 0] the whole report" not in run.log():
+            assert time.monotonic() < until, run.log()[-2000:]
+            time.sleep(0.1)
+        log = run.log()
+    assert re.search(rf"hangdoc\[rank 0\] error {truth.finding} ", log)
+    assert re.search(rf"hangdoc\[rank 0\]\s+culprit\s+rank {truth.culprits[0]}\b", log)
