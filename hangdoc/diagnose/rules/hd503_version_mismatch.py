@@ -25,7 +25,7 @@ too.
 
 ## References
 
-- PyTorch versioning: https://docs.pytorch.org/docs/stable/community/governance.html
+- PyTorch releases and what they promise: https://github.com/pytorch/pytorch/blob/main/RELEASE.md
 """
 
 from collections.abc import Iterator
