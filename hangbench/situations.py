@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,7 +121,7 @@ class CutLink(Situation):
 
 
 class CpuQuota(Situation):
-    """The whole run may use a tenth of one core."""
+    """The whole run may use a fifth of one core."""
 
     @contextmanager
     def around(self) -> Iterator[None]:
@@ -184,8 +184,6 @@ class BesideOthers(Situation):
     @contextmanager
     def around(self) -> Iterator[None]:
         """Start them first; their launchers are looked at too."""
-        from contextlib import ExitStack
-
         from hangbench.case import cases
         from hangbench.run import Running
 

@@ -36,7 +36,7 @@ from collections.abc import Iterator
 from hangdoc.diagnose import facts, states, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.snapshot import Clocks, Frame, Machine, Process, PythonThread, Stack
+from hangdoc.snapshot import Clocks, Frame, KernelThread, Machine, Process, PythonThread, Stack
 
 CODE = "HD103"
 NAME = "dataloader-stalled"
@@ -63,7 +63,7 @@ def _finding(run: Run, rank: Rank) -> Finding:
     stopped = [worker for worker in workers if worker.state in "Tt" or worker.frozen]
     stuck = [worker for worker in workers if worker not in dead + stopped and _place(worker) is not None]
     # The state says that its workers are not at work: one that could run is kept from it.
-    starved = [worker for worker in workers if worker.state == "R" or _main_state(worker) == "R"]
+    starved = [w for w in workers if w.state == "R" or ((main := _main_thread(w)) is not None and main.state == "R")]
     evidence = [words.stack_evidence(rank)]
     if inside is not None:
         what, hard = f"it loads by itself (num_workers=0) and does not come back from {inside.function}", False
@@ -126,9 +126,9 @@ def _shortage(run: Run, rank: Rank, dead: list[Process]) -> list[Evidence]:
     return found
 
 
-def _main_state(worker: Process) -> str | None:
+def _main_thread(worker: Process) -> KernelThread | None:
     threads = worker.clocks.threads if isinstance(worker.clocks, Clocks) else ()
-    return next((t.state for t in threads if t.tid == worker.pid), None)
+    return next((t for t in threads if t.tid == worker.pid), None)
 
 
 def _loads_itself(rank: Rank) -> Frame | None:
@@ -172,9 +172,6 @@ def _describe(worker: Process) -> str:
         return f"worker pid {worker.pid} is stopped (state {worker.state})"
     frame = _place(worker)
     place = f"in {frame.function} ({frame.file}:{frame.line} `{frame.source or '?'}`)" if frame else "in its queue"
-    waiting = ""
-    if isinstance(worker.clocks, Clocks):
-        main = next((t for t in worker.clocks.threads if t.tid == worker.pid), None)
-        if main is not None:
-            waiting = f", kernel: {main.wchan or 'running'}, {main.cpu_ns / 1e6:.0f} ms CPU in the window"
+    main = _main_thread(worker)
+    waiting = f", kernel: {main.wchan or 'running'}, {main.cpu_ns / 1e6:.0f} ms CPU in the window" if main else ""
     return f"worker pid {worker.pid} stands {place}{waiting}"
