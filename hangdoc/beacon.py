@@ -36,6 +36,9 @@ from typing import NamedTuple
 
 MAGIC = b"HANGDOC2"
 SIZE = 256
+SUFFIX = ".beacon"
+FLIGHT_SUFFIX = ".flight.json"
+"""torch's flight recorder as the rank itself has dumped it at an alarm, beside the beacon."""
 STAGES = ("data", "forward", "backward", "optimizer")
 _LAYOUT = struct.Struct("<8s Q q q q q q q q 32s 64s d q q 32s 8I")
 _BEAT = struct.Struct("<Q q q q q q q q")
@@ -141,7 +144,7 @@ class Beacon:
         self._smoothed = [0.0] * len(STAGES)
         self._pid = os.getpid()
         folder = directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR"))
-        self.path = folder / f"{self._pid}.beacon"
+        self.path = folder / f"{self._pid}{SUFFIX}"
         fresh = self.path.with_suffix(".new")
         self._map = _mapped(folder, fresh) if published else mmap.mmap(-1, SIZE)
         who = (_UNKNOWN if rank is None else rank, _UNKNOWN if world_size is None else world_size)

@@ -261,6 +261,47 @@ class FileBytes(Reading, frozen=True, kw_only=True):
     written_bytes: int
 
 
+# --- torch's flight recorder -----------------------------------------------------------------------------------------
+
+
+class Recorded(Value, frozen=True, kw_only=True):
+    """One collective that a rank issued."""
+
+    seq: int
+    """Counts the collectives of its group, from 1."""
+    op: str
+    inputs: tuple[str, ...] = ()
+    """Each tensor given as `float32[64, 8]`."""
+    outputs: tuple[str, ...] = ()
+    age_seconds: float | None = None
+    """Since it was issued."""
+    frames: tuple[Frame, ...] = ()
+    """Python frames that issued it, innermost first; empty where the recorder's form leaves them out."""
+
+
+class RecordedGroup(Value, frozen=True, kw_only=True):
+    """How far a rank has come with the collectives of one process group."""
+
+    name: str
+    default: bool = False
+    issued: int | None = None
+    """Number of the last collective that was issued."""
+    completed: Recorded | None = None
+    """The last that is through."""
+    pending: tuple[Recorded, ...] = ()
+    """Those that are not, oldest first; at most a few."""
+
+
+class FlightRecorder(Reading, frozen=True, kw_only=True):
+    """What torch's own recorder of collectives knows (torch/csrc/distributed/c10d/FlightRecorder.hpp): neither sends and
+    receives on Gloo, nor `monitored_barrier`."""
+
+    source: str
+    age_seconds: float
+    """Since the recorder was read; 0 for one that was asked just now."""
+    groups: tuple[RecordedGroup, ...]
+
+
 # --- a process -----------------------------------------------------------------------------------------------------
 
 
@@ -301,6 +342,7 @@ class Process(Value, frozen=True, kw_only=True):
     data: DataSources | Unavailable = Unavailable(reason="not looked at")
     runtime: Runtime | Unavailable = Unavailable(reason="not looked at")
     files: FileBytes | Unavailable = Unavailable(reason="not looked at")
+    recorder: FlightRecorder | Unavailable = Unavailable(reason="not looked at")
 
 
 # --- a host --------------------------------------------------------------------------------------------------------

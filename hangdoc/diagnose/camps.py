@@ -52,7 +52,7 @@ class Case:
             for rank in self.culprits[:3]
             if (own := _conditions(rank))
         ]
-        return [*words.class_evidence(self.ranks), *under, *words.silence(run)]
+        return [*words.class_evidence(self.ranks), *under, *words.standstill(run)]
 
 
 def case(run: Run) -> Case | None:

@@ -12,7 +12,12 @@ Placed = tuple[Host, Process]
 
 
 _FORM = re.compile(r"_(into_tensor|tensor|single|coalesced)$")
-"""Forms of one collective: a native stack says all_gather where a Python frame says all_gather_into_tensor."""
+
+
+def form(op: str) -> str:
+    """One name for the forms of a collective: a native stack says all_gather where a Python frame says
+    all_gather_into_tensor."""
+    return _FORM.sub("", op)
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Wait:
         """Equal for ranks that can meet there."""
         origin = self.operation.origin
         return (
-            _FORM.sub("", self.operation.op),
+            form(self.operation.op),
             self.operation.group,
             self.members,
             origin if origin in ("ddp-backward", "store") else None,

@@ -1,8 +1,11 @@
 """Which operation a stack is in: from Python frames, then native ones, then the user's own source line."""
 
 import re
+from dataclasses import replace
 
-from hangdoc.diagnose import facts
+from msgspec import structs
+
+from hangdoc.diagnose import facts, recorded
 from hangdoc.diagnose.model import Wait
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
@@ -24,9 +27,18 @@ def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None
 
 
 def wait_of(process: Process, thread: PythonThread | None) -> Wait | None:
-    """The operation that a thread's frames name, whether or not it is blocked in it; None where they name none."""
-    if thread is None:
-        return None
+    """The operation that a thread is in, whether or not it is blocked in it; None where nothing names one. Frames come first;
+    the flight recorder says what they leave open, and which of the group's collectives it is."""
+    found = _named(process, thread) if thread is not None else None
+    if found is None or found.kind != "collective":
+        return found
+    if not found.sure and (only := recorded.only_pending(process)) and found.operation.op in ("wait", only[0]):
+        found = replace(found, operation=structs.replace(found.operation, op=only[0], group=only[1]), sure=True)
+    entry = recorded.stuck(process, found)
+    return replace(found, operation=structs.replace(found.operation, seq=entry.seq)) if entry is not None else found
+
+
+def _named(process: Process, thread: PythonThread) -> Wait | None:
     groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
     found = _from_python(thread, groups) or _from_native(process, thread, groups)
     if found is not None or not isinstance(process.native, Unavailable):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from hangdoc.diagnose import recorded
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding, Severity
 from hangdoc.phrases import duration, numbers
@@ -112,13 +113,14 @@ def class_evidence(members: Iterable[Rank]) -> list[Evidence]:
     return lines
 
 
-def silence(run: Run) -> list[Evidence]:
-    """Since when the waiting ranks have been silent."""
+def standstill(run: Run) -> list[Evidence]:
+    """Since when the waiting ranks have been silent, and at which collective each rank is."""
     waiting = [rank for rank in run.waiting() if rank.silent_seconds is not None]
+    known = recorded.evidence(run)
     if not waiting or run.age_seconds is None:
-        return []
+        return known
     text = f"no byte between {ranks(r.rank for r in waiting)} and any other rank for {duration(run.age_seconds)}"
-    return [Evidence(rank=None, probe="sockets", text=text)]
+    return [Evidence(rank=None, probe="sockets", text=text), *known]
 
 
 def finding(

@@ -17,6 +17,7 @@ from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import discover
+from hangdoc.observe.flight_recorder import FlightRecorders
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.machine import HostMachine
 from hangdoc.observe.procfs import ProcError, ProcFS, age
@@ -37,6 +38,7 @@ PROBES: tuple[Callable[[], Probe], ...] = (
     Stacks,
     Sockets,
     InterpreterState,
+    FlightRecorders,
     TrainingData,
     HostMachine,
 )

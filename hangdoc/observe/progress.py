@@ -4,10 +4,10 @@ Not a probe that looks by itself at stacks: it reads what the stack and interpre
 """
 
 import time
-from pathlib import Path
 
 from hangdoc import beacon
 from hangdoc.observe.procfs import ProcFS
+from hangdoc.observe.published import published
 from hangdoc.observe.scene import Scene, Target
 from hangdoc.parse import integer
 from hangdoc.snapshot import BeaconReading, Counter, Frame, Interpreter, Local, Progress, Stack, Unavailable
@@ -117,16 +117,8 @@ class Beacons:
 
 
 def _read(proc: ProcFS, target: Target) -> beacon.Beat | None:
-    """The beat of a rank, as its own mount and pid namespaces show it; None where there is none or it is foreign."""
-    environment = target.environment if isinstance(target.environment, dict) else {}
-    try:
-        uid = int(proc.status(str(target.pid))["Uid"].split()[0])
-        inner_pid = int(proc.status(str(target.pid)).get("NSpid", str(target.pid)).split()[-1])
-    except Exception:
-        return None
-    folders = [beacon.directory(uid, runtime) for runtime in (environment.get("XDG_RUNTIME_DIR"), None)]
-    for folder in dict.fromkeys(folders):
-        path = Path(f"{proc.root}/{target.pid}/root{folder}") / f"{inner_pid}.beacon"
+    """The beat of a rank; None where it has no beacon, or one that is not its own."""
+    for path, inner_pid in published(proc, target, beacon.SUFFIX):
         for _ in range(3):  # a beat may be under way
             try:
                 with path.open("rb") as file:

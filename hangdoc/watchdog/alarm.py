@@ -3,17 +3,22 @@
 Runs in the watchdog's thread. Everything is bounded in time, and nothing raises: what was not possible is said once.
 """
 
+import contextlib
 import faulthandler
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from hangdoc import beacon
-from hangdoc.watchdog.scene import claim
+from hangdoc.beacon import FLIGHT_SUFFIX
+from hangdoc.watchdog import recorder
+from hangdoc.watchdog.board import Board
+from hangdoc.watchdog.meeting import Meeting
+from hangdoc.watchdog.scene import claim, clean
 
 _PEERS_SECONDS = 1.5
 _SNAPSHOT_SECONDS = 30
@@ -22,33 +27,41 @@ _SHOWN_LINES = 12
 
 
 class Alarm:
-    """One rank's part in a hang."""
+    """One rank's part in a hang. `world_size` ranks meet at `board`; those of this host have beacons in `beacons`."""
 
-    def __init__(self, rank: int, run: str, beacons: Path, say: Callable[[str], None]) -> None:
-        self._rank, self._run, self._beacons, self._say = rank, run, beacons, say
+    def __init__(
+        self, rank: int, world_size: int, run: str, beacons: Path, board: Board, say: Callable[[str], None]
+    ) -> None:
+        self._rank, self._world_size, self._run = rank, world_size, run
+        self._beacons, self._board, self._say = beacons, board, say
 
     def raise_(self, folder: Path) -> None:
         """Leave this rank's stacks in the directory; if nobody else does, look at the whole host and diagnose."""
         self._stacks(folder)
+        self._recorder(folder)
         host = socket.gethostname()
         try:
-            first = claim(folder / f"host-{host}.claim")
+            first = claim(folder / f"host-{clean(host)}.claim")
         except OSError as error:
             self._say(f"cannot write into {folder}: {error}")
             return
         if first:
-            self._look(folder, host)
+            self._look(folder, clean(host))
         self._tell(folder)
 
     def somebody_has_time(self) -> bool:
-        """Whether another rank of this host is in a phase that announced a patience which has not run out: the others wait
-        for it, and that is no hang."""
+        """Whether another rank is in a phase that announced a patience which has not run out: the others wait for it, and
+        that is no hang. Ranks of this host say so in their beacons, those of others on the board."""
         now = time.monotonic_ns()
-        return any(
-            beat.patience_seconds is not None and (now - beat.monotonic_ns) / 1e9 < beat.patience_seconds
-            for rank, beat in self._peers().items()
-            if rank != self._rank
-        )
+        peers = self._peers()
+        for rank, beat in peers.items():
+            asked = beat.patience_seconds
+            if rank != self._rank and asked is not None and (now - beat.monotonic_ns) / 1e9 < asked:
+                return True
+        return self._board.promised(self._elsewhere(peers))
+
+    def _elsewhere(self, peers: Iterable[int]) -> list[int]:
+        return sorted(set(range(self._world_size)) - set(peers))
 
     def _stacks(self, folder: Path) -> None:
         try:
@@ -56,6 +69,21 @@ class Alarm:
                 faulthandler.dump_traceback(file, all_threads=True)
         except (OSError, ValueError, RuntimeError) as error:
             self._say(f"cannot dump the stacks into {folder}: {error}")
+
+    def _recorder(self, folder: Path) -> None:
+        """torch's flight recorder, for the directory and for readers outside."""
+        try:
+            known = recorder.dump()
+            if known is not None:
+                (self._beacons / f"{os.getpid()}{FLIGHT_SUFFIX}").write_bytes(known)
+                (folder / f"rank-{self._rank}{FLIGHT_SUFFIX}").write_bytes(known)
+        except Exception as error:  # whatever torch raises
+            self._say(f"the flight recorder could not be kept: {error}")
+
+    def forget(self) -> None:
+        """Take back what is no longer true when the run moves again, or ends."""
+        with contextlib.suppress(OSError):
+            (self._beacons / f"{os.getpid()}{FLIGHT_SUFFIX}").unlink(missing_ok=True)
 
     def _peers(self) -> dict[int, beacon.Beat]:
         """Ranks of this run on this host, by their beacons."""
@@ -84,8 +112,14 @@ class Alarm:
         bundle = folder / f"host-{host}.hangdoc"
         pids = [word for beat in peers.values() for word in ("--pid", str(beat.pid))]
         self._command(["snapshot", "-o", str(bundle), *pids], None)
-        if bundle.exists() and claim(folder / "report.claim"):
+        if not bundle.exists():
+            return
+        meeting = Meeting(folder, host, sorted(peers), self._elsewhere(peers), self._board)
+        meeting.share(bundle)
+        if meeting.reports():
+            meeting.gather()
             self._command(["diagnose", "--patience", "1", str(folder)], folder / "report.txt")
+            meeting.publish()
 
     def _adopt(self, folder: Path, rank: int, pid: int) -> None:
         """The stacks that a rank's dead man's switch has written without its interpreter."""

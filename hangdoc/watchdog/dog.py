@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 from hangdoc.beacon import STAGES, Beacon, directory
+from hangdoc.watchdog.board import Board
 from hangdoc.watchdog.patience import Patience
-from hangdoc.watchdog.scene import Call
+from hangdoc.watchdog.scene import Call, clean, name_of_hang
 
 if TYPE_CHECKING:
     from hangdoc.watchdog.alarm import Alarm
@@ -74,9 +75,12 @@ class Watchdog:
         self._base = Path(directory) if directory is not None else Path.cwd()
         self._rank = rank if rank is not None else int(os.environ.get("RANK", "0"))
         world = world_size if world_size is not None else int(os.environ.get("WORLD_SIZE", "1"))
-        port = os.environ.get("MASTER_PORT", "")
-        self._run = run or "-".join(part for part in (os.environ.get("TORCHELASTIC_RUN_ID", "run"), port) if part)
+        named = os.environ.get("TORCHELASTIC_RUN_ID", "none")  # torchrun's own default says nothing
+        parts = (named if named != "none" else "", os.environ.get("MASTER_PORT", ""))
+        self._run = run or "-".join(part for part in parts if part) or "run"
         self._said: set[str] = set()
+        self._world_size = world
+        self._board = Board()
         self._beacon = self._make_beacon(world)
         self.beat = self._beacon.beat
         """`beat(step, batches=, of=, epoch=, shards=, digest=)`: see hangdoc.beacon.Beacon.beat. Below a microsecond."""
@@ -112,11 +116,16 @@ class Watchdog:
     def phase(self, name: str, timeout: float | None = None) -> Iterator[None]:
         """Work with a name, and a patience of its own in seconds: `evaluate`, `checkpoint`, `sample`."""
         before = self._beacon.phase
-        self.beat(phase=name, patience=timeout or 0.0)
+        self._enter(name, timeout or 0.0)
         try:
             yield
         finally:
-            self.beat(phase=before[0], patience=before[1])
+            self._enter(*before)
+
+    def _enter(self, phase: str, patience: float) -> None:
+        if patience != self._beacon.phase[1]:
+            self._board.promise(self._rank, patience)
+        self.beat(phase=phase, patience=patience)
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -181,8 +190,9 @@ class Watchdog:
         if self._allow_attach:
             _let_others_attach()
         beacons = directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR"))
-        call, alarm = Call(beacons, self._run), Alarm(self._rank, self._run, beacons, self._say)
-        heard: Path | None = None
+        call = Call(beacons, self._run)
+        alarm = Alarm(self._rank, self._world_size, self._run, beacons, self._board, self._say)
+        heard: str | None = None
         last_ns, looked = self._beacon.last_ns, time.monotonic_ns()
         last_beats = self._beacon.beats
         while not self._stopped.wait(self._tick()):
@@ -193,34 +203,41 @@ class Watchdog:
                 looked, last_beats = now, beats
                 if self._beacon.last_ns != last_ns:
                     last_ns = self._beacon.last_ns
-                    self._moves_again()
+                    if self._moves_again():
+                        alarm.forget()
                     self._arm()
                 expired = pause > self._patience.allowed(self._beacon.phase[1])
                 if expired and self._fired_ns is None and not alarm.somebody_has_time():
                     self._fired_ns = self._beacon.last_ns
                     heard = self._fire(call, alarm, pause)
-                elif not expired and (called := call.heard()) is not None and called != heard:
-                    heard = called  # another rank's deadline came first
-                    alarm.raise_(called)
+                elif not expired and (called := self._called(call, pause)) is not None and called.name != heard:
+                    heard = called.name  # another rank's deadline came first
+                    alarm.raise_(call.out(called))
             except Exception as error:  # a watchdog that fails must not take the trainer along
                 self._say(f"the watchdog failed ({type(error).__name__}: {error})")
 
     def _tick(self) -> float:
         return min(_TICK_SECONDS, max(0.05, self._patience.allowed(self._beacon.phase[1]) / 10))
 
-    def _fire(self, call: Call, alarm: "Alarm", pause: float) -> Path | None:
+    def _called(self, call: Call, pause: float) -> Path | None:
+        """The directory of a hang that another rank has called out, on this host or on another."""
+        self._board.listen(urgent=pause > self._patience.allowed(self._beacon.phase[1]) / 2)
+        name = self._board.heard()
+        return call.heard() or (None if name is None else self._base / clean(name))
+
+    def _fire(self, call: Call, alarm: "Alarm", pause: float) -> str | None:
         self._say(
             f"no progress for {pause:.0f} s (step {self._beacon.step}, phase {self._beacon.phase[0]})", always=True
         )
         folder: Path | None = None
         try:
-            folder = call.out(self._base)
+            folder = call.out(self._base / clean(self._board.agree(name_of_hang(self._run))))
         except OSError as error:
             self._say(f"no directory for the evidence: {error}")
         if folder is not None:
             alarm.raise_(folder)
         if self._beacon.last_ns != self._fired_ns:
-            return folder  # it moved meanwhile: nothing is to be done
+            return folder.name if folder is not None else None  # it moved meanwhile: nothing is to be done
         if callable(self._on_hang):
             self._on_hang(folder or self._base)
         elif self._on_hang == "raise":
@@ -228,13 +245,16 @@ class Watchdog:
         elif self._on_hang == "abort":
             self._say(f"ending the process with code {EXIT_CODE}", always=True)
             os._exit(EXIT_CODE)
-        return folder
+        return folder.name if folder is not None else None
 
-    def _moves_again(self) -> None:
+    def _moves_again(self) -> bool:
+        """Whether a hang that it fired for is over; says so."""
         if self._fired_ns is not None and self._beacon.last_ns != self._fired_ns:
             stood = (self._beacon.last_ns - self._fired_ns) / 1e9
             self._say(f"moves again after {stood:.0f} s (step {self._beacon.step})", always=True)
             self._fired_ns = None
+            return True
+        return False
 
     def _arm(self) -> None:
         """The dead man's switch: a C thread that needs no GIL dumps all stacks if this thread can't run any more."""

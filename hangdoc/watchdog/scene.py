@@ -4,6 +4,7 @@
 `report.txt`. Who does what only one may do is settled by a file that only one can create.
 """
 
+import contextlib
 import os
 import re
 import time
@@ -12,7 +13,8 @@ from pathlib import Path
 _FRESH_SECONDS = 120.0
 
 
-def _clean(name: str) -> str:
+def clean(name: str) -> str:
+    """A name that may stand in a file's name."""
     return re.sub(r"[^\w.-]+", "_", name)[:48] or "run"
 
 
@@ -29,8 +31,8 @@ class Call:
     """The call that goes out to the ranks of one host: a file beside their beacons that names the directory."""
 
     def __init__(self, beacons: Path, run: str) -> None:
-        self._file = beacons / f"{_clean(run)}.call"
-        self._run = _clean(run)
+        self._file = beacons / f"{clean(run)}.call"
+        self._run = clean(run)
         self._since = time.time()
 
     def heard(self) -> Path | None:
@@ -47,14 +49,14 @@ class Call:
         except (OSError, ValueError):
             return None
 
-    def out(self, base: Path) -> Path:
-        """The directory of this hang: the one already called out, else a new one. Raises OSError where it can't be made."""
-        folder = self._agreed(base)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+    def out(self, folder: Path) -> Path:
+        """Call this directory out and make it, or another that is already called out. Raises OSError where it can't be
+        made."""
+        agreed = self._agreed(folder.absolute())
+        agreed.mkdir(parents=True, exist_ok=True)
+        return agreed
 
-    def _agreed(self, base: Path) -> Path:
-        mine = (base / f"hangdoc-{self._run}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}").absolute()
+    def _agreed(self, mine: Path) -> Path:
         fresh = self._file.with_suffix(f".{os.getpid()}")
         for _ in range(3):
             if (known := self.heard()) is not None:
@@ -69,5 +71,11 @@ class Call:
             except OSError:
                 break  # the others come by their own deadlines
             finally:
-                fresh.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    fresh.unlink(missing_ok=True)
         return mine
+
+
+def name_of_hang(run: str) -> str:
+    """`hangdoc-<run>-<time, UTC>`."""
+    return f"hangdoc-{clean(run)}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"

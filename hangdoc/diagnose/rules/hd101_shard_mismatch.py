@@ -79,7 +79,7 @@ def _ran_out(run: Run, case: exhausted.Case) -> Finding:
         summary=f"{who} ran out of data{after}{of or (' batches' if after else '')}{has}, left the loop and "
         f"{words.doing(short)}, while {words.ranks(r.rank for r in case.waiting)} "
         f"{words.verb([r.rank for r in case.waiting], 'waits', 'wait')} for it in {words.operation(waiting)}",
-        evidence=[*case.evidence(), *words.silence(run)],
+        evidence=[*case.evidence(), *words.standstill(run)],
         remedy=_REMEDY,
         commands=_commands(short, waiting),
     )
@@ -127,7 +127,7 @@ def _spinning(run: Run) -> Iterator[Finding]:
                 ),
                 *evidence,
                 *words.class_evidence(victims),
-                *words.silence(run),
+                *words.standstill(run),
             ],
             remedy=_REMEDY,
             commands=(*_commands(rank, victims[0]), *words.look_again(rank)),

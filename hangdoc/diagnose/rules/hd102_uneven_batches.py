@@ -62,7 +62,7 @@ def check(run: Run) -> Iterator[Finding]:
             f"{words.verb([r.rank for r in case.waiting], 'has', 'have')} another batch and "
             f"{words.verb([r.rank for r in case.waiting], 'waits', 'wait')} in {words.operation(waiting)}"
             + ("" if known else "; how much data each has could not be seen"),
-            evidence=[*case.evidence(), *words.silence(run)],
+            evidence=[*case.evidence(), *words.standstill(run)],
             remedy="Make the number of batches equal on all ranks: drop or pad the last round (drop_last=True in the "
             "sampler), or agree on the minimum before the loop.",
             commands=words.look_again(short),

@@ -97,7 +97,7 @@ def _finding(run: Run, rank: Rank) -> Finding:
         culprits=[rank.rank],
         victims=victims,
         summary=f"rank {rank.rank} waits for its dataloader: {what}{waits}",
-        evidence=[*evidence, *words.silence(run)],
+        evidence=[*evidence, *words.standstill(run)],
         remedy="Mend what the worker waits for; give the DataLoader a timeout= so that it raises instead of waiting.",
         commands=tuple(f"py-spy dump --pid {worker.pid}" for worker in blamed),
     )

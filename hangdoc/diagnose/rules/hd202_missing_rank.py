@@ -80,7 +80,7 @@ def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
                 text=f"{first.why}{cpu}; counters {'move' if first.counters_moved else 'do not move'}",
             ),
             *words.class_evidence(victims),
-            *words.silence(run),
+            *words.standstill(run),
         ],
         remedy=f"Find out why {words.ranks(blamed)} {words.verb(blamed, 'does', 'do')} not come to the operation the others "
         "are in.",

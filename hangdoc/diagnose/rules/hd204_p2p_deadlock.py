@@ -114,7 +114,7 @@ def _finding(run: Run, culprits: list[Rank], summary: str, extra: list[Rank] | N
         culprits=(rank.rank for rank in culprits),
         victims=(rank.rank for rank in run.waiting()),
         summary=summary,
-        evidence=[*words.class_evidence([*culprits, *(extra or [])]), *words.silence(run)],
+        evidence=[*words.class_evidence([*culprits, *(extra or [])]), *words.standstill(run)],
         remedy="Let one side of each pair send while the other receives, or post both with batch_isend_irecv.",
         commands=words.look_again(culprits[0]),
     )

@@ -12,7 +12,8 @@ others may wait for it.
 
 ## Evidence
 
-Type and shape of the tensor in each rank's call, read from the memory of the process.
+Type and shape of the tensor in each rank's call, read from the memory of the process; where no Python frame holds it (the
+gradients of a backward pass), from torch's flight recorder.
 
 ## What to do
 
@@ -33,7 +34,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from hangdoc.diagnose import facts, words
+from hangdoc.diagnose import facts, recorded, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.parse import natural
@@ -75,7 +76,8 @@ def _tensor(rank: Rank) -> str | None:
             for local in frame.locals:
                 if local.name in names and _TENSOR.match(local.text):
                     return local.text
-    return None
+    given = recorded.tensor(rank) if rank.wait is not None and rank.wait.operation.op in _SAME else None
+    return given if given is not None and _TENSOR.match(given) else None
 
 
 def _amount(tensor: str) -> str:
@@ -102,7 +104,7 @@ def _finding(run: Run, first: Rank, camps: words.Camps, shown: dict[int, str]) -
                 for _, group in camps[:4]
             ),
             *words.class_evidence(run.waiting()),
-            *words.silence(run),
+            *words.standstill(run),
         ],
         remedy="Make type and number of elements equal on all ranks: pad, or exchange the sizes first.",
         commands=words.look_again(run.ranks[odd[0]]),

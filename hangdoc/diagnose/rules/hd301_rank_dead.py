@@ -66,7 +66,7 @@ def check(run: Run) -> Iterator[Finding]:
             *kills,
             Evidence(rank=survivors[0].rank, probe="stacks", text=f"why it did not notice: {_unnoticed(survivors[0])}"),
             *words.class_evidence(survivors),
-            *words.silence(run),
+            *words.standstill(run),
         ],
         remedy="Read the dead rank's last output and the kernel log, then restart the run: it can't go on.",
         commands=("dmesg -T | grep -i -E 'oom|killed process' | tail",),

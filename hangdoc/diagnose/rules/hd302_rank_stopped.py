@@ -75,7 +75,7 @@ def _finding(run: Run, group: list[Rank]) -> Finding:
             *(Evidence(rank=r.rank, probe="kernel", text=f"pid {r.pid}: {r.why}, {words.place(r)}") for r in group[:8]),
             *queues,
             *words.class_evidence(run.waiting()),
-            *words.silence(run),
+            *words.standstill(run),
         ],
         remedy=_remedy(first),
         commands=_commands(first),

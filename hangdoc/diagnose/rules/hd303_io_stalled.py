@@ -113,7 +113,7 @@ def _finding(run: Run, group: list[Rank], victims: list[int]) -> Finding:
             ),
             *words.class_evidence(group),
             *words.class_evidence(run.ranks[number] for number in victims),
-            *words.silence(run),
+            *words.standstill(run),
         ],
         remedy="Find out why the file does not answer: its server or mount, the other end of the pipe, the disk. The rank "
         "goes on by itself as soon as it does.",

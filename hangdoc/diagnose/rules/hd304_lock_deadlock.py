@@ -117,7 +117,7 @@ def _finding(run: Run, rank: Rank, victims: list[int], what: str, sure: float, e
         culprits=[rank.rank],
         victims=victims,
         summary=f"rank {rank.rank} waits for a lock: {what}{waits}",
-        evidence=[*evidence, *words.class_evidence(run.ranks[n] for n in victims), *words.silence(run)],
+        evidence=[*evidence, *words.class_evidence(run.ranks[n] for n in victims), *words.standstill(run)],
         remedy="Release the lock where it is held: one order for two locks, RLock for one taken twice, no blocking C call "
         "with the GIL held.",
         commands=words.look_again(rank),

@@ -104,7 +104,7 @@ def _apart(run: Run, arrived: list[Rank], past: list[Rank]) -> Finding:
         victims=(rank.rank for rank in run.waiting()),
         summary=f"{words.ranks(r.rank for r in arrived)} {words.verb([r.rank for r in arrived], 'waits', 'wait')} in a "
         f"rendezvous, while {words.ranks(r.rank for r in past)} {words.doing(past[0])}: none of these can end",
-        evidence=[*words.class_evidence(both), *words.silence(run)],
+        evidence=[*words.class_evidence(both), *words.standstill(run)],
         remedy="Compare what the ranks were started with (TORCH_DISTRIBUTED_DEBUG, versions) and which groups they make.",
         commands=words.look_again(arrived[0]),
     )

@@ -120,7 +120,7 @@ def _finding(run: Run, dead: dict[int, list[Connection]]) -> Finding:
         evidence=[
             *(_evidence(run.ranks[number], c) for number, lost in sorted(dead.items())[:6] for c in lost[:2]),
             *words.class_evidence(run.waiting()),
-            *words.silence(run),
+            *words.standstill(run),
         ],
         remedy="Find out what takes the packets between the two hosts: interface counters, firewall, switch.",
         commands=(

@@ -68,7 +68,7 @@ def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
             *words.counters(first),
             Evidence(rank=first.rank, probe="cpu", text=why if why == first.why else f"{first.why}; {why}"),
             *words.class_evidence(victims),
-            *words.silence(run),
+            *words.standstill(run),
         ],
         remedy=f"{words.ranks(blamed).capitalize()} {words.verb(blamed, 'is', 'are')} at work: wait, or let the others not "
         "wait for it.",

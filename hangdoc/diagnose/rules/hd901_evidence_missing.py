@@ -50,7 +50,7 @@ def check(run: Run) -> Iterator[Finding]:
             [
                 *(Evidence(rank=n, probe="processes", text=run.unseen[n]) for n in unseen_causes[:8]),
                 *words.class_evidence(stuck),
-                *words.silence(run),
+                *words.standstill(run),
             ],
             "Take a snapshot on the other hosts too and diagnose them together.",
             ("hangdoc snapshot -o $(hostname).hangdoc   # on every host", "hangdoc diagnose *.hangdoc"),
@@ -78,7 +78,7 @@ def check(run: Run) -> Iterator[Finding]:
         yield _finding(
             f"{words.ranks(r.rank for r in stuck)} all {words.verb([r.rank for r in stuck], 'stands', 'stand')} still "
             f"in {words.operation(stuck[0])}, and nothing that was seen says why",
-            [*words.class_evidence(stuck), *words.silence(run)],
+            [*words.class_evidence(stuck), *words.standstill(run)],
             "Look at the links between the hosts (queues, retransmits) and at what the ranks sent before: sizes and order of "
             "their last collectives.",
             words.look_again(stuck[0]),

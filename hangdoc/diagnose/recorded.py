@@ -1,0 +1,84 @@
+"""What torch's flight recorder adds: which collective of its group a rank stands in, of what, and how far each rank is."""
+
+from hangdoc.diagnose import facts
+from hangdoc.diagnose.model import Rank, Run, Wait, form
+from hangdoc.diagnosis import Evidence
+from hangdoc.snapshot import FlightRecorder, Process, Progress, Recorded, RecordedGroup
+
+_SHOWN = 8
+
+
+def of(process: Process | None) -> tuple[RecordedGroup, ...]:
+    """The groups that a rank's recorder knows; none where it was read before the rank last moved."""
+    recorder = process.recorder if process is not None else None
+    if process is None or not isinstance(recorder, FlightRecorder):
+        return ()
+    if recorder.age_seconds > 0:
+        beacon = process.progress.beacon if isinstance(process.progress, Progress) else None
+        if beacon is None or beacon.age_seconds < recorder.age_seconds:
+            return ()
+    return recorder.groups
+
+
+def stuck(process: Process | None, wait: Wait) -> Recorded | None:
+    """The first collective that is not through in the group that a rank waits in, where it can be what it waits for."""
+    if wait.kind != "collective":
+        return None
+    group = wait.operation.group
+    known = [g for g in of(process) if (g.name == group if group is not None else g.default)]
+    for entry in known[0].pending if len(known) == 1 else ():
+        if form(_op(entry)) == form(wait.operation.op):
+            return entry
+    return None
+
+
+def only_pending(process: Process) -> tuple[str, str | None] | None:
+    """(operation, group or None for the default one) of all collectives that are not through, where they are alike."""
+    found = {(_op(entry), None if g.default else g.name) for g in of(process) for entry in g.pending}
+    return found.pop() if len(found) == 1 else None
+
+
+def _op(entry: Recorded) -> str:
+    name = entry.op.lstrip("_")
+    return facts.ALIASES.get(name, facts.ALIASES.get(entry.op, name))
+
+
+def tensor(rank: Rank) -> str | None:
+    """The first tensor that a waiting rank gave to its collective, as `float32[64, 8]`."""
+    entry = stuck(rank.process, rank.wait) if rank.wait is not None else None
+    return entry.inputs[0] if entry is not None and len(entry.inputs) == 1 else None
+
+
+def evidence(run: Run) -> list[Evidence]:
+    """How far each rank has come in the group in which most are stuck; nothing where recorders were not read."""
+    pending: dict[str, int] = {}
+    for rank in run.ranks.values():
+        for group in of(rank.process):
+            pending[group.name] = pending.get(group.name, 0) + bool(group.pending)
+    if not any(pending.values()):
+        return []
+    name = max(sorted(pending), key=lambda key: pending[key])
+    lines: dict[str, list[int]] = {}
+    for number, rank in sorted(run.ranks.items()):
+        for group in of(rank.process):
+            if group.name == name:
+                lines.setdefault(_line(group), []).append(number)
+    return [
+        Evidence(
+            rank=numbers[0],
+            probe="flight recorder",
+            text=text + (f" ({len(numbers)} ranks alike)" if numbers[1:] else ""),
+        )
+        for text, numbers in list(lines.items())[:_SHOWN]
+    ]
+
+
+def _line(group: RecordedGroup) -> str:
+    where = "the default group" if group.default else f"group {group.name}"
+    if not group.pending:
+        last = group.completed
+        op = f" ({last.op})" if last is not None and last.seq == group.issued else ""
+        return f"its last collective of {where} was {group.issued}{op}, and is through"
+    first = group.pending[0]
+    what = f"{first.op}{f' of {first.inputs[0]}' if len(first.inputs) == 1 else ''}"
+    return f"is in collective {first.seq} of {where}, {what}"

@@ -1,0 +1,236 @@
+"""What torch's flight recorder knows of each rank: which collective of which group is its last, and of what.
+
+From a rank with a watchdog, the dump that this has left at its alarm; from any other, through the worker server that its
+trainer has started: torch.distributed.elastic.control_plane listens on `TORCH_WORKER_SERVER_SOCKET`, torch's debug server on
+a TCP port. Nothing else is ever sent to a rank: a port that is not surely the worker server's is left alone. The server
+answers from a C++ thread, so also for a rank that holds the GIL.
+"""
+
+import contextlib
+import http.client
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import psutil
+
+from hangdoc.beacon import FLIGHT_SUFFIX
+from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.procfs import ProcError
+from hangdoc.observe.published import published
+from hangdoc.observe.python_state import Modules, inner_environment
+from hangdoc.observe.scene import Evidence, Scene, Target
+from hangdoc.snapshot import FlightRecorder, Frame, Recorded, RecordedGroup, Unavailable
+
+_SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
+_DEBUG_SERVER = "torch.distributed.debug"
+_HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
+_ASK_SECONDS = 2.0
+_MAX_BYTES = 16 << 20
+_MAX_PENDING = 4
+_MAX_FRAMES = 24
+# c10/core/ScalarType.h names, as torch.dtype spells them
+_DTYPES = {
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Byte": "uint8", "Char": "int8",
+    "Short": "int16", "Int": "int32", "Long": "int64", "Bool": "bool", "ComplexFloat": "complex64",
+}  # fmt: skip
+
+
+class _Frame(msgspec.Struct):
+    name: str = ""
+    filename: str = ""
+    line: int = 0
+
+
+class _Entry(msgspec.Struct):
+    pg_id: int = 0
+    process_group: tuple[str, ...] = ()
+    collective_seq_id: int = 0
+    is_p2p: bool = False
+    profiling_name: str = ""
+    input_sizes: tuple[tuple[int, ...], ...] = ()
+    input_dtypes: tuple[str, ...] = ()
+    output_sizes: tuple[tuple[int, ...], ...] = ()
+    output_dtypes: tuple[str, ...] = ()
+    state: str = ""
+    retired: bool = False
+    time_created_ns: int = 0
+    frames: tuple[_Frame, ...] = ()
+
+
+class _Status(msgspec.Struct):
+    last_enqueued_collective: int = -1
+
+
+class _Dump(msgspec.Struct):
+    """torch's JSON; its numbers are sometimes texts. `read_ns` is ours: CLOCK_MONOTONIC of the dump."""
+
+    entries: tuple[_Entry, ...] = ()
+    pg_status: dict[str, _Status] = {}
+    read_ns: int | None = None
+
+
+_decoder = msgspec.json.Decoder(_Dump, strict=False)
+
+
+class FlightRecorders:
+    """The probe."""
+
+    name = "flight recorder"
+
+    def __init__(self) -> None:
+        self._found: dict[int, FlightRecorder | Unavailable] = {}
+
+    def open(self, scene: Scene) -> None:
+        """Nothing."""
+
+    def during(self, scene: Scene) -> None:
+        """Read what lies there, else ask."""
+        for target in scene.ranks():
+            if target.state not in "ZX":
+                self._found[target.pid] = _look(scene, target)
+
+    def close(self, scene: Scene) -> None:
+        """Nothing."""
+
+    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+        """One for each rank."""
+        for pid, found in self._found.items():
+            yield pid, "recorder", found
+
+
+def _look(scene: Scene, target: Target) -> FlightRecorder | Unavailable:
+    for path, _ in published(scene.proc, target, FLIGHT_SUFFIX):
+        with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
+            return read(file.read(_MAX_BYTES), "the watchdog")
+    if target.held:
+        return Unavailable(reason="the rank is held, and answers nobody")
+    try:
+        for handler in _HANDLERS:
+            connection = _worker_server(scene, target)
+            if connection is None:
+                return Unavailable(reason="the rank has neither a watchdog nor torch's worker server")
+            found = read(_ask(connection, handler), "torch's worker server")
+            if found.groups:
+                return found
+        return found
+    except (OSError, http.client.HTTPException, ValueError, ProcError, psutil.Error) as error:
+        return Unavailable(reason=f"torch's worker server: {error}")
+
+
+def read(raw: bytes, source: str) -> FlightRecorder:
+    """What a dump in torch's JSON says; raises ValueError where it is none."""
+    dump = _decoder.decode(raw)
+    by_group: dict[tuple[int, str, bool], list[_Entry]] = {}
+    for entry in dump.entries:
+        if not entry.is_p2p:
+            name, about = (*entry.process_group, "", "")[:2]
+            by_group.setdefault((entry.pg_id, name, about == "default_pg"), []).append(entry)
+    age = max(0.0, (time.monotonic_ns() - dump.read_ns) / 1e9) if dump.read_ns is not None else 0.0
+    return FlightRecorder(
+        source=source,
+        age_seconds=round(age, 3),
+        groups=tuple(
+            _group(name, default, sorted(entries, key=lambda e: e.collective_seq_id), dump.pg_status.get(str(number)))
+            for (number, name, default), entries in sorted(by_group.items())
+        ),
+    )
+
+
+def _group(name: str, default: bool, entries: list[_Entry], status: _Status | None) -> RecordedGroup:
+    through = [e for e in entries if e.retired or e.state == "completed"]
+    pending = [e for e in entries if not (e.retired or e.state == "completed")]
+    issued = max([e.collective_seq_id for e in entries] + ([status.last_enqueued_collective] if status else []))
+    return RecordedGroup(
+        name=name,
+        default=default,
+        issued=issued,
+        completed=_recorded(through[-1]) if through else None,
+        pending=tuple(_recorded(entry) for entry in pending[:_MAX_PENDING]),
+    )
+
+
+def _recorded(entry: _Entry) -> Recorded:
+    return Recorded(
+        seq=entry.collective_seq_id,
+        op=entry.profiling_name.rpartition(":")[2],
+        inputs=_tensors(entry.input_dtypes, entry.input_sizes),
+        outputs=_tensors(entry.output_dtypes, entry.output_sizes),
+        age_seconds=round(max(0.0, time.time() - entry.time_created_ns / 1e9), 3) if entry.time_created_ns else None,
+        frames=tuple(
+            Frame(function=f.name, file=f.filename, line=f.line, library="site-packages" in f.filename)
+            for f in entry.frames[:_MAX_FRAMES]
+        ),
+    )
+
+
+def _tensors(dtypes: tuple[str, ...], sizes: tuple[tuple[int, ...], ...]) -> tuple[str, ...]:
+    return tuple(
+        f"{_DTYPES.get(dtype, dtype.lower())}[{', '.join(map(str, size))}]"
+        for dtype, size in zip(dtypes, sizes, strict=False)
+    )
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, pid: int) -> None:
+        super().__init__("localhost", timeout=_ASK_SECONDS)
+        self._path, self._pid = path, pid
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+        peer, _, _ = struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if peer != self._pid:  # all ranks of a host were told one path, and one of them has it
+            self.sock.close()
+            raise ConnectionRefusedError(f"its socket belongs to pid {peer}")
+
+
+def _worker_server(scene: Scene, target: Target) -> http.client.HTTPConnection | None:
+    """A connection to a rank's worker server, not yet opened; None where it has none."""
+    path, debug_server = _started(scene, target)
+    if path:
+        return _UnixConnection(f"{scene.proc.root}/{target.pid}/root{os.path.abspath(path)}", target.pid)
+    if not debug_server:
+        return None
+    if scene.proc.link(f"{target.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
+        raise ConnectionError("it is in another network namespace")
+    # Gloo listens on one address; the worker server, like a store, on all.
+    ports = set(_open_ports(target)) - {target.identity.master_port if target.identity else None}
+    if len(ports) != 1:
+        raise ConnectionError(f"which of its ports {sorted(p for p in ports if p)} it is can't be told")
+    return http.client.HTTPConnection("localhost", ports.pop(), timeout=_ASK_SECONDS)
+
+
+def _started(scene: Scene, target: Target) -> tuple[str | None, bool]:
+    """(path of its worker server's socket, whether it has torch's debug server), as the rank's own memory tells."""
+    environment = target.environment if isinstance(target.environment, dict) else {}
+    try:
+        image = scene.image(target.pid)
+        with Memory(target.pid, image.version, str(scene.proc.root)) as memory:
+            found = Modules(memory, image).namespace("os", _DEBUG_SERVER)
+            path = {**environment, **inner_environment(memory, found.get("os", {}))}.get(_SOCKET_VARIABLE)
+            server = found.get(_DEBUG_SERVER, {}).get("_WORKER_SERVER")
+            return path, server is not None and memory.kind(server)[0] != "NoneType"
+    except (Unreadable, KeyError):
+        return environment.get(_SOCKET_VARIABLE), False
+
+
+def _open_ports(target: Target) -> Iterator[int]:
+    for one in psutil.Process(target.pid).net_connections("tcp"):
+        if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.ip in ("::", "0.0.0.0"):  # noqa: S104
+            yield one.laddr.port
+
+
+def _ask(connection: http.client.HTTPConnection, handler: str) -> bytes:
+    with contextlib.closing(connection):
+        connection.request("POST", f"/handler/{handler}")
+        answer = connection.getresponse()
+        if answer.status == http.client.NOT_FOUND:
+            return b"{}"
+        if answer.status != http.client.OK:
+            raise ConnectionError(f"{handler} answered {answer.status}")
+        return answer.read(_MAX_BYTES)

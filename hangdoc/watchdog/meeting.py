@@ -1,0 +1,94 @@
+"""How the hosts of a run come to one report: each puts its bundle on the board, one of them gathers, all read.
+
+Where the board is silent, a directory that they share does the same; where there is neither, each host reports for itself.
+"""
+
+import time
+from pathlib import Path
+
+from hangdoc.watchdog.board import Board
+from hangdoc.watchdog.scene import claim, clean
+
+_DEFER_SECONDS = 8.0
+"""How long hosts without rank 0 leave the report to the one that has it: people read its log first."""
+_GATHER_SECONDS = 8.0
+_PAUSE_SECONDS = 0.1
+
+
+class Meeting:
+    """One host's part: its `ranks` are here, those `elsewhere` on other hosts."""
+
+    def __init__(self, folder: Path, host: str, ranks: list[int], elsewhere: list[int], board: Board) -> None:
+        self._folder, self._host, self._ranks, self._elsewhere, self._board = folder, host, ranks, elsewhere, board
+        self._report = folder / "report.txt"
+        self._fetched: set[int] = set()
+
+    def share(self, bundle: Path) -> None:
+        """Put this host's bundle where the one that reports can find it."""
+        if not self._elsewhere:
+            return
+        number = self._board.count(self._key("hosts"), 1)
+        if number is not None:
+            self._fetched.add(number)
+            self._board.put(self._key(f"bundle/{number}"), self._host.encode() + b"\n" + bundle.read_bytes())
+            self._board.count(self._key("ranks"), len(self._ranks))
+
+    def reports(self) -> bool:
+        """Whether this host is the one to report; waits for one that comes before it in order, and takes its report."""
+        if self._elsewhere and 0 not in self._ranks and self._arrives(_DEFER_SECONDS):
+            return False
+        try:
+            first = claim(self._folder / "report.claim")
+        except OSError:
+            return False
+        if first and self._elsewhere and self._board.count(self._key("hosts"), 0) is not None:
+            first = self._board.first(self._key("reporter"), self._host)
+        if not first:
+            self._arrives(_DEFER_SECONDS + _GATHER_SECONDS)
+        return first
+
+    def gather(self) -> None:
+        """Wait, not for long, until the bundles of all hosts are here."""
+        until = time.monotonic() + (_GATHER_SECONDS if self._elsewhere else 0.0)
+        while time.monotonic() < until and not (self._fetch() or self._all_here()):
+            time.sleep(_PAUSE_SECONDS)
+
+    def publish(self) -> None:
+        """Let the other hosts have the report."""
+        if self._elsewhere and self._report.exists():
+            self._board.put(self._key("report"), self._report.read_bytes())
+
+    def _arrives(self, seconds: float) -> bool:
+        """Whether another host's report comes in time; it is kept here."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if self._report.exists():
+                return True
+            if (text := self._board.get(self._key("report"))) is not None:
+                self._report.write_bytes(text)
+                return True
+            time.sleep(_PAUSE_SECONDS)
+        return False
+
+    def _fetch(self) -> bool:
+        """Take what lies on the board; whether that is everybody's."""
+        hosts = self._board.count(self._key("hosts"), 0) or 0
+        for number in set(range(1, hosts + 1)) - self._fetched:
+            raw = self._board.get(self._key(f"bundle/{number}"))
+            if raw is not None:
+                host, _, bundle = raw.partition(b"\n")
+                path = self._folder / f"host-{clean(host.decode('utf-8', 'replace'))}.hangdoc"
+                if not path.exists():
+                    path.write_bytes(bundle)
+                self._fetched.add(number)
+        seen = self._board.count(self._key("ranks"), 0) or 0
+        return len(self._fetched) == hosts and seen >= len(self._ranks) + len(self._elsewhere)
+
+    def _all_here(self) -> bool:
+        """Whether a shared directory holds what all ranks and hosts have to leave."""
+        ranks = all((self._folder / f"rank-{rank}.stacks.txt").exists() for rank in self._elsewhere)
+        claimed = {path.stem for path in self._folder.glob("host-*.claim")}
+        return ranks and claimed <= {path.stem for path in self._folder.glob("host-*.hangdoc")}
+
+    def _key(self, name: str) -> str:
+        return f"{self._folder.name}/{name}"
