@@ -1,8 +1,8 @@
 """Finds every rank of torch.distributed on this host, the launchers above and the helpers below them.
 
 A rank is found by the environment it was started with; failing that by what its interpreter holds now (`os.environ`,
-torch's process groups) and by torch's own spawn frame. Everything else that descends from a rank is its helper: it
-inherits the rank's environment and often its command line, and is no rank.
+torch's process groups), by torch's own spawn frame, and by the beacon that its watchdog publishes. Everything else that
+descends from a rank is its helper: it inherits the rank's environment and often its command line, and is no rank.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from hangdoc.observe import identity
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.inside import look_inside
 from hangdoc.observe.procfs import Denied, ProcError, ProcFS, Stat
+from hangdoc.observe.published import beat_of
 from hangdoc.observe.scene import Scene, Target
 from hangdoc.parse import natural
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
@@ -85,6 +86,10 @@ def discover(proc: ProcFS, deadline: Deadline, roots: Iterable[int] = ()) -> Fou
         found, inner[pid] = look_inside(proc, deadline, pid, table[pid].argv, forked)
         if found:
             ranks[pid] = found
+    for pid in sorted(scope & set(table) - own - set(ranks) - set(launchers)):
+        beat = beat_of(proc, pid, table[pid].environment)
+        if beat is not None and beat.rank is not None and not any(a in ranks for a in tree.ancestors(pid)):
+            ranks[pid] = RankIdentity(rank=beat.rank, source="beacon", world_size=beat.world_size, run_id=beat.run)
 
     targets: dict[int, Target] = {}
     for pid, who in ranks.items():

@@ -103,7 +103,7 @@ class FlightRecorders:
 
 
 def _look(scene: Scene, target: Target) -> FlightRecorder | Unavailable:
-    for path, _ in published(scene.proc, target, FLIGHT_SUFFIX):
+    for path, _ in published(scene.proc, target.pid, target.environment, FLIGHT_SUFFIX):
         with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
             return read(file.read(_MAX_BYTES), "the watchdog")
     if target.held:

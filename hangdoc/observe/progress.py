@@ -6,9 +6,8 @@ Not a probe that looks by itself at stacks: it reads what the stack and interpre
 import time
 
 from hangdoc import beacon
-from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.published import published
-from hangdoc.observe.scene import Scene, Target
+from hangdoc.observe.published import beat_of
+from hangdoc.observe.scene import Scene
 from hangdoc.parse import integer
 from hangdoc.snapshot import BeaconReading, Counter, Frame, Interpreter, Local, Progress, Stack, Unavailable
 
@@ -81,7 +80,7 @@ class Beacons:
     def open(self, scene: Scene) -> None:
         """First beat."""
         for target in scene.ranks():
-            beat = _read(scene.proc, target)
+            beat = beat_of(scene.proc, target.pid, target.environment)
             if beat is not None:
                 self._first[target.pid] = beat
 
@@ -91,7 +90,8 @@ class Beacons:
     def close(self, scene: Scene) -> None:
         """Second beat."""
         for pid in self._first:
-            beat = _read(scene.proc, scene.targets[pid])
+            target = scene.targets[pid]
+            beat = beat_of(scene.proc, pid, target.environment)
             if beat is not None:
                 self._second[pid] = (beat, time.monotonic_ns())
 
@@ -114,18 +114,3 @@ class Beacons:
             )
             found.append((pid, "progress", Progress(counters=(), beacon=reading)))
         return found
-
-
-def _read(proc: ProcFS, target: Target) -> beacon.Beat | None:
-    """The beat of a rank; None where it has no beacon, or one that is not its own."""
-    for path, inner_pid in published(proc, target, beacon.SUFFIX):
-        for _ in range(3):  # a beat may be under way
-            try:
-                with path.open("rb") as file:
-                    raw = file.read(beacon.SIZE)
-            except OSError:
-                break
-            beat = beacon.parse(raw)
-            if beat is not None and beat.pid == inner_pid:
-                return beat
-    return None

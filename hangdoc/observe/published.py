@@ -4,21 +4,36 @@ from pathlib import Path
 
 from hangdoc import beacon
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.observe.scene import Target
+from hangdoc.snapshot import Unavailable
 
 
-def published(proc: ProcFS, target: Target, suffix: str) -> list[tuple[Path, int]]:
+def published(proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable, suffix: str) -> list[tuple[Path, int]]:
     """(path, the process's own pid in its namespace) of each place where `<pid><suffix>` of a process may lie. What is read
     there is untrusted."""
-    environment = target.environment if isinstance(target.environment, dict) else {}
+    known = environment if isinstance(environment, dict) else {}
     try:
-        status = proc.status(str(target.pid))
+        status = proc.status(str(pid))
         uid = int(status["Uid"].split()[0])
-        inner_pid = int(status.get("NSpid", str(target.pid)).split()[-1])
+        inner_pid = int(status.get("NSpid", str(pid)).split()[-1])
     except (ProcError, KeyError, ValueError, IndexError):
         return []
-    folders = [beacon.directory(uid, runtime) for runtime in (environment.get("XDG_RUNTIME_DIR"), None)]
+    folders = [beacon.directory(uid, runtime) for runtime in (known.get("XDG_RUNTIME_DIR"), None)]
     return [
-        (Path(f"{proc.root}/{target.pid}/root{folder}") / f"{inner_pid}{suffix}", inner_pid)
+        (Path(f"{proc.root}/{pid}/root{folder}") / f"{inner_pid}{suffix}", inner_pid)
         for folder in dict.fromkeys(folders)
     ]
+
+
+def beat_of(proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable) -> beacon.Beat | None:
+    """The last beat of a process; None where it has no beacon, or one that is not its own."""
+    for path, inner_pid in published(proc, pid, environment, beacon.SUFFIX):
+        for _ in range(3):  # a beat may be under way
+            try:
+                with path.open("rb") as file:
+                    raw = file.read(beacon.SIZE)
+            except OSError:
+                break
+            beat = beacon.parse(raw)
+            if beat is not None and beat.pid == inner_pid:
+                return beat
+    return None

@@ -9,6 +9,7 @@
 Imports the standard library only; what a hang needs beyond that is loaded, or started, when there is one.
 """
 
-from hangdoc.watchdog.dog import EXIT_CODE, HangError, Watchdog
+from hangdoc.watchdog.dog import Watchdog
+from hangdoc.watchdog.guard import EXIT_CODE, HangError
 
 __all__ = ["EXIT_CODE", "HangError", "Watchdog"]

@@ -10,30 +10,33 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from hangdoc import beacon
 from hangdoc.beacon import FLIGHT_SUFFIX
-from hangdoc.watchdog import recorder
+from hangdoc.watchdog import attach, recorder
 from hangdoc.watchdog.board import Board
 from hangdoc.watchdog.meeting import Meeting
-from hangdoc.watchdog.scene import claim, clean
+from hangdoc.watchdog.scene import Member, claim, clean
+from hangdoc.watchdog.voice import Voice
 
 _PEERS_SECONDS = 1.5
 _SNAPSHOT_SECONDS = 30
 _REPORT_SECONDS = 20.0
 _SHOWN_LINES = 12
+_ANSWERS = (0, 1, 4)
+"""Exit codes of `hangdoc` with something to read on its stdout; 4 says what could not be seen."""
 
 
 class Alarm:
-    """One rank's part in a hang. `world_size` ranks meet at `board`; those of this host have beacons in `beacons`."""
+    """One rank's part in a hang. The ranks of a run meet at `board`; those of this host have beacons in `beacons`. `closed` says
+    that others may look into this process only while it is looked at for the hang."""
 
-    def __init__(
-        self, rank: int, world_size: int, run: str, beacons: Path, board: Board, say: Callable[[str], None]
-    ) -> None:
-        self._rank, self._world_size, self._run = rank, world_size, run
+    def __init__(self, member: Member, beacons: Path, board: Board, say: Voice, *, closed: bool = False) -> None:
+        self._rank, self._world_size, self._run = member
         self._beacons, self._board, self._say = beacons, board, say
+        self._closed = closed
 
     def raise_(self, folder: Path) -> None:
         """Leave this rank's stacks in the directory; if nobody else does, look at the whole host and diagnose."""
@@ -45,9 +48,10 @@ class Alarm:
         except OSError as error:
             self._say(f"cannot write into {folder}: {error}")
             return
-        if first:
-            self._look(folder, clean(host))
-        self._tell(folder)
+        with attach.allowed_meanwhile(self._closed):
+            if first:
+                self._look(folder, clean(host))
+            self._tell(folder)
 
     def somebody_has_time(self) -> bool:
         """Whether another rank is in a phase that announced a patience which has not run out: the others wait for it, and
@@ -140,8 +144,8 @@ class Alarm:
         except (OSError, subprocess.SubprocessError) as error:
             self._say(f"`hangdoc {words[0]}` did not work: {error}")
             return
-        if done.returncode not in (0, 1):
-            self._say(f"`hangdoc {words[0]}`: {done.stderr.strip()[:300]}")
+        if done.returncode not in _ANSWERS:
+            self._say(f"`hangdoc {words[0]}`: {done.stderr.strip()[-300:]}")
         elif output is not None:
             fresh = output.with_suffix(".new")
             fresh.write_text(done.stdout)
@@ -158,7 +162,9 @@ class Alarm:
         except OSError:
             self._say(f"no report came; what there is lies in {folder}: hangdoc diagnose {folder}")
             return
-        shown = [line for line in lines if line.strip()][:_SHOWN_LINES]
+        shown = [line for line in lines if line.strip()]
+        told = next((at for at, line in enumerate(shown) if line.startswith("  evidence")), len(shown))
+        shown = shown[: min(told, _SHOWN_LINES)]
         self._say("\n".join([*shown, f"the whole report: hangdoc diagnose {folder}"]))
 
 

@@ -42,6 +42,11 @@ class Board:
             self._asked, self._listening = now, True
             self._submit(self._listen)
 
+    @property
+    def silent(self) -> bool:
+        """Whether nobody answers any more, or yet."""
+        return self._dead or self._store is None
+
     def heard(self) -> str | None:
         """The name of the last hang that was called out."""
         return self._heard
@@ -50,9 +55,9 @@ class Board:
         """Call a hang out by this name; the name that holds, which is another where another rank was first."""
         return self._ask(lambda: self._call(name)) or name
 
-    def first(self, key: str, who: str) -> bool:
+    def first(self, key: str, who: str) -> bool | None:
         """Whether `who` is the first to claim a key."""
-        return bool(self._ask(lambda: self._claim(key, who)))
+        return self._ask(lambda: self._claim(key, who))
 
     def put(self, key: str, content: bytes) -> bool:
         """Whether all can read it now; what is too large is not put."""

@@ -12,6 +12,8 @@ from hangdoc.watchdog.scene import claim, clean
 _DEFER_SECONDS = 8.0
 """How long hosts without rank 0 leave the report to the one that has it: people read its log first."""
 _GATHER_SECONDS = 8.0
+_ALONE_SECONDS = 2.0
+"""The same where the board is silent: a directory that hosts share shows itself by then."""
 _PAUSE_SECONDS = 0.1
 
 
@@ -35,21 +37,21 @@ class Meeting:
 
     def reports(self) -> bool:
         """Whether this host is the one to report; waits for one that comes before it in order, and takes its report."""
-        if self._elsewhere and 0 not in self._ranks and self._arrives(_DEFER_SECONDS):
+        if self._elsewhere and 0 not in self._ranks and self._arrives(self._patience(_DEFER_SECONDS)):
             return False
         try:
             first = claim(self._folder / "report.claim")
         except OSError:
             return False
-        if first and self._elsewhere and self._board.count(self._key("hosts"), 0) is not None:
-            first = self._board.first(self._key("reporter"), self._host)
+        if first and self._elsewhere:  # where the board is silent, the directory decides
+            first = self._board.first(self._key("reporter"), self._host) is not False
         if not first:
-            self._arrives(_DEFER_SECONDS + _GATHER_SECONDS)
+            self._arrives(self._patience(_DEFER_SECONDS + _GATHER_SECONDS))
         return first
 
     def gather(self) -> None:
         """Wait, not for long, until the bundles of all hosts are here."""
-        until = time.monotonic() + (_GATHER_SECONDS if self._elsewhere else 0.0)
+        until = time.monotonic() + (self._patience(_GATHER_SECONDS) if self._elsewhere else 0.0)
         while time.monotonic() < until and not (self._fetch() or self._all_here()):
             time.sleep(_PAUSE_SECONDS)
 
@@ -57,6 +59,9 @@ class Meeting:
         """Let the other hosts have the report."""
         if self._elsewhere and self._report.exists():
             self._board.put(self._key("report"), self._report.read_bytes())
+
+    def _patience(self, seconds: float) -> float:
+        return min(seconds, _ALONE_SECONDS) if self._board.silent else seconds
 
     def _arrives(self, seconds: float) -> bool:
         """Whether another host's report comes in time; it is kept here."""

@@ -8,9 +8,21 @@ import contextlib
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 _FRESH_SECONDS = 120.0
+_ROOM_BYTES = 64 << 10
+
+
+class Member(NamedTuple):
+    """One rank of one run."""
+
+    rank: int
+    world_size: int
+    run: str
+    """Its name: the same for all ranks, another for another run of the same user."""
 
 
 def clean(name: str) -> str:
@@ -27,42 +39,50 @@ def claim(path: Path) -> bool:
     return True
 
 
-class Call:
-    """The call that goes out to the ranks of one host: a file beside their beacons that names the directory."""
+def make_room(folder: Path, rank: int) -> None:
+    """Make a directory; raises OSError where a rank could not leave its evidence in it: it is read-only, or the disk is
+    full."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trial = folder / f"rank-{rank}.trial"
+    try:
+        trial.write_bytes(b"\0" * _ROOM_BYTES)
+    finally:
+        with contextlib.suppress(OSError):
+            trial.unlink(missing_ok=True)
 
-    def __init__(self, beacons: Path, run: str) -> None:
-        self._file = beacons / f"{clean(run)}.call"
-        self._run = clean(run)
-        self._since = time.time()
+
+class Call:
+    """The call that goes out to all ranks that see one folder: a file that names the directory of a hang."""
+
+    def __init__(self, folder: Path, run: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` in seconds is one that those ranks have in common: within a host the monotonic one, which no
+        administrator turns; between hosts the wall clock."""
+        self._file = folder / f".hangdoc-{clean(run)}.call"
+        self._clock = clock
+        self._since = clock()
 
     def heard(self) -> Path | None:
         """The directory of a hang that somebody called out since this watchdog started, and lately."""
         try:
-            about = self._file.stat()
-            if (
-                about.st_uid != os.getuid()
-                or not self._since <= about.st_mtime
-                or time.time() - about.st_mtime > _FRESH_SECONDS
-            ):
+            with self._file.open() as file:
+                if os.fstat(file.fileno()).st_uid != os.getuid():
+                    return None
+                when, _, folder = file.read(8192).partition(" ")
+            if not (self._since <= float(when) and self._clock() - float(when) < _FRESH_SECONDS):
                 return None
-            return Path(self._file.read_text())
+            return Path(folder)
         except (OSError, ValueError):
             return None
 
     def out(self, folder: Path) -> Path:
-        """Call this directory out and make it, or another that is already called out. Raises OSError where it can't be
-        made."""
-        agreed = self._agreed(folder.absolute())
-        agreed.mkdir(parents=True, exist_ok=True)
-        return agreed
-
-    def _agreed(self, mine: Path) -> Path:
+        """Call this directory out; it, or another that is already called out."""
+        mine = folder.absolute()
         fresh = self._file.with_suffix(f".{os.getpid()}")
         for _ in range(3):
             if (known := self.heard()) is not None:
                 return known
             try:
-                fresh.write_text(str(mine))
+                fresh.write_text(f"{self._clock()} {mine}")
                 os.link(fresh, self._file)  # of two that call at once, one comes first
                 break
             except FileExistsError:

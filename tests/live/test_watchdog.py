@@ -1,12 +1,10 @@
 """The watchdog in real ranks: what lies there a few seconds after the deadline, and what comes of it."""
 
-import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,53 +13,12 @@ import pytest
 from hangbench.case import cases
 from hangdoc import beacon, codec
 from hangdoc.diagnose.engine import diagnose
-from hangdoc_trainer.offspring import Offspring, free_port
+from hangdoc.snapshot import FlightRecorder, Progress
+from hangdoc_trainer.offspring import free_port
 from hangdoc_trainer.scenarios import SCENARIOS, Started
+from tests.live.watched import Watched, under_torchrun, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
-PROGRAM = Path(__file__).parent / "programs" / "watched.py"
-
-
-class Watched:
-    """A run of the program, its output and the directory of its hang."""
-
-    def __init__(self, folder: Path, log: Path, launcher: subprocess.Popen[bytes]) -> None:
-        self.folder, self._log, self.launcher = folder, log, launcher
-
-    def log(self) -> str:
-        return self._log.read_text("utf-8", "replace")
-
-    def wait_for(self, text: str, times: int = 1, seconds: float = 60) -> str:
-        """Until the ranks have printed this so often."""
-        until = time.monotonic() + seconds
-        while len(re.findall(text, self.log())) < times:
-            assert time.monotonic() < until, self.log()[-3000:]
-            time.sleep(0.05)
-        return self.log()
-
-    def hang(self) -> Path:
-        """The directory of its only hang."""
-        (found,) = self.folder.glob("hangdoc-*")
-        return found
-
-
-@contextmanager
-def watched(tmp_path: Path, mode: str, on_hang: str = "report", *options: str) -> Iterator[Watched]:
-    offspring = Offspring()
-    environment = {**os.environ, **offspring.mark, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(tmp_path / "runtime")}
-    (tmp_path / "runtime").mkdir()
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}",
-               "--monitor-interval=0.2", *options, str(PROGRAM), mode, on_hang]  # fmt: skip
-    log = tmp_path / "log"
-    with log.open("wb") as out:
-        launcher = subprocess.Popen(
-            command, env=environment, cwd=tmp_path, stdout=out, stderr=out, start_new_session=True
-        )
-    try:
-        yield Watched(tmp_path, log, launcher)
-    finally:
-        offspring.end()
-        launcher.wait()
 
 
 @pytest.mark.parametrize(
@@ -150,3 +107,65 @@ def test_a_trainers_fault_is_told_in_its_own_log(name: str) -> None:
         log = run.log()
     assert re.search(rf"hangdoc\[rank 0\] error {truth.finding} ", log)
     assert re.search(rf"hangdoc\[rank 0\]\s+culprit\s+rank {truth.culprits[0]}\b", log)
+
+
+@pytest.mark.parametrize(
+    ("program", "batches"),
+    [("with_ddp.py", None), ("with_accelerate.py", (9, 50)), ("with_lightning.py", (9, 50)),
+     ("with_transformers.py", (9, 150))],
+)  # fmt: skip
+def test_a_framework_brings_the_watchdog_along(program: str, batches: tuple[int, int] | None, tmp_path: Path) -> None:
+    with under_torchrun(tmp_path, program) as run:
+        log = run.wait_for("the whole report: hangdoc diagnose", 2, 90)
+        (bundle,) = run.hang().glob("host-*.hangdoc")
+    assert "error HD202 missing-rank" in log
+    assert re.search(r"rank 0 waits in all_reduce .* for rank 1, which sleeps", log)
+    ranks = [p for p in codec.read(bundle).hosts[0].processes if p.role == "rank"]
+    beacons = [p.progress.beacon for p in ranks if isinstance(p.progress, Progress)]
+    assert [(b.step, b.phase) for b in beacons if b is not None] == [(9, "train")] * 2
+    assert {(b.batches_done, b.batches_total) for b in beacons if b is not None} == {batches or (None, None)}
+    if program in ("with_ddp.py", "with_accelerate.py"):  # whose hooks find the stages
+        assert all(len(b.stages) == 4 and all(0 < s < 1 for s in b.stages) for b in beacons if b is not None)
+    recorders = [p.recorder for p in ranks]
+    issued = [r.groups[0].issued for r in recorders if isinstance(r, FlightRecorder)]
+    assert len(issued) == 2
+    assert (issued[0] or 0) > (issued[1] or 0)  # rank 1 never came to the all-reduce that rank 0 is in
+
+
+def test_the_call_reaches_another_host(tmp_path: Path) -> None:
+    """Two hosts by name, with directories and beacons of their own: only the run's store is between them."""
+    port = free_port()
+
+    def host(name: str, number: int) -> AbstractContextManager[Watched]:
+        return under_torchrun(tmp_path / name, "two_hosts.py", options=("--nnodes=2", f"--node-rank={number}",
+            "--nproc-per-node=1", "--master-addr=127.0.0.1"), port=port, GLOO_SOCKET_IFNAME="lo",
+            around=("unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh"))  # fmt: skip
+
+    with host("node-a", 0) as one, host("node-b", 1) as other:
+        logs = [run.wait_for("the whole report: hangdoc diagnose", 1, 90) for run in (one, other)]
+        folders = [run.hang() for run in (one, other)]
+    assert folders[0].name == folders[1].name
+    for log in logs:
+        assert "error HD202 missing-rank" in log
+        assert re.search(r"culprit\s+rank 1\b", log)
+    assert "no progress" in logs[0]
+    assert "no progress" not in logs[1]  # its own patience was longer: it was called
+    assert {path.name for path in folders[0].glob("*.hangdoc")} == {"host-node-a.hangdoc", "host-node-b.hangdoc"}
+    assert {path.name for path in folders[1].glob("rank-*")} == {"rank-1.stacks.txt", "rank-1.flight.json"}
+    assert (folders[0] / "report.txt").read_bytes() == (folders[1] / "report.txt").read_bytes()
+    assert (
+        "its last collective of the default group was 20 (all_reduce), and is through"
+        in logs[0] + (folders[0] / "report.txt").read_text()
+    )
+
+
+def test_a_phase_on_another_host_is_no_hang(tmp_path: Path) -> None:
+    port = free_port()
+
+    def host(name: str, number: int) -> AbstractContextManager[Watched]:
+        return under_torchrun(tmp_path / name, "two_hosts.py", "phase", options=("--nnodes=2", f"--node-rank={number}",
+            "--nproc-per-node=1", "--master-addr=127.0.0.1"), port=port, GLOO_SOCKET_IFNAME="lo")  # fmt: skip
+
+    with host("node-a", 0) as one, host("node-b", 1) as other:
+        logs = [run.wait_for("is through", 1, 90) for run in (one, other)]
+    assert not any("no progress" in log for log in logs)

@@ -12,7 +12,7 @@ import pytest
 from hangdoc import beacon
 from hangdoc.watchdog import HangError, Watchdog
 from hangdoc.watchdog.patience import Patience
-from hangdoc.watchdog.scene import Call, claim
+from hangdoc.watchdog.scene import Call, claim, make_room
 
 
 @pytest.fixture(autouse=True)
@@ -95,14 +95,41 @@ def test_one_rank_calls_and_the_others_come(tmp_path: Path) -> None:
     first, other, stranger = Call(tmp_path, "run-1"), Call(tmp_path, "run-1"), Call(tmp_path, "run-2")
     assert other.heard() is None
     folder = first.out(tmp_path / "out")
-    assert folder.is_dir()
     assert other.heard() == folder == other.out(tmp_path / "elsewhere")
     assert stranger.heard() is None  # two jobs of one user
-    later = Call(tmp_path, "run-1")
-    later._since += 5  # started after that hang: it is history
-    assert later.heard() is None
+    assert Call(tmp_path, "run-1").heard() is None  # started after that hang: it is history
+    make_room(folder, 0)
     assert claim(folder / "host.claim")
     assert not claim(folder / "host.claim")
+    assert [path.name for path in folder.iterdir()] == ["host.claim"]
+
+
+def test_a_wall_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a host: deadlines, calls and their freshness are on the monotonic clock."""
+    one, other = Call(tmp_path, "run-1"), Call(tmp_path, "run-1")
+    true = time.time
+    for jump in (-7200, 7200):
+        monkeypatch.setattr(time, "time", lambda jump=jump: true() + jump)
+        folder = one.out(tmp_path / "out")
+        assert other.heard() == folder
+
+
+def test_an_old_call_is_history(tmp_path: Path) -> None:
+    now = 1000.0
+    one, other = (Call(tmp_path, "run-1", lambda: now) for _ in range(2))
+    one.out(tmp_path / "out")
+    assert other.heard() is not None
+    now += 121
+    assert other.heard() is None
+    assert one.out(tmp_path / "next") == other.heard() == tmp_path / "next"
+
+
+@pytest.mark.parametrize("text", ["", "soon /x", "nan /x", "/x"])
+def test_a_call_file_of_something_else(text: str, tmp_path: Path) -> None:
+    call = Call(tmp_path, "run-1")
+    (tmp_path / ".hangdoc-run-1.call").write_text(text)
+    assert call.heard() is None
+    assert call.out(tmp_path / "out") == tmp_path / "out" == call.heard()
 
 
 def expire(dog: Watchdog, capsys: pytest.CaptureFixture[str], text: str) -> str:
@@ -119,8 +146,8 @@ def expire(dog: Watchdog, capsys: pytest.CaptureFixture[str], text: str) -> str:
 
 def test_a_directory_that_cannot_be_made_is_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    said = expire(Watchdog(0.3, directory=tmp_path / "file" / "x"), capsys, "no directory for the evidence")
-    assert said.count("no directory") == 1
+    said = expire(Watchdog(0.3, directory=tmp_path / "file" / "x"), capsys, "no place for the evidence")
+    assert said.count("no place") == 1
 
 
 def test_a_beacon_that_cannot_be_made_leaves_the_watchdog(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

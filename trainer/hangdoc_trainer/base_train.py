@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -59,10 +59,22 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--resume", action="store_true")
     add("--workers", type=int, default=0, help="dataloader processes per rank")
     add("--log-every", type=int, default=1)
+    add("--phase-patience", type=float, default=1800.0, metavar="SECONDS", help="of a watchdog, with an evaluation")
     add("--watchdog", type=_seconds, default=0.0, metavar="SECONDS|auto")
     add("--on-hang", choices=("report", "raise", "abort"), default="report")
     add("--fault", type=faults.Fault.parse, default=None, metavar="NAME[:rank[:step]]")
     return parser.parse_args(words[1:] if words[:1] == ["--"] else words)
+
+
+def _own_store() -> Any:
+    """For a run that torchrun has restarted, a part of its store of its own: in the same part Gloo (torch 2.13) meets the
+    addresses of the dead. None for a first start, which meets as usual."""
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if restart == "0" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    torch_distributed: Any = dist  # whose stores mypy does not see
+    store = torch_distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    return torch_distributed.PrefixStore(f"restart-{restart}", store)
 
 
 def _seconds(text: str) -> float | Literal["auto"]:
@@ -77,7 +89,8 @@ class Trainer:
         kind = args.device_type or ("cuda" if torch.cuda.is_available() else "cpu")
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if kind == "cuda" else kind)
-        dist.init_process_group("nccl" if kind == "cuda" else "gloo", rank=self.rank, world_size=self.world)
+        backend = "nccl" if kind == "cuda" else "gloo"
+        dist.init_process_group(backend, store=_own_store(), rank=self.rank, world_size=self.world)
         if os.environ.get("NANOCHAT_FORCE_SDPA") == "math":
             torch.backends.cuda.enable_flash_sdp(False)
         self.dtype = _DTYPES[os.environ.get("NANOCHAT_DTYPE", "float32")]
@@ -121,6 +134,16 @@ class Trainer:
         self.beacon.beat(
             step, batches=step, of=total, shards=len(self.shards.paths), digest=self.digest, phase=phase,
         )  # fmt: skip
+
+    @contextlib.contextmanager
+    def phase(self, done: int, name: str) -> Iterator[None]:
+        """Long work outside of the steps; a watchdog is patient with it."""
+        if isinstance(self.beacon, Watchdog):
+            with self.beacon.phase(name, self.args.phase_patience):
+                yield
+        else:
+            self.beat(done, name)
+            yield
 
     def _accumulation(self) -> int:
         """Micro-batches a step, from the total batch size in tokens."""
@@ -216,8 +239,8 @@ class Trainer:
         """Evaluation by all ranks; metric, sample and checkpoint by rank 0 while the others wait."""
         args = self.args
         if args.eval_every and done % args.eval_every == 0:
-            self.beat(done, "evaluate")
-            self.say(f"evaluation after {done}: {self.evaluate():.4f}")
+            with self.phase(done, "evaluate"):
+                self.say(f"evaluation after {done}: {self.evaluate():.4f}")
         alone = (
             (args.core_metric_every, "metric", self.core_metric),
             (args.sample_every, "sample", self.sample),
@@ -226,8 +249,8 @@ class Trainer:
         for every, phase, action in alone:
             if every and done % every == 0:
                 if self.rank == 0:
-                    self.beat(done, phase)
-                    action()
+                    with self.phase(done, phase):
+                        action()
                 dist.barrier()
 
     @torch.no_grad()

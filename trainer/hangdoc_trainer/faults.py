@@ -40,8 +40,9 @@ class Fault:
         return cls(name, rank, step)
 
     def hits(self, name: str, rank: int, step: int) -> bool:
-        """Whether this is the fault, the rank and the step."""
-        return (self.name, self.rank, self.step) == (name, rank, step)
+        """Whether this is the fault, the rank and the step. It strikes once: not again in a run that was restarted."""
+        first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+        return first and (self.name, self.rank, self.step) == (name, rank, step)
 
 
 def before_step(fault: Fault | None, rank: int, step: int) -> None:

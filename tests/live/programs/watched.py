@@ -22,7 +22,7 @@ def go_wrong(dog):
     if mode == "gil":
         ctypes.PyDLL(None).sleep(10_000)
     if mode == "pause":
-        time.sleep(6)
+        time.sleep(10)
     if mode == "phase":
         with dog.phase("evaluate", timeout=60):
             time.sleep(8)

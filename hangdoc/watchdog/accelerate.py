@@ -1,0 +1,14 @@
+"""Accelerate: `with watchdog(accelerator, timeout=300) as dog`, then `dog.watch(loader)` over the prepared loader."""
+
+from typing import Any
+
+from hangdoc.watchdog.dog import Watchdog
+
+
+def watchdog(accelerator: Any, timeout: Any = 300.0, **options: Any) -> Watchdog:
+    """A Watchdog that knows its rank from an `accelerate.Accelerator` and leaves its evidence in the project's directory;
+    other arguments are Watchdog's."""
+    who = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+    if accelerator.project_dir is not None:
+        who["directory"] = accelerator.project_dir
+    return Watchdog(timeout, **{**who, **options})
