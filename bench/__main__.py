@@ -1,6 +1,6 @@
 """Measures everything and prints a table of ratios.
 
-python -m bench [beyond-window] [start-up] [slow-down] [beat]
+python -m bench [beyond-window] [start-up] [slow-down] [beat] [watched-steps] [last-dump]
 """
 
 import os
@@ -8,12 +8,15 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from hangdoc import beacon
 from hangdoc.watchdog import Watchdog
-from hangdoc_trainer.scenarios import Node, Scenario, Started
+from hangdoc_trainer import corpus
+from hangdoc_trainer.offspring import free_port
+from hangdoc_trainer.scenarios import SMALL, Node, Scenario, Started
 
 HERE = Path(sys.executable)
 HANGDOC, PY_SPY = str(HERE.with_name("hangdoc")), str(HERE.with_name("py-spy"))
@@ -31,7 +34,7 @@ def row(what: str, ours: list[float], theirs: list[float], aim: str) -> None:
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     print(
         f"{what:72} {statistics.median(ours):7.3f} s {statistics.median(theirs):7.3f} s  "
-        f"ratio {statistics.median(ratios):5.2f} ({min(ratios):.2f}-{max(ratios):.2f})  aim {aim}",
+        f"ratio {statistics.median(ratios):6.3f} ({min(ratios):.2f}-{max(ratios):.2f})  aim {aim}",
         flush=True,
     )
 
@@ -120,6 +123,45 @@ def beat(rounds: int = 7, beats: int = 200_000) -> None:
     print(f"memory grown over 10,000,000 beats: {grown} KiB")
 
 
+def watched_steps() -> None:
+    """The trainer's steps with a watchdog, its hooks and a beat a step, against those without, in one run of two ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        corpus.make(Path(folder), 8, groups=2, rows=1, size=300)
+        done = subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}",
+             str(Path(__file__).with_name("steps.py")), *SMALL, "--num-iterations=1000000"],
+            env={**os.environ, "NANOCHAT_DATA_DIR": folder, "OMP_NUM_THREADS": "1", "PYTHONPATH": "."},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    pairs = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("pair ")]
+    ours, theirs = [float(a) for a, _ in pairs], [float(b) for _, b in pairs]
+    row("step of 2 healthy ranks with the watchdog, against without", ours, theirs, "1.001")
+
+
+def last_dump(rounds: int = 3, ranks: int = 8, patience: float = 3.0) -> None:
+    """From the deadline to the last rank's own stacks on 8 ranks, against py-spy in a loop; and to the verdict in the log."""
+    scenario = Scenario(
+        "bench", "8 ranks, one of which skips a broadcast", (Node(ranks=ranks),),
+        ("--num-iterations", "100000", "--fault", "skipped-collective:1:3", "--watchdog", str(patience)),
+    )  # fmt: skip
+    dumps, verdicts, theirs = [], [], []
+    for _ in range(rounds):
+        with Started(scenario) as run:
+            while run.log().count("the whole report") < ranks:
+                time.sleep(0.05)
+            told = time.time()
+            beats = [beat.monotonic_ns / 1e9 for beat in run.beats()]
+            deadline = min(beats) + patience + time.time() - time.monotonic()
+            stacks = [path.stat().st_mtime for path in run.folder.glob("hangdoc-*/rank-*.stacks.txt")]
+            if len(stacks) != ranks:
+                raise SystemExit(f"{len(stacks)} of {ranks} ranks have dumped")
+            dumps.append(max(stacks) - deadline)
+            verdicts.append(told - deadline)
+            theirs.append(sum(seconds(PY_SPY, "dump", "--pid", str(pid)) for pid in run.rank_pids().values()))
+    row("8 ranks from the deadline to the last rank's stacks, against py-spy in a loop", dumps, theirs, "5 s")
+    row("8 ranks from the deadline to the verdict in every log, against the same", verdicts, theirs, "5 s")
+
+
 def _step(run: Started) -> int:
     beats: list[beacon.Beat] = run.beats()
     return min(beat.step or 0 for beat in beats)
@@ -132,6 +174,8 @@ def main(chosen: list[str]) -> None:
         ("start-up", start_up),
         ("slow-down", slow_down),
         ("beat", beat),
+        ("watched-steps", watched_steps),
+        ("last-dump", last_dump),
     ):
         if not chosen or name in chosen:
             measure()

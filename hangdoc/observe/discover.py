@@ -45,23 +45,20 @@ def discover(proc: ProcFS, deadline: Deadline, roots: Iterable[int] = ()) -> Fou
     own = set(tree.ancestors(os.getpid())) | {os.getpid()} | set(tree.descendants(os.getpid()))
     named = {pid for root in roots for pid in (root, *tree.descendants(root))}
     scope = named or set(table)
-    own = (own - named) | {
-        os.getpid()
-    }  # even where it runs below a rank, as a watchdog has it: the observer is no helper
+    # Even where it runs below a rank, as a watchdog has it: the observer is no helper, and the launcher above it is one.
+    own = (own - named) | {os.getpid()}
     problems: list[str] = []
 
     launchers: dict[int, Target] = {}
     known: dict[int, RankIdentity] = {}
     denied: set[int] = set()
     for pid, entry in table.items():
-        if pid in own:
-            continue
-        launch = identity.launch_of(entry.stat.name, entry.argv)
+        launch = identity.launch_of(entry.stat.name, entry.argv) if pid != os.getpid() else None
         # `bash -c "torchrun ..."` and a pager showing the word are no launchers: the program itself must run it.
         if launch and entry.stat.state not in "ZX":
             launchers[pid] = _target(proc, entry, "launcher", launch=launch)
             continue
-        if pid not in scope:
+        if pid not in scope or pid in own:
             continue
         if isinstance(entry.environment, Unavailable):
             if entry.argv and entry.argv != ("",) and "python" in entry.argv[0]:

@@ -14,9 +14,10 @@ from hangbench.case import cases
 from hangdoc import beacon, codec
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.snapshot import FlightRecorder, Progress
+from hangdoc_trainer import corpus
 from hangdoc_trainer.offspring import free_port
-from hangdoc_trainer.scenarios import SCENARIOS, Started
-from tests.live.watched import Watched, under_torchrun, watched
+from hangdoc_trainer.scenarios import SCENARIOS, SMALL, Started
+from tests.live.watched import Watched, running, under_torchrun, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 
@@ -70,12 +71,21 @@ def test_a_phase_with_a_patience_of_its_own_is_no_hang(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("hangdoc-*"))
 
 
-def test_abort_makes_torchrun_restart(tmp_path: Path) -> None:
-    with watched(tmp_path, "sleep", "abort", "--max-restarts=1") as run:
-        log = run.wait_for("is through", 2, 90)
+def test_abort_makes_torchrun_restart_and_the_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    corpus.make(tmp_path / "shards", 20, groups=2, rows=1, size=300)
+    command = (
+        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}",
+        "--monitor-interval=0.2", "--max-restarts=2", "-m", "hangdoc_trainer.base_train", "--", *SMALL,
+        "--num-iterations=12", "--log-every=1", "--save-every=2", "--checkpoint-dir=saved", "--resume",
+        "--fault=endless-loop:1:5", "--watchdog=3", "--on-hang=abort",
+    )  # fmt: skip
+    with running(tmp_path, *command, NANOCHAT_DATA_DIR=str(tmp_path / "shards")) as run:
+        log = run.wait_for("evaluation at the end", 1, 90)
         assert run.launcher.wait(30) == 0
     assert "ending the process with code 86" in log
     assert "HD202 missing-rank" in log
+    steps = [int(step) for step in re.findall(r"^step\s+(\d+) ", log, re.M)]
+    assert steps == [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9, 10, 11]  # the checkpoint was that of four steps
 
 
 def test_raise_reaches_the_main_thread_that_runs_python(tmp_path: Path) -> None:
@@ -94,7 +104,17 @@ def test_a_stopped_rank_is_still_stopped(tmp_path: Path) -> None:
     assert (beat.rank, beat.world_size, beat.batches_done, beat.batches_total) == (1, 2, 20, 60)
 
 
-@pytest.mark.parametrize("name", ["shard-mismatch", "skipped-collective", "stuck-dataloader-worker", "rank-stops"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "shard-mismatch",
+        "skipped-collective",
+        "mismatched-collective",
+        "stuck-dataloader-worker",
+        "rank-stops",
+        "rank-dies",
+    ],
+)
 def test_a_trainers_fault_is_told_in_its_own_log(name: str) -> None:
     """The same finding that `hangdoc diagnose` makes of it from outside."""
     scenario = SCENARIOS[name]

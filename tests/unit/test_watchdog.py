@@ -4,8 +4,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -177,6 +178,72 @@ def test_raise_ends_a_loop_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(HangError), Watchdog(0.3, directory=tmp_path, on_hang="raise"):
         while time.monotonic() < until:
             time.sleep(0.01)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_who_may_attach_where_yama_asks(allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the kernel would be told: this one has no Yama. Anybody of the same user from the start, or only for the look."""
+    asked: list[tuple[int, int]] = []
+    libc = SimpleNamespace(prctl=lambda option, who, *_: asked.append((option, who.value)))
+    monkeypatch.setattr("ctypes.CDLL", lambda *_: libc)
+    monkeypatch.setattr("hangdoc.watchdog.alarm._SNAPSHOT_SECONDS", 0.01)
+    monkeypatch.setattr("hangdoc.watchdog.alarm._REPORT_SECONDS", 0.01)
+    called: list[Path] = []
+    anybody, nobody = (0x59616D61, 2**64 - 1), (0x59616D61, 0)
+    with Watchdog(0.5, directory=tmp_path, on_hang=called.append, allow_attach=allowed):
+        time.sleep(0.2)
+        assert asked == ([anybody] if allowed else [])
+        until = time.monotonic() + 20
+        while not called and time.monotonic() < until:
+            time.sleep(0.05)
+    assert asked == ([anybody] if allowed else [anybody, nobody])
+
+
+class Hooks:
+    """A module or an optimizer, as far as its hooks go."""
+
+    def __init__(self) -> None:
+        self.hooks: dict[str, Callable[..., None]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        if not name.startswith("register_"):
+            raise AttributeError(name)
+
+        def register(hook: Callable[..., None]) -> object:
+            self.hooks[name] = hook
+            return SimpleNamespace(remove=lambda: self.hooks.pop(name))
+
+        return register
+
+
+def test_hooks_find_the_stages(runtime: Path) -> None:
+    module, optimizer = Hooks(), Hooks()
+
+    def fetched() -> Iterator[int]:
+        for n in range(3):
+            time.sleep(0.02)  # data
+            yield n
+
+    with Watchdog(100) as dog:
+        dog.follow(module, optimizer)  # type: ignore[arg-type]
+        began = time.perf_counter()
+        for _ in dog.watch(fetched()):
+            for micro_batch in range(2):
+                module.hooks["register_forward_pre_hook"]()
+                time.sleep(0.03)
+                module.hooks["register_forward_hook"]()
+                time.sleep(0.05 if micro_batch else 0.01)  # its backward
+            optimizer.hooks["register_step_pre_hook"]()
+            time.sleep(0.01)
+            optimizer.hooks["register_step_post_hook"]()
+        elapsed = (time.perf_counter() - began) / 3 * 1.05  # stages are smoothed
+        beat = own_beat(runtime)
+    data, forward, backward, step = beat.stages
+    assert min(data / 0.02, forward / 0.06, backward / 0.06, step / 0.01) > 0.99
+    assert data + forward + backward + step <= elapsed  # no time is counted twice
+    assert (beat.step, beat.batches_done) == (3, 3)
+    assert not module.hooks  # taken out with the watchdog
+    assert not optimizer.hooks
 
 
 def test_a_fork_inherits_no_watchdog(runtime: Path) -> None:

@@ -171,11 +171,11 @@ class Trainer:
         last = self.args.num_iterations if self.args.num_iterations > 0 else 1 << 40  # or until the data ends
         for step in range(self.first, last):
             faults.before_step(self.args.fault, self.rank, step)
-            micro_batches = list(self._next(batches))
+            micro_batches = list(self.take(batches))
             if len(micro_batches) < self.accumulation:
                 break
             began = time.perf_counter()
-            loss = self._step(micro_batches)
+            loss = self.step(micro_batches)
             self._report(step, loss, time.perf_counter() - began)
             self.beat(step + 1)
             self._now_and_then(step + 1)
@@ -183,11 +183,12 @@ class Trainer:
                 break
         self.finish()
 
-    def _next(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+    def take(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The micro-batches of one step; fewer where the data ends."""
         for _, batch in zip(range(self.accumulation), batches, strict=False):
             yield batch
 
-    def _step(self, micro_batches: list[Batch]) -> float:
+    def step(self, micro_batches: list[Batch]) -> float:
         """Forward, backward, update; the mean loss of this rank."""
         total = 0.0
         for index, batch in enumerate(micro_batches):

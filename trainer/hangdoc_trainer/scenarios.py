@@ -19,7 +19,7 @@ from hangdoc import beacon
 from hangdoc_trainer import corpus
 from hangdoc_trainer.offspring import Offspring, free_port, parent
 
-_SMALL = [
+SMALL = [
     "--depth",
     "2",
     "--aspect-ratio",
@@ -115,7 +115,8 @@ class Started:
         self.scenario = scenario
         self.world = sum(node.ranks for node in scenario.nodes)
         self.offspring = Offspring()
-        self._folder = Path(tempfile.mkdtemp(prefix="hangdoc-demo-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="hangdoc-demo-"))
+        """Where its data, its logs and the ranks' own files lie."""
         self._launchers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "Started":
@@ -147,13 +148,13 @@ class Started:
 
     def log(self) -> str:
         """What launchers and ranks printed."""
-        return "\n".join(path.read_text("utf-8", "replace") for path in sorted(self._folder.glob("*.log")))
+        return "\n".join(path.read_text("utf-8", "replace") for path in sorted(self.folder.glob("*.log")))
 
     def _start(self) -> None:
         port = free_port()
         folders = []
         for index, node in enumerate(self.scenario.nodes):
-            folders.append(self._folder / f"node{index}" / "shards")
+            folders.append(self.folder / f"node{index}" / "shards")
             corpus.make(
                 folders[-1], node.shards, groups=self.world, rows=1, size=300
             )  # a micro-batch per rank and shard
@@ -162,14 +163,14 @@ class Started:
         for index, node in enumerate(self.scenario.nodes):
             command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(self.scenario.nodes)}",
                        f"--node-rank={index}", f"--nproc-per-node={node.ranks}", "--master-addr=127.0.0.1",
-                       f"--master-port={port}", "-m", "hangdoc_trainer.base_train", "--", *_SMALL,
+                       f"--master-port={port}", "-m", "hangdoc_trainer.base_train", "--", *SMALL,
                        *self.scenario.arguments]  # fmt: skip
             environment = {
                 **os.environ, **node.environment, "OMP_NUM_THREADS": "1", **self.offspring.mark,
                 "NANOCHAT_DATA_DIR": str(folders[index]), "PYTHONWARNINGS": "ignore",
-                "XDG_RUNTIME_DIR": str(self._folder),
+                "XDG_RUNTIME_DIR": str(self.folder),
             }  # fmt: skip
-            with (self._folder / f"node{index}.log").open("wb") as log:
+            with (self.folder / f"node{index}.log").open("wb") as log:
                 # A terminal of one's own, and a standard input that stays open for a rank that asks.
                 self._launchers.append(
                     subprocess.Popen(
@@ -179,7 +180,7 @@ class Started:
                         stdout=log,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
-                        cwd=self._folder,
+                        cwd=self.folder,
                     )
                 )
 
@@ -203,7 +204,7 @@ class Started:
     def beats(self) -> list[beacon.Beat]:
         """What the ranks publish just now."""
         found = []
-        for path in beacon.directory(os.getuid(), str(self._folder)).glob("*.beacon"):
+        for path in beacon.directory(os.getuid(), str(self.folder)).glob("*.beacon"):
             beat = beacon.parse(path.read_bytes())
             if beat is not None:
                 found.append(beat)
@@ -216,7 +217,7 @@ class Started:
             if launcher.stdin is not None:
                 launcher.stdin.close()
             launcher.wait(timeout=10)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def start(name: str) -> Started:

@@ -35,7 +35,7 @@ from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.parse import natural
 from hangdoc.phrases import duration
-from hangdoc.snapshot import Connections, Listener, Process, Stack
+from hangdoc.snapshot import Connections, Host, Listener, Process, Stack
 
 CODE = "HD402"
 NAME = "port-taken"
@@ -51,7 +51,7 @@ def check(run: Run) -> Iterator[Finding]:
         return
     port = natural(run.master.rpartition(":")[2])
     for host in run.hosts:
-        ours = {process.pid for process in host.processes if _belongs(run, process)}
+        ours = _own(run, host)
         namespaces = {p.namespaces.get("net") for p in host.processes if p.pid in ours}
         if not isinstance(host.connections, Connections):
             continue
@@ -67,9 +67,11 @@ def _meets(process: Process) -> bool:
     return any(facts.plain(f.function) in ("next_rendezvous", "rendezvous") and facts.AGENT in f.file for f in frames)
 
 
-def _belongs(run: Run, process: Process) -> bool:
-    mine = {rank.pid for rank in run.ranks.values()} | {launcher.pid for _, launcher in run.launchers}
-    return process.pid in mine or process.owner in mine
+def _own(run: Run, host: Host) -> set[int]:
+    """Pids of a host that are the run's: ranks, what started them, and what they started."""
+    mine = {launcher.pid for _, launcher in run.launchers}
+    mine |= {p for r in run.ranks.values() if r.process is not None for p in (r.pid, r.process.owner) if p is not None}
+    return mine | {process.pid for process in host.processes if process.owner in mine}
 
 
 def _finding(run: Run, host: str, listener: Listener, waiting: list[int]) -> Finding:

@@ -1,0 +1,44 @@
+"""Steps of the included trainer with and without a watchdog, block by block in one run: `torchrun bench/steps.py`.
+
+Prints a line of two numbers per pair of blocks on rank 0: seconds a step with, and without.
+"""
+
+import os
+import sys
+import time
+
+from hangdoc.watchdog import Watchdog
+from hangdoc_trainer.base_train import Trainer, arguments
+from hangdoc_trainer.data import loader
+
+PAIRS, STEPS = 40, 60
+
+
+def main() -> None:
+    """The whole run."""
+    trainer = Trainer(arguments(sys.argv[1:]))
+    batches = loader(trainer.shards, 0)
+
+    def block(dog: Watchdog | None) -> float:
+        began = time.perf_counter()
+        for n in range(STEPS):
+            if dog is not None:
+                dog.beat(n, batches=n)
+            trainer.step(list(trainer.take(batches)))
+        return (time.perf_counter() - began) / STEPS
+
+    block(None)
+    for pair in range(PAIRS):
+        seconds = {}
+        for watched in (True, False) if pair % 2 else (False, True):
+            if watched:
+                with Watchdog(timeout=300) as dog:
+                    dog.follow(trainer.model, trainer.optimizer)
+                    seconds[True] = block(dog)
+            else:
+                seconds[False] = block(None)
+        if os.environ["RANK"] == "0":
+            print("pair", seconds[True], seconds[False], flush=True)
+
+
+main()
