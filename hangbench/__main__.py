@@ -1,6 +1,6 @@
 """The command: run cases live, look, score, print; `make hangbench`.
 
-python -m hangbench [NAME...] [--record] [--soak LOOKS] [--replay] [--window S] [--native MODE] [--write] [--list]
+python -m hangbench [NAME...] [--record] [--soak LOOKS] [--replay] [--window S] [--native MODE] [--beacons] [--write] [--list]
 """
 
 import importlib.metadata
@@ -21,9 +21,9 @@ from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe.observe import Options, observe
 
 
-def live(case: Case, options: Options, keep: bool) -> Look:
-    """Run a case and look at it once; `keep` records the look for the corpus."""
-    with Running(case) as run:
+def live(case: Case, options: Options, keep: bool, beacons: bool) -> Look:
+    """Run a case and look at it once; `keep` records the look for the corpus, `beacons` gives its ranks a watchdog."""
+    with Running(case, beacons=beacons) as run:
         began = time.monotonic()
         alive = tuple(pid for pid in run.launchers if _alive(pid))
         before = run.vital_signs()
@@ -60,10 +60,11 @@ def missing(case: Case) -> list[str]:
 @click.option("--soak", "soak_looks", type=int, default=0, help="Look so often at every control, with short windows.")
 @click.option("--window", type=float, default=1.0, show_default=True)
 @click.option("--native", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True)
+@click.option("--beacons", is_flag=True, help="Give every rank a watchdog, of which its script knows nothing.")
 @click.option("--write", is_flag=True, help="Write docs/accuracy.md and the README's table.")
 @click.option("--list", "listing", is_flag=True, help="Only list the cases.")
-def main(names: tuple[str, ...], keep: bool, replay: bool, soak_looks: int, window: float, native: str, write: bool,
-         listing: bool) -> None:  # fmt: skip
+def main(names: tuple[str, ...], keep: bool, replay: bool, soak_looks: int, window: float, native: str,
+         beacons: bool, write: bool, listing: bool) -> None:  # fmt: skip
     """Run cases of frozen and healthy training, diagnose them from outside, and score the answers."""
     console = Console(highlight=False)
     unknown = set(names) - set(cases())
@@ -86,7 +87,7 @@ def main(names: tuple[str, ...], keep: bool, replay: bool, soak_looks: int, wind
             look = (
                 judged(case, codec.read(bundle(case.name)))
                 if replay
-                else live(case, Options(window=window, native=native), keep)
+                else live(case, Options(window=window, native=native), keep, beacons)
             )
         except (RuntimeError, OSError, codec.BundleError) as error:
             console.print(f"[red]{case.name}: {error}[/]", markup=True)
@@ -98,7 +99,9 @@ def main(names: tuple[str, ...], keep: bool, replay: bool, soak_looks: int, wind
     console.print(report.table(looks))
     for name in left_out:
         console.print(f"left out: {name}")
-    if write:
+    if write and beacons:
+        report.write_beacons(looks, left_out)
+    elif write:
         report.write(looks, left_out, window, native)
     sys.exit(0 if all(look.score.right for look in looks) and not left_out else 1)
 

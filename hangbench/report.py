@@ -133,6 +133,23 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
     _between(README, "accuracy", [*_markdown(looks), "", *confusion(looks)])
 
 
+def write_beacons(looks: Sequence[Look], left_out: Sequence[str]) -> None:
+    """The table of looks at ranks with a watchdog."""
+    found = rows(looks)
+    lost = [f"{look.score.case.name} ({look.score.complaints()})" for look in looks if not look.score.right]
+    text = [
+        f"{len(looks)} cases, run live on {datetime.date.today()}.",  # noqa: DTZ011
+        "",
+        "| | with beacons |",
+        "| --- | --- |",
+        *(f"| {figure} | {ours} |" for figure, ours, _, _ in found),
+        "",
+        f"Lost: {'; '.join(lost) or 'nothing'}.",
+        *(f"Left out: {name}." for name in left_out),
+    ]
+    _between(ACCURACY, "beacons", text)
+
+
 def write_soak(looks: int, controls: int, hung: int, errors: int) -> None:
     """The soak's line."""
     text = f"{looks} looks at {controls} controls with windows of 0.1 to 1 s: **{hung}** called hung, {errors} errors."

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -17,17 +18,24 @@ from hangdoc_trainer.scenarios import SCENARIOS, Started
 
 _START_BOUND = 150.0
 _MARGIN = 1.5
+_ROOT = Path(__file__).parents[1]
+_BEACONS = _ROOT / "hangbench" / "beacons"
+"""Whose sitecustomize gives each rank a watchdog."""
 
 
 class Running:
     """A started case; leaving it ends all its processes, by a mark in their environment.
 
+    With `beacons`, every rank has a watchdog of which its script knows nothing.
     `launchers` are the pids to look at; `while_starting` is called until all ranks have announced themselves.
     Raises RuntimeError, with what the ranks printed, if the run does not come up.
     """
 
-    def __init__(self, case: Case, while_starting: Callable[["Running"], None] | None = None) -> None:
+    def __init__(
+        self, case: Case, while_starting: Callable[["Running"], None] | None = None, *, beacons: bool = False
+    ) -> None:
         self.case = case
+        self._watched = {"PYTHONPATH": f"{_BEACONS}:{_ROOT}"} if beacons else {}
         self._while_starting = while_starting
         self.address, self.port = "127.0.0.1", free_port()
         self.wrap: Callable[[int, list[str]], list[str]] = lambda node, command: command
@@ -44,7 +52,10 @@ class Running:
         try:
             if self.case.launch == "scenario":
                 name = self.case.name.removeprefix("trainer_").replace("_", "-")
-                self._scenario = self._stack.enter_context(Started(SCENARIOS[name]))
+                scenario = SCENARIOS[name]
+                if self._watched:
+                    scenario = replace(scenario, arguments=(*scenario.arguments, "--watchdog", "100000"))
+                self._scenario = self._stack.enter_context(Started(scenario))
                 self.launchers = list(self._scenario.pids)
                 return self
             situation = SITUATIONS[self.case.situation](self) if self.case.situation else None
@@ -91,7 +102,7 @@ class Running:
     def _spawn(self, index: int, node: Node, variables: dict[str, str], command: list[str]) -> None:
         environment = {
             **os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TOKENIZERS_PARALLELISM": "false",
-            **variables, **node.environment, **self._offspring.mark,
+            **self._watched, **variables, **node.environment, **self._offspring.mark,
         }  # fmt: skip
         with self._log.open("ab") as log:
             # A session of its own, and a standard input that stays open for a rank that asks.

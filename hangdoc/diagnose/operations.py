@@ -19,11 +19,16 @@ def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None
     """The thread that trains: the one inside torch.distributed if there is one, else the main thread."""
     if isinstance(stack, Unavailable) or not stack.threads:
         return None
-    main = next((t for t in stack.threads if t.tid == pid or t.name == "MainThread"), None)
+    main = next((t for t in stack.threads if is_main(t, pid)), None)
     for thread in (main, *stack.threads):
         if thread is not None and any(_is_c10d_call(frame) for frame in thread.frames):
             return thread
     return main or stack.threads[-1]
+
+
+def is_main(thread: PythonThread | None, pid: int) -> bool:
+    """Whether a thread is the main thread of its process."""
+    return thread is not None and (thread.tid == pid or thread.name == "MainThread")
 
 
 def wait_of(process: Process, thread: PythonThread | None) -> Wait | None:

@@ -70,7 +70,9 @@ def state_of(
         return State("blocked", "stopped", stopped, None, thread)
     kernel = kernel_thread(process, thread)
     share = _share(process, kernel)
-    counters = progress.counters_moved(process)
+    # A main thread that waits is not moved by what another thread counts: a monitor counts in every hang.
+    mine = progress.user_frames(thread) if wait is not None and operations.is_main(thread, process.pid) else None
+    counters = progress.counters_moved(process, among=mine)
     same, bytes_moved = _same_place(process, thread), any(c.bytes_moved for c in pairs)
     moved = counters or not same or bytes_moved
     if thread is None:

@@ -135,8 +135,9 @@ def _local(local: _Local) -> Local:
 
 
 def is_library(file: str) -> bool:
-    """True for the standard library, site-packages and what has no file: not the user's own code."""
-    if "/site-packages/" in file or "/dist-packages/" in file or file.startswith("<"):
+    """True for the standard library, site-packages, hangdoc's own part in a trainer, and what has no file: not the user's
+    own code."""
+    if "/site-packages/" in file or "/dist-packages/" in file or "/hangdoc/watchdog/" in file or file.startswith("<"):
         return True
     _, python, tail = file.rpartition("/lib/python3.")
     return bool(python) and tail.partition("/")[0].rstrip("t").isdigit()

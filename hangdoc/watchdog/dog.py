@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import os
+import sys
 import time
 import weakref
 from collections.abc import Iterable, Iterator
@@ -39,7 +40,8 @@ class Watchdog:
     `timeout` is a number of seconds, or `"auto"`: as the run's own steps have it, never below `floor`. `on_hang` is what
     happens after the evidence lies in `directory` (the working directory by default): `report` (go on waiting), `raise`
     (HangError in the main thread), `abort` (end the process with EXIT_CODE), or a callable that is given the hang's own
-    directory. `rank`, `world_size` and `run` are taken from torchrun's variables where they are not given. With
+    directory. `rank` and `world_size` are taken from torch's process group, or else from torchrun's variables, where they
+    are not given. With
     `allow_attach`, other processes of the same user may look into this one where Yama would forbid it.
 
     Raises ValueError for a timeout or an `on_hang` that is none. Nothing else that goes wrong reaches the trainer: it is
@@ -60,8 +62,9 @@ class Watchdog:
     ) -> None:
         if not callable(on_hang) and on_hang not in ("report", "raise", "abort"):
             raise ValueError(f"on_hang must be 'report', 'raise', 'abort' or a callable, not {on_hang!r}")
-        rank = rank if rank is not None else int(os.environ.get("RANK", "0"))
-        world = world_size if world_size is not None else int(os.environ.get("WORLD_SIZE", "1"))
+        known_rank, known_world = _who_am_i()
+        rank = rank if rank is not None else known_rank
+        world = world_size if world_size is not None else known_world
         self._member = Member(rank, world, run or _run_of_environment())
         self._say = Voice(rank)
         self._board = Board()
@@ -83,6 +86,11 @@ class Watchdog:
         self._stage_seconds = dict.fromkeys(STAGES, 0.0)
         self._follower: follow.Follower | None = None
         self._steps = 0
+
+    @property
+    def beacon_path(self) -> Path:
+        """Where its beacon lies for readers outside."""
+        return self._beacon.path
 
     def _make_beacon(self) -> Beacon:
         rank, world_size, run = self._member
@@ -188,6 +196,14 @@ class Watchdog:
         """In a forked child (a dataloader worker): it inherits the object, not the watchdog."""
         self._state = "stopped"
         self._guard.disown()
+
+
+def _who_am_i() -> tuple[int, int]:
+    """(rank, world size) by the process group where there is one yet, else by torchrun's variables."""
+    group = sys.modules.get("torch.distributed")
+    if group is not None and group.is_initialized():
+        return int(group.get_rank()), int(group.get_world_size())
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _run_of_environment() -> str:
