@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from hangdoc import codec
+from hangdoc.cli.bundles import files
 from hangdoc.cli.errors import NO_RANK, USAGE, CommandError
 from hangdoc.cli.looking import check_writable, look, observation_options
 from hangdoc.diagnosis import Diagnosis, exit_code
@@ -68,21 +69,10 @@ def command(
 def _evidence(bundles: tuple[Path, ...], options: Options) -> Snapshot:
     if not bundles:
         return look(options)
-    snapshot = merge(tuple(codec.read(path) for path in _files(bundles)))
+    snapshot = merge(tuple(codec.read(path) for path in files(bundles)))
     if not any(host.processes for host in snapshot.hosts):
         raise CommandError("no rank in these bundles: they were taken where no training ran.", NO_RANK)
     return snapshot
-
-
-def _files(bundles: tuple[Path, ...]) -> list[Path]:
-    """The bundles, a directory standing for all that lie in it (as a watchdog leaves them)."""
-    found: list[Path] = []
-    for path in bundles:
-        inside = sorted(path.glob("*.hangdoc")) if path.is_dir() else [path]
-        if not inside:
-            raise CommandError(f"{path} holds no bundle (*.hangdoc).", USAGE)
-        found += inside
-    return found
 
 
 def _json(diagnosis: Diagnosis) -> str:

@@ -12,6 +12,7 @@ from hangdoc.codec import BundleError
 # name: module of hangdoc.cli that has a click command called `command`
 _COMMANDS = {
     "diagnose": "diagnose",
+    "top": "top",
     "snapshot": "take_snapshot",
     "demo": "demo",
     "rules": "rules",

@@ -36,7 +36,7 @@ def observation_options(command: F) -> F:
 
 def look(options: Options) -> Snapshot:
     """Observe this host, with a spinner on a terminal. Raises CommandError where there is nothing to look at."""
-    _check_pids(options.pids)
+    check_pids(options.pids)
     with ExitStack() as stack:
         progress = _spinner(stack) if sys.stderr.isatty() else lambda text: None
         snapshot = observe(options, progress, _preload)
@@ -62,7 +62,8 @@ def _spinner(stack: ExitStack) -> Callable[[str], None]:
     return lambda text: status.update(text)
 
 
-def _check_pids(pids: tuple[int, ...]) -> None:
+def check_pids(pids: tuple[int, ...]) -> None:
+    """Raises CommandError for a process that is not there, or another user's."""
     for pid in pids:
         try:
             os.kill(pid, 0)

@@ -16,15 +16,22 @@ _WORST: tuple[Verdict, ...] = ("hung", "unknown", "waiting", "healthy")
 def diagnose(snapshot: Snapshot, *, patience: float = DEFAULT_PATIENCE, job: str | None = None) -> Diagnosis:
     """The answer to a snapshot. `patience` in seconds; `job` keeps only the job of that id. Never raises for a valid
     snapshot: a rule that fails is a problem in the answer."""
+    return examine(snapshot, patience=patience, job=job)[0]
+
+
+def examine(
+    snapshot: Snapshot, *, patience: float = DEFAULT_PATIENCE, job: str | None = None
+) -> tuple[Diagnosis, tuple[Run, ...]]:
+    """The answer, and for those who show more than it the runs that it was drawn from, in the order of its jobs."""
     problems = [f"{host.name}: {p}" if len(snapshot.hosts) > 1 else p for host in snapshot.hosts for p in host.problems]
     rules = all_rules()
+    runs = tuple(run for run in jobs.runs(snapshot, patience) if job is None or run.id == job)
     found = []
-    for run in jobs.runs(snapshot, patience):
-        if job is None or run.id == job:
-            waits.draw(run)
-            found.append(_job(run, rules, problems))
+    for run in runs:
+        waits.draw(run)
+        found.append(_job(run, rules, problems))
     verdicts = {one.verdict for one in found}
-    return Diagnosis(
+    answer = Diagnosis(
         hangdoc=snapshot.hangdoc,
         taken_at=max((host.taken_at for host in snapshot.hosts), default=""),
         window_seconds=max((host.window_seconds for host in snapshot.hosts), default=0.0),
@@ -33,6 +40,7 @@ def diagnose(snapshot: Snapshot, *, patience: float = DEFAULT_PATIENCE, job: str
         jobs=tuple(found),
         problems=tuple(dict.fromkeys(problems)),
     )
+    return answer, runs
 
 
 def _job(run: Run, rules: tuple[Rule, ...], problems: list[str]) -> Job:

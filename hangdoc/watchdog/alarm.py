@@ -41,7 +41,7 @@ class Alarm:
     def raise_(self, folder: Path) -> None:
         """Leave this rank's stacks in the directory; if nobody else does, look at the whole host and diagnose."""
         self._stacks(folder)
-        self._recorder(folder)
+        self.record(folder)
         host = socket.gethostname()
         try:
             first = claim(folder / f"host-{clean(host)}.claim")
@@ -74,13 +74,14 @@ class Alarm:
         except (OSError, ValueError, RuntimeError) as error:
             self._say(f"cannot dump the stacks into {folder}: {error}")
 
-    def _recorder(self, folder: Path) -> None:
-        """torch's flight recorder, for the directory and for readers outside."""
+    def record(self, folder: Path | None = None) -> None:
+        """Leave what torch's flight recorder knows for readers outside, and in a hang's directory."""
         try:
             known = recorder.dump()
             if known is not None:
                 (self._beacons / f"{os.getpid()}{FLIGHT_SUFFIX}").write_bytes(known)
-                (folder / f"rank-{self._rank}{FLIGHT_SUFFIX}").write_bytes(known)
+                if folder is not None:
+                    (folder / f"rank-{self._rank}{FLIGHT_SUFFIX}").write_bytes(known)
         except Exception as error:  # whatever torch raises
             self._say(f"the flight recorder could not be kept: {error}")
 

@@ -88,6 +88,7 @@ class Guard(threading.Thread):
             attach.allow()
         alarm = Alarm(self._member, self._beacons, self._board, self._say, closed=not self._allow_attach)
         answered: str | None = None
+        recorded = False
         last_ns, looked = self._beacon.last_ns, time.monotonic_ns()
         last_beats = self._beacon.beats
         while not self._stopped.wait(self._tick()):
@@ -98,16 +99,22 @@ class Guard(threading.Thread):
                 looked, last_beats = now, beats
                 if self._beacon.last_ns != last_ns:
                     last_ns = self._beacon.last_ns
-                    if self._moves_again():
+                    self._moves_again()
+                    if recorded:
                         alarm.forget()
+                        recorded = False
                     self.arm()
+                urgent = pause > self._allowed() / 2
+                if urgent and not recorded:  # who looks from outside before the deadline finds it too
+                    alarm.record()
+                    recorded = True
                 if pause <= self._allowed():
-                    called = self._called(urgent=pause > self._allowed() / 2)
+                    called = self._called(urgent)
                     if called is not None and called.name != answered:  # another rank's deadline came first
-                        answered = called.name
+                        answered, recorded = called.name, True
                         self._raise(alarm, called)
                 elif self._fired_ns is None and not alarm.somebody_has_time():
-                    self._fired_ns = last_ns
+                    self._fired_ns, recorded = last_ns, True
                     self._fire(alarm, pause)
                     answered = self._hang[1].name if self._hang is not None else None
             except Exception as error:  # a watchdog that fails must not take the trainer along
@@ -181,14 +188,13 @@ class Guard(threading.Thread):
             self._say(f"ending the process with code {EXIT_CODE}", always=True)
             os._exit(EXIT_CODE)
 
-    def _moves_again(self) -> bool:
-        """Whether a hang that it fired for is over; says so."""
+    def _moves_again(self) -> None:
+        """Say so where a hang that it fired for is over."""
         if self._fired_ns is None or self._beacon.last_ns == self._fired_ns:
-            return False
+            return
         stood = (self._beacon.last_ns - self._fired_ns) / 1e9
         self._say(f"moves again after {stood:.0f} s (step {self._beacon.step})", always=True)
         self._fired_ns = None
-        return True
 
 
 def _raise_in_main(kind: type[BaseException]) -> None:

@@ -1,0 +1,71 @@
+"""`hangdoc top`: the live terminal UI, or recorded bundles in it."""
+
+from pathlib import Path
+
+import click
+
+from hangdoc.cli.bundles import files
+from hangdoc.cli.errors import USAGE, CommandError
+from hangdoc.cli.looking import check_pids
+from hangdoc.observe.observe import Options
+
+
+@click.command()
+@click.argument("bundles", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--pid",
+    "pids",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="PID",
+    help="Only ranks in this process's tree (repeatable).",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.5, 3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Poll so often; less often where polling would take more than 3 % of a core.",
+)
+@click.option(
+    "--window",
+    type=click.FloatRange(0.1, 60),
+    default=0.5,
+    show_default=True,
+    metavar="SECONDS",
+    help="Length of each look.",
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a wait for a working rank is no error.",
+)
+@click.option(
+    "--allow-signals", is_flag=True, help="Let keys continue a stopped rank or end an orphan, after a question."
+)
+def command(
+    bundles: tuple[Path, ...], pids: tuple[int, ...], rate: float, window: float, patience: float, allow_signals: bool
+) -> int:  # fmt: skip
+    """Watch every rank: what it does, who waits for whom, and why.
+
+    Looks at this host, or replays saved BUNDLES (files, or directories of them) in the order of their times.
+    """
+    if bundles and pids:
+        raise click.UsageError("--pid looks at this host, BUNDLES at saved evidence: give one of them.")
+    try:
+        from hangdoc_tui.app import Top
+        from hangdoc_tui.source import Live, Recorded, Source
+    except ModuleNotFoundError as error:
+        raise CommandError(f"hangdoc top needs {error.name}: pip install 'hangdoc[tui]'.", USAGE) from None
+    check_pids(pids)
+    source: Source
+    if bundles:
+        source = Recorded(files(bundles), patience)
+    else:
+        source = Live(Options(window=window, timeout=30.0, native="auto", pids=pids), patience)
+    Top(source, rate=rate, allow_signals=allow_signals).run()
+    return 0

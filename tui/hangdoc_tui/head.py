@@ -1,0 +1,61 @@
+"""The lines at the top: the job and its verdict, what polling costs, and the leading finding in one sentence."""
+
+from rich.text import Text
+from textual.message import Message
+from textual.widgets import Static
+
+from hangdoc.diagnosis import Job
+from hangdoc.phrases import duration
+from hangdoc.render import words
+from hangdoc_tui.scene import Scene
+
+
+def job_line(job: Job, jobs: int, at: int) -> Text:
+    """Verdict with since when, job, launcher, backend, world size."""
+    since = f" for {duration(job.hung_for_seconds)}" if job.hung_for_seconds is not None else ""
+    about = [job.launcher, job.backend, f"{job.world_size} ranks" if job.world_size is not None else None]
+    tally = {label: sum(view.label == label for view in job.ranks) for label in ("computing", "blocked", "dead", None)}
+    return Text.assemble(
+        (f" {job.verdict.upper()}{since} ", f"reverse {words.VERDICT_STYLE[job.verdict]}"),
+        "  ",
+        *((f"{words.LABEL_GLYPH[label]} {count} {label or 'unknown'}  ", words.LABEL_STYLE[label])
+          for label, count in tally.items() if count),
+        (words.clean(job.id), "bold"), f" ({', '.join(part for part in about if part)})",
+        (f"  job {at + 1} of {jobs} (j)" if jobs > 1 else "", "dim"),
+        no_wrap=True, overflow="ellipsis",
+    )  # fmt: skip
+
+
+class Strip(Static, can_focus=True):
+    """The leading finding; Enter or a click opens its page."""
+
+    class Opened(Message):
+        """Somebody wants the page."""
+
+    def show(self, scene: Scene) -> None:
+        """Paint it."""
+        finding = scene.leading
+        if finding is None:
+            text = {
+                "healthy": "Every rank makes progress.",
+                "waiting": "Some ranks stand still; none waits for another.",
+            }
+            self.update(Text(text.get(scene.job.verdict, "Nothing found."), style="dim"))
+            return
+        more = len(scene.job.findings) - 1
+        self.update(
+            Text.assemble(
+                (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
+                (f"{finding.code} {finding.name} ", "bold"),
+                words.clean(finding.summary),
+                (f"  {finding.confidence:.0%} sure" + (f", and {more} more" if more else ""), "dim"),
+            )
+        )
+
+    def on_click(self) -> None:
+        """Open."""
+        self.post_message(self.Opened())
+
+    def key_enter(self) -> None:
+        """Open."""
+        self.post_message(self.Opened())

@@ -1,0 +1,88 @@
+"""What the polls so far add up to: each rank's CPU and batches over time, and what changed when."""
+
+import datetime
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hangdoc.diagnosis import Job, RankView
+from hangdoc.render import words
+
+_KEPT_POLLS = 240
+_KEPT_EVENTS = 2000
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something changed."""
+
+    at: datetime.datetime
+    rank: int | None
+    text: str
+    grave: bool = False
+
+
+@dataclass
+class Track:
+    """One rank over time. It keeps its place when the rank is restarted."""
+
+    cpu: deque[float | None] = field(default_factory=lambda: deque(maxlen=_KEPT_POLLS))
+    batches: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_KEPT_POLLS))
+    """(seconds since the first poll, batches done)."""
+    last: RankView | None = None
+
+
+class History:
+    """One job's polls, summed up."""
+
+    def __init__(self) -> None:
+        self.tracks: dict[int, Track] = {}
+        self.events: deque[Event] = deque(maxlen=_KEPT_EVENTS)
+        self._began: datetime.datetime | None = None
+        self._verdict: str | None = None
+
+    def add(self, at: datetime.datetime, job: Job) -> list[Event]:
+        """Take in one poll of the job; what changed with it."""
+        self._began = self._began or at
+        seconds = (at - self._began).total_seconds()
+        news = [*self._about_verdict(at, job), *self._about_ranks(at, job)]
+        for view in job.ranks:
+            track = self.tracks.setdefault(view.rank, Track())
+            track.cpu.append(view.cpu_percent)
+            if view.batches_done is not None:
+                track.batches.append((seconds, view.batches_done))
+            track.last = view
+        self.events.extend(news)
+        return news
+
+    def front_runner(self) -> int | None:
+        """Most batches that any rank has done."""
+        return max((t.batches[-1][1] for t in self.tracks.values() if t.batches), default=None)
+
+    def _about_verdict(self, at: datetime.datetime, job: Job) -> Iterator[Event]:
+        if job.verdict != self._verdict:
+            leading = f": {job.findings[0].code} {job.findings[0].name}" if job.findings else ""
+            yield Event(at, None, f"{job.verdict}{leading}", grave=job.verdict == "hung")
+            self._verdict = job.verdict
+
+    def _about_ranks(self, at: datetime.datetime, job: Job) -> Iterator[Event]:
+        for view in job.ranks:
+            track = self.tracks.get(view.rank)
+            before = track.last if track is not None else None
+            if before is None:
+                yield Event(at, view.rank, f"is there, pid {view.pid}: {view.state}")
+            elif before.pid != view.pid and view.pid is not None:
+                yield Event(at, view.rank, f"was started again, pid {view.pid} after {before.pid}")
+            elif (before.label, before.state) != (view.label, view.state):
+                place = words.place(view.where)
+                yield Event(
+                    at,
+                    view.rank,
+                    f"{before.state} → {view.state}" + (f" at {place}" if place else ""),
+                    view.label == "dead",
+                )
+        there = {view.rank for view in job.ranks}
+        for rank, track in self.tracks.items():
+            if rank not in there and track.last is not None:
+                track.last = None
+                yield Event(at, rank, "is gone", grave=True)

@@ -1,0 +1,121 @@
+"""What opens above the main screen: a finding's page, the keys, what could not be seen, and the question before a signal."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from rich.console import Group, RenderableType
+from rich.markdown import Markdown
+from rich.table import Table
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from hangdoc.diagnose.rules import all_rules
+from hangdoc.diagnosis import Finding
+from hangdoc.phrases import ranks
+from hangdoc.render import words
+
+
+class Page(ModalScreen[None]):
+    """A text that scrolls; Escape, q or Enter closes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "dismiss", "close"),
+        Binding("c", "copy", "copy the command"),
+    ]
+
+    def __init__(self, title: str, content: RenderableType, command: str | None = None) -> None:
+        super().__init__()
+        self._title, self._content, self._command = title, content, command
+
+    def compose(self) -> ComposeResult:
+        """One box."""
+        with VerticalScroll(id="page") as box:
+            box.border_title = self._title
+            box.border_subtitle = "esc close" + (", c copy the command" if self._command else "")
+            yield Static(self._content)
+
+    def action_copy(self) -> None:
+        """What to type next, into the clipboard of the terminal."""
+        if self._command is not None:
+            self.app.copy_to_clipboard(self._command)
+            self.notify(f"copied: {self._command}", markup=False)
+
+
+def finding_page(findings: Iterable[Finding]) -> Page:
+    """Culprits, victims, evidence, what to do and to type of each, and the rule of the first."""
+    parts: list[RenderableType] = []
+    found = list(findings)
+    for finding in found:
+        parts += [*_finding(finding), Text("")]
+    rule = next((rule for rule in all_rules() if found and found[0].code == rule.CODE), None)
+    if rule is not None:
+        parts.append(Markdown(f"# {rule.CODE} {rule.NAME}\n{rule.__doc__ or ''}"))
+    command = next((command for finding in found for command in finding.commands), None)
+    return Page("findings" if len(found) != 1 else found[0].code, Group(*parts) if parts else "Nothing found.", command)
+
+
+def _finding(finding: Finding) -> Iterable[RenderableType]:
+    yield Text.assemble(
+        (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
+        (f"{finding.code} {finding.name}", "bold"),
+        (f"  {finding.confidence:.0%} sure", "dim"),
+        (f"  follows from {finding.explained_by}" if finding.explained_by else "", "dim"),
+    )
+    yield Text(words.clean(finding.summary))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    if finding.culprits:
+        table.add_row("culprit", Text(ranks(finding.culprits), style="bold red"))
+    if finding.victims:
+        table.add_row("waiting", Text(ranks(finding.victims)))
+    for index, evidence in enumerate(finding.evidence):
+        who = f"rank {evidence.rank}: " if evidence.rank is not None else ""
+        table.add_row("evidence" if index == 0 else "", Text(words.clean(f"{who}{evidence.text}  [{evidence.probe}]")))
+    table.add_row("to do", Text(words.clean(finding.remedy)))
+    for command in finding.commands:
+        table.add_row("to type", Text(words.clean(command), style="cyan"))
+    yield table
+
+
+def unseen_page(problems: Iterable[str], unseen: Iterable[str]) -> Page:
+    """What the diagnosis has to do without."""
+    lines = [*problems, *unseen]
+    return Page("what could not be seen", Text("\n\n".join(map(words.clean, lines)) or "Everything was seen."))
+
+
+def help_page(keys: Iterable[tuple[str, str]]) -> Page:
+    """All keys."""
+    table = Table.grid(padding=(0, 3))
+    table.add_column(style="bold")
+    table.add_column()
+    for key, what in keys:
+        table.add_row(Text(key), Text(what))
+    return Page("keys", table)
+
+
+class Question(ModalScreen[bool]):
+    """Asks before something is done to a process: y does it, everything else does not."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "yes"),
+        Binding("n,escape,q,enter", "answer(False)", "no"),
+    ]
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """One box."""
+        with VerticalScroll(id="question") as box:
+            box.border_subtitle = "y yes, n no"
+            yield Static(Text(self._text))
+
+    def action_answer(self, yes: bool) -> None:
+        """Close with it."""
+        self.dismiss(yes)

@@ -1,0 +1,100 @@
+"""One rank's stack with its source lines and variables, and how it differs from another."""
+
+from collections.abc import Iterator
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from hangdoc.diagnose import merged
+from hangdoc.diagnose.model import Rank
+from hangdoc.render import words
+from hangdoc.snapshot import Frame, Unavailable
+from hangdoc_tui.scene import Scene
+
+COMPARISONS = ("nothing", "the last poll", "another rank")
+_LOCALS_SHOWN = 12
+
+
+class StackView(VerticalScroll):
+    """The selected rank's training thread."""
+
+    def __init__(self) -> None:
+        super().__init__(id="stack")
+        self.native, self.locals, self.compared_to = False, True, "nothing"
+        self._shown = Static(id="stack-text")
+
+    def compose(self) -> ComposeResult:
+        """One text that scrolls."""
+        yield self._shown
+
+    def show(self, scene: Scene) -> None:
+        """Paint it."""
+        self._shown.update(Text("\n").join(self.lines(scene)))
+
+    def lines(self, scene: Scene) -> Iterator[Text]:
+        """The whole view, line by line."""
+        rank = scene.run.ranks.get(scene.selected) if scene.selected is not None else None
+        if rank is None:
+            yield Text("No rank is selected.", style="dim")
+            return
+        yield from self._head(scene, rank)
+        frames = merged.frames_of(rank, native=self.native)
+        other = self._other(scene, rank)
+        there = {merged.place(frame) for frame in other[1]} if other is not None else None
+        if other is not None:
+            yield Text(f"+ only here, - only {other[0]}", style="dim")
+            for frame in other[1]:
+                if merged.place(frame) not in {merged.place(mine) for mine in frames}:
+                    yield Text("- ", style="red") + _title(frame)
+        for frame in frames:
+            new = there is not None and merged.place(frame) not in there
+            yield Text("+ " if new else "  ", style="green") + _title(frame)
+            if frame.source:
+                yield Text(f"      {words.clean(frame.source)}", style="cyan" if not frame.library else "dim")
+            if self.locals and not frame.library:
+                yield from _locals(frame)
+        if not frames:
+            stack = rank.process.stack if rank.process is not None else None
+            yield Text(stack.reason if isinstance(stack, Unavailable) else "No stack.", style="magenta")
+
+    def _head(self, scene: Scene, rank: Rank) -> Iterator[Text]:
+        view = scene.view(rank.rank)
+        if view is not None:
+            yield Text.assemble(
+                (f"rank {rank.rank}", "bold"), f"  pid {view.pid or '-'} on {words.clean(view.host)}  ",
+                (f"{words.LABEL_GLYPH[view.label]} {view.label or '?'}: {view.state}", words.LABEL_STYLE[view.label]),
+                f"  {words.operation(view.operation)}",
+            )  # fmt: skip
+        native = rank.process.native if rank.process is not None else None
+        if self.native and isinstance(native, Unavailable):
+            yield Text(f"no native frames: {native.reason}", style="dim")
+        yield Text("")
+
+    def _other(self, scene: Scene, rank: Rank) -> tuple[str, tuple[Frame, ...]] | None:
+        """(who, frames) of what the stack is compared with."""
+        if self.compared_to == "the last poll":
+            before = scene.before.ranks.get(rank.rank) if scene.before is not None else None
+            return ("at the last poll", merged.frames_of(before, native=self.native)) if before is not None else None
+        if self.compared_to == "another rank":
+            # For a culprit one of those who wait, for all others the culprit.
+            others = [
+                n for n in (scene.culprits if rank.rank not in scene.culprits else scene.run.ranks) if n != rank.rank
+            ]
+            other = scene.run.ranks.get(others[0]) if others else None
+            return (f"on rank {other.rank}", merged.frames_of(other, native=self.native)) if other is not None else None
+        return None
+
+
+def _title(frame: Frame) -> Text:
+    place = f"{words.clean(frame.file)}:{frame.line}" if not frame.native else words.clean(frame.file)
+    name = words.clean(frame.function)
+    return Text.assemble((name, "bold" if not frame.library else "dim"), (f"  {place}", "dim"))
+
+
+def _locals(frame: Frame) -> Iterator[Text]:
+    for local in frame.locals[:_LOCALS_SHOWN]:
+        yield Text(f"        {words.clean(local.name)} = {words.clean(local.text)[:200]}", style="dim")
+    if len(frame.locals) > _LOCALS_SHOWN:
+        yield Text(f"        and {len(frame.locals) - _LOCALS_SHOWN} more", style="dim")

@@ -1,0 +1,148 @@
+"""Three tables of evidence: sockets between ranks, settings that differ, events."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.text import Text
+from textual.widgets import DataTable
+
+from hangdoc.diagnose import comparison
+from hangdoc.phrases import duration, numbers
+from hangdoc.render import words
+from hangdoc.snapshot import Connection
+from hangdoc_tui.scene import Scene
+
+
+class Listing(DataTable[Text]):
+    """A table that is filled anew when it changed, and keeps its place."""
+
+    def __init__(self, name: str, columns: Sequence[str]) -> None:
+        super().__init__(cursor_type="row", id=name)
+        self._columns = columns
+        self._shown: list[tuple[Text, ...]] | None = None
+
+    def on_mount(self) -> None:
+        """Its columns."""
+        for column in self._columns:
+            self.add_column(column, key=column)
+
+    def fill(self, rows: Iterable[tuple[Text, ...]]) -> None:
+        """Show these rows."""
+        rows = list(rows)
+        if rows == self._shown:
+            return
+        self._shown = rows
+        top, cursor = self.scroll_y, self.cursor_row
+        self.clear()
+        for row in rows:
+            self.add_row(*row)
+        self.move_cursor(row=min(cursor, max(0, len(rows) - 1)), animate=False, scroll=False)
+        self.scroll_to(y=top, animate=False)
+
+
+class Sockets(Listing):
+    """Connections between ranks, both ends of each in one row."""
+
+    def __init__(self) -> None:
+        super().__init__("sockets", ("ranks", "state", "queues", "last byte", "retransmits", "addresses"))
+
+    def show(self, scene: Scene) -> None:
+        """Paint them; those that carry unsent bytes or are not established first."""
+        ends: dict[tuple[str, str, int, str, int], tuple[int, Connection]] = {}
+        for one in scene.run.ranks.values():
+            for c in one.connections:
+                ends[c.namespace, c.local_address, c.local_port, c.remote_address, c.remote_port] = (one.rank, c)
+        rows: list[tuple[tuple[int, int], tuple[Text, ...]]] = []
+        done: set[tuple[str, str, int, str, int]] = set()
+        for key, (rank, mine) in ends.items():
+            if key in done:
+                continue
+            back = (mine.namespace, mine.remote_address, mine.remote_port, mine.local_address, mine.local_port)
+            other = ends.get(back)
+            done |= {key, back}
+            rows.append((_weight(rank, mine, other[1] if other else None), _pair(rank, mine, other)))
+        self.fill(row for _, row in sorted(rows, key=lambda row: row[0]))
+
+
+def _weight(rank: int, mine: Connection, theirs: Connection | None) -> tuple[int, int]:
+    both = [mine] + ([theirs] if theirs is not None else [])
+    queued = sum(c.send_queue_bytes + c.receive_queue_bytes for c in both)
+    odd = any(c.state != "ESTABLISHED" or c.retransmits for c in both)
+    return (-(queued + (1 << 40) * odd), rank)
+
+
+def _pair(rank: int, mine: Connection, other: tuple[int, Connection] | None) -> tuple[Text, ...]:
+    theirs = other[1] if other is not None else None
+    both = [mine] + ([theirs] if theirs is not None else [])
+    states = " | ".join(dict.fromkeys(c.state for c in both))
+    queues = " | ".join(f"out {c.send_queue_bytes} in {c.receive_queue_bytes}" for c in both)
+    ages = [
+        min(c.last_sent_ms, c.last_received_ms)
+        for c in both
+        if c.last_sent_ms is not None and c.last_received_ms is not None
+    ]
+    retransmits = sum(c.retransmits or 0 for c in both)
+    odd = any(c.send_queue_bytes or c.receive_queue_bytes for c in both)
+    return (
+        Text(f"{rank} — {other[0] if other is not None else '?'}", style="bold"),
+        Text(states, style="" if states == "ESTABLISHED" else "bold yellow"),
+        Text(queues, style="bold yellow" if odd else "dim"),
+        Text(duration(min(ages) / 1000) if ages else "-"),
+        Text(str(retransmits), style="bold red" if retransmits else "dim"),
+        Text(f"{mine.local_address}:{mine.local_port} — {mine.remote_address}:{mine.remote_port}", style="dim"),
+    )  # fmt: skip
+
+
+_STANDING_STYLE = {"must agree": "bold red", "should agree": "yellow", "names data": "yellow", "unknown": ""}
+
+
+class Settings(Listing):
+    """Arguments and variables of which ranks have different values; `whole` shows the others too."""
+
+    def __init__(self) -> None:
+        super().__init__("settings", ("name", "standing", "values", "why"))
+        self.whole = False
+
+    def show(self, scene: Scene) -> None:
+        """Paint them, the gravest first."""
+        found = comparison.compared(scene.run)
+        alike = sum(not one.differs for one in found)
+        rows = [_setting(one) for one in found if one.differs or self.whole]
+        if not self.whole:
+            rows.append((Text(f"{alike} that all ranks have alike (a: show)", style="dim"), Text(), Text(), Text()))
+        self.fill(rows)
+
+
+def _setting(one: comparison.Compared) -> tuple[Text, ...]:
+    name = f"--{one.name}" if one.origin == "argument" else one.name
+    if one.differs:
+        values = "; ".join(f"{_value(value)} on {numbers(ranks)}" for value, ranks in one.camps[:6])
+    else:
+        values = _value(one.camps[0][0])
+    return (
+        Text(words.clean(name), style="bold" if one.differs else ""),
+        Text(one.standing, style=_STANDING_STYLE.get(one.standing, "dim") if one.differs else "dim"),
+        Text(words.clean(values)),
+        Text(one.why, style="dim"),
+    )
+
+
+def _value(value: str | None) -> str:
+    return "not set" if value is None else value[:60]
+
+
+class Events(Listing):
+    """What changed, the newest first."""
+
+    def __init__(self) -> None:
+        super().__init__("events", ("time (UTC)", "rank", "what"))
+
+    def show(self, scene: Scene) -> None:
+        """Paint them."""
+        self.fill(
+            (
+                Text(event.at.strftime("%H:%M:%S"), style="dim"),
+                Text("-" if event.rank is None else str(event.rank)),
+                Text(words.clean(event.text), style="bold red" if event.grave else ""),
+            )
+            for event in reversed(scene.history.events)
+        )
