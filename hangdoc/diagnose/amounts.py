@@ -21,7 +21,9 @@ class Difference:
     fewer: int
     more: int
     evidence: tuple[Evidence, ...]
-    weight: float
+    unit: str = ""
+    """`batches` where only their number is known."""
+    weight: float = 0.5
     """How much it supports that the amount of data differs, 0 to 1."""
 
 
@@ -52,7 +54,7 @@ def _beacons(less: Rank, more: Rank) -> list[Difference]:
                 Evidence(rank=less.rank, probe="progress", text=f"publishes {mine} {unit}"),
                 Evidence(rank=more.rank, probe="progress", text=f"publishes {theirs} {unit}"),
             )
-            found.append(Difference(mine, theirs, evidence, 0.9))
+            found.append(Difference(mine, theirs, evidence, unit.partition(" ")[0], 0.9))
     return found
 
 
@@ -84,7 +86,7 @@ def _directories(less: Rank, more: Rank) -> list[Difference]:
             )
             for rank, source in ((less, ours), (more, other))
         )
-        found.append(Difference(ours.files, other.files, evidence, 0.95))
+        found.append(Difference(ours.files, other.files, evidence, weight=0.95))
     return found
 
 
@@ -97,7 +99,7 @@ def _bounds(less: Rank, more: Rank) -> list[Difference]:
         Evidence(rank=rank.rank, probe="progress", text=f"`{view.loop.header}` ends at {view.total}")
         for rank, view in ((less, a), (more, b))
     )
-    return [Difference(a.total, b.total, evidence, 0.85)]
+    return [Difference(a.total, b.total, evidence, weight=0.85)]
 
 
 def _variables(less: Rank, more: Rank) -> list[Difference]:
@@ -120,7 +122,7 @@ def _variables(less: Rank, more: Rank) -> list[Difference]:
             Evidence(rank=rank.rank, probe="stacks", text=what.format(amount))
             for rank, amount in ((less, few), (more, many))
         )
-        found.append(Difference(few, many, evidence, 0.8 if telling or few == 0 else 0.5))
+        found.append(Difference(few, many, evidence, weight=0.8 if telling or few == 0 else 0.5))
     return found
 
 

@@ -84,6 +84,8 @@ def _story(short: Rank, waiting: Rank, different: tuple[amounts.Difference, ...]
     strongest = different[0]
     if amounts.other_files(short, waiting):
         return "amount"
+    if strongest.unit == "batches":  # they alone do not tell of other files: some more are an uneven split
+        return "amount" if strongest.more >= 2 * strongest.fewer else "split"
     remainder = strongest.more - strongest.fewer
     return "split" if remainder <= 1 or remainder < strongest.more * 0.1 else "amount"
 

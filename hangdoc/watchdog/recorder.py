@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 _PENDING = 8
+_SYMBOLIZER = "torch._inductor.codecache"
 
 
 class _Plain(pickle.Unpickler):
@@ -19,14 +20,17 @@ class _Plain(pickle.Unpickler):
 
 
 def dump() -> bytes | None:
-    """JSON in the shape of torch's own `fr_trace_json`, with the Python frames: of each group the last collective that is
-    through and those that are not. None where torch is not there or has recorded nothing; raises whatever torch does."""
+    """JSON in the shape of torch's own `fr_trace_json`: of each group the last collective that is through and those that are
+    not. With the Python frames that issued them where torch's symbolizer is loaded already: it would import some 800
+    modules (torch 2.13, py_symbolize), a second of CPU and a file system that may be what hangs. None where torch is not
+    there or has recorded nothing; raises whatever torch does."""
+    frames = _SYMBOLIZER in sys.modules
     c10d = getattr(sys.modules.get("torch._C"), "_distributed_c10d", None)
     for name in ("_dump_nccl_trace", "_dump_fr_trace"):
         ask = getattr(c10d, name, None)
         if ask is None:
             continue
-        known = _Plain(io.BytesIO(ask(True, True, False))).load()
+        known = _Plain(io.BytesIO(ask(True, frames, False))).load()
         if known.get("entries"):
             return json.dumps(_short(known) | {"read_ns": time.monotonic_ns()}).encode()
     return None
