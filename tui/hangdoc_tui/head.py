@@ -1,6 +1,7 @@
 """The lines at the top: the job and its verdict, what polling costs, and the leading finding in one sentence."""
 
 from rich.text import Text
+from textual import events
 from textual.message import Message
 from textual.widgets import Static
 
@@ -59,3 +60,34 @@ class Strip(Static, can_focus=True):
     def key_enter(self) -> None:
         """Open."""
         self.post_message(self.Opened())
+
+
+class Slider(Static):
+    """The moment of a recording; a click goes to another."""
+
+    class Moved(Message):
+        """Somebody wants this poll."""
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+            super().__init__()
+
+    def __init__(self) -> None:
+        super().__init__(id="slider")
+        self._length = 1
+
+    def show(self, number: int, length: int) -> None:
+        """Paint it."""
+        self._length = length
+        label = f" poll {number + 1} of {length} "
+        width = max(4, self.size.width - len(label) - 2)
+        at = round((width - 1) * number / max(1, length - 1))
+        self.update(
+            Text.assemble((label, "dim"), ("━" * at, "bold"), "●", ("─" * (width - 1 - at), "dim"), no_wrap=True)
+        )
+
+    def on_click(self, event: events.Click) -> None:
+        """Go there."""
+        start = self.size.width - 2 - max(4, self.size.width - len(f" poll {1} of {self._length} ") - 2)
+        share = (event.x - start) / max(1, self.size.width - start - 2)
+        self.post_message(self.Moved(round(min(1.0, max(0.0, share)) * (self._length - 1))))

@@ -1,0 +1,292 @@
+"""What a person can do in the app: the keys, the command palette, and what they change."""
+
+import io
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.console import Console
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widgets import Input, TabbedContent
+
+from hangdoc import codec
+from hangdoc.render.text import report
+from hangdoc_tui import act, pages
+from hangdoc_tui.ranks import GROUPS, SORTS, RankTable
+from hangdoc_tui.scene import Scene
+from hangdoc_tui.source import Poll, Source
+from hangdoc_tui.stacks import COMPARISONS, StackView
+from hangdoc_tui.tables import Settings
+from hangdoc_tui.trees import StackTree
+
+RATES = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+VIEWS = ("ranks", "stack", "merged", "waits", "batches", "sockets", "settings", "events")
+_HELP = (
+    ("1 to 8", "the views"), ("enter", "on a rank: its stack; on the finding: its page"), ("i", "all findings"),
+    ("f", "follow the culprit"), ("/", "filter by state, host or any text; escape ends it"), ("s", "sort"),
+    ("g", "one row per rank, class or host"), ("[ ]", "the rank before, the next one"), ("j", "the next job"),
+    ("n", "native frames"), ("l", "local variables"), ("d", "compare the stack with the last poll, another rank, nothing"),
+    ("a", "all settings, or only those that differ"), ("u", "what could not be seen"), ("p", "pause"),
+    ("+ -", "poll more often, less often"), (", .", "in a recording: the poll before, the next one"),
+    ("w", "write a bundle"), ("r", "write the report"), ("c", "copy what to type next"),
+    ("C", "continue a stopped rank (--allow-signals)"), ("K", "end an orphan (--allow-signals)"),
+    ("ctrl+p", "all commands"), ("?", "this page"), ("q", "quit"),
+)  # fmt: skip
+
+
+_COMMANDS = {
+    **{f"go('{name}')": f"show {name}" for name in VIEWS},
+    "findings": "all findings", "follow": "follow the culprit", "filter": "filter the ranks", "sort": "sort the ranks",
+    "group": "one row per rank, class or host", "next_job": "the next job", "native": "native frames",
+    "locals": "local variables", "compare": "compare the stack", "all_settings": "all settings",
+    "unseen": "what could not be seen", "pause": "pause", "write": "write a bundle", "report": "write the report",
+    "copy": "copy what to type next", "continue_rank": "continue the stopped rank", "end_rank": "end the orphan",
+}  # fmt: skip
+
+
+def following(values: Iterable[str], value: str | None) -> str:
+    """The next of some values, round and round."""
+    known = list(values)
+    return known[(known.index(value) + 1) % len(known)] if value in known else known[0]
+
+
+class Actions(App[None]):
+    """The app's state and every key's action. What happens by itself is `Top`'s."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(str(at), f"go('{name}')", show=False) for at, name in enumerate(VIEWS, 1)),
+        Binding("question_mark", "keys", "keys"),
+        Binding("slash", "filter", "filter"),
+        Binding("i", "findings", "findings"),
+        Binding("f", "follow", "follow"),
+        Binding("s", "sort", "sort"),
+        Binding("g", "group", "group"),
+        Binding("p", "pause", "pause"),
+        Binding("q", "quit", "quit"),
+        Binding("left_square_bracket", "step(-1)", show=False),
+        Binding("right_square_bracket", "step(1)", show=False),
+        Binding("plus,equals_sign", "rate(-1)", show=False),
+        Binding("minus", "rate(1)", show=False),
+        Binding("comma", "slide(-1)", show=False),
+        Binding("full_stop", "slide(1)", show=False),
+        Binding("n", "native", show=False),
+        Binding("l", "locals", show=False),
+        Binding("d", "compare", show=False),
+        Binding("a", "all_settings", show=False),
+        Binding("j", "next_job", show=False),
+        Binding("u", "unseen", show=False),
+        Binding("w", "write", show=False),
+        Binding("r", "report", show=False),
+        Binding("c", "copy", show=False),
+        Binding("C", "continue_rank", show=False),
+        Binding("K", "end_rank", show=False),
+        Binding("escape", "leave", show=False),
+    ]
+
+    def __init__(self, source: Source, *, rate: float, allow_signals: bool, folder: Path | None) -> None:
+        super().__init__()
+        self.source, self.rate, self.allow_signals = source, rate, allow_signals
+        self.folder = folder or Path.cwd()
+        """Where bundles and reports are written."""
+        self.paused = self.following = False
+        self.number = 0
+        """In a recording, the poll that is wanted."""
+        self.poll: Poll | None = None
+        self.scene: Scene | None = None
+        self.job_id: str | None = None
+        self.selected: int | None = None
+        self.wake = threading.Event()
+        """Set to have the collector look at once."""
+
+    def refresh_scene(self) -> None:
+        """Paint header and view for what has changed about the looking."""
+        raise NotImplementedError
+
+    def paint(self) -> None:
+        """Paint the visible view."""
+        raise NotImplementedError
+
+    # --- where to look -------------------------------------------------------------------------------------------------
+
+    def action_go(self, view: str) -> None:
+        """Show a view."""
+        self.query_one(TabbedContent).active = f"pane-{view}"
+
+    def action_step(self, by: int) -> None:
+        """The next rank."""
+        if self.scene is not None and self.selected is not None:
+            ranks = [view.rank for view in self.scene.job.ranks]
+            self.selected = ranks[(ranks.index(self.selected) + by) % len(ranks)]
+            self.query_one(RankTable).point_at(self.selected)
+            self.refresh_scene()
+
+    def action_follow(self) -> None:
+        """Keep the culprit selected."""
+        self.following = not self.following
+        self.refresh_scene()
+
+    def action_next_job(self) -> None:
+        """Look at the next job."""
+        if self.poll is not None and self.poll.diagnosis.jobs:
+            self.job_id = following([job.id for job in self.poll.diagnosis.jobs], self.job_id)
+            self.refresh_scene()
+
+    def action_keys(self) -> None:
+        """All keys."""
+        self.push_screen(pages.help_page(_HELP))
+
+    def action_findings(self) -> None:
+        """All findings of the job."""
+        if self.scene is not None:
+            self.push_screen(pages.finding_page(self.scene.job.findings))
+
+    def action_unseen(self) -> None:
+        """What could not be seen."""
+        if self.poll is not None:
+            ranks = (f"rank {one.rank}: {one.why}" for job in self.poll.diagnosis.jobs for one in job.unseen)
+            self.push_screen(pages.unseen_page(self.poll.diagnosis.problems, ranks))
+
+    # --- how it is shown -----------------------------------------------------------------------------------------------
+
+    def action_filter(self) -> None:
+        """Let the person type a filter."""
+        self.action_go("ranks")
+        entry = self.query_one("#filter", Input)
+        entry.display = True
+        entry.focus()
+
+    def action_leave(self) -> None:
+        """End the filter."""
+        entry = self.query_one("#filter", Input)
+        entry.value, entry.display = "", False
+        self.query_one(RankTable).focus()
+
+    def action_sort(self) -> None:
+        """By the next column."""
+        table = self.query_one(RankTable)
+        table.sorted_by = following(SORTS, table.sorted_by)
+        self.notify(f"sorted by {table.sorted_by}")
+        self.paint()
+
+    def action_group(self) -> None:
+        """By class, by host, or not."""
+        table = self.query_one(RankTable)
+        table.grouped_by = following(GROUPS, table.grouped_by)
+        self.notify(f"a row is one of the {table.grouped_by}")
+        self.paint()
+
+    def action_native(self) -> None:
+        """With C++ frames, where there are some."""
+        stack, tree = self.query_one(StackView), self.query_one(StackTree)
+        stack.native = tree.native = not stack.native
+        self.paint()
+
+    def action_locals(self) -> None:
+        """With variables, or without."""
+        stack = self.query_one(StackView)
+        stack.locals = not stack.locals
+        self.paint()
+
+    def action_compare(self) -> None:
+        """The stack, with another."""
+        stack = self.query_one(StackView)
+        stack.compared_to = following(COMPARISONS, stack.compared_to)
+        self.notify(f"the stack is compared with {stack.compared_to}")
+        self.paint()
+
+    def action_all_settings(self) -> None:
+        """Also those that all ranks have alike."""
+        settings = self.query_one(Settings)
+        settings.whole = not settings.whole
+        self.paint()
+
+    # --- when to look --------------------------------------------------------------------------------------------------
+
+    def action_pause(self) -> None:
+        """Stop polling, or go on."""
+        self.paused = not self.paused
+        self.refresh_scene()
+        self.wake.set()
+
+    def action_rate(self, by: int) -> None:
+        """Poll more or less often."""
+        nearest = min(range(len(RATES)), key=lambda at: abs(RATES[at] - self.rate))
+        self.rate = RATES[min(len(RATES) - 1, max(0, nearest + by))]
+        self.notify(f"polling every {self.rate:g} s")
+        self.wake.set()
+
+    def action_slide(self, by: int) -> None:
+        """In a recording: another moment."""
+        self.slide_to(self.number + by)
+
+    def slide_to(self, number: int) -> None:
+        """In a recording: this poll, and stay there."""
+        if self.source.length is not None:
+            self.paused = True
+            self.number = min(self.source.length - 1, max(0, number))
+            self.wake.set()
+
+    # --- what to keep --------------------------------------------------------------------------------------------------
+
+    def action_write(self) -> None:
+        """Keep the poll as a bundle."""
+        if self.poll is not None:
+            self._written("bundle", "hangdoc", codec.encode(self.poll.snapshot))
+
+    def action_report(self) -> None:
+        """Keep the report as a text."""
+        if self.poll is not None:
+            console = Console(width=100, record=True, file=io.StringIO())
+            report(self.poll.diagnosis, console)
+            self._written("report", "txt", console.export_text().encode())
+
+    def action_copy(self) -> None:
+        """What to type next."""
+        findings = self.scene.job.findings if self.scene is not None else ()
+        command = next((command for finding in findings for command in finding.commands), None)
+        if command is None:
+            self.notify("there is nothing to type")
+        else:
+            self.copy_to_clipboard(command)
+            self.notify(f"copied: {command}", markup=False)
+
+    def _written(self, what: str, suffix: str, content: bytes) -> None:
+        path = self.folder / time.strftime(f"hangdoc-{what}-%Y%m%d-%H%M%S.{suffix}", time.gmtime())
+        try:
+            codec.write_aside(path, content)
+            self.notify(f"{what} written: {path}", markup=False)
+        except OSError as error:
+            self.notify(f"cannot write {path}: {error}", severity="error", markup=False)
+
+    # --- what to do to a process ---------------------------------------------------------------------------------------
+
+    def action_continue_rank(self) -> None:
+        """Send SIGCONT to the selected rank, after a question."""
+        self._ask(act.continuing)
+
+    def action_end_rank(self) -> None:
+        """Send SIGTERM to the selected rank, an orphan, after a question."""
+        self._ask(act.ending)
+
+    def _ask(self, what: Callable[[Scene], act.Deed | str]) -> None:
+        if not self.allow_signals or self.source.length is not None:
+            self.notify("signals are off: start hangdoc top with --allow-signals", severity="warning")
+            return
+        deed = what(self.scene) if self.scene is not None else "there is no rank"
+        if isinstance(deed, str):
+            self.notify(deed, markup=False)
+            return
+        self.push_screen(
+            pages.Question(deed.question), lambda yes: self.notify(deed.do(), markup=False) if yes else None
+        )
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The command palette: every key's action by what it does."""
+        yield from super().get_system_commands(screen)
+        for action, what in _COMMANDS.items():
+            yield SystemCommand(what.capitalize(), "", partial(self.run_action, action))
