@@ -28,7 +28,7 @@ class Memory:
     """
 
     def __init__(self, pid: int, version: tuple[int, int], root: str = "/proc") -> None:
-        self.version = version
+        self.pid, self.version = pid, version
         self._types: dict[int, tuple[str, int]] = {}
         try:
             self._fd = os.open(f"{root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)

@@ -26,7 +26,7 @@ from hangdoc.observe.scene import Evidence, Probe, Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks
 from hangdoc.observe.storage import Storage
-from hangdoc.snapshot import Environment, Host, Process, Progress, Snapshot, Unavailable
+from hangdoc.snapshot import Environment, Host, Process, Progress, Snapshot, Stack, Unavailable
 from hangdoc.version import __version__
 
 # A new probe is one file and one line here. Clocks come first: they are read at the window's very ends.
@@ -61,11 +61,13 @@ def observe(
     options: Options,
     progress: Callable[[str], None] = lambda text: None,
     meanwhile: Callable[[], None] = lambda: None,
+    earlier: Snapshot | None = None,
 ) -> Snapshot:
     """Look at this host once. Never raises for what it can't see.
 
     `progress` is told what is being looked at; `meanwhile` is called once in the window, beside the probes, for what
-    the caller has to do anyway.
+    the caller has to do anyway. For somebody who looks again and again, the stacks of the `earlier` look are the first of
+    this one: half the dumps, and "stands at the same place" is said of the whole time between.
     """
     deadline = Deadline(options.timeout)
     proc = ProcFS()
@@ -81,6 +83,7 @@ def observe(
         targets=found.targets,
         pool=pool,
         problems=list(found.problems),
+        earlier=_stacks_of(earlier),
     )
     for target in scene.alive():
         target.held = _held(proc, target)
@@ -139,6 +142,11 @@ def _run(
         for pid, field, value in _guarded(scene, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
     return gathered
+
+
+def _stacks_of(earlier: Snapshot | None) -> dict[int, Stack]:
+    processes = (process for host in (earlier.hosts if earlier is not None else ()) for process in host.processes)
+    return {process.pid: process.stack for process in processes if isinstance(process.stack, Stack)}
 
 
 def _evidence_of(probe: Probe) -> Callable[[Scene], list[Evidence]]:

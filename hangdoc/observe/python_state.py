@@ -48,6 +48,7 @@ class Variable(NamedTuple):
 
 _symbols: dict[str, tuple[int, int, int, bool]] = {}
 _modules_offset: dict[str, int] = {}
+_modules: dict[tuple[int, int, int], dict[str, int]] = {}
 _lock = Lock()
 
 
@@ -147,16 +148,23 @@ class Modules:
     def namespace(self, *wanted: str) -> dict[str, dict[str, int]]:
         """For each wanted module that is imported: its variables' names and addresses."""
         found: dict[str, dict[str, int]] = {}
-        missing = set(wanted)
-        for name, module in self._memory.named_items(self._address):
-            if not missing:
-                break
-            if name in missing:
-                missing.discard(name)
+        for name in wanted:
+            if (module := self._all().get(name)) is not None:
                 with contextlib.suppress(Unreadable):
                     # PyModuleObject: ob_base, md_dict (Include/internal/pycore_moduleobject.h)
                     found[name] = dict(self._memory.named_items(self._memory.word(module + 16)))
         return found
+
+    def _all(self) -> dict[str, int]:
+        """Every module's address by its name. Two thousand names take 15 ms, so they are kept for as long as their number
+        is the same: a module that took another's place keeps its name."""
+        used = self._memory.word(self._address + 16)  # PyDictObject: ob_base, ma_used
+        key = (self._memory.pid, self._address, used)
+        if key not in _modules:
+            for other in [known for known in _modules if known[0] == self._memory.pid]:
+                _modules.pop(other, None)
+            _modules[key] = dict(self._memory.named_items(self._address))
+        return _modules[key]
 
 
 def variable(memory: Memory, name: str, address: int) -> Variable | None:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.python_state import Image, locate
-from hangdoc.snapshot import Launch, RankIdentity, Unavailable
+from hangdoc.snapshot import Launch, RankIdentity, Stack, Unavailable
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,6 +48,8 @@ class Scene:
     targets: dict[int, Target]
     pool: ThreadPoolExecutor
     problems: list[str] = field(default_factory=list)
+    earlier: dict[int, Stack] = field(default_factory=dict)
+    """Stacks of a look a moment ago, by pid, which stand for the first of this one."""
     _images: dict[int, Image] = field(default_factory=dict)
 
     def image(self, pid: int) -> Image:

@@ -9,6 +9,7 @@ import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +99,7 @@ class Sources:
     def _around(self, key: tuple[str, str], frame: Frame) -> tuple[tuple[Loop, ...], tuple[str, ...]]:
         """Loops of the frame's function, and conditions around its line; once for all ranks that stand there."""
         if key not in self._trees:
-            try:
-                self._trees[key] = ast.parse("\n".join(self._lines[key]))
-            except (SyntaxError, ValueError, RecursionError):
-                self._trees[key] = None
+            self._trees[key] = _tree("\n".join(self._lines[key]))
         tree = self._trees[key]
         if tree is None:
             return (), ()
@@ -110,6 +108,15 @@ class Sources:
             scope = _scope_of(tree, frame)
             self._structure[place] = (_loops(scope), _conditions(scope, frame.line))
         return self._structure[place]
+
+
+@lru_cache(64)
+def _tree(text: str) -> ast.Module | None:
+    """Kept between looks, for somebody who looks again and again."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
 
 
 def _read_lines(path: str, started: float) -> list[str]:

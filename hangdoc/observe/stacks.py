@@ -48,10 +48,10 @@ class Stacks:
         self._sources: Sources | None = None
 
     def open(self, scene: Scene) -> None:
-        """Dump every rank."""
+        """Dump every rank, but those whose stack of a moment ago is at hand."""
         began = time.monotonic()
         targets = [t for t in scene.ranks() if t.state not in "ZX" and t.python]
-        self._first = self._dump(scene, targets)
+        self._first = self._first_look(scene, targets)
         self._took = time.monotonic() - began
 
     def during(self, scene: Scene) -> None:
@@ -64,7 +64,7 @@ class Stacks:
             if _mentions(self._first.get(rank.pid), _WAITS_FOR_A_CHILD):
                 helpers = [t for t in scene.alive() if t.role == "helper" and t.owner == rank.pid and t.python]
                 wanted += helpers[:_HELPERS_PER_RANK]
-        others = self._dump(scene, wanted)
+        others = self._first_look(scene, wanted)
         if native is not None:
             native.result()
         self._first |= others
@@ -108,6 +108,11 @@ class Stacks:
     def lead_seconds(self) -> float:
         """How long before the window's end `close` should begin, so that it ends with the window."""
         return self._took + 0.04  # sockets, memory and clocks are read behind them
+
+    def _first_look(self, scene: Scene, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
+        targets = list(targets)
+        known = {t.pid: scene.earlier[t.pid] for t in targets if t.pid in scene.earlier}
+        return {**known, **self._dump(scene, [t for t in targets if t.pid not in known])}
 
     def _dump(self, scene: Scene, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)

@@ -65,8 +65,8 @@ class Actions(App[None]):
         Binding("i", "findings", "findings"),
         Binding("f", "follow", "follow"),
         Binding("s", "sort", "sort"),
-        Binding("g", "group", "group"),
-        Binding("p", "pause", "pause"),
+        Binding("g", "group", show=False),
+        Binding("p", "pause", show=False),
         Binding("q", "quit", "quit"),
         Binding("left_square_bracket", "step(-1)", show=False),
         Binding("right_square_bracket", "step(1)", show=False),
@@ -260,8 +260,8 @@ class Actions(App[None]):
         try:
             codec.write_aside(path, content)
             self.notify(f"{what} written: {path}", markup=False)
-        except OSError as error:
-            self.notify(f"cannot write {path}: {error}", severity="error", markup=False)
+        except (OSError, codec.BundleError) as error:
+            self.notify(str(error), severity="error", markup=False)
 
     # --- what to do to a process ---------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """The app: polls in a thread of its own, one immutable message per poll, and views that paint it."""
 
+import statistics
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,11 @@ from hangdoc_tui.tables import Events, Settings, Sockets
 from hangdoc_tui.trees import StackTree, WaitTree
 
 BUDGET = 0.05
-"""Share of one core that polling may take: dearer polls come less often."""
+"""Share of one core that polling may take: dearer polls come less often, but never less often than this:"""
+SLOWEST = 15.0
 _SMALLEST = (60, 16)
 _WIDGETS = (RankTable, StackView, StackTree, WaitTree, Batches, Sockets, Settings, Events)
-_TITLES = {"merged": "All stacks"}
+_TITLES = {"merged": "Tree"}
 _GRAVITY = ("hung", "unknown", "waiting", "healthy")
 
 
@@ -54,6 +57,7 @@ class Top(Actions):
         self._before: Poll | None = None
         self._histories: dict[str, History] = {}
         self._announced: set[str] = set()
+        self._costs: deque[float] = deque(maxlen=5)
 
     # --- the screen ----------------------------------------------------------------------------------------------------
 
@@ -61,7 +65,7 @@ class Top(Actions):
         """Header, finding, views, keys."""
         yield Static(id="job")
         yield Static(id="cost")
-        if self.source.length is not None:
+        if self._is_series():
             yield Slider()
         yield Strip(id="strip")
         with TabbedContent(initial="pane-ranks", id="views"):
@@ -71,6 +75,9 @@ class Top(Actions):
         yield Input(placeholder="filter: words that the row must have", id="filter")
         yield Static("hangdoc top needs a terminal of 60 by 16.", id="small")
         yield Footer(compact=True)
+
+    def _is_series(self) -> bool:
+        return self.source.length is not None and self.source.length > 1
 
     def on_mount(self) -> None:
         """Nothing is there yet: say what is looked for, and begin."""
@@ -102,7 +109,6 @@ class Top(Actions):
             self.wake.clear()
             live = self.source.length is None
             wanted = taken + 1 if live else self.number
-            cost = 0.0
             if wanted != taken and not (live and self.paused and taken >= 0):
                 try:
                     poll = self.source.poll(wanted)
@@ -112,13 +118,19 @@ class Top(Actions):
                     )
                 else:
                     self.post_message(Polled(poll))
-                    cost = poll.cpu_seconds
+                    if taken >= 0:  # the first also loads what it needs
+                        self._costs.append(poll.cpu_seconds)
                 taken = wanted
             if worker.is_cancelled:
                 return
-            self.wake.wait(max(self.rate, cost / BUDGET))
+            self.wake.wait(self._pace())
             if self.source.length is not None and not self.paused and self.number == taken:
                 self.number = min(taken + 1, self.source.length - 1)
+
+    def _pace(self) -> float:
+        """Seconds to the next poll."""
+        cost = statistics.median(self._costs) if self._costs else 0.0
+        return max(self.rate, min(cost / BUDGET, SLOWEST))
 
     def on_polled(self, message: Polled) -> None:
         """Take a poll in and paint what is visible."""
@@ -154,30 +166,30 @@ class Top(Actions):
             self.job_id = min(jobs, key=lambda job: _GRAVITY.index(job.verdict)).id
         at = next(at for at, job in enumerate(jobs) if job.id == self.job_id)
         job, ranks = jobs[at], [view.rank for view in jobs[at].ranks]
-        if self.following and job.findings and job.findings[0].culprits:
-            self.selected = job.findings[0].culprits[0]
-        if self.selected not in ranks:
-            self.selected = ranks[0] if ranks else None
+        culprits = [rank for finding in job.findings[:1] for rank in finding.culprits if rank in ranks]
+        pointed = (self.following and bool(culprits)) or self.selected not in ranks
+        if pointed:  # at first to whom it is about
+            self.selected = next(iter(culprits or ranks), None)
         before = self._before.runs if self._before is not None else ()
         earlier = next((run for run in before if run.id == job.id), None)
         self.scene = Scene(poll, job, poll.runs[at], self.selected, self._histories[job.id], earlier)
         self.query_one("#job", Static).update(job_line(job, len(jobs), at))
         self.query_one(Strip).show(self.scene)
         self.paint()
-        if self.following:
-            self.query_one(RankTable).point_at(self.selected)
+        if pointed:
+            self.call_after_refresh(self.query_one(RankTable).point_at, self.selected)
 
     def _say_costs(self, poll: Poll) -> None:
         problems = len(poll.diagnosis.problems) + sum(len(job.unseen) for job in poll.diagnosis.jobs)
         parts = [f"{self.source.title} at {poll.at.strftime('%Y-%m-%d %H:%M:%S')} UTC"]
-        if self.source.length is not None:
-            self.query_one(Slider).show(poll.number, self.source.length)
-        else:
-            every = max(self.rate, poll.cpu_seconds / BUDGET)
+        if self._is_series():
+            self.query_one(Slider).show(poll.number, self.source.length or 1)
+        if self.source.length is None:
+            every = self._pace()
             slowed = f" (asked for {self.rate:g} s)" if every > self.rate else ""
             parts.append(f"every {every:.1f} s{slowed}, {poll.cpu_seconds:.2f} s of CPU each")
         parts += ["paused"] * self.paused + ["following the culprit"] * self.following
-        parts += [f"{problems} things unseen (u)"] * bool(problems)
+        parts += [f"{problems} thing{'s' * (problems > 1)} unseen (u)"] * bool(problems)
         text = Text(" " + " · ".join(parts), style="dim", no_wrap=True, overflow="ellipsis")
         self.query_one("#cost", Static).update(text)
 

@@ -37,18 +37,24 @@ class Batches(Vertical):
             return
         last = {rank: track[-1][1] for rank, track in tracks.items()}
         shown = self._chosen(last, scene)
-        self._said.update(
-            Text(f"batches done over seconds; {len(shown)} of {len(tracks)} ranks that count", style="dim")
-        )
-        for rank in shown:
-            guilty = rank in scene.culprits
-            times, done = zip(*tracks[rank], strict=True)
-            view = scene.view(rank)
-            total = f"/{view.batches_total}" if view is not None and view.batches_total is not None else ""
-            plot.plot(
-                list(times), list(done), label=f"rank {rank}: {last[rank]}{total}", color="red" if guilty else None
+        labels = {rank: f"rank {rank}: {last[rank]}{self._total(rank, scene)}" for rank in shown}
+        over_time = any(len(track) > 1 for track in tracks.values())
+        unit = "batches done over seconds" if over_time else "batches done at this poll"
+        self._said.update(Text(f"{unit}; {len(shown)} of {len(tracks)} ranks that count", style="dim"))
+        if over_time:
+            for rank in shown:
+                times, done = zip(*tracks[rank], strict=True)
+                plot.plot(list(times), list(done), label=labels[rank], color="red" if rank in scene.culprits else None)
+        else:  # a line needs two points
+            order = list(reversed(shown))
+            plot.bar(
+                [labels[rank] for rank in order], [last[rank] for rank in order], orientation="horizontal", width=0.2
             )
         self._plot.refresh()
+
+    def _total(self, rank: int, scene: Scene) -> str:
+        view = scene.view(rank)
+        return f"/{view.batches_total}" if view is not None and view.batches_total is not None else ""
 
     def _chosen(self, last: dict[int, int], scene: Scene) -> list[int]:
         order = sorted(last, key=lambda rank: (last[rank], rank))

@@ -75,12 +75,12 @@ class RankTable(DataTable[Text]):
             self.clear()
             for key, row in rows.items():
                 self.add_row(*row, key=key)
-        self.point_at(selected)
+        self.call_after_refresh(self.point_at, selected)  # when the table knows its height
 
     def point_at(self, rank: int | None) -> None:
         """Put the cursor on a rank's row, where it has one."""
         for index, members in enumerate(self._members.values()):
-            if rank in members and index != self.cursor_row:
+            if rank in members:
                 self.move_cursor(row=index, animate=False)
 
     def _groups(self, scene: Scene) -> list[list[RankView]]:

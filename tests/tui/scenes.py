@@ -1,0 +1,85 @@
+"""What the app's tests look at: recorded runs, and built ones for what nobody can record here."""
+
+from pathlib import Path
+
+import msgspec
+
+from hangdoc import codec
+from hangdoc.snapshot import Connection, Connections, Counter, Process, Progress, Snapshot, Unavailable
+from hangdoc_tui.app import Top
+from hangdoc_tui.source import Recorded
+from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, train
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+RECORDED = {
+    "hung": "trainer_shard_mismatch",
+    "waiting": "checkpoint",
+    "healthy": "trainer_healthy",
+    "dead-rank": "trainer_rank_dies",
+}
+
+
+def thousand() -> Snapshot:
+    """1,024 ranks on 128 hosts; 1,023 wait in their backward for number 517, which reads its data."""
+    hosts = []
+    for number in range(128):
+        first = number * 8
+        processes = [_one(first + local_rank) for local_rank in range(8)]
+        links = tuple(_link(first + n) for n in range(8))
+        (host,) = snapshot(*processes, silence=None, connections=Connections(connections=links)).hosts
+        hosts.append(msgspec.structs.replace(host, name=f"node{number:03}"))
+    return Snapshot(hangdoc="test", hosts=tuple(hosts))
+
+
+def _link(rank_number: int) -> Connection:
+    """To the rank half the world away, and silent for four minutes."""
+    other = (rank_number + 512) % 1024
+    mine, theirs = (40_000, 50_000) if rank_number < other else (50_000, 40_000)
+    return Connection(
+        pid=20_000 + rank_number, namespace=f"net:[{rank_number // 8}]", state="ESTABLISHED",
+        local_address=f"10.0.0.{rank_number // 8}", local_port=mine + rank_number % 512,
+        remote_address=f"10.0.0.{other // 8}", remote_port=theirs + rank_number % 512, receive_queue_bytes=0,
+        send_queue_bytes=0, bytes_moved=0, last_sent_ms=240_000, last_received_ms=240_000,
+    )  # fmt: skip
+
+
+def _one(number: int) -> Process:
+    step = local("step", 40 if number == 517 else 41)
+    counted = Progress(
+        counters=(Counter(name="step", function="train", file="/home/me/train.py", before=41, after=41),)
+    )
+    more = {"world": 1024, "local_world": 8, "pid": 20_000 + number, "progress": counted}
+    if number == 517:
+        return rank(number, frame("read_table", 9, "/home/me/data.py", source="table = read(path)"),
+                    train(12, locals=(step,)), **more)  # fmt: skip
+    return rank(number, *c10d("all_reduce"), *backward(), train(15, locals=(step,)), **more)
+
+
+def denied() -> Snapshot:
+    """Two ranks of another user."""
+    reason = "permission denied (needs ptrace: root, CAP_SYS_PTRACE, or the ranks' user with Yama's ptrace_scope 0)"
+    no = Unavailable(reason=reason)
+    processes = (rank(n, stack=no, stack_before=no, clocks=no) for n in range(2))
+    return snapshot(*processes, silence=None, problems=(f"stacks: {reason}",))
+
+
+def nobody() -> Snapshot:
+    """A host without any rank."""
+    return snapshot(silence=None)
+
+
+BUILT = {"no-permission": denied, "1024-ranks": thousand, "no-rank": nobody}
+
+
+def bundles(name: str, folder: Path) -> list[Path]:
+    """The files of a situation."""
+    if name in RECORDED:
+        return [CORPUS / f"{RECORDED[name]}.hangdoc"]
+    path = folder / f"{name}.hangdoc"
+    codec.write(BUILT[name](), path)
+    return [path]
+
+
+def app(name: str, folder: Path) -> Top:
+    """The app on it, with patience enough for none."""
+    return Top(Recorded(bundles(name, folder), patience=2.0), folder=folder)

@@ -1,0 +1,296 @@
+"""Every key does what the page of keys says."""
+
+import datetime
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input, TabbedContent
+
+from hangdoc import codec
+from hangdoc.diagnosis import Job
+from hangdoc.snapshot import merge
+from hangdoc_tui import act, pages
+from hangdoc_tui.actions import VIEWS
+from hangdoc_tui.app import Top
+from hangdoc_tui.history import History
+from hangdoc_tui.ranks import RankTable
+from hangdoc_tui.source import Recorded
+from hangdoc_tui.stacks import StackView
+from hangdoc_tui.tables import Settings
+from tests.tui.scenes import CORPUS, app, bundles
+from tests.tui.test_screens import seen
+
+
+@asynccontextmanager
+async def started(situation: str, folder: Path, **options: Any) -> AsyncIterator[tuple[Top, Pilot[None]]]:
+    """The app with its first poll on the screen."""
+    top = Top(Recorded(bundles(situation, folder), patience=2.0), folder=folder, **options)
+    async with top.run_test(size=(120, 40)) as pilot:
+        await seen(pilot)
+        yield top, pilot
+
+
+async def press(pilot: Pilot[None], *keys: str) -> None:
+    for key in keys:
+        await pilot.press(key)
+        await pilot.pause()
+
+
+def notices(top: Top) -> list[str]:
+    return [str(notice.message) for notice in top._notifications]
+
+
+def text(top: Top) -> str:
+    """Everything that stands on the screen."""
+    strips = top.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+
+
+async def test_numbers_show_the_views(tmp_path: Path) -> None:
+    async with started("hung", tmp_path) as (top, pilot):
+        for number, name in enumerate(VIEWS, 1):
+            await press(pilot, str(number))
+            assert top.query_one(TabbedContent).active == f"pane-{name}"
+
+
+async def test_the_culprit_is_selected_at_first_and_enter_shows_its_stack(tmp_path: Path) -> None:
+    async with started("1024-ranks", tmp_path) as (top, pilot):
+        assert top.selected == 517
+        assert "me/data.py:9" in text(top)  # scrolled into sight
+        await press(pilot, "enter")
+        assert top.query_one(TabbedContent).active == "pane-stack"
+        assert "table = read(path)" in text(top)
+
+
+async def test_the_filter_narrows_and_escape_ends_it(tmp_path: Path) -> None:
+    async with started("1024-ranks", tmp_path) as (top, pilot):
+        table = top.query_one(RankTable)
+        await press(pilot, "slash", *"node003 blocked")
+        assert table.row_count == 8
+        await press(pilot, "enter", "s")
+        assert table.sorted_by == "state"  # keys are keys again
+        await press(pilot, "escape")
+        assert table.row_count == 1024
+        assert not top.query_one("#filter", Input).display
+
+
+async def test_sorting_and_grouping(tmp_path: Path) -> None:
+    async with started("1024-ranks", tmp_path) as (top, pilot):
+        table = top.query_one(RankTable)
+        await press(pilot, "g")
+        assert (table.grouped_by, table.row_count) == ("classes", 2)
+        await press(pilot, "g")
+        assert (table.grouped_by, table.row_count) == ("hosts", 128)
+        await press(pilot, "g", "s", "s")
+        assert (table.grouped_by, table.sorted_by) == ("ranks", "batches")
+        assert "517" in str(table.get_row_at(0)[0])  # the one that is behind
+
+
+async def test_brackets_step_through_the_ranks_and_f_follows_the_culprit(tmp_path: Path) -> None:
+    async with started("hung", tmp_path) as (top, pilot):
+        assert top.selected == 1
+        await press(pilot, "right_square_bracket")
+        assert top.selected == 0
+        await press(pilot, "left_square_bracket", "left_square_bracket")
+        assert top.selected == 0
+        await press(pilot, "f")
+        assert (top.following, top.selected) == (True, 1)
+
+
+async def test_pages_open_and_close(tmp_path: Path) -> None:
+    async with started("hung", tmp_path) as (top, pilot):
+        for key, words in (
+            ("i", "shard-mismatch"),
+            ("question_mark", "follow the culprit"),
+            ("u", "Everything was seen"),
+        ):
+            await press(pilot, key)
+            assert isinstance(top.screen, pages.Page)
+            assert words in text(top)
+            await press(pilot, "escape")
+            assert not isinstance(top.screen, pages.Page)
+
+
+async def test_enter_on_the_finding_opens_its_page_and_so_does_a_click(tmp_path: Path) -> None:
+    async with started("hung", tmp_path) as (top, pilot):
+        top.query_one("#strip").focus()
+        await press(pilot, "enter")
+        assert isinstance(top.screen, pages.Page)
+        await press(pilot, "escape")
+        await pilot.click("#strip")
+        await pilot.pause()
+        assert isinstance(top.screen, pages.Page)
+        await press(pilot, "c")
+        assert top.clipboard.startswith("ls ")
+
+
+async def test_the_stack_with_and_without(tmp_path: Path) -> None:
+    async with started("hung", tmp_path) as (top, pilot):
+        stack = top.query_one(StackView)
+        await press(pilot, "2")
+        assert "micro_batches" in text(top) or "self = " in text(top)
+        await press(pilot, "l")
+        assert "self = " not in text(top)
+        await press(pilot, "d", "d")
+        assert stack.compared_to == "another rank"
+        assert "+ only here" in text(top)
+        await press(pilot, "left_square_bracket", "n")
+        assert stack.native
+        assert "libtorch" in text(top) or "no native frames" in text(top)
+
+
+async def test_settings_that_agree_are_folded(tmp_path: Path) -> None:
+    async with started("hung", tmp_path) as (top, pilot):
+        settings = top.query_one(Settings)
+        await press(pilot, "7")
+        few = settings.row_count
+        await press(pilot, "a")
+        assert settings.row_count > few + 10
+
+
+async def test_pause_and_rate(tmp_path: Path) -> None:
+    async with started("hung", tmp_path) as (top, pilot):
+        await press(pilot, "p")
+        assert top.paused
+        assert "paused" in text(top)
+        await press(pilot, "plus")
+        assert top.rate == 1.0
+        await press(pilot, "minus", "minus")
+        assert top.rate == 5.0
+
+
+async def test_a_bundle_and_a_report_are_written(tmp_path: Path) -> None:
+    async with started("hung", tmp_path) as (top, pilot):
+        await press(pilot, "w", "r", "c")
+        assert top.poll is not None
+        (bundle,) = tmp_path.glob("hangdoc-bundle-*.hangdoc")
+        assert codec.read(bundle) == top.poll.snapshot
+        (report,) = tmp_path.glob("hangdoc-report-*.txt")
+        assert "HD101 shard-mismatch" in report.read_text()
+        assert top.clipboard.startswith("ls ")
+
+
+async def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+    top = Top(Recorded(bundles("hung", tmp_path), patience=2.0), folder=tmp_path / "nowhere")
+    async with top.run_test(size=(120, 40)) as pilot:
+        await seen(pilot)
+        await press(pilot, "w")
+        assert any("cannot write" in notice for notice in notices(top))
+
+
+async def test_jobs_take_turns(tmp_path: Path) -> None:
+    snapshots = (codec.read(CORPUS / "trainer_healthy.hangdoc"), codec.read(CORPUS / "fsdp_uneven.hangdoc"))
+    hosts = tuple(host for snapshot in snapshots for host in snapshot.hosts)
+    import msgspec
+
+    renamed = tuple(msgspec.structs.replace(host, name=f"h{at}") for at, host in enumerate(hosts))
+    codec.write(merge((msgspec.structs.replace(snapshots[0], hosts=renamed),)), tmp_path / "two.hangdoc")
+    top = Top(Recorded([tmp_path / "two.hangdoc"], patience=2.0))
+    async with top.run_test(size=(120, 40)) as pilot:
+        await seen(pilot)
+        assert "HUNG" in text(top)  # the worst comes first
+        await press(pilot, "j")
+        assert "HEALTHY" in text(top)
+
+
+async def test_a_recording_is_a_slider(tmp_path: Path) -> None:
+    import msgspec
+
+    snapshot = codec.read(CORPUS / "trainer_shard_mismatch.hangdoc")
+    files = []
+    for number in range(5):
+        at = f"2026-11-21T17:23:{40 + number}.000+00:00"
+        hosts = tuple(msgspec.structs.replace(host, taken_at=at) for host in snapshot.hosts)
+        files.append(tmp_path / f"{9 - number}.hangdoc")
+        codec.write(msgspec.structs.replace(snapshot, hosts=hosts), files[-1])
+    top = Top(Recorded(sorted(files), patience=2.0), rate=0.5)
+    async with top.run_test(size=(120, 40)) as pilot:
+        await seen(pilot)
+        await press(pilot, "full_stop", "full_stop")
+        for _ in range(100):
+            await pilot.pause(0.02)
+            if "poll 3 of 5" in text(top):
+                break
+        assert "17:23:42" in text(top)
+        assert top.paused
+        await pilot.click("#slider", offset=(115, 0))
+        for _ in range(100):
+            await pilot.pause(0.02)
+            if "poll 5 of 5" in text(top):
+                break
+        assert "17:23:44" in text(top)
+
+
+async def test_signals_are_off_unless_allowed(tmp_path: Path) -> None:
+    async with started("hung", tmp_path) as (top, pilot):
+        await press(pilot, "C", "K")
+        assert notices(top) == ["signals are off: start hangdoc top with --allow-signals"] * 2
+
+
+@pytest.mark.parametrize(("answer", "state"), [("y", "running"), ("n", "stopped")])
+async def test_a_stopped_process_goes_on_after_a_question(answer: str, state: str, tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        os.kill(child.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        deed = act._deed(child.pid, signal.SIGCONT, "Continue rank 1")
+        assert isinstance(deed, act.Deed)
+        assert f"pid {child.pid}, started 20" in deed.question
+        async with started("hung", tmp_path) as (top, pilot):
+            done: list[str] = []
+            top.push_screen(pages.Question(deed.question), lambda yes: done.append(deed.do()) if yes else None)
+            await pilot.pause()
+            assert f"pid {child.pid}" in text(top)
+            await press(pilot, answer)
+        stopped = psutil.Process(child.pid).status() == psutil.STATUS_STOPPED
+        assert stopped == (state == "stopped")
+        assert len(done) == (answer == "y")
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_pid_that_came_back_gets_nothing() -> None:
+    deed = act.Deed(os.getpid(), 1.0, signal.SIGTERM, "?")
+    assert "another process by now" in deed.do()
+    assert "has ended" in act.Deed(2**22 - 3, 1.0, signal.SIGTERM, "?").do()
+
+
+async def test_the_palette_knows_the_keys(tmp_path: Path) -> None:
+    async with started("hung", tmp_path) as (top, _):
+        titles = {command.title for command in top.get_system_commands(top.screen)}
+        assert {"Follow the culprit", "Write a bundle", "Show waits"} <= titles
+
+
+def test_events_tell_what_changed() -> None:
+    top = app("hung", Path("/nonexistent"))
+    poll = top.source.poll(0)
+    (job,) = poll.diagnosis.jobs
+    import msgspec
+
+    def changed(**more: Any) -> Job:
+        return msgspec.structs.replace(
+            job, ranks=(msgspec.structs.replace(job.ranks[0], **more), *job.ranks[1:]), verdict="waiting"
+        )
+
+    history = History()
+    later = [poll.at + datetime.timedelta(seconds=n) for n in range(4)]
+    history.add(later[0], job)
+    assert {event.text for event in history.add(later[1], changed(state="sleeping"))} == {
+        "waiting: HD101 shard-mismatch",
+        "in-collective → sleeping at hangdoc_trainer/base_train.py:163 in Trainer._step",
+    }
+    assert [event.text for event in history.add(later[2], changed(state="sleeping", pid=7))] == [
+        f"was started again, pid 7 after {job.ranks[0].pid}"
+    ]
+    gone = msgspec.structs.replace(changed(), ranks=job.ranks[1:])
+    assert [event.text for event in history.add(later[3], gone)] == ["is gone"]
