@@ -1,22 +1,23 @@
 # make demo    a real hang, diagnosed from outside          make test    the whole suite, live runs included
-# make check   lint, format, types, walls                   make docs    write the generated pages anew
+# make check   lint, format, types, walls                   make docs, make pictures   write the generated pages anew
 # make bench   the figures of docs/performance.md           make unit    the fast part of the suite
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+FRAMEWORKS := .venv/.frameworks
 
-.PHONY: demo test unit live check format docs bench hangbench soak corpus clean
+.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus clean
 
 demo: $(READY)
 	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
 	@$(BIN)/hangdoc demo; code=$$?; [ $$code -eq 1 ] || exit $$code
 
-test: $(READY)
+test: $(FRAMEWORKS)
 	$(BIN)/pytest
 
 unit: $(READY)
-	$(BIN)/pytest tests/unit tests/corpus
+	$(BIN)/pytest tests/unit tests/corpus tests/tui
 
 live: $(READY)
 	$(BIN)/pytest tests/live
@@ -35,11 +36,13 @@ format: $(READY)
 docs: $(READY)
 	$(BIN)/python -m docs.generate
 
+pictures: $(READY)
+	$(BIN)/python -m docs.pictures
+
 bench: $(READY)
 	$(BIN)/python -m bench
 
 # What only the frameworks' own cases need (docs/dependencies.md).
-FRAMEWORKS := .venv/.frameworks
 $(FRAMEWORKS): $(READY)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,trainer,dev,frameworks]'
 	touch $@

@@ -1,0 +1,101 @@
+"""`hangdoc top` on a real frozen run, in a real terminal: tmux types, and its screen is read."""
+
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hangdoc_trainer.scenarios import start
+
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
+HANGDOC = Path(sys.executable).with_name("hangdoc")
+
+
+class Terminal:
+    """A tmux server of its own with one window."""
+
+    def __init__(self, width: int, height: int, command: str) -> None:
+        self._name = f"hangdoc-{uuid.uuid4().hex[:8]}"
+        self._tmux("new-session", "-d", "-x", str(width), "-y", str(height), command)
+
+    def _tmux(self, *words: str) -> str:
+        done = subprocess.run(
+            ["tmux", "-L", self._name, *words], capture_output=True, text=True, check=True, timeout=20
+        )
+        return done.stdout
+
+    def type(self, *keys: str) -> None:
+        self._tmux("send-keys", *keys)
+
+    def screen(self) -> str:
+        return self._tmux("capture-pane", "-p")
+
+    def wait_for(self, *texts: str, seconds: float = 40) -> str:
+        """Until all of these stand on the screen."""
+        until = time.monotonic() + seconds
+        while not all(text in (seen := self.screen()) for text in texts):
+            assert time.monotonic() < until, seen
+            time.sleep(0.2)
+        return seen
+
+    def end(self) -> None:
+        subprocess.run(["tmux", "-L", self._name, "kill-server"], capture_output=True, check=False)
+
+
+@pytest.fixture
+def terminal() -> Iterator[list[Terminal]]:
+    opened: list[Terminal] = []
+    yield opened
+    for one in opened:
+        one.end()
+
+
+def test_the_culprit_stands_on_the_screen(terminal: list[Terminal]) -> None:
+    with start("shard-mismatch") as run:
+        pids = " ".join(f"--pid {pid}" for pid in run.pids)
+        top = Terminal(100, 30, f"{HANGDOC} top {pids} --patience 2 --rate 1; sleep 100")
+        terminal.append(top)
+        screen = top.wait_for("HUNG", "HD101 shard-mismatch", "●1", "barrier")
+        assert "■ 2 blocked" in screen
+        top.type("Enter")
+        top.wait_for("dist.barrier()", "rank 1  pid")
+        top.type("4")
+        top.wait_for("rank 0 ■ waits in all_reduce")
+        top.type("i")
+        top.wait_for("culprit   rank 1", "evidence")
+        top.type("PageDown")
+        top.wait_for("to do")
+        top.type("Escape")
+        top.type("q")
+        assert "Traceback" not in top.screen()
+
+
+def test_a_recording_in_a_small_terminal(terminal: list[Terminal]) -> None:
+    bundle = Path(__file__).parents[1] / "corpus" / "trainer_rank_stops.hangdoc"
+    top = Terminal(80, 24, f"{HANGDOC} top {bundle}; echo it ended with $?; sleep 100")
+    terminal.append(top)
+    top.wait_for("HD302 rank-stopped", "●1", "blocked: stopped", "q quit")
+    top.type("q")
+    top.wait_for("it ended with 0")
+
+
+def test_a_host_without_ranks_says_what_it_looks_for(terminal: list[Terminal]) -> None:
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    try:
+        top = Terminal(80, 24, f"{HANGDOC} top --pid {sleeper.pid}; sleep 100")
+        terminal.append(top)
+        top.wait_for("no rank of torch.distributed yet", "Start a run: its ranks appear here.")
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_what_is_no_bundle_is_said_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "x.hangdoc").write_text("nothing")
+    done = subprocess.run([HANGDOC, "top", tmp_path / "x.hangdoc"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
