@@ -1,42 +1,23 @@
 """Measures everything and prints a table of ratios.
 
 python -m bench [beyond-window] [start-up] [slow-down] [beat] [watched-steps] [last-dump]
+                [top-keys] [top-slow-down]
 """
 
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from hangdoc import beacon
+from bench import top
+from bench.table import HANGDOC, PY_SPY, row, seconds, step
 from hangdoc.watchdog import Watchdog
 from hangdoc_trainer import corpus
 from hangdoc_trainer.offspring import free_port
 from hangdoc_trainer.scenarios import SMALL, Node, Scenario, Started
-
-HERE = Path(sys.executable)
-HANGDOC, PY_SPY = str(HERE.with_name("hangdoc")), str(HERE.with_name("py-spy"))
-
-
-def seconds(*command: str) -> float:
-    """Wall time of a command."""
-    began = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-    return time.perf_counter() - began
-
-
-def row(what: str, ours: list[float], theirs: list[float], aim: str) -> None:
-    """One line: medians, and the ratio pair by pair."""
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    print(
-        f"{what:72} {statistics.median(ours):7.3f} s {statistics.median(theirs):7.3f} s  "
-        f"ratio {statistics.median(ratios):6.3f} ({min(ratios):.2f}-{max(ratios):.2f})  aim {aim}",
-        flush=True,
-    )
 
 
 def beyond_window(rounds: int = 7) -> None:
@@ -88,7 +69,7 @@ def slow_down(rounds: int = 5, length: float = 8.0) -> None:
 
 
 def _seconds_per_step(run: Started, length: float, diagnosed: int | None) -> float:
-    first, began = _step(run), time.perf_counter()
+    first, began = step(run), time.perf_counter()
     children = []
     while time.perf_counter() - began < length:
         if diagnosed is not None:
@@ -96,7 +77,7 @@ def _seconds_per_step(run: Started, length: float, diagnosed: int | None) -> flo
             children.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         time.sleep(1.0)
     elapsed = time.perf_counter() - began
-    per_step = elapsed / (_step(run) - first)
+    per_step = elapsed / (step(run) - first)
     for child in children:
         child.wait()
     return per_step
@@ -162,11 +143,6 @@ def last_dump(rounds: int = 3, ranks: int = 8, patience: float = 3.0) -> None:
     row("8 ranks from the deadline to the verdict in every log, against the same", verdicts, theirs, "5 s")
 
 
-def _step(run: Started) -> int:
-    beats: list[beacon.Beat] = run.beats()
-    return min(beat.step or 0 for beat in beats)
-
-
 def main(chosen: list[str]) -> None:
     """Run the chosen measurements, or all."""
     for name, measure in (
@@ -176,6 +152,8 @@ def main(chosen: list[str]) -> None:
         ("beat", beat),
         ("watched-steps", watched_steps),
         ("last-dump", last_dump),
+        ("top-keys", top.keys),
+        ("top-slow-down", top.slow_down),
     ):
         if not chosen or name in chosen:
             measure()

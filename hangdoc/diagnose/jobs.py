@@ -142,8 +142,10 @@ def _split(
 
 
 def _same_start(layer: dict[int, Placed], process: Process) -> bool:
-    """Whether a process fits among the ranks of a layer: an orphan does not mix with a live launcher's ranks."""
-    return (process.ppid <= 1) == any(p.ppid <= 1 for _, p in layer.values())
+    """Whether a process fits among the ranks of a layer: an orphan does not mix with a live launcher's ranks, so the first
+    speaks for all."""
+    _, first = next(iter(layer.values()))
+    return (process.ppid <= 1) == (first.ppid <= 1)
 
 
 def _run(

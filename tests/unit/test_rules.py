@@ -19,6 +19,7 @@ from hangdoc.snapshot import (
     Unavailable,
 )
 from tests.unit.builders import (
+    TORCH,
     c10d,
     frame,
     helper,
@@ -27,7 +28,19 @@ from tests.unit.builders import (
     snapshot,
     train,
 )
-from tests.unit.rule_cases import FIRES, LOADER, QUIET, WORKER, data, gpu_rank, in_loop, machine, steps
+from tests.unit.rule_cases import (
+    AGENT_ALONE,
+    FIRES,
+    LOADER,
+    QUIET,
+    WORKER,
+    data,
+    gpu_rank,
+    in_loop,
+    lonely,
+    machine,
+    steps,
+)
 
 HEADINGS = ["What it finds", "Why it hangs", "Evidence", "What to do", "When it would be wrong", "References"]
 
@@ -234,3 +247,14 @@ def test_an_announced_phase_is_work_until_its_patience_runs_out() -> None:
     young, old = evaluating(300), evaluating(700)
     assert (young.verdict, young.findings[0].code, young.findings[0].severity) == ("waiting", "HD602", "info")
     assert (old.verdict, old.findings[0].code, old.findings[0].severity) == ("hung", "HD202", "error")
+
+
+def test_importing_the_optimizer_is_no_training_of_copies() -> None:
+    """A start of two ranks, caught while torch's own modules are being imported (a control was blamed for it once)."""
+    importing = (
+        frame("<module>", 3, TORCH + "nn/modules/module.py"),
+        frame("_call_with_frames_removed", 241, "<frozen importlib._bootstrap>", library=True),
+        frame("<module>", 1),
+    )
+    found = snapshot(AGENT_ALONE, *(lonely(n, *importing) for n in range(2)), silence=None)
+    assert "HD506" not in {finding.code for job in diagnose(found).jobs for finding in job.findings}

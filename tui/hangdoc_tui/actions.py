@@ -172,6 +172,7 @@ class Actions(App[None]):
         table.sorted_by = following(SORTS, table.sorted_by)
         self.notify(f"sorted by {table.sorted_by}")
         self.paint()
+        table.point_at(self.selected)
 
     def action_group(self) -> None:
         """By class, by host, or not."""
@@ -179,6 +180,7 @@ class Actions(App[None]):
         table.grouped_by = following(GROUPS, table.grouped_by)
         self.notify(f"a row is one of the {table.grouped_by}")
         self.paint()
+        table.point_at(self.selected)
 
     def action_native(self) -> None:
         """With C++ frames, where there are some."""

@@ -1,7 +1,9 @@
 """The app: polls in a thread of its own, one immutable message per poll, and views that paint it."""
 
 import statistics
+import sys
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ BUDGET = 0.05
 """Share of one core that polling may take: dearer polls come less often, but never less often than this:"""
 SLOWEST = 15.0
 _SMALLEST = (60, 16)
+_SWITCH_SECONDS = 0.0005
+"""How long the collector may keep the interpreter while a key waits for its picture."""
 _WIDGETS = (RankTable, StackView, StackTree, WaitTree, Batches, Sockets, Settings, Events)
 _TITLES = {"merged": "Tree"}
 _GRAVITY = ("hung", "unknown", "waiting", "healthy")
@@ -47,7 +51,7 @@ class Polled(Message):
 class Top(Actions):
     """Watch every rank."""
 
-    CSS_PATH = "top.tcss"
+    CSS_PATH = Path(__file__).with_name("top.tcss")
     TITLE = "hangdoc top"
 
     def __init__(
@@ -85,6 +89,8 @@ class Top(Actions):
         self.query_one("#job", Static).update(Text(f" looking for ranks of torch.distributed: {self.source.title}"))
         self.query_one(RankTable).focus()
         self._measure()
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        self.animation_level = "none"  # over ssh a picture at once is worth more
         self._collect()
 
     def on_unmount(self) -> None:
@@ -209,9 +215,9 @@ class Top(Actions):
 
     def on_rank_table_chosen(self, event: RankTable.Chosen) -> None:
         """Another rank is selected."""
-        if self.selected != event.rank:
-            self.selected = event.rank
-            self.refresh_scene()
+        self.selected = event.rank
+        if self.scene is not None:
+            self.scene = replace(self.scene, selected=event.rank)
         if event.entered:
             self.action_go("stack")
 

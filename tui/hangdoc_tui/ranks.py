@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
+from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable
 
@@ -43,8 +44,13 @@ class RankTable(DataTable[Text]):
     def __init__(self) -> None:
         super().__init__(cursor_type="row", zebra_stripes=False, id="ranks")
         self.sorted_by, self.grouped_by, self.filter = "rank", "ranks", ""
-        self._rows: dict[str, tuple[Text, ...]] = {}
-        self._members: dict[str, tuple[int, ...]] = {}
+        self._scene: Scene | None = None
+        self._slots: list[list[RankView]] = []
+        """What each row shows, in order."""
+        self._shown: dict[int, tuple[Text, ...]] = {}
+        """The cells of the rows that were painted last, by row."""
+        self._widest = dict.fromkeys(_COLUMNS, 0)
+        self._settling = False
 
     def on_mount(self) -> None:
         """The columns; the first stays when the others are scrolled."""
@@ -53,35 +59,55 @@ class RankTable(DataTable[Text]):
         self.fixed_columns = 1
 
     def show(self, scene: Scene) -> None:
-        """Paint the ranks of a poll; only cells that changed are touched."""
-        rows, members = {}, {}
-        for views in self._groups(scene):
-            row = self._row(scene, views)
-            if all(word in " ".join(cell.plain for cell in row).lower() for word in self.filter.lower().split()):
-                key = f"{self.grouped_by}:{views[0].rank}"
-                rows[key], members[key] = row, tuple(view.rank for view in views)
-        self._members = members
-        if list(rows) != list(self._rows):
-            self._replace(rows, scene.selected)
-        else:
-            for key, row in rows.items():
-                for column, new, old in zip(_COLUMNS, row, self._rows[key], strict=True):
-                    if new != old:
-                        self.update_cell(key, column, new, update_width=len(new.plain) > len(old.plain))
-        self._rows = rows
-
-    def _replace(self, rows: dict[str, tuple[Text, ...]], selected: int | None) -> None:
+        """Paint the ranks of a poll. Rows are slots, and only those in sight are filled: with thousands of ranks a poll, a
+        sort and a filter cost what a screenful costs."""
+        self._scene = scene
+        wanted = self.filter.lower().split()
+        self._slots = [
+            views for views in self._groups(scene) if not wanted or all(word in _searched(views) for word in wanted)
+        ]
         with self.prevent(DataTable.RowHighlighted):
-            self.clear()
-            for key, row in rows.items():
-                self.add_row(*row, key=key)
-        self.call_after_refresh(self.point_at, selected)  # when the table knows its height
+            if len(self._slots) != self.row_count:
+                self._settling = True
+                self._shown.clear()
+                self.clear()
+                self.add_rows([[Text()] * len(_COLUMNS)] * len(self._slots))
+                self.call_after_refresh(self.point_at, scene.selected)  # when the table knows its height
+        self._fill()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Other rows are in sight."""
+        super().watch_scroll_y(old_value, new_value)
+        self._fill()
+
+    def on_resize(self) -> None:
+        """More rows may be in sight."""
+        self._fill()
+
+    def _fill(self) -> None:
+        """Write the rows in sight, where they changed."""
+        if self._scene is None or self.row_count != len(self._slots):
+            return  # nothing yet, or it is being emptied
+        most = self._scene.history.front_runner()
+        top = max(0, int(self.scroll_y) - 1)
+        for index in range(top, min(len(self._slots), top + self.size.height + 3)):
+            row, before = self._row(self._scene, self._slots[index], most), self._shown.get(index)
+            if row == before:
+                continue
+            self._shown[index] = row
+            for at, (name, cell) in enumerate(zip(_COLUMNS, row, strict=True)):
+                if before is None or cell != before[at]:
+                    wider = len(cell.plain) > self._widest[name]
+                    self._widest[name] = max(self._widest[name], len(cell.plain))
+                    self.update_cell_at(Coordinate(index, at), cell, update_width=wider)
 
     def point_at(self, rank: int | None) -> None:
         """Put the cursor on a rank's row, where it has one."""
-        for index, members in enumerate(self._members.values()):
-            if rank in members:
+        self._settling = False
+        for index, views in enumerate(self._slots):
+            if any(view.rank == rank for view in views):
                 self.move_cursor(row=index, animate=False)
+                return
 
     def _groups(self, scene: Scene) -> list[list[RankView]]:
         views = sorted(scene.job.ranks, key=SORTS[self.sorted_by])  # type: ignore[arg-type]
@@ -95,7 +121,7 @@ class RankTable(DataTable[Text]):
             return list(hosts.values())
         return [[view] for view in views]
 
-    def _row(self, scene: Scene, views: Sequence[RankView]) -> tuple[Text, ...]:
+    def _row(self, scene: Scene, views: Sequence[RankView], most: int | None) -> tuple[Text, ...]:
         first = views[0]
         track = scene.history.tracks.get(first.rank)
         guilty = any(view.rank in scene.culprits for view in views)
@@ -105,7 +131,7 @@ class RankTable(DataTable[Text]):
                  style="bold red" if guilty else "bold"),
             _state(views),
             Text(words.operation(first.operation)),
-            _batches(first, scene.history.front_runner()),
+            _batches(first, most),
             Text(duration(first.silent_seconds) if first.silent_seconds is not None else "-", justify="right"),
             Text(f"{spark.line(track.cpu if track else (), _SPARK, 100.0)} {_percent(first.cpu_percent)}"),
             Text(words.place(first.where), overflow="ellipsis"),
@@ -115,17 +141,28 @@ class RankTable(DataTable[Text]):
         )  # fmt: skip
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """The cursor moved."""
-        self._choose(event.row_key.value, False)
+        """The cursor moved; not where the table was only built anew."""
+        if event.cursor_row == self.cursor_row and not self._settling:
+            self._choose(event.cursor_row, False)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Enter, or a click on the row."""
-        self._choose(event.row_key.value, True)
+        self._choose(event.cursor_row, True)
 
-    def _choose(self, key: str | None, entered: bool) -> None:
-        members = self._members.get(key or "")
-        if members:
-            self.post_message(self.Chosen(members[0], entered))
+    def _choose(self, index: int, entered: bool) -> None:
+        if 0 <= index < len(self._slots):
+            ranks = [view.rank for view in self._slots[index]]
+            known = self._scene.selected if self._scene is not None else None
+            self.post_message(self.Chosen(known if known in ranks and known is not None else ranks[0], entered))
+
+
+def _searched(views: Sequence[RankView]) -> str:
+    """What the filter looks in."""
+    first = views[0]
+    name = numbers(view.rank for view in views)
+    hosts = " ".join(dict.fromkeys(view.host for view in views))
+    place = words.place(first.where)
+    return f"{name} {first.label} {first.state} {words.operation(first.operation)} {place} {hosts} {first.pid}".lower()
 
 
 def _state(views: Sequence[RankView]) -> Text:

@@ -11,6 +11,8 @@ from hangdoc.render import words
 from hangdoc.snapshot import Connection
 from hangdoc_tui.scene import Scene
 
+_PAIRS_SHOWN = 60
+
 
 class Listing(DataTable[Text]):
     """A table that is filled anew when it changed, and keeps its place."""
@@ -51,7 +53,7 @@ class Sockets(Listing):
         for one in scene.run.ranks.values():
             for c in one.connections:
                 ends[c.namespace, c.local_address, c.local_port, c.remote_address, c.remote_port] = (one.rank, c)
-        rows: list[tuple[tuple[int, int], tuple[Text, ...]]] = []
+        pairs: list[tuple[tuple[int, int], int, Connection, tuple[int, Connection] | None]] = []
         done: set[tuple[str, str, int, str, int]] = set()
         for key, (rank, mine) in ends.items():
             if key in done:
@@ -59,8 +61,12 @@ class Sockets(Listing):
             back = (mine.namespace, mine.remote_address, mine.remote_port, mine.local_address, mine.local_port)
             other = ends.get(back)
             done |= {key, back}
-            rows.append((_weight(rank, mine, other[1] if other else None), _pair(rank, mine, other)))
-        self.fill(row for _, row in sorted(rows, key=lambda row: row[0]))
+            pairs.append((_weight(rank, mine, other[1] if other else None), rank, mine, other))
+        pairs.sort(key=lambda pair: pair[0])
+        ordered = [_pair(rank, mine, other) for _, rank, mine, other in pairs[:_PAIRS_SHOWN]]
+        if len(pairs) > _PAIRS_SHOWN:
+            ordered.append((Text(f"and {len(pairs) - _PAIRS_SHOWN} more, quieter", style="dim"), *[Text()] * 5))
+        self.fill(ordered)
 
 
 def _weight(rank: int, mine: Connection, theirs: Connection | None) -> tuple[int, int]:

@@ -81,13 +81,14 @@ def _alone(rank: Rank) -> bool:
 
 
 def _trains(rank: Rank) -> bool:
-    """Whether it stands in the model, the backward or the optimizer at either look: past its start, then."""
+    """Whether it stands in the model, the backward or the optimizer at either look: past its start, then. Importing these
+    files is no training."""
     looks = (rank.process.stack, rank.process.stack_before) if rank.process is not None else ()
+    threads = [thread for look in looks if isinstance(look, Stack) for thread in look.threads]
     return any(
         part in frame.file
-        for look in looks
-        if isinstance(look, Stack)
-        for thread in look.threads
+        for thread in threads
+        if not any("importlib" in frame.file for frame in thread.frames)
         for frame in thread.frames
         for part in _TRAINING
     )

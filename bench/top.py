@@ -1,0 +1,138 @@
+"""`hangdoc top` with 1,024 ranks at one poll a second: from a key to the next picture, dropped polls, memory; and what it
+costs a healthy run."""
+
+import asyncio
+import datetime
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from bench.table import HANGDOC, row, step
+from hangdoc.diagnose.engine import examine
+from hangdoc.snapshot import Clocks, Snapshot
+from hangdoc_trainer.scenarios import Node, Scenario, Started
+from hangdoc_tui.app import Polled, Top
+from hangdoc_tui.source import Poll
+from tests.tui.scenes import thousand
+
+_KEYS = ("x", "down", "down", "s", "2", "right_square_bracket", "3", "4", "6", "1", "g", "g", "g", "pagedown")
+
+
+class Series:
+    """Polls of 1,024 ranks, each a little other than the last, as fast as they are asked for."""
+
+    title, length = "1,024 ranks", None
+
+    def __init__(self) -> None:
+        self._snapshot = thousand()
+
+    def poll(self, number: int) -> Poll:
+        """As a live source gives it, but for the look itself."""
+        snapshot = _changed(self._snapshot, number)
+        diagnosis, runs = examine(snapshot, patience=2.0)
+        at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=number)
+        return Poll(number, at, 0.0, snapshot, diagnosis, runs)
+
+
+def _changed(snapshot: Snapshot, number: int) -> Snapshot:
+    """Every rank with another CPU time than at the poll before."""
+    hosts = []
+    for host in snapshot.hosts:
+        processes = []
+        for process in host.processes:
+            clocks = process.clocks
+            assert isinstance(clocks, Clocks)  # noqa: S101
+            first, *others = clocks.threads
+            cpu = (process.pid * 7919 + number * 104_729) % 40_000_000
+            moved = msgspec.structs.replace(first, cpu_ns=cpu)
+            processes.append(
+                msgspec.structs.replace(process, clocks=msgspec.structs.replace(clocks, threads=(moved, *others)))
+            )
+        hosts.append(msgspec.structs.replace(host, processes=tuple(processes)))
+    return msgspec.structs.replace(snapshot, hosts=tuple(hosts))
+
+
+async def _typed(seconds: float) -> tuple[dict[str, list[float]], int, int, list[int]]:
+    """(seconds from each key to the next picture, polls taken, polls shown, memory in KiB each half minute). The key `x` does
+    nothing: what it takes is the harness's own waiting."""
+    source, shown = Series(), 0
+
+    class Counted(Top):
+        def on_polled(self, message: Polled) -> None:
+            nonlocal shown
+            shown += 1
+            super().on_polled(message)
+
+    top = Counted(source, rate=1.0)
+    waits: dict[str, list[float]] = {key: [] for key in _KEYS}
+    memory = []
+    async with top.run_test(size=(120, 40)) as pilot:
+        while top.scene is None:
+            await pilot.pause(0.05)
+        began = looked = time.monotonic()
+        while time.monotonic() - began < seconds:
+            for key in _KEYS:
+                pressed = time.perf_counter()
+                await pilot.press(key)
+                waits[key].append(time.perf_counter() - pressed)
+                await asyncio.sleep(0.25)
+            if time.monotonic() - looked > 30:
+                looked = time.monotonic()
+                memory.append(resident_kib())
+        taken = top.poll.number + 1 if top.poll is not None else 0
+    return waits, taken, shown, memory
+
+
+def resident_kib() -> int:
+    """Memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() // 1024
+
+
+def keys(seconds: float = 60.0) -> None:
+    """From a key to the next picture."""
+    waits, taken, shown, memory = asyncio.run(_typed(seconds))
+    idle = statistics.median(waits.pop("x"))
+    each = {key: (statistics.median(times) - idle) * 1000 for key, times in waits.items()}
+    everything = sorted(wait - idle for times in waits.values() for wait in times)
+    by_key = ", ".join(f"{key} {wait:.0f}" for key, wait in each.items())
+    print(
+        f"1,024 ranks, a poll a second: key to picture, median {statistics.median(everything) * 1000:.0f} ms, 95 % within "
+        f"{everything[int(len(everything) * 0.95)] * 1000:.0f} ms, aim 100 ms ({by_key}); "
+        f"{taken} polls taken, {taken - shown} dropped; memory {', '.join(f'{m / 1024:.0f}' for m in memory)} MiB"
+    )
+
+
+def slow_down(rounds: int = 4, length: float = 15.0) -> None:
+    """A healthy trainer's seconds a step under `hangdoc top --rate 1`, against none, in one run."""
+    with Started(Scenario("bench", "a healthy run", (Node(ranks=2),), frozen=False)) as run:
+        quiet, watched = [], []
+        for _ in range(rounds):
+            quiet.append(_seconds_per_step(run, length))
+            command = [HANGDOC, "top", "--rate", "1", *(word for pid in run.pids for word in ("--pid", str(pid)))]
+            terminal = ["script", "--quiet", "--command", " ".join(command), "/dev/null"]
+            child = subprocess.Popen(
+                terminal, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            try:
+                time.sleep(4.0)  # its start
+                watched.append(_seconds_per_step(run, length))
+            finally:
+                child.terminate()
+                child.wait()
+    row("step of 2 healthy ranks on 2 cores under hangdoc top --rate 1, against none", watched, quiet, "1.01")
+
+
+def _seconds_per_step(run: Started, length: float) -> float:
+    first, began = step(run), time.perf_counter()
+    time.sleep(length)
+    return (time.perf_counter() - began) / (step(run) - first)
+
+
+if __name__ == "__main__":
+    keys(float(sys.argv[1]) if sys.argv[1:] else 60.0)

@@ -1,0 +1,75 @@
+"""All stacks as one tree, and all settings side by side."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hangdoc.diagnose import comparison, merged
+from hangdoc.diagnose.engine import examine
+from hangdoc.diagnose.merged import Branch
+from hangdoc.diagnose.model import Run
+from tests.unit.builders import frame, rank, snapshot
+
+
+def run_of(*stacks: tuple[str, ...], **more: object) -> Run:
+    """A run whose ranks stand in these functions, the outermost first."""
+    processes = (
+        rank(n, *(frame(name) for name in reversed(stack)), world=len(stacks), **more)  # type: ignore[arg-type]
+        for n, stack in enumerate(stacks)
+    )
+    (run,) = examine(snapshot(*processes))[1]
+    return run
+
+
+def shape(branch: Branch) -> object:
+    """Ranks, functions and branches, to be compared."""
+    return branch.ranks, [f.function for f in branch.frames], [shape(below) for below in branch.branches]
+
+
+def test_ranks_are_together_as_long_as_their_stacks_are() -> None:
+    run = run_of(("main", "train", "step"), ("main", "train", "load", "open"), ("main", "train", "step"))
+    assert shape(merged.stacks(run.ranks.values())) == (
+        (0, 1, 2),
+        [],
+        [((0, 1, 2), ["main", "train"], [((0, 2), ["step"], []), ((1,), ["load", "open"], [])])],
+    )
+
+
+def test_a_rank_may_stand_where_others_go_on() -> None:
+    run = run_of(("main",), ("main", "train"), ())
+    assert shape(merged.stacks(run.ranks.values())) == ((0, 1, 2), [], [((0, 1), ["main"], [((1,), ["train"], [])])])
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=5).map(tuple), min_size=1, max_size=8))
+def test_every_stack_is_a_path_of_the_tree(stacks: list[tuple[str, ...]]) -> None:
+    run = run_of(*stacks)
+    tree = merged.stacks(run.ranks.values())
+
+    def paths(branch: Branch, above: list[str]) -> dict[int, list[str]]:
+        here = above + [f.function for f in branch.frames]
+        found = dict.fromkeys(branch.ranks, here)
+        for below in branch.branches:
+            assert set(below.ranks) <= set(branch.ranks)
+            found |= paths(below, here)
+        return found
+
+    assert paths(tree, []) == {n: list(stack) for n, stack in enumerate(stacks)}
+
+
+def test_what_differs_comes_first_and_the_gravest_of_it() -> None:
+    environments = (
+        {"NCCL_ALGO": "Ring", "MY_FLAG": "1", "RANK": "0"},
+        {"NCCL_ALGO": "Tree", "MY_FLAG": "1", "RANK": "1"},
+    )
+    processes = (
+        rank(n, frame("main"), environment=environments[n], argv=("python", "train.py", "--batch-size", str(8 + n)))
+        for n in range(2)
+    )
+    (run,) = examine(snapshot(*processes))[1]
+    found = [(one.name, one.standing, one.differs) for one in comparison.compared(run)]
+    assert found == [
+        ("batch-size", "must agree", True),
+        ("NCCL_ALGO", "inert", True),  # under Gloo
+        ("RANK", "meant to differ", True),
+        ("MY_FLAG", "unknown", False),
+    ]
+    assert comparison.compared(run)[0].camps == [("8", [0]), ("9", [1])]
