@@ -216,14 +216,14 @@ async def test_a_recording_is_a_slider(tmp_path: Path) -> None:
     async with top.run_test(size=(120, 40)) as pilot:
         await seen(pilot)
         await press(pilot, "full_stop", "full_stop")
-        for _ in range(100):
+        for _ in range(500):
             await pilot.pause(0.02)
             if "poll 3 of 5" in text(top):
                 break
         assert "17:23:42" in text(top)
         assert top.paused
         await pilot.click("#slider", offset=(115, 0))
-        for _ in range(100):
+        for _ in range(500):
             await pilot.pause(0.02)
             if "poll 5 of 5" in text(top):
                 break

@@ -37,7 +37,9 @@ def keys(*pressed: str) -> Any:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_ranks(situation: str, size: tuple[int, int], snap_compare: Any, tmp_path: Path) -> None:
-    assert snap_compare(app(situation, tmp_path), terminal_size=size, run_before=seen)
+    # From the top: in the middle of a long table Textual draws its scrollbar an eighth higher or lower.
+    before = keys("home") if situation == "1024-ranks" else seen
+    assert snap_compare(app(situation, tmp_path), terminal_size=size, run_before=before)
 
 
 @pytest.mark.parametrize("view", ["stack", "merged", "waits", "batches", "sockets", "settings", "events"])
