@@ -7,7 +7,7 @@ try:
 except ImportError:
     from pytorch_lightning.callbacks import Callback
 
-from hangdoc.watchdog.dog import Watchdog
+from hangdoc.watchdog.callback import Companion
 
 
 class WatchdogCallback(Callback):  # type: ignore[misc]
@@ -16,20 +16,18 @@ class WatchdogCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, timeout: Any = 300.0, *, evaluate_timeout: float = 0.0, **options: Any) -> None:
         super().__init__()
-        self._options = {"timeout": timeout, **options}
+        self._companion = Companion({"timeout": timeout, **options})
         self._patience = evaluate_timeout
-        self.dog: Watchdog | None = None
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
         """Begin to watch."""
-        if stage == "fit" and self.dog is None:
-            who = {"rank": trainer.global_rank, "world_size": trainer.world_size}
-            self.dog = Watchdog(**{**who, **self._options}).start()
+        if stage == "fit":
+            self._companion.begin(trainer.global_rank, trainer.world_size)
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A batch is done."""
         total = trainer.num_training_batches
-        self._beat(
+        self._companion.beat(
             trainer.global_step,
             batches=batch_idx + 1,
             of=int(total) if total != float("inf") else None,
@@ -38,22 +36,16 @@ class WatchdogCallback(Callback):  # type: ignore[misc]
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
         """The phase `evaluate` begins."""
-        self._beat(phase="evaluate", patience=self._patience)
+        self._companion.beat(phase="evaluate", patience=self._patience)
 
     def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
         """Evaluation goes on."""
-        self._beat()
+        self._companion.beat()
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
         """And is over."""
-        self._beat(phase="train", patience=0.0)
+        self._companion.beat(phase="train", patience=0.0)
 
     def teardown(self, trainer: Any, module: Any, stage: str) -> None:
         """Stop watching; Lightning calls it after an exception too."""
-        if self.dog is not None:
-            self.dog.stop()
-            self.dog = None
-
-    def _beat(self, *step: int, **what: Any) -> None:
-        if self.dog is not None:
-            self.dog.beat(*step, **what)
+        self._companion.end()
