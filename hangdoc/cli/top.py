@@ -26,7 +26,7 @@ from hangdoc.observe.observe import Options
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Poll so often; less often where polling would take more than 3 % of a core.",
+    help="Poll so often; less often where polling would take more than 5 % of a core.",
 )
 @click.option(
     "--window",
