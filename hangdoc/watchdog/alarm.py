@@ -119,7 +119,10 @@ class Alarm:
         self._command(["snapshot", "-o", str(bundle), *pids], None)
         if not bundle.exists():
             return
-        meeting = Meeting(folder, host, sorted(peers), self._elsewhere(peers), self._board)
+        elsewhere = self._elsewhere(peers)
+        if elsewhere and self._board.silent:
+            self._say(f"other hosts are not reached: {self._board.reason}")
+        meeting = Meeting(folder, host, sorted(peers), elsewhere, self._board)
         meeting.share(bundle)
         if meeting.reports():
             meeting.gather()
