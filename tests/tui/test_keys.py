@@ -75,11 +75,11 @@ async def test_the_filter_narrows_and_escape_ends_it(tmp_path: Path) -> None:
     async with started("1024-ranks", tmp_path) as (top, pilot):
         table = top.query_one(RankTable)
         await press(pilot, "slash", *"node003 blocked")
-        assert table.row_count == 8
+        assert table.count == 8
         await press(pilot, "enter", "s")
         assert table.sorted_by == "state"  # keys are keys again
         await press(pilot, "escape")
-        assert table.row_count == 1024
+        assert table.count == 1024
         assert not top.query_one("#filter", Input).display
 
 
@@ -87,12 +87,12 @@ async def test_sorting_and_grouping(tmp_path: Path) -> None:
     async with started("1024-ranks", tmp_path) as (top, pilot):
         table = top.query_one(RankTable)
         await press(pilot, "g")
-        assert (table.grouped_by, table.row_count) == ("classes", 2)
+        assert (table.grouped_by, table.count) == ("classes", 2)
         await press(pilot, "g")
-        assert (table.grouped_by, table.row_count) == ("hosts", 128)
+        assert (table.grouped_by, table.count) == ("hosts", 128)
         await press(pilot, "g", "s", "s")
         assert (table.grouped_by, table.sorted_by) == ("ranks", "batches")
-        assert "517" in str(table.get_row_at(0)[0])  # the one that is behind
+        assert "517" in str(table.cells(0)[0])  # the one that is behind
 
 
 async def test_brackets_step_through_the_ranks_and_f_follows_the_culprit(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ async def test_settings_that_agree_are_folded(tmp_path: Path) -> None:
     async with started("hung", tmp_path) as (top, pilot):
         settings = top.query_one(Settings)
         await press(pilot, "7")
-        few = settings.row_count
+        few = settings.count
         await press(pilot, "a")
-        assert settings.row_count > few + 10
+        assert settings.count > few + 10
 
 
 async def test_pause_and_rate(tmp_path: Path) -> None:

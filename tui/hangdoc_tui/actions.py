@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from rich.console import Console
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Input, TabbedContent
 
@@ -102,6 +103,15 @@ class Actions(App[None]):
         self.selected: int | None = None
         self.wake = threading.Event()
         """Set to have the collector look at once."""
+
+    def keys_line(self) -> Content:
+        """The keys that a newcomer needs; each can be clicked. (Textual's Footer is laid out anew at every change of focus, which
+        costs a key its picture: docs/performance.md.)"""
+        shown = [one for one in self.BINDINGS if isinstance(one, Binding) and one.show]
+        shown.append(Binding(self.COMMAND_PALETTE_BINDING, "command_palette", "commands"))
+        keys = (f"[@click=app.{one.action}][b $footer-key-foreground]{self.get_key_display(one)}[/] {one.description}[/]"
+                for one in shown)  # fmt: skip
+        return Content.from_markup(" " + "  ".join(keys))
 
     def refresh_scene(self) -> None:
         """Paint header and view for what has changed about the looking."""

@@ -11,7 +11,7 @@ from rich.text import Text
 from textual import events, work
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
+from textual.widgets import Input, Static, TabbedContent, TabPane
 from textual.worker import get_current_worker
 
 from hangdoc_tui.actions import VIEWS, Actions
@@ -78,7 +78,7 @@ class Top(Actions):
                     yield widget()
         yield Input(placeholder="filter: words that the row must have", id="filter")
         yield Static("hangdoc top needs a terminal of 60 by 16.", id="small")
-        yield Footer(compact=True)
+        yield Static(self.keys_line(), id="keys")
 
     def _is_series(self) -> bool:
         return self.source.length is not None and self.source.length > 1
@@ -163,7 +163,9 @@ class Top(Actions):
         jobs = poll.diagnosis.jobs
         if not jobs:
             self.scene = None
-            self.query_one("#job", Static).update(Text(f" no rank of torch.distributed yet: {self.source.title}"))
+            self.query_one("#job", Static).update(
+                Text(f" no rank of torch.distributed yet: {self.source.title}"), layout=False
+            )
             self.query_one(Strip).update(
                 Text(" ".join(poll.diagnosis.problems) or "Start a run: its ranks appear here.")
             )
@@ -179,7 +181,7 @@ class Top(Actions):
         before = self._before.runs if self._before is not None else ()
         earlier = next((run for run in before if run.id == job.id), None)
         self.scene = Scene(poll, job, poll.runs[at], self.selected, self._histories[job.id], earlier)
-        self.query_one("#job", Static).update(job_line(job, len(jobs), at))
+        self.query_one("#job", Static).update(job_line(job, len(jobs), at), layout=False)
         self.query_one(Strip).show(self.scene)
         self.paint()
         if pointed:
@@ -197,7 +199,7 @@ class Top(Actions):
         parts += ["paused"] * self.paused + ["following the culprit"] * self.following
         parts += [f"{problems} thing{'s' * (problems > 1)} unseen (u)"] * bool(problems)
         text = Text(" " + " · ".join(parts), style="dim", no_wrap=True, overflow="ellipsis")
-        self.query_one("#cost", Static).update(text)
+        self.query_one("#cost", Static).update(text, layout=False)
 
     def paint(self) -> None:
         """The visible view alone; others are painted when they become visible."""

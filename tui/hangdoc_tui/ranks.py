@@ -1,18 +1,15 @@
 """The table of ranks, and how it is sorted, filtered and grouped."""
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 from rich.text import Text
-from textual.binding import Binding, BindingType
-from textual.coordinate import Coordinate
 from textual.message import Message
-from textual.widgets import DataTable
 
 from hangdoc.diagnosis import RankView
 from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
 from hangdoc_tui import spark
+from hangdoc_tui.grid import Grid
 from hangdoc_tui.scene import Scene
 
 _COLUMNS = ("rank", "state", "operation", "batches", "silent", "cpu", "where", "host", "pid", "sockets")
@@ -29,10 +26,8 @@ SORTS: dict[str, Callable[[RankView], object]] = {
 GROUPS = ("ranks", "classes", "hosts")
 
 
-class RankTable(DataTable[Text]):
+class RankTable(Grid):
     """One row per rank, or per class or host of them."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "stack")]
 
     class Chosen(Message):
         """The cursor stands on another rank; `entered` is True when the person asks for more about it."""
@@ -42,71 +37,28 @@ class RankTable(DataTable[Text]):
             super().__init__()
 
     def __init__(self) -> None:
-        super().__init__(cursor_type="row", zebra_stripes=False, id="ranks")
+        super().__init__("ranks", _COLUMNS)
         self.sorted_by, self.grouped_by, self.filter = "rank", "ranks", ""
         self._scene: Scene | None = None
-        self._slots: list[list[RankView]] = []
+        self._rows: list[list[RankView]] = []
         """What each row shows, in order."""
-        self._shown: dict[int, tuple[Text, ...]] = {}
-        """The cells of the rows that were painted last, by row."""
-        self._widest = dict.fromkeys(_COLUMNS, 0)
-        self._settling = False
-
-    def on_mount(self) -> None:
-        """The columns; the first stays when the others are scrolled."""
-        for name in _COLUMNS:
-            self.add_column(name, key=name)
-        self.fixed_columns = 1
 
     def show(self, scene: Scene) -> None:
-        """Paint the ranks of a poll. Rows are slots, and only those in sight are filled: with thousands of ranks a poll, a
-        sort and a filter cost what a screenful costs."""
+        """Paint the ranks of a poll; the cursor goes with the selected one."""
         self._scene = scene
         wanted = self.filter.lower().split()
-        self._slots = [
+        self._rows = [
             views for views in self._groups(scene) if not wanted or all(word in _searched(views) for word in wanted)
         ]
-        with self.prevent(DataTable.RowHighlighted):
-            if len(self._slots) != self.row_count:
-                self._settling = True
-                self._shown.clear()
-                self.clear()
-                self.add_rows([[Text()] * len(_COLUMNS)] * len(self._slots))
-                self.call_after_refresh(self.point_at, scene.selected)  # when the table knows its height
-        self._fill()
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Other rows are in sight."""
-        super().watch_scroll_y(old_value, new_value)
-        self._fill()
-
-    def on_resize(self) -> None:
-        """More rows may be in sight."""
-        self._fill()
-
-    def _fill(self) -> None:
-        """Write the rows in sight, where they changed."""
-        if self._scene is None or self.row_count != len(self._slots):
-            return  # nothing yet, or it is being emptied
-        most = self._scene.history.front_runner()
-        top = max(0, int(self.scroll_y) - 1)
-        for index in range(top, min(len(self._slots), top + self.size.height + 3)):
-            row, before = self._row(self._scene, self._slots[index], most), self._shown.get(index)
-            if row == before:
-                continue
-            self._shown[index] = row
-            for at, (name, cell) in enumerate(zip(_COLUMNS, row, strict=True)):
-                if before is None or cell != before[at]:
-                    wider = len(cell.plain) > self._widest[name]
-                    self._widest[name] = max(self._widest[name], len(cell.plain))
-                    self.update_cell_at(Coordinate(index, at), cell, update_width=wider)
+        most = scene.history.front_runner()
+        self.fill(len(self._rows), lambda index: self._cells_of(scene, self._rows[index], most))
+        self.point_at(scene.selected)
 
     def point_at(self, rank: int | None) -> None:
         """Put the cursor on a rank's row, where it has one."""
-        self._settling = False
-        for index, views in enumerate(self._slots):
+        for index, views in enumerate(self._rows):
             if any(view.rank == rank for view in views):
-                self.move_cursor(row=index, animate=False)
+                self.point(index)
                 return
 
     def _groups(self, scene: Scene) -> list[list[RankView]]:
@@ -121,7 +73,7 @@ class RankTable(DataTable[Text]):
             return list(hosts.values())
         return [[view] for view in views]
 
-    def _row(self, scene: Scene, views: Sequence[RankView], most: int | None) -> tuple[Text, ...]:
+    def _cells_of(self, scene: Scene, views: Sequence[RankView], most: int | None) -> tuple[Text, ...]:
         first = views[0]
         track = scene.history.tracks.get(first.rank)
         guilty = any(view.rank in scene.culprits for view in views)
@@ -140,18 +92,17 @@ class RankTable(DataTable[Text]):
             _sockets(scene, first),
         )  # fmt: skip
 
-    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """The cursor moved; not where the table was only built anew."""
-        if event.cursor_row == self.cursor_row and not self._settling:
-            self._choose(event.cursor_row, False)
+    def on_grid_moved(self, event: Grid.Moved) -> None:
+        """The cursor moved."""
+        self._choose(event.index, False)
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+    def on_grid_opened(self, event: Grid.Opened) -> None:
         """Enter, or a click on the row."""
-        self._choose(event.cursor_row, True)
+        self._choose(event.index, True)
 
     def _choose(self, index: int, entered: bool) -> None:
-        if 0 <= index < len(self._slots):
-            ranks = [view.rank for view in self._slots[index]]
+        if 0 <= index < len(self._rows):
+            ranks = [view.rank for view in self._rows[index]]
             known = self._scene.selected if self._scene is not None else None
             self.post_message(self.Chosen(known if known in ranks and known is not None else ranks[0], entered))
 

@@ -1,44 +1,26 @@
 """Three tables of evidence: sockets between ranks, settings that differ, events."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rich.text import Text
-from textual.widgets import DataTable
 
 from hangdoc.diagnose import comparison
 from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
 from hangdoc.snapshot import Connection
+from hangdoc_tui.grid import Grid
 from hangdoc_tui.scene import Scene
 
 _PAIRS_SHOWN = 60
 
 
-class Listing(DataTable[Text]):
-    """A table that is filled anew when it changed, and keeps its place."""
+class Listing(Grid):
+    """A table whose rows are all known at once."""
 
-    def __init__(self, name: str, columns: Sequence[str]) -> None:
-        super().__init__(cursor_type="row", id=name)
-        self._columns = columns
-        self._shown: list[tuple[Text, ...]] | None = None
-
-    def on_mount(self) -> None:
-        """Its columns."""
-        for column in self._columns:
-            self.add_column(column, key=column)
-
-    def fill(self, rows: Iterable[tuple[Text, ...]]) -> None:
+    def list(self, rows: Iterable[tuple[Text, ...]]) -> None:
         """Show these rows."""
-        rows = list(rows)
-        if rows == self._shown:
-            return
-        self._shown = rows
-        top, cursor = self.scroll_y, self.cursor_row
-        self.clear()
-        for row in rows:
-            self.add_row(*row)
-        self.move_cursor(row=min(cursor, max(0, len(rows) - 1)), animate=False, scroll=False)
-        self.scroll_to(y=top, animate=False)
+        known = list(rows)
+        self.fill(len(known), known.__getitem__)
 
 
 class Sockets(Listing):
@@ -66,7 +48,7 @@ class Sockets(Listing):
         ordered = [_pair(rank, mine, other) for _, rank, mine, other in pairs[:_PAIRS_SHOWN]]
         if len(pairs) > _PAIRS_SHOWN:
             ordered.append((Text(f"and {len(pairs) - _PAIRS_SHOWN} more, quieter", style="dim"), *[Text()] * 5))
-        self.fill(ordered)
+        self.list(ordered)
 
 
 def _weight(rank: int, mine: Connection, theirs: Connection | None) -> tuple[int, int]:
@@ -115,7 +97,7 @@ class Settings(Listing):
         rows = [_setting(one) for one in found if one.differs or self.whole]
         if not self.whole:
             rows.append((Text(f"{alike} that all ranks have alike (a: show)", style="dim"), Text(), Text(), Text()))
-        self.fill(rows)
+        self.list(rows)
 
 
 def _setting(one: comparison.Compared) -> tuple[Text, ...]:
@@ -144,7 +126,7 @@ class Events(Listing):
 
     def show(self, scene: Scene) -> None:
         """Paint them."""
-        self.fill(
+        self.list(
             (
                 Text(event.at.strftime("%H:%M:%S"), style="dim"),
                 Text("-" if event.rank is None else str(event.rank)),
