@@ -7,7 +7,9 @@ missing, and `None` where one number is: a missing reading never looks like 0.
 Units are in the names: `_seconds`, `_ms`, `_ns`, `_bytes`. Times are host-local; only ages and differences are compared.
 """
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 SCHEMA = "hangdoc.snapshot/1"
 
@@ -321,6 +323,8 @@ class Process(Value, frozen=True, kw_only=True):
     launch: Launch | None = None
     owner: int | None = None
     """For a helper, the pid of its rank; for a rank, the pid of its launcher."""
+    unreadable_below: int = 0
+    """For a launcher, how many Python processes below it forbid to be read: ranks may be among them."""
     uid: int | None = None
     cwd: str | None = None
     environment: Environment | Unavailable = Unavailable(reason="not looked at")
@@ -454,6 +458,20 @@ class Host(Value, frozen=True, kw_only=True):
     machine: Machine | Unavailable = Unavailable(reason="not looked at")
     problems: tuple[str, ...] = ()
     """One sentence each: what could not be seen, and what would mend it."""
+    machine_id: str | None = None
+    """The kernel's boot id and the namespace of processes: the same for one machine under two names."""
+    asked_as: str | None = None
+    """The name under which a fleet reached it."""
+    clock_ahead_seconds: float | None = None
+    """How far its clock is before that of the machine that gathered, at the least; None where nobody compared."""
+
+
+class Unreached(Value, frozen=True, kw_only=True):
+    """A host that was asked and sent no evidence."""
+
+    host: str
+    why: str
+    """One clause."""
 
 
 class Snapshot(Value, frozen=True, kw_only=True, omit_defaults=False):
@@ -461,20 +479,40 @@ class Snapshot(Value, frozen=True, kw_only=True, omit_defaults=False):
 
     hangdoc: str
     hosts: tuple[Host, ...]
+    unreached: tuple[Unreached, ...] = ()
+    gathered_seconds: float | None = None
+    """How long a fleet took for all hosts."""
     schema: str = SCHEMA
 
 
 def merge(snapshots: tuple[Snapshot, ...]) -> Snapshot:
-    """One snapshot with all the hosts, in the order of their names; the newest look at a host of one name wins.
+    """One snapshot with all the hosts, in the order of their names; the newest look at a machine wins. Machines that call
+    themselves alike (containers often do) are told apart by a number.
 
     Raises ValueError for no snapshot at all.
     """
     if not snapshots:
         raise ValueError("nothing to merge")
-    newest: dict[str, Host] = {}
+    newest: dict[tuple[str, str], Host] = {}
     for snapshot in snapshots:
         for host in snapshot.hosts:
-            known = newest.get(host.name)
+            key = (host.name, host.machine_id or "")
+            known = newest.get(key)
             if known is None or host.taken_at > known.taken_at:
-                newest[host.name] = host
-    return Snapshot(hangdoc=snapshots[0].hangdoc, hosts=tuple(newest[name] for name in sorted(newest)))
+                newest[key] = host
+    alike: dict[str, list[Host]] = {}
+    for (name, _), host in sorted(newest.items(), key=lambda one: one[0]):
+        alike.setdefault(name, []).append(host)
+    hosts = [
+        replace(host, name=f"{name}#{number}") if len(group) > 1 else host
+        for name, group in alike.items()
+        for number, host in enumerate(group, 1)
+    ]
+    reached = {host.asked_as for host in hosts} | {host.name for host in hosts}
+    unreached = {one.host: one for snapshot in snapshots for one in snapshot.unreached if one.host not in reached}
+    return Snapshot(
+        hangdoc=snapshots[0].hangdoc,
+        hosts=tuple(hosts),
+        unreached=tuple(unreached[name] for name in sorted(unreached)),
+        gathered_seconds=max((s.gathered_seconds for s in snapshots if s.gathered_seconds is not None), default=None),
+    )

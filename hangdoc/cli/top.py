@@ -1,5 +1,6 @@
 """`hangdoc top`: the live terminal UI, or recorded bundles in it."""
 
+import os
 from pathlib import Path
 
 import click
@@ -66,6 +67,7 @@ def command(
     if bundles:
         source = Recorded(files(bundles), patience)
     else:
+        os.nice(19)  # a run on full cores comes first
         source = Live(Options(window=window, timeout=30.0, native="auto", pids=pids), patience)
     Top(source, rate=rate, allow_signals=allow_signals).run()
     return 0

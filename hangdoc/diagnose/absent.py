@@ -14,9 +14,11 @@ def fill_in(
     unseen: dict[int, str],
     *,
     together: bool,
+    unreadable: dict[str, int],
 ) -> None:
     """Add the `missing` ranks: those that must be on a host we looked at are dead (the zombies in `dead` first), the others
-    unseen. `together`: the run's meeting point is a loopback address, so that all of it is on one host."""
+    unseen. `together`: the run's meeting point is a loopback address, so that all of it is on one host. `unreadable`: by
+    host, how many processes below the run's launcher forbid to be read; any of them may be such a rank."""
     for number in missing:
         host = _home(number, members, together)
         arrived = any(_has_met(process) for _, process in members.values())
@@ -24,6 +26,12 @@ def fill_in(
             where, process = dead.pop(0)
             state = state_of(process, [], ())
             ranks[number] = Rank(number, where.name, process, None, "dead", state.state, why=state.why)
+        elif unreadable and (host is None or host in unreadable):
+            where_hidden = host or next(iter(unreadable))
+            unseen[number] = (
+                f"{unreadable[where_hidden]} processes below the launcher on {where_hidden} can't be read (another user's): "
+                "run hangdoc as that user or as root"
+            )
         elif host is not None and arrived:
             ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
         elif host is not None:

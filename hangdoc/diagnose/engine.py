@@ -106,6 +106,8 @@ def _verdict(run: Run, findings: list[Finding]) -> Verdict:
         return "hung"
     still = [rank for rank in run.waiting() if not rank.moving]
     if not run.ranks:
+        if any(process.unreadable_below for _, process in run.launchers):
+            return "unknown"
         return "waiting"  # a launcher without ranks: it has not started them yet, or they are through
     if still:
         awaited = run.awaited()

@@ -171,8 +171,10 @@ def _run(
         missing = [rank for rank in range(world) if rank not in ranks]
         dead = [(h, p) for h, p in zombies if (h.name, p.ppid) in parents]
         absent.fill_in(
-            missing, dead, members, ranks, unseen, together=key.launcher is not None and key.master is not None
-        )
+            missing, dead, members, ranks, unseen,
+            together=key.launcher is not None and key.master is not None,
+            unreadable={host.name: p.unreadable_below for host, p in launchers if p.unreadable_below},
+        )  # fmt: skip
     tool = next((p.launch.tool for _, p in launchers if p.launch is not None), None)
     if tool is None and any(_spawned(process) is not None for _, process in launchers):
         tool = "mp.spawn"

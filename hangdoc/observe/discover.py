@@ -7,6 +7,7 @@ descends from a rank is its helper: it inherits the rank's environment and often
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -104,7 +105,11 @@ def discover(proc: ProcFS, deadline: Deadline, roots: Iterable[int] = ()) -> Fou
                 targets[helper] = _target(proc, table[helper], "helper")
                 targets[helper].owner = next(a for a in tree.ancestors(helper) if a in ranks)
 
-    hidden = {pid for pid in denied if any(a in launchers for a in tree.ancestors(pid))}
+    above = {pid: next((a for a in tree.ancestors(pid) if a in launchers), None) for pid in denied}
+    hidden = {pid for pid, launcher in above.items() if launcher is not None}
+    for launcher, count in Counter(above[pid] for pid in hidden).items():
+        if launcher in targets:
+            targets[launcher].unreadable_below = count
     if hidden:
         others = [pid for pid in hidden if _uid(proc, pid) != os.geteuid()]
         problems.append(

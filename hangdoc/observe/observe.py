@@ -217,6 +217,7 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         identity=target.identity,
         launch=target.launch,
         owner=target.owner,
+        unreadable_below=target.unreadable_below,
         environment=environment
         if isinstance(environment, Unavailable)
         else Environment(variables=redact.environment(environment)),

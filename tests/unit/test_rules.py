@@ -154,6 +154,17 @@ def test_a_rank_whose_stack_is_refused_is_not_judged() -> None:
     assert "doctor" in of("HD901", found)[0].remedy
 
 
+def test_ranks_of_another_user_are_neither_waiting_nor_dead() -> None:
+    launcher = replace(AGENT_ALONE, unreadable_below=2)
+    found = job(snapshot(launcher))
+    assert (found.verdict, found.findings) == ("unknown", ())
+    assert {unseen.rank for unseen in found.unseen} == {0, 1}
+    assert all("another user's" in unseen.why for unseen in found.unseen)
+    partly = job(snapshot(replace(launcher, unreadable_below=1), rank(0, *c10d("all_reduce"), train(15), owner=50)))
+    assert not of("HD301", partly)
+    assert [unseen.rank for unseen in partly.unseen] == [1]
+
+
 def test_two_jobs_side_by_side_are_told_apart() -> None:
     def other(process: Process) -> Process:
         assert process.identity

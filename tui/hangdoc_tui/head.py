@@ -41,7 +41,11 @@ class Strip(Static, can_focus=True):
                 "healthy": "Every rank makes progress.",
                 "waiting": "Some ranks stand still; none waits for another.",
             }
-            self.update(Text(text.get(scene.job.verdict, "Nothing found."), style="dim"))
+            unseen = (*(one.why for one in scene.job.unseen), *scene.poll.diagnosis.problems)
+            if scene.job.verdict == "unknown" and unseen:
+                self.update(Text(f"Too little could be seen: {words.clean(unseen[0])} (u)"))
+            else:
+                self.update(Text(text.get(scene.job.verdict, "Nothing found."), style="dim"))
             return
         more = len(scene.job.findings) - 1
         self.update(
