@@ -7,7 +7,6 @@ missing, and `None` where one number is: a missing reading never looks like 0.
 Units are in the names: `_seconds`, `_ms`, `_ns`, `_bytes`. Times are host-local; only ages and differences are compared.
 """
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 

@@ -9,6 +9,7 @@ import msgspec
 from hangdoc import codec
 from hangdoc.cli.bundles import files
 from hangdoc.cli.errors import NO_RANK, USAGE, CommandError
+from hangdoc.cli.fleet import Hosts, fleet_options
 from hangdoc.cli.looking import check_writable, look, observation_options
 from hangdoc.diagnosis import Diagnosis, exit_code
 from hangdoc.observe.observe import Options
@@ -21,6 +22,7 @@ _FILE = click.Path(path_type=Path)
 @click.command()
 @click.argument("bundles", nargs=-1, type=_FILE)
 @observation_options
+@fleet_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write the report as a page, too.")
 @click.option("--save", type=_FILE, metavar="FILE", help="Keep the evidence as a bundle.")
@@ -38,18 +40,19 @@ def command(
     save: Path | None,
     job: str | None,
     patience: float,
+    fleet: Hosts,
 ) -> int:
     """Say why a run is frozen: who waits for whom, and who is to blame.
 
-    Looks at every torch.distributed rank of this host, or at saved BUNDLES (files, or directories of them). Exit code: 0
-    nothing wrong, 1 an error found, 2 usage, 3 no rank, 4 too little could be seen.
+    Looks at every torch.distributed rank of this host, of all --hosts, or at saved BUNDLES (files, or directories of
+    them). Exit code: 0 nothing wrong, 1 an error found, 2 usage, 3 no rank, 4 too little could be seen.
     """
-    if bundles and pids:
-        raise click.UsageError("--pid looks at this host, BUNDLES at saved evidence: give one of them.")
+    if bundles and (pids or fleet.hosts is not None):
+        raise click.UsageError("--pid and --hosts look at running ranks, BUNDLES at saved evidence: give one of them.")
     check_writable(html)
     check_writable(save)
     try:
-        snapshot = _evidence(bundles, Options(window=window, timeout=timeout, native=native, pids=pids))
+        snapshot = _evidence(bundles, Options(window=window, timeout=timeout, native=native, pids=pids), fleet)
     except CommandError as error:
         if as_json:  # a script that reads us gets its document all the same
             click.echo(_json(_nothing(str(error))))
@@ -66,9 +69,9 @@ def command(
     return exit_code(diagnosis)
 
 
-def _evidence(bundles: tuple[Path, ...], options: Options) -> Snapshot:
+def _evidence(bundles: tuple[Path, ...], options: Options, fleet: Hosts) -> Snapshot:
     if not bundles:
-        return look(options)
+        return look(options, fleet)
     snapshot = merge(tuple(codec.read(path) for path in files(bundles)))
     if not any(host.processes for host in snapshot.hosts):
         raise CommandError("no rank in these bundles: they were taken where no training ran.", NO_RANK)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from hangdoc.cli.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandError
+from hangdoc.cli.fleet import Hosts
 from hangdoc.observe.observe import Options, observe
 from hangdoc.snapshot import Snapshot
 
@@ -34,14 +35,36 @@ def observation_options(command: F) -> F:
     return command
 
 
-def look(options: Options) -> Snapshot:
-    """Observe this host, with a spinner on a terminal. Raises CommandError where there is nothing to look at."""
-    check_pids(options.pids)
+def look(options: Options, fleet: Hosts | None = None) -> Snapshot:
+    """Observe this host, or those of the fleet, with a spinner on a terminal. Raises CommandError where there is nothing to
+    look at."""
     with ExitStack() as stack:
         progress = _spinner(stack) if sys.stderr.isatty() else lambda text: None
+        if fleet is not None and fleet.hosts is not None:
+            return _look_at_all(options, fleet, progress)
+        check_pids(options.pids)
         snapshot = observe(options, progress, _preload)
     _check_seen(snapshot, options)
     return snapshot
+
+
+def _look_at_all(options: Options, fleet: Hosts, progress: Callable[[str], None]) -> Snapshot:
+    if options.pids:
+        raise CommandError("--pid looks at this host: leave it out with --hosts.", USAGE)
+    from hangdoc.fleet.gather import gather
+
+    snapshot = gather(fleet.names(), options, fleet.transport(options.timeout), progress)
+    if any(process.role in ("rank", "launcher") for host in snapshot.hosts for process in host.processes):
+        return snapshot
+    said = [f"{one.host}: {one.why}" for one in snapshot.unreached]
+    said += [f"{host.name}: {problem}" for host in snapshot.hosts for problem in host.problems]
+    shown = "; ".join(said[:5]) + (f"; and {len(said) - 5} more" if len(said) > 5 else "")
+    asked = len(snapshot.hosts) + len(snapshot.unreached)
+    raise CommandError(
+        f"no torch.distributed rank: {len(snapshot.hosts)} of {asked} hosts answered"
+        + (f" ({shown})." if said else "."),
+        TOO_LITTLE_SEEN if said else NO_RANK,
+    )
 
 
 def _preload() -> None:

@@ -1,12 +1,18 @@
 """`hangdoc snapshot`: evidence only, to be diagnosed later or elsewhere."""
 
+import time
 from pathlib import Path
 
 import click
+import msgspec
 
-from hangdoc import codec
-from hangdoc.cli.looking import check_writable, look, observation_options
-from hangdoc.observe.observe import Options
+from hangdoc import armor, codec
+from hangdoc.cli.errors import NO_RANK, USAGE, CommandError
+from hangdoc.cli.fleet import Hosts, fleet_options
+from hangdoc.cli.looking import check_pids, check_writable, look
+from hangdoc.cli.looking import observation_options as observation
+from hangdoc.observe.observe import Options, observe
+from hangdoc.version import __version__
 
 
 @click.command("snapshot")
@@ -14,20 +20,56 @@ from hangdoc.observe.observe import Options
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    required=True,
     metavar="FILE",
-    help="The bundle to write.",
+    help="The bundle to write; with --hosts a directory for one bundle per host.",
 )
-@observation_options
-def command(output: Path, pids: tuple[int, ...], window: float, native: str, timeout: float) -> int:
+@click.option("--armor", "armored", is_flag=True, help="Print the bundle as text: what --hosts asks a host for.")
+@observation
+@fleet_options
+def command(
+    output: Path | None, armored: bool, pids: tuple[int, ...], window: float, native: str, timeout: float, fleet: Hosts
+) -> int:  # fmt: skip
     """Collect the evidence of this host into a bundle, without a diagnosis.
 
-    Take one on every host of the run, then `hangdoc diagnose BUNDLE...` anywhere. Secrets in environments and arguments
-    are removed before anything is stored.
+    Take one on every host of the run, then `hangdoc diagnose BUNDLE...` anywhere; or let --hosts do it. Secrets in
+    environments and arguments are removed before anything is stored.
     """
+    options = Options(window=window, timeout=timeout, native=native, pids=pids)
+    if armored:
+        if output is not None or fleet.hosts is not None:
+            raise click.UsageError("--armor prints this host's bundle: leave out --output and --hosts.")
+        return _print(options)
+    if output is None:
+        raise click.UsageError("Missing option '-o' / '--output'.")
+    if fleet.hosts is not None:
+        return _of_fleet(output, options, fleet)
     check_writable(output)
-    snapshot = look(Options(window=window, timeout=timeout, native=native, pids=pids))
+    snapshot = look(options, fleet)
     codec.write(snapshot, output)
     ranks = sum(process.role == "rank" for host in snapshot.hosts for process in host.processes)
     click.echo(f"{output}: {ranks} rank{'s' * (ranks != 1)} of {snapshot.hosts[0].name}", err=True)
     return 0
+
+
+def _print(options: Options) -> int:
+    """A host without a rank answers too: that nobody is there is what the others may wait for."""
+    click.echo(armor.begin(__version__, time.time()))
+    check_pids(options.pids)
+    for line in armor.lines(codec.encode(observe(options))):
+        click.echo(line)
+    return 0
+
+
+def _of_fleet(folder: Path, options: Options, fleet: Hosts) -> int:
+    if folder.exists() and not folder.is_dir():
+        raise CommandError(f"{folder} is a file: with --hosts, -o names a directory for one bundle per host.", USAGE)
+    check_writable(folder / "host" if folder.is_dir() else folder)
+    snapshot = look(options, fleet)
+    folder.mkdir(parents=True, exist_ok=True)
+    for host in snapshot.hosts:
+        name = "".join(c if c.isalnum() or c in "._-#" else "_" for c in host.name)[:120].lstrip(".") or "host"
+        codec.write(msgspec.structs.replace(snapshot, hosts=(host,)), folder / f"{name}.hangdoc")
+    for one in snapshot.unreached:
+        click.echo(f"{one.host}: {one.why}", err=True)
+    click.echo(f"{folder}: {len(snapshot.hosts)} bundles", err=True)
+    return 0 if snapshot.hosts else NO_RANK

@@ -3,7 +3,7 @@
 from hangdoc.diagnose import operations
 from hangdoc.diagnose.model import Placed, Rank
 from hangdoc.diagnose.states import state_of
-from hangdoc.snapshot import Clocks, Interpreter, Process, RankIdentity
+from hangdoc.snapshot import Clocks, Interpreter, Process, RankIdentity, Unreached
 
 
 def fill_in(
@@ -15,10 +15,12 @@ def fill_in(
     *,
     together: bool,
     unreadable: dict[str, int],
+    unreached: tuple[Unreached, ...] = (),
 ) -> None:
     """Add the `missing` ranks: those that must be on a host we looked at are dead (the zombies in `dead` first), the others
     unseen. `together`: the run's meeting point is a loopback address, so that all of it is on one host. `unreadable`: by
-    host, how many processes below the run's launcher forbid to be read; any of them may be such a rank."""
+    host, how many processes below the run's launcher forbid to be read; any of them may be such a rank. `unreached`: the hosts
+    that sent no evidence; an absent rank may be there."""
     for number in missing:
         host = _home(number, members, together)
         arrived = any(_has_met(process) for _, process in members.values())
@@ -37,7 +39,15 @@ def fill_in(
         elif host is not None:
             unseen[number] = f"no process with RANK={number} on {host}, where it belongs: not started, or gone"
         else:
-            unseen[number] = f"no process with RANK={number} on the hosts looked at"
+            unseen[number] = f"no process with RANK={number} on the hosts looked at{_not_reached(unreached)}"
+
+
+def _not_reached(unreached: tuple[Unreached, ...]) -> str:
+    if not unreached:
+        return ""
+    first, *others = unreached
+    more = f", and {len(others)} more" if others else ""
+    return f"; not reached: {first.host} ({first.why}){more}"
 
 
 def _home(number: int, members: dict[int, Placed], together: bool) -> str | None:

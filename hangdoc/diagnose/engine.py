@@ -24,6 +24,7 @@ def examine(
 ) -> tuple[Diagnosis, tuple[Run, ...]]:
     """The answer, and for those who show more than it the runs that it was drawn from, in the order of its jobs."""
     problems = [f"{host.name}: {p}" if len(snapshot.hosts) > 1 else p for host in snapshot.hosts for p in host.problems]
+    problems += [f"{one.host}: {one.why}" for one in snapshot.unreached]
     rules = all_rules()
     runs = tuple(run for run in jobs.runs(snapshot, patience) if job is None or run.id == job)
     found = []
@@ -35,7 +36,8 @@ def examine(
         hangdoc=snapshot.hangdoc,
         taken_at=max((host.taken_at for host in snapshot.hosts), default=""),
         window_seconds=max((host.window_seconds for host in snapshot.hosts), default=0.0),
-        elapsed_seconds=max((host.elapsed_seconds for host in snapshot.hosts), default=0.0),
+        elapsed_seconds=snapshot.gathered_seconds
+        or max((host.elapsed_seconds for host in snapshot.hosts), default=0.0),
         verdict=next((v for v in _WORST if v in verdicts), "unknown"),
         jobs=tuple(found),
         problems=tuple(dict.fromkeys(problems)),

@@ -174,6 +174,7 @@ def _run(
             missing, dead, members, ranks, unseen,
             together=key.launcher is not None and key.master is not None,
             unreadable={host.name: p.unreadable_below for host, p in launchers if p.unreadable_below},
+            unreached=snapshot.unreached,
         )  # fmt: skip
     tool = next((p.launch.tool for _, p in launchers if p.launch is not None), None)
     if tool is None and any(_spawned(process) is not None for _, process in launchers):

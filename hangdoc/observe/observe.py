@@ -102,9 +102,18 @@ def observe(
             _process(scene, target, evidence.get(pid, {})) for pid, target in sorted(scene.targets.items())
         ),
         problems=tuple(dict.fromkeys(scene.problems)),
+        machine_id=_machine_id(proc),
         **evidence.get(None, {}),
     )
     return Snapshot(hangdoc=__version__, hosts=(host,))
+
+
+def _machine_id(proc: ProcFS) -> str | None:
+    """The same for one machine under two names, another for each container on it."""
+    try:
+        return f"{proc.text('sys/kernel/random/boot_id').strip()} {proc.link('self/ns/pid')}"
+    except ProcError:
+        return None
 
 
 def _run(

@@ -55,6 +55,16 @@ def text(top: Top) -> str:
     return "\n".join("".join(segment.text for segment in strip) for strip in strips)
 
 
+async def shows(pilot: Pilot[None], *words: str) -> None:
+    """Until all of these stand on the screen."""
+    top: Any = pilot.app
+    for _ in range(1000):
+        await pilot.pause(0.02)
+        if all(word in text(top) for word in words):
+            return
+    raise AssertionError(text(top))
+
+
 async def test_numbers_show_the_views(tmp_path: Path) -> None:
     async with started("hung", tmp_path) as (top, pilot):
         for number, name in enumerate(VIEWS, 1):
@@ -216,18 +226,10 @@ async def test_a_recording_is_a_slider(tmp_path: Path) -> None:
     async with top.run_test(size=(120, 40)) as pilot:
         await seen(pilot)
         await press(pilot, "full_stop", "full_stop")
-        for _ in range(500):
-            await pilot.pause(0.02)
-            if "poll 3 of 5" in text(top):
-                break
-        assert "17:23:42" in text(top)
+        await shows(pilot, "poll 3 of 5", "17:23:42")
         assert top.paused
         await pilot.click("#slider", offset=(115, 0))
-        for _ in range(500):
-            await pilot.pause(0.02)
-            if "poll 5 of 5" in text(top):
-                break
-        assert "17:23:44" in text(top)
+        await shows(pilot, "poll 5 of 5", "17:23:44")
 
 
 async def test_signals_are_off_unless_allowed(tmp_path: Path) -> None:
