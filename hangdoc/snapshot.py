@@ -417,6 +417,8 @@ class Interface(Value, frozen=True, kw_only=True):
     name: str
     up: bool
     addresses: tuple[str, ...]
+    networks: tuple[str, ...] = ()
+    """What lies directly behind it, as `10.0.0.0/24`; IPv4 alone."""
 
 
 class Machine(Reading, frozen=True, kw_only=True):

@@ -48,11 +48,37 @@ def look(options: Options, fleet: Hosts | None = None) -> Snapshot:
     return snapshot
 
 
-def _look_at_all(options: Options, fleet: Hosts, progress: Callable[[str], None]) -> Snapshot:
-    if options.pids:
-        raise CommandError("--pid looks at this host: leave it out with --hosts.", USAGE)
+def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
+    """What to call for one look after another, at this host or at the fleet. The looks never raise for what can't be seen;
+    raises CommandError where the hosts can't be read or a process is not there."""
+    if fleet.hosts is None:
+        from hangdoc.observe.again import Again
+
+        check_pids(options.pids)
+        return Again(options).look
     from hangdoc.fleet.gather import gather
 
+    _no_pids(options)
+    hosts, transport = fleet.names(), fleet.transport(options.timeout)
+    return lambda: gather(hosts, options, transport)
+
+
+def described(pids: tuple[int, ...], fleet: Hosts) -> str:
+    """What is looked at, in few words."""
+    if fleet.hosts is not None:
+        return fleet.hosts
+    return f"pid {', '.join(map(str, pids))}" if pids else "this host"
+
+
+def _no_pids(options: Options) -> None:
+    if options.pids:
+        raise CommandError("--pid looks at this host: leave it out with --hosts.", USAGE)
+
+
+def _look_at_all(options: Options, fleet: Hosts, progress: Callable[[str], None]) -> Snapshot:
+    from hangdoc.fleet.gather import gather
+
+    _no_pids(options)
     snapshot = gather(fleet.names(), options, fleet.transport(options.timeout), progress)
     if any(process.role in ("rank", "launcher") for host in snapshot.hosts for process in host.processes):
         return snapshot

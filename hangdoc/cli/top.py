@@ -7,7 +7,8 @@ import click
 
 from hangdoc.cli.bundles import files
 from hangdoc.cli.errors import USAGE, CommandError
-from hangdoc.cli.looking import check_pids
+from hangdoc.cli.fleet import Hosts, fleet_options
+from hangdoc.cli.looking import described, looker
 from hangdoc.observe.observe import Options
 
 
@@ -46,28 +47,38 @@ from hangdoc.observe.observe import Options
     help="How long a wait for a working rank is no error.",
 )
 @click.option(
+    "--timeout",
+    type=click.FloatRange(1, 3600),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Bound on one poll.",
+)
+@click.option(
     "--allow-signals", is_flag=True, help="Let keys continue a stopped rank or end an orphan, after a question."
 )
+@fleet_options
 def command(
-    bundles: tuple[Path, ...], pids: tuple[int, ...], rate: float, window: float, patience: float, allow_signals: bool
+    bundles: tuple[Path, ...], pids: tuple[int, ...], rate: float, window: float, patience: float, timeout: float,
+    allow_signals: bool, fleet: Hosts,
 ) -> int:  # fmt: skip
     """Watch every rank: what it does, who waits for whom, and why.
 
-    Looks at this host, or replays saved BUNDLES (files, or directories of them) in the order of their times.
+    Looks at this host or at --hosts, or replays saved BUNDLES (files, or directories of them) in the order of their times.
     """
-    if bundles and pids:
-        raise click.UsageError("--pid looks at this host, BUNDLES at saved evidence: give one of them.")
+    if bundles and (pids or fleet.hosts is not None):
+        raise click.UsageError("--pid and --hosts look at running ranks, BUNDLES at saved evidence: give one of them.")
     try:
         from hangdoc_tui.app import Top
         from hangdoc_tui.source import Live, Recorded, Source
     except ModuleNotFoundError as error:
         raise CommandError(f"hangdoc top needs {error.name}: pip install 'hangdoc[tui]'.", USAGE) from None
-    check_pids(pids)
     source: Source
     if bundles:
         source = Recorded(files(bundles), patience)
     else:
         os.nice(19)  # a run on full cores comes first
-        source = Live(Options(window=window, timeout=30.0, native="auto", pids=pids), patience)
+        options = Options(window=window, timeout=timeout, native="auto", pids=pids)
+        source = Live(looker(options, fleet), described(pids, fleet), patience)
     Top(source, rate=rate, allow_signals=allow_signals).run()
     return 0

@@ -4,9 +4,10 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hangdoc.diagnose import absent, facts, progress
+from hangdoc.diagnose import absent, facts, launch, progress
 from hangdoc.diagnose.links import Connected, pairs_of, silent_seconds
 from hangdoc.diagnose.model import Placed, Rank, Run
+from hangdoc.diagnose.network import interface_with
 from hangdoc.diagnose.states import State, cpu_percent, state_of
 from hangdoc.parse import natural
 from hangdoc.snapshot import (
@@ -53,6 +54,7 @@ def runs(snapshot: Snapshot, patience: float) -> list[Run]:
         if key not in members and not any(_is_agent(process) for _, process in launchers[key]):
             del launchers[key]  # srun or mpirun of something else
     _join_waiting_agents(members, launchers)
+    _join_strayed_agents(members, launchers)
     found = [
         run
         for key in {**members, **launchers}
@@ -77,12 +79,34 @@ def _below(process: Process, by_pid: dict[int, Process], parents: dict[int | Non
 
 
 def _join_waiting_agents(members: dict[_Key, list[Placed]], launchers: dict[_Key, list[Placed]]) -> None:
-    """An agent that still waits for its node belongs to the run whose endpoint it was given."""
+    """An agent that still waits for its node belongs to the run whose endpoint it was given; not to the left-overs of an
+    earlier one."""
     for key in [k for k in launchers if k not in members]:
         for other in members:
-            if key.master is not None and other.master == key.master:
+            left_over = all(process.ppid <= 1 for _, process in members[other])
+            if key.master is not None and other.master == key.master and not left_over:
                 launchers.setdefault(other, []).extend(launchers.pop(key))
                 break
+
+
+def _join_strayed_agents(members: dict[_Key, list[Placed]], launchers: dict[_Key, list[Placed]]) -> None:
+    """Agents of several hosts that all wait for others, start the same program and were told different meeting points: one run
+    that was launched wrongly (HD406). It keeps the meeting point of node 0."""
+    waiting = [
+        key for key in launchers if key not in members and all(launch.waits_for_nodes(p) for _, p in launchers[key])
+    ]
+    by_program: dict[str, list[_Key]] = {}
+    for key in waiting:
+        by_program.setdefault(launch.program(launchers[key][0][1].argv), []).append(key)
+    for program, keys in by_program.items():
+        hosts = [host.name for key in keys for host, _ in launchers[key]]
+        if not program or len(keys) < 2 or len(set(hosts)) < len(hosts):
+            continue
+        first, *others = sorted(
+            keys, key=lambda key: min(p.launch.node_rank or 0 for _, p in launchers[key] if p.launch)
+        )
+        for key in others:
+            launchers[first] += launchers.pop(key)
 
 
 def _key(host: Host, process: Process) -> _Key:
@@ -97,13 +121,13 @@ def _key(host: Host, process: Process) -> _Key:
 
 
 def _launch_key(host: Host, process: Process) -> _Key:
-    launch = process.launch or Launch(tool="?")
-    endpoint = launch.endpoint
+    asked = process.launch or Launch(tool="?")
+    endpoint = asked.endpoint
     if endpoint is None:
-        return _Key(None, launch.run_id or "none", (host.name, process.pid))
+        return _Key(None, asked.run_id or "none", (host.name, process.pid))
     address = endpoint.rpartition(":")[0] or endpoint
     local = (process.namespaces.get("net", host.name), None) if _is_loopback(address) else None
-    return _Key(endpoint, launch.run_id or "none", local)
+    return _Key(endpoint, asked.run_id or "none", local)
 
 
 def _is_loopback(address: str) -> bool:
@@ -193,6 +217,14 @@ def _run(
         ranks=ranks,
         unseen=unseen,
         patience=patience,
+        meeting_host=_meeting_host(snapshot, key.master),
+    )
+
+
+def _meeting_host(snapshot: Snapshot, master: str | None) -> Host | None:
+    address = (master or "").rpartition(":")[0]
+    return next(
+        (h for h in snapshot.hosts if not _is_loopback(address) and interface_with(h, address) is not None), None
     )
 
 

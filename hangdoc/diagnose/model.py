@@ -117,6 +117,8 @@ class Run:
     ranks: dict[int, Rank]
     unseen: dict[int, str]
     patience: float
+    meeting_host: Host | None = None
+    """The host that has the address at which the run meets, where it was looked at; none of the run's may be there."""
     waits_for: dict[int, frozenset[int]] = field(default_factory=dict)
     """For each waiting rank, the ranks it waits for (all of the group that are not at the same point)."""
     causes: frozenset[int] = frozenset()

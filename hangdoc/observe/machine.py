@@ -124,9 +124,18 @@ def _interfaces() -> tuple[Interface, ...]:
             name=name,
             up=states[name].isup if name in states else False,
             addresses=tuple(a.address for a in addresses if a.family in (socket.AF_INET, socket.AF_INET6)),
+            networks=tuple(
+                _network(a.address, a.netmask) for a in addresses if a.family == socket.AF_INET and a.netmask
+            ),
         )
         for name, addresses in sorted(psutil.net_if_addrs().items())
     )
+
+
+def _network(address: str, mask: str) -> str:
+    import ipaddress
+
+    return str(ipaddress.ip_network(f"{address}/{mask}", strict=False))
 
 
 def _resolve(name: str) -> tuple[str, ...] | Unavailable:

@@ -6,13 +6,16 @@ from msgspec.structs import replace
 
 from hangdoc.snapshot import (
     Clocks,
+    Connection,
     Connections,
     Counter,
     DataSource,
     DataSources,
+    Environment,
     FileBytes,
     Frame,
     Group,
+    Interface,
     Interpreter,
     KernelThread,
     Launch,
@@ -118,6 +121,48 @@ def lost(**more: object) -> Connections:
     return Connections(connections=(replace(ends[0], **more), *ends[1:]))
 
 
+def called(address: str, retries: int, interface: str = "eth0") -> Snapshot:
+    """Two hosts: rank 1 of h1 calls rank 0 of h0, which listens on this address."""
+    ends = []
+    for number, (state, here, there) in enumerate(
+        (("LISTEN", address, "0.0.0.0"), ("SYN_SENT", "10.0.0.2", address))  # noqa: S104
+    ):
+        ends.append(
+            Connection(
+                pid=100 + number, namespace="net:[1]", state=state, local_address=here, local_port=40_000 + 9 * number,
+                remote_address=there, remote_port=40_000 * number, receive_queue_bytes=0, send_queue_bytes=0,
+                bytes_moved=0, last_sent_ms=None, last_received_ms=None, retransmits=retries * number,
+            )
+        )  # fmt: skip
+    hosts = []
+    for number in range(2):
+        known = [Interface(name="eth0", up=True, addresses=(f"10.0.0.{number + 1}",), networks=("10.0.0.0/24",))]
+        if number == 0:
+            known.append(Interface(name="docker0", up=True, addresses=("172.17.0.1",), networks=("172.17.0.0/16",)))
+        ranked = replace(MEETS(number), environment=Environment(variables={"GLOO_SOCKET_IFNAME": interface}))
+        one = snapshot(
+            ranked, machine=machine(interfaces=tuple(known)), connections=Connections(connections=(ends[number],))
+        )
+        hosts.append(replace(one.hosts[0], name=f"h{number}"))
+    return Snapshot(hangdoc="test", hosts=tuple(hosts))
+
+
+def agents(*launches: Launch) -> Snapshot:
+    """An agent on each host, waiting for the others."""
+    hosts = []
+    for number, asked in enumerate(launches):
+        agent = replace(
+            AGENT, launch=asked, argv=("python", "-m", "torch.distributed.run", "--node-rank", str(number), "train.py"),
+            stack=stack(frame("next_rendezvous", 5, TORCH + "distributed/elastic/rendezvous/static_tcp_rendezvous.py")),
+        )  # fmt: skip
+        hosts.append(replace(snapshot(agent, silence=None).hosts[0], name=f"h{number}"))
+    return Snapshot(hangdoc="test", hosts=tuple(hosts))
+
+
+def asked(number: int, port: int = 29500) -> Launch:
+    return Launch(tool="torchrun", nnodes="2", nproc_per_node="1", node_rank=number, endpoint=f"10.0.0.1:{port}")
+
+
 def crowd(threads: int) -> Clocks:
     """So many compute threads that others push off their cores."""
     return Clocks(
@@ -214,7 +259,10 @@ FIRES: dict[str, Callable[[], Snapshot]] = {
         replace(AGENT, stack=stack(frame("_exit_barrier", 5, TORCH + "distributed/elastic/agent/api.py")))
     ),
     "HD402": lambda: snapshot(MEETS(0), connections=Connections(connections=(), listeners=(stranger("net:[1]"),))),
+    "HD403": lambda: called("10.0.0.1", retries=5),
+    "HD404": lambda: called("172.17.0.1", retries=5, interface="docker0"),
     "HD405": lambda: snapshot(MEETS(0), machine=machine(hostname_addresses=("127.0.1.1",))),
+    "HD406": lambda: agents(asked(0), asked(1, port=29501)),
     "HD407": lambda: snapshot(in_loop(0, 4), in_loop(1, 4), connections=lost(unacked=3, backoff=5)),
     "HD501": lambda: snapshot(
         in_loop(0, 4, argv=("python", "train.py", "--grad-accum", "2")),
@@ -293,7 +341,12 @@ QUIET: dict[str, Callable[[], Snapshot]] = {
     "HD402": lambda: snapshot(
         MEETS(0), connections=Connections(connections=(), listeners=(stranger("net:[1]", pid=100),))
     ),
+    # One repetition: a lost packet, as happens; and an interface that leads nowhere is not called at all.
+    "HD403": lambda: called("10.0.0.1", retries=1),
+    "HD404": lambda: called("10.0.0.1", retries=5),
     "HD405": lambda: snapshot(MEETS(0), machine=machine(hostname_addresses=("10.0.0.7",))),
+    # Ranks of a node are meant to differ.
+    "HD406": lambda: agents(asked(0), asked(1)),
     # One doubling of the timer: a lost segment, as happens.
     "HD407": lambda: snapshot(in_loop(0, 4), in_loop(1, 4), connections=lost(unacked=3, backoff=1)),
     # Meant to differ, or only tuning.

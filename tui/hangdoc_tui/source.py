@@ -2,20 +2,17 @@
 
 import datetime
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
 from hangdoc import codec
 from hangdoc.diagnose.engine import examine
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Diagnosis
-from hangdoc.observe.observe import Options, observe
-from hangdoc.snapshot import Process, Snapshot, Stack, Unavailable, merge
+from hangdoc.snapshot import Snapshot, merge
 
 
 @dataclass(frozen=True)
@@ -52,44 +49,17 @@ class Source(Protocol):
 
 
 class Live:
-    """This host. Native stacks hold a rank for more than half a second, so they are taken only of a run in which a rank has
-    stood at one place for two polls, and kept for as long as it stands there."""
+    """This host, or those of a fleet: whatever `look` looks at."""
 
     length = None
 
-    def __init__(self, options: Options, patience: float) -> None:
-        self._options, self._patience = options, patience
-        self._last: dict[int, Process] = {}
-        self._earlier: Snapshot | None = None
-        self._asked: dict[int, object] = {}
-        """Where ranks stood when native stacks were last looked for."""
-        self._native = "never"
-        self.title = f"pid {', '.join(map(str, options.pids))}" if options.pids else "this host"
+    def __init__(self, look: Callable[[], Snapshot], title: str, patience: float) -> None:
+        self._look, self.title, self._patience = look, title, patience
 
     def poll(self, number: int) -> Poll:
         """Look, and reason."""
         before = _cpu_seconds()
-        snapshot = observe(msgspec.structs.replace(self._options, native=self._native), earlier=self._earlier)
-        (host,) = snapshot.hosts
-        processes = tuple(self._with_native(process) for process in host.processes)
-        standing = {p.pid: _places(p) for p in processes if p.role == "rank" and self._stands(p)}
-        if self._native == "auto":
-            self._asked |= standing
-        self._native = "auto" if any(self._asked.get(pid) != places for pid, places in standing.items()) else "never"
-        self._last = {process.pid: process for process in processes}
-        self._earlier = snapshot
-        snapshot = msgspec.structs.replace(snapshot, hosts=(msgspec.structs.replace(host, processes=processes),))
-        return _poll(number, snapshot, self._patience, before)
-
-    def _with_native(self, process: Process) -> Process:
-        """With the native stack of an earlier poll, where it stands there still."""
-        if isinstance(process.native, Stack) or not self._stands(process):
-            return process
-        return msgspec.structs.replace(process, native=self._last[process.pid].native)
-
-    def _stands(self, process: Process) -> bool:
-        earlier = self._last.get(process.pid)
-        return earlier is not None and _places(earlier) == _places(process) is not None
+        return _poll(number, self._look(), self._patience, before)
 
 
 class Recorded:
@@ -110,14 +80,6 @@ class Recorded:
     def _load(self, number: int) -> Poll:
         snapshot = merge(tuple(codec.read(path) for path in self._groups[number]))
         return _poll(number, snapshot, self._patience, None)
-
-
-def _places(process: Process) -> object:
-    """Where all threads of a process stand; None where its stack could not be read."""
-    stack = process.stack
-    if isinstance(stack, Unavailable):
-        return None
-    return [[(f.file, f.function, f.line) for f in thread.frames] for thread in stack.threads]
 
 
 def _poll(number: int, snapshot: Snapshot, patience: float, before: float | None) -> Poll:

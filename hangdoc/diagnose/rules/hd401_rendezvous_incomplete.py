@@ -31,13 +31,13 @@ At the start of a run, while the others are still importing: below the patience 
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import facts, words
+from hangdoc.diagnose import facts, launch, words
 from hangdoc.diagnose.jobs import MAX_RANKS
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.parse import natural
 from hangdoc.phrases import duration, numbers
-from hangdoc.snapshot import Frame, Process, Stack
+from hangdoc.snapshot import Frame, Process
 
 CODE = "HD401"
 NAME = "rendezvous-incomplete"
@@ -50,7 +50,7 @@ def check(run: Run) -> Iterator[Finding]:
     if arrived:
         yield from _ranks(run)
     elif not run.ranks:
-        waiting = [(p, frame) for _, p in run.launchers if (frame := _in_rendezvous(p)) is not None]
+        waiting = [(p, frame) for _, p in run.launchers if (frame := launch.in_rendezvous(p)) is not None]
         if waiting:
             yield _agents(run, waiting)
 
@@ -110,21 +110,11 @@ def _apart(run: Run, arrived: list[Rank], past: list[Rank]) -> Finding:
     )
 
 
-def _in_rendezvous(process: Process) -> Frame | None:
-    if not isinstance(process.stack, Stack):
-        return None
-    for thread in process.stack.threads:
-        for frame in thread.frames:
-            if facts.plain(frame.function) == "next_rendezvous" and "torch/distributed/" in frame.file:
-                return frame
-    return None
-
-
 def _agents(run: Run, waiting: list[tuple[Process, Frame]]) -> Finding:
     first = waiting[0][0]
-    launch = first.launch
-    nodes = natural((launch.nnodes or "").partition(":")[0]) if launch else None
-    per_node = (natural(launch.nproc_per_node or "1")) if launch else None
+    asked = first.launch
+    nodes = launch.nodes(first)
+    per_node = (natural(asked.nproc_per_node or "1")) if asked else None
     present = sorted(p.launch.node_rank for p, _ in waiting if p.launch and p.launch.node_rank is not None)
     absent_nodes = (
         [n for n in range(min(nodes or 0, MAX_RANKS)) if n not in present] if len(present) == len(waiting) else []
@@ -136,12 +126,16 @@ def _agents(run: Run, waiting: list[tuple[Process, Frame]]) -> Finding:
     )
     age = min(p.started_seconds_ago for p, _ in waiting)
     missing = f"node {numbers(absent_nodes)} is missing" if absent_nodes else "the others are missing"
-    meeting = launch.endpoint if launch and launch.endpoint else "the rendezvous"
+    complete = nodes is not None and len(waiting) >= nodes  # whatever they call themselves
+    if complete:
+        absent = []
+        missing = "all are there and have not met"
+    meeting = asked.endpoint if asked and asked.endpoint else "the rendezvous"
     return words.finding(
         CODE,
         NAME,
         severity="error" if age >= run.patience else "info",
-        confidence=0.9,
+        confidence=0.5 if complete else 0.9,
         culprits=absent,
         victims=(),
         summary=f"{len(waiting)} of {nodes or '?'} nodes arrived at {meeting}; {missing}, and no rank has been started",
@@ -154,8 +148,11 @@ def _agents(run: Run, waiting: list[tuple[Process, Frame]]) -> Finding:
             )
             for p, frame in waiting[:8]
         ],
-        remedy="Start torchrun on the missing node with the same --nnodes, endpoint and run id, or find out why it does "
-        "not reach this one.",
+        remedy="Find out what keeps the nodes apart: a name that takes long to resolve, a port that is closed, launch lines "
+        "that differ."
+        if complete
+        else "Start torchrun on the missing node with the same --nnodes, endpoint and run id, or find out why it does not "
+        "reach this one.",
         commands=_commands(run),
     )
 

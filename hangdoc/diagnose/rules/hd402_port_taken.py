@@ -30,12 +30,12 @@ A port forwarder or a service mesh that listens in front of the real master.
 import shlex
 from collections.abc import Iterator
 
-from hangdoc.diagnose import facts, words
+from hangdoc.diagnose import launch, words
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.parse import natural
 from hangdoc.phrases import duration
-from hangdoc.snapshot import Connections, Host, Listener, Process, Stack
+from hangdoc.snapshot import Connections, Host, Listener
 
 CODE = "HD402"
 NAME = "port-taken"
@@ -47,12 +47,12 @@ def check(run: Run) -> Iterator[Finding]:
     waiting = [
         r for r in run.waiting() if r.wait is not None and r.wait.kind in ("rendezvous", "store") and not r.moving
     ]
-    if run.master is None or not (waiting or any(_meets(process) for _, process in run.launchers)):
+    if run.master is None or not (waiting or any(launch.in_rendezvous(process) for _, process in run.launchers)):
         return
     port = natural(run.master.rpartition(":")[2])
-    for host in run.hosts:
+    for host in _hosts(run):
         ours = _own(run, host)
-        namespaces = {p.namespaces.get("net") for p in host.processes if p.pid in ours}
+        namespaces = {p.namespaces.get("net") for p in host.processes if p.pid in ours or host is run.meeting_host}
         if not isinstance(host.connections, Connections):
             continue
         for listener in host.connections.listeners:
@@ -62,9 +62,10 @@ def check(run: Run) -> Iterator[Finding]:
                 return
 
 
-def _meets(process: Process) -> bool:
-    frames = (f for t in process.stack.threads for f in t.frames) if isinstance(process.stack, Stack) else ()
-    return any(facts.plain(f.function) in ("next_rendezvous", "rendezvous") and facts.AGENT in f.file for f in frames)
+def _hosts(run: Run) -> tuple[Host, ...]:
+    """The run's hosts, and the one at which it meets though none of its processes may be there."""
+    meeting = run.meeting_host
+    return run.hosts if meeting is None or meeting in run.hosts else (*run.hosts, meeting)
 
 
 def _own(run: Run, host: Host) -> set[int]:
@@ -92,14 +93,14 @@ def _finding(run: Run, host: str, listener: Listener, waiting: list[int]) -> Fin
         culprits=(),
         victims=waiting,
         summary=f"port {listener.port} belongs to another process, pid {listener.pid} ({listener.name}{orphan}); {who} and "
-        f"{words.verb(waiting, 'waits', 'wait')} for ever",
+        f"{words.verb(waiting or [0], 'waits', 'wait')} for ever",
         evidence=[
             Evidence(rank=None, probe="sockets", text=text),
             *words.class_evidence(run.ranks[number] for number in waiting),
         ],
         remedy="End that process if it is a left-over, or start the run on another port.",
         commands=(
-            f"ps -o pid,ppid,etime,args -p {listener.pid}",
+            f"ps -o pid,ppid,etime,args -p {listener.pid}   # on {host}",
             f"ss -ltnp {shlex.quote(f'sport = :{listener.port}')}",
         ),
     )

@@ -28,11 +28,10 @@ Where all ranks are on one host, loopback is right; the finding is then not made
 - torch.distributed, network interfaces: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-import ipaddress
 from collections.abc import Iterator
 
-from hangdoc.diagnose import words
-from hangdoc.diagnose.model import Rank, Run, environment_of
+from hangdoc.diagnose import network, words
+from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Machine
 
@@ -44,48 +43,19 @@ EXPLAINS = ("HD401", "HD901", "HD202")
 def check(run: Run) -> Iterator[Finding]:
     """One finding for each such host."""
     for host in run.hosts:
-        here = [rank for rank in run.ranks.values() if rank.host == host.name and _meets(rank)]
+        here = [rank for rank in run.ranks.values() if rank.host == host.name and network.meets(rank)]
         machine = host.machine
         if not here or not isinstance(machine, Machine) or not isinstance(machine.hostname_addresses, tuple):
             continue
         if (
-            not _several_hosts(run)
-            or not all(_loopback(a) for a in machine.hostname_addresses)
+            not network.several_hosts(run)
+            or not all(network.loopback(a) for a in machine.hostname_addresses)
             or not machine.hostname_addresses
         ):
             continue
-        exposed = [rank for rank in here if not _names_interface(rank)]
+        exposed = [rank for rank in here if network.named_interface(rank) is None]
         if exposed:
             yield _finding(run, host.name, machine.hostname_addresses, exposed)
-
-
-def _meets(rank: Rank) -> bool:
-    return rank.waits and not rank.moving and rank.wait is not None and rank.wait.kind == "rendezvous"
-
-
-def _several_hosts(run: Run) -> bool:
-    identities = [rank.process.identity for rank in run.ranks.values() if rank.process and rank.process.identity]
-    local = [i.local_world_size for i in identities if i.local_world_size is not None]
-    return len({r.host for r in run.ranks.values()}) > 1 or (
-        run.world_size is not None and bool(local) and max(local) < run.world_size and not _master_is_here(run)
-    )
-
-
-def _master_is_here(run: Run) -> bool:
-    """Whether the meeting point is a loopback address: then all ranks are on one host, whatever their nodes are called."""
-    return run.master is not None and (_loopback(run.master.rpartition(":")[0]) or run.master.startswith("localhost:"))
-
-
-def _loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
-
-
-def _names_interface(rank: Rank) -> bool:
-    variables = environment_of(rank.process) if rank.process is not None else {}
-    return "GLOO_SOCKET_IFNAME" in variables or "TP_SOCKET_IFNAME" in variables
 
 
 def _finding(run: Run, host: str, addresses: tuple[str, ...], exposed: list[Rank]) -> Finding:

@@ -33,7 +33,7 @@ named.
 import shlex
 from collections.abc import Iterator
 
-from hangdoc.diagnose import words
+from hangdoc.diagnose import network, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.phrases import duration
@@ -87,7 +87,11 @@ def _unanswered(connection: Connection) -> bool:
 
 
 def _ends(run: Run, dead: dict[int, list[Connection]]) -> list[int]:
-    """Ranks at either end: the other end of a dead connection often has nothing to send and knows of nothing."""
+    """Ranks at either end: the other end of a dead connection often has nothing to send and knows of nothing. Where all of them
+    lead to hosts that nobody could look at, the ranks that were not seen."""
+    known = {address for host in run.hosts for one in network.interfaces(host) for address in one.addresses}
+    if known and run.unseen and all(c.remote_address not in known for lost in dead.values() for c in lost):
+        return sorted(run.unseen)
     ends = set(dead)
     lost = {(c.remote_address, c.remote_port) for connections in dead.values() for c in connections}
     for rank in run.ranks.values():
@@ -115,8 +119,8 @@ def _finding(run: Run, dead: dict[int, list[Connection]]) -> Finding:
         confidence=0.93,
         culprits=culprits,
         victims=victims,
-        summary=f"the link between {words.ranks(culprits) if len(culprits) > 1 else f'{words.ranks(culprits)} and its peers'} "
-        f"carries nothing any more: rank {first} retransmits to {connection.remote_address} without an answer",
+        summary=f"{_link(run, culprits)} carries nothing any more: rank {first} retransmits to {connection.remote_address} "
+        "without an answer",
         evidence=[
             *(_evidence(run.ranks[number], c) for number, lost in sorted(dead.items())[:6] for c in lost[:2]),
             *words.class_evidence(run.waiting()),
@@ -128,6 +132,13 @@ def _finding(run: Run, dead: dict[int, list[Connection]]) -> Finding:
             f"ss -tnoi {shlex.quote(f'dst {connection.remote_address}')}",
         ),
     )
+
+
+def _link(run: Run, culprits: list[int]) -> str:
+    who = words.ranks(culprits)
+    if set(culprits) <= set(run.unseen):
+        return f"the link to {who}, which nobody could look at,"
+    return f"the link between {who if len(culprits) > 1 else f'{who} and its peers'}"
 
 
 def _evidence(rank: Rank, c: Connection) -> Evidence:

@@ -1,0 +1,117 @@
+"""Who tries to reach whom in vain: calls without an answer (SYN_SENT), who listens there, and on which interface."""
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hangdoc.diagnose.model import Rank, Run, environment_of
+from hangdoc.snapshot import Connection, Connections, Host, Interface, Machine
+
+_ANY = ("0.0.0.0", "::", "*")  # noqa: S104  (what a socket is bound to, read from elsewhere)
+_TRIES = 2
+"""Repeated SYNs: three seconds without an answer."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A connection that somebody tries to make, and nobody answers."""
+
+    host: Host
+    pid: int
+    connection: Connection
+    listener: tuple[Host, int] | None
+    """Host and pid of the process that listens there, where that host was looked at."""
+
+    @property
+    def target(self) -> str:
+        """Address and port."""
+        return f"{self.connection.remote_address}:{self.connection.remote_port}"
+
+
+def unanswered(run: Run) -> list[Call]:
+    """Calls of the run's processes that were repeated without an answer."""
+    listening = {}
+    for host, c in _connections(run):
+        if c.state == "LISTEN":
+            for address in _addresses(host) if c.local_address in _ANY else (c.local_address,):
+                listening[address, c.local_port] = (host, c.pid)
+    return [
+        Call(host, c.pid, c, listening.get((c.remote_address, c.remote_port)))
+        for host, c in _connections(run)
+        if c.state == "SYN_SENT" and max(c.retransmits or 0, c.backoff or 0) >= _TRIES
+    ]
+
+
+def rank_of(run: Run, host: Host, pid: int) -> Rank | None:
+    """The rank that a process is, if it is one."""
+    return next((rank for rank in run.ranks.values() if rank.host == host.name and rank.pid == pid), None)
+
+
+def interface_with(host: Host, address: str) -> Interface | None:
+    """The interface that has an address."""
+    return next((one for one in interfaces(host) if address in one.addresses), None)
+
+
+def interfaces(host: Host) -> tuple[Interface, ...]:
+    """All of a host's, as far as they are known."""
+    return host.machine.interfaces if isinstance(host.machine, Machine) else ()
+
+
+def networks(host: Host) -> dict[str, str]:
+    """The networks that a host is in, without loopback, and by which interface."""
+    return {
+        network: one.name for one in interfaces(host) if one.up for network in one.networks if not loopback(network)
+    }
+
+
+def within(address: str, network: str) -> bool:
+    """Whether an address lies in a network; False for what is neither."""
+    try:
+        return ipaddress.ip_address(address) in ipaddress.ip_network(network)
+    except ValueError:
+        return False
+
+
+def loopback(address: str) -> bool:
+    """Of an address or a network."""
+    try:
+        return ipaddress.ip_address(address.partition("/")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def several_hosts(run: Run) -> bool:
+    """Whether the run spans more than one host."""
+    identities = [rank.process.identity for rank in run.ranks.values() if rank.process and rank.process.identity]
+    local = [i.local_world_size for i in identities if i.local_world_size is not None]
+    return len({r.host for r in run.ranks.values()}) > 1 or (
+        run.world_size is not None and bool(local) and max(local) < run.world_size and not _master_is_here(run)
+    )
+
+
+def meets(rank: Rank) -> bool:
+    """Whether a rank stands in the rendezvous."""
+    return rank.waits and not rank.moving and rank.wait is not None and rank.wait.kind == "rendezvous"
+
+
+def named_interface(rank: Rank) -> tuple[str, str] | None:
+    """The variable that tells a rank its interface, and what it says."""
+    variables = environment_of(rank.process) if rank.process is not None else {}
+    names = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    return next(((name, variables[name]) for name in names if variables.get(name)), None)
+
+
+def _master_is_here(run: Run) -> bool:
+    """Whether the meeting point is a loopback address: then all ranks are on one host, whatever their nodes are called."""
+    return run.master is not None and (loopback(run.master.rpartition(":")[0]) or run.master.startswith("localhost:"))
+
+
+def _connections(run: Run) -> Iterator[tuple[Host, Connection]]:
+    pids = {(rank.host, rank.pid) for rank in run.ranks.values()} | {(h.name, p.pid) for h, p in run.launchers}
+    for host in run.hosts:
+        if isinstance(host.connections, Connections):
+            yield from ((host, c) for c in host.connections.connections if (host.name, c.pid) in pids)
+
+
+def _addresses(host: Host) -> tuple[str, ...]:
+    return tuple(address for one in interfaces(host) for address in one.addresses)
