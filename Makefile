@@ -44,7 +44,7 @@ bench: $(READY)
 
 # What only the frameworks' own cases need (docs/dependencies.md).
 $(FRAMEWORKS): $(READY)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,trainer,dev,frameworks]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev,frameworks]'
 	touch $@
 
 hangbench: $(FRAMEWORKS)
@@ -61,7 +61,7 @@ $(READY): pyproject.toml constraints.txt
 	@# Debian's python3 comes without venv's pip; root may mend that.
 	$(PYTHON) -m venv .venv || { rm -rf .venv; [ "$$(id -u)" = 0 ] && apt-get install -y python3-venv && $(PYTHON) -m venv .venv; } \
 		|| { echo "venv is missing: apt-get install python3-venv"; exit 1; }
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,trainer,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev]'
 	touch $@
 
 clean:

@@ -14,6 +14,7 @@ _COMMANDS = {
     "diagnose": "diagnose",
     "top": "top",
     "snapshot": "take_snapshot",
+    "watch": "watch",
     "demo": "demo",
     "rules": "rules",
     "doctor": "doctor",

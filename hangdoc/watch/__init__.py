@@ -1,0 +1,1 @@
+"""No screen: look again and again, and act once a hang is sure."""

@@ -1,0 +1,43 @@
+"""When a hang is sure."""
+
+from msgspec.structs import replace
+
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.diagnosis import Diagnosis
+from hangdoc.watch.confirm import Confirmation
+from tests.unit.rule_cases import FIRES
+
+
+def hung(silent: float | None = None, code: str = "HD302") -> Diagnosis:
+    answer = diagnose(FIRES[code](), patience=0.0)
+    (job,) = answer.jobs
+    assert job.verdict == "hung"
+    return replace(answer, jobs=(replace(job, hung_for_seconds=silent),))
+
+
+def moving(answer: Diagnosis) -> Diagnosis:
+    return replace(answer, jobs=(replace(answer.jobs[0], verdict="healthy", findings=()),))
+
+
+def test_one_look_is_never_enough() -> None:
+    sure = Confirmation(patience=30)
+    assert sure.add(hung(silent=900), 0) == []
+    assert len(sure.add(hung(silent=915), 15)) == 1
+
+
+def test_a_young_hang_waits_for_the_patience() -> None:
+    sure = Confirmation(patience=30)
+    assert [len(sure.add(hung(), at)) for at in (0, 15, 29, 31, 45)] == [0, 0, 0, 1, 0]
+
+
+def test_another_story_begins_anew_and_a_hang_is_told_once() -> None:
+    sure = Confirmation(patience=0)
+    assert [len(sure.add(hung(code=code), at)) for at, code in enumerate(("HD302", "HD202", "HD202", "HD302", "HD302"))] == [
+        0, 0, 1, 0, 0,
+    ]  # fmt: skip
+
+
+def test_after_it_has_moved_it_may_hang_again() -> None:
+    sure = Confirmation(patience=0)
+    looks = [hung(), hung(), moving(hung()), hung(), hung()]
+    assert [len(sure.add(look, at)) for at, look in enumerate(looks)] == [0, 1, 0, 0, 1]
