@@ -9,15 +9,17 @@ import click
 from hangdoc.cli.errors import CommandError
 from hangdoc.codec import BundleError
 
-# name: module of hangdoc.cli that has a click command called `command`
+# name: module of hangdoc.cli, and what its click command is called there
 _COMMANDS = {
-    "diagnose": "diagnose",
-    "top": "top",
-    "snapshot": "take_snapshot",
-    "watch": "watch",
-    "demo": "demo",
-    "rules": "rules",
-    "doctor": "doctor",
+    "diagnose": ("diagnose", "command"),
+    "top": ("top", "command"),
+    "snapshot": ("take_snapshot", "command"),
+    "watch": ("watch", "command"),
+    "launch-diff": ("launches", "diff"),
+    "launch-explain": ("launches", "explain"),
+    "demo": ("demo", "command"),
+    "rules": ("rules", "command"),
+    "doctor": ("doctor", "command"),
 }
 INTERRUPTED = 130
 
@@ -31,7 +33,8 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command = import_module(f"hangdoc.cli.{_COMMANDS[cmd_name]}").command
+        module, name = _COMMANDS[cmd_name]
+        command = getattr(import_module(f"hangdoc.cli.{module}"), name)
         assert isinstance(command, click.Command)  # noqa: S101
         return command
 

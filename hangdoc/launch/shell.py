@@ -1,0 +1,210 @@
+"""Shell text to simple commands, by tree-sitter's grammar of bash (https://github.com/tree-sitter/tree-sitter-bash).
+
+Variables that the text itself sets are filled in; everything else that only a running shell could know stays as it is
+written, `$HOME` or `$(date)`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import tree_sitter
+import tree_sitter_bash
+from tree_sitter import Node
+
+MAX_BYTES = 1 << 20
+_MAX_DEPTH = 200
+_PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+class ShellError(Exception):
+    """Text that is no shell; one sentence."""
+
+
+@dataclass
+class Scope:
+    """What a shell knows at one point of its text."""
+
+    variables: dict[str, str] = field(default_factory=dict)
+    exported: set[str] = field(default_factory=set)
+    folder: str = ""
+    """Where it is, as far as `cd` said; empty for where it started."""
+
+    def environment(self) -> dict[str, str]:
+        """What a command inherits of it."""
+        return {name: self.variables[name] for name in sorted(self.exported) if name in self.variables}
+
+    def change(self, to: str) -> None:
+        """`cd`."""
+        absolute = to.startswith(("/", "~", "$")) or not self.folder
+        self.folder = to if absolute else f"{self.folder.rstrip('/')}/{to}"
+
+
+@dataclass(frozen=True)
+class Simple:
+    """One command with its words, in the scope in which it runs."""
+
+    words: tuple[str, ...]
+    assignments: dict[str, str]
+    """`A=b command`: for it alone."""
+    scope: Scope
+    after: str
+    """What the line does with its output: `2>&1 | tee log`."""
+
+
+def commands(text: str, scope: Scope | None = None) -> Iterator[Simple]:
+    """All simple commands in the order of the text, whichever branch would run; raises ShellError. `cd`, `export` and
+    assignments change the scope of what follows and are not given themselves."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) > MAX_BYTES:
+        raise ShellError(f"it is longer than {MAX_BYTES >> 20} MiB: not a launch script")
+    tree = _PARSER.parse(raw)
+    if "\0" in text:
+        raise ShellError("it holds zero bytes: not a text")
+    yield from _walk(tree.root_node, scope if scope is not None else Scope(), "", 0)
+
+
+def _walk(node: Node, scope: Scope, after: str, depth: int) -> Iterator[Simple]:
+    if depth > _MAX_DEPTH:
+        raise ShellError("it is nested too deeply")
+    kind = node.type
+    if kind == "command":
+        yield from _command(node, scope, after)
+    elif kind == "declaration_command":
+        _declare(node, scope)
+    elif kind == "variable_assignment":
+        name, value = _assignment(node, scope)
+        scope.variables[name] = value
+    elif kind == "unset_command":
+        for child in node.named_children:
+            scope.variables.pop(_text(child, scope), None)
+    elif kind == "subshell":
+        inner = Scope(dict(scope.variables), set(scope.exported), scope.folder)
+        for child in node.named_children:
+            yield from _walk(child, inner, after, depth + 1)
+    elif kind == "redirected_statement":
+        redirects = [_raw(child) for child in node.named_children if child.type.endswith("redirect")]
+        for child in node.named_children:
+            if not child.type.endswith("redirect"):
+                yield from _walk(child, scope, " ".join((*redirects, after)).strip(), depth + 1)
+    elif kind == "pipeline":
+        first, *others = [child for child in node.named_children if child.type != "comment"]
+        behind = " ".join("| " + _raw(other) for other in others)
+        yield from _walk(first, scope, f"{behind} {after}".strip(), depth + 1)
+        for other in others:
+            yield from _walk(other, scope, "", depth + 1)
+    else:
+        for child in node.named_children:
+            yield from _walk(child, scope, after, depth + 1)
+
+
+def _command(node: Node, scope: Scope, after: str) -> Iterator[Simple]:
+    words: list[str] = []
+    own: dict[str, str] = {}
+    for child in node.named_children:
+        if child.type == "variable_assignment":
+            name, value = _assignment(child, scope)
+            own[name] = value
+        elif child.type == "command_name":
+            words.append(_text(child.named_children[0], scope) if child.named_children else _raw(child))
+        elif child.type.endswith("redirect"):
+            after = f"{_raw(child)} {after}".strip()
+        elif child.type != "comment":
+            words += _words(child, scope)
+    if not words:
+        scope.variables |= own
+    elif words[0] == "cd":
+        scope.change(words[1] if len(words) > 1 else "~")
+    elif words[0] in (".", "source"):
+        pass  # what a file sets is not known here
+    elif words[0] == "set":
+        if "-a" in words[1:2]:
+            scope.exported |= set(scope.variables)
+    else:
+        yield Simple(tuple(words), own, Scope(dict(scope.variables), set(scope.exported), scope.folder), after)
+
+
+def _words(node: Node, scope: Scope) -> list[str]:
+    """An unquoted variable that holds several words becomes several."""
+    text = _text(node, scope)
+    if node.type == "simple_expansion" and _variable(node) in scope.variables:
+        return text.split()
+    return [text]
+
+
+def _declare(node: Node, scope: Scope) -> None:
+    exports = _raw(node).split(None, 1)[0] == "export" or any(
+        child.type == "word" and "x" in _raw(child) and _raw(child).startswith("-") for child in node.named_children
+    )
+    for child in node.named_children:
+        if child.type == "variable_assignment":
+            name, value = _assignment(child, scope)
+            scope.variables[name] = value
+        elif child.type in ("variable_name", "word") and not _raw(child).startswith("-"):
+            name = _raw(child)
+        else:
+            continue
+        if exports:
+            scope.exported.add(name)
+
+
+def _assignment(node: Node, scope: Scope) -> tuple[str, str]:
+    name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+    return (_raw(name) if name is not None else "", _text(value, scope) if value is not None else "")
+
+
+def _raw(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def _variable(node: Node) -> str:
+    found = next(
+        (child for child in node.named_children if child.type in ("variable_name", "special_variable_name")), None
+    )
+    return _raw(found) if found is not None else ""
+
+
+def _text(node: Node, scope: Scope) -> str:
+    """The word as the shell would pass it on."""
+    kind = node.type
+    if kind == "raw_string":
+        return _raw(node)[1:-1]
+    if kind == "ansi_c_string":
+        return _raw(node)[2:-1].encode("latin-1", "backslashreplace").decode("unicode_escape", "replace")
+    if kind == "word":
+        return _unescaped(_raw(node), everything=True)
+    if kind == "string":
+        return _string(node, scope)
+    if kind == "concatenation":
+        return "".join(_text(child, scope) for child in node.children)
+    if kind in ("simple_expansion", "expansion"):
+        plain = kind == "simple_expansion" or len(node.named_children) == 1
+        return scope.variables.get(_variable(node), _raw(node)) if plain else _raw(node)
+    return _raw(node)
+
+
+def _string(node: Node, scope: Scope) -> str:
+    """A string in double quotes: what lies between its parts belongs to it too."""
+    source = node.text or b""
+    at, out = node.start_byte + 1, ""
+    for child in node.named_children:
+        out += source[at - node.start_byte : child.start_byte - node.start_byte].decode("utf-8", "replace")
+        out += _unescaped(_raw(child), everything=False) if child.type == "string_content" else _text(child, scope)
+        at = child.end_byte
+    return out + source[at - node.start_byte : len(source) - 1].decode("utf-8", "replace")
+
+
+def _unescaped(text: str, everything: bool) -> str:
+    out, index = "", 0
+    while index < len(text):
+        if text[index] == "\\" and index + 1 < len(text):
+            following = text[index + 1]
+            if following == "\n":
+                pass
+            elif everything or following in '$`"\\':
+                out += following
+            else:
+                out += "\\" + following
+            index += 2
+        else:
+            out += text[index]
+            index += 1
+    return out

@@ -1,0 +1,81 @@
+"""Launch lines for a person: the table of a comparison, the layers of one line."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hangdoc.launch.layers import LaunchLine
+from hangdoc.launch.rows import Row
+from hangdoc.render.words import clean
+
+_STYLE = {
+    "must differ": "bold", "must agree": "bold", "suspicious": "yellow", "should agree": "", "tuning": "cyan", "inert": "dim",
+    "cosmetic": "dim", "unknown": "",
+}  # fmt: skip
+
+
+def comparison(
+    names: Sequence[str], rows: Sequence[Row], numbers: Sequence[tuple[str, str]], console: Console, whole: bool
+) -> None:
+    """The table: what is wrong and what differs first; what all lines have alike is counted unless `whole`."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("")
+    table.add_column("what", overflow="fold")
+    table.add_column("standing", no_wrap=True)
+    for name in names:
+        table.add_column(clean(name), overflow="fold")
+    alike = 0
+    for row in rows:
+        if not (row.differs or row.wrong or row.standing == "suspicious" or whole):
+            alike += 1
+            continue
+        mark = (
+            Text("✗", "bold red") if row.wrong else Text("!", "yellow") if row.standing == "suspicious" else Text(" ")
+        )
+        style = "bold red" if row.wrong else _STYLE[row.standing]
+        table.add_row(
+            mark, Text(clean(row.name), style), Text(row.standing, style), *(Text(_value(v)) for v in row.values)
+        )
+    console.print(table)
+    _reasons(rows, console, whole)
+    if alike:
+        console.print(Text(f"{alike} more that all lines have alike (--all shows them)", "dim"))
+    if numbers:
+        console.print()
+    for what, much in numbers:
+        console.print(Text.assemble((f"{what}: ", "bold"), clean(much)))
+
+
+def _reasons(rows: Sequence[Row], console: Console, whole: bool) -> None:
+    shown = [row for row in rows if row.why and (row.differs or row.wrong or row.standing == "suspicious" or whole)]
+    if shown:
+        console.print()
+    for row in shown:
+        style = "bold red" if row.wrong else _STYLE[row.standing]
+        console.print(Text.assemble((f"{clean(row.name)}: ", style), row.why))
+
+
+def _value(value: str | None) -> str:
+    return "-" if value is None else clean(value)
+
+
+def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], known: Sequence[Row], console: Console) -> None:
+    """One line, layer by layer."""
+    for depth, layer in enumerate(line.layers):
+        _indented(console, depth, (clean(layer.text), "bold"), f"   {layer.why}")
+    inside = len(line.layers)
+    _indented(console, inside, (f"{line.launched.tool} starts {clean(line.launched.program) or 'nothing'}", "bold"))
+    for row in known:
+        if row.values[0] is not None and row.origin in ("launcher", "argument", "variable") and row.name != "launcher":
+            said = "" if row.values[0] == "(set)" else f" {clean(row.values[0])}"
+            why = row.why or "nothing is known of it"
+            _indented(console, inside + 1, (f"{clean(row.name)}{said}", "bold"), f"   {row.standing}: {why}")
+    for what, much in numbers:
+        console.print(Text.assemble((f"{what}: ", "bold"), clean(much)))
+
+
+def _indented(console: Console, depth: int, *parts: str | tuple[str, str]) -> None:
+    console.print(Padding(Text.assemble(*parts), (0, 0, 0, 2 * depth)))

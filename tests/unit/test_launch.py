@@ -1,0 +1,159 @@
+"""Launch lines in the shapes that people use."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hangdoc.cli.group import run
+from hangdoc.launch.compare import compare
+from hangdoc.launch.derived import derived
+from hangdoc.launch.layers import LaunchLine, launches
+from hangdoc.launch.rows import Row
+from hangdoc.launch.shell import ShellError
+
+WIRED = (
+    'tmux new-session -d -s train "cd ~/nanochat && export NANOCHAT_DATA_DIR=/data/fineweb OMP_NUM_THREADS=8 '
+    "GLOO_SOCKET_IFNAME=eth0 NCCL_P2P_DISABLE=1 && torchrun --nnodes=2 --nproc_per_node=1 --node_rank=0 "
+    "--master_addr=192.168.1.10 --master_port=29500 -m scripts.base_train -- --depth=4 --device-batch-size=1 "
+    '--max-seq-len=512 --total-batch-size=4096 --device-type=cpu 2>&1 | tee node0.log"'
+)
+WIRELESS = (
+    "ssh user@laptop 'tmux new-session -d -s train \"cd ~/nanochat && OMP_NUM_THREADS=4 GLOO_SOCKET_IFNAME=wlan0 torchrun "
+    "--nnodes=2 --nproc_per_node=1 --node_rank=1 --master_addr=192.168.1.10 --master_port=29500 -m scripts.base_train -- "
+    "--depth=4 --device-batch-size=1 --max-seq-len=512 --total-batch-size=4096 --device-type=cpu 2>&1 | tee node1.log\"'"
+)
+
+# line, tool, host, folder, environment, options (some), program, arguments
+SHAPES: dict[str, tuple[str, str, str | None, str, dict[str, str], dict[str, str], str, tuple[str, ...]]] = {
+    "plain": ("torchrun --nproc_per_node=2 train.py --lr 1", "torchrun", None, "", {}, {"nproc-per-node": "2"}, "train.py",
+              ("--lr", "1")),
+    "module": ("python3 -u -m torch.distributed.run --standalone -m pkg.train", "torchrun", None, "", {},
+               {"standalone": "(set)"}, "-m pkg.train", ()),
+    "continued": ("cd /a\nOMP_NUM_THREADS=4 \\\n  torchrun \\\n  --nnodes 2 train.py", "torchrun", None, "/a",
+                  {"OMP_NUM_THREADS": "4"}, {"nnodes": "2"}, "train.py", ()),
+    "ssh and tmux": (WIRELESS, "torchrun", "laptop", "~/nanochat",
+                     {"OMP_NUM_THREADS": "4", "GLOO_SOCKET_IFNAME": "wlan0"}, {"node-rank": "1"}, "-m scripts.base_train",
+                     ("--", "--depth=4", "--device-batch-size=1", "--max-seq-len=512", "--total-batch-size=4096",
+                      "--device-type=cpu")),
+    "nested quotes": ("""ssh -p 2222 me@w1 "bash -lc 'export A=\\"b c\\"; torchrun train.py --name \\"x y\\"'" """, "torchrun",
+                      "w1", "", {"A": "b c"}, {}, "train.py", ("--name", "x y")),
+    "variables": ('PORT=29501\nARGS="--depth 4 --lr 1"\nHOST=$1\ntorchrun --master-port=$PORT --master-addr=$HOST t.py $ARGS',
+                  "torchrun", None, "", {}, {"master-port": "29501", "master-addr": "$1"}, "t.py",
+                  ("--depth", "4", "--lr", "1")),
+    "env": ("env -u X -i A=1 B='2 3' nice -n 5 torchrun t.py", "torchrun", None, "", {"A": "1", "B": "2 3"}, {}, "t.py", ()),
+    "srun and bash": ("srun -N2 --ntasks-per-node=1 bash -c 'torchrun --rdzv-endpoint=$HEAD:29500 t.py'", "torchrun", None, "",
+                      {}, {"rdzv-endpoint": "$HEAD:29500"}, "t.py", ()),
+    "srun": ("srun -N2 -n 8 python -u train.py --x 1", "srun", None, "", {}, {"nodes": "2", "n": "8"}, "train.py",
+             ("--x", "1")),
+    "mpirun": ("mpirun -np 4 -H a:2,b:2 -x OMP_NUM_THREADS=2 -mca btl tcp --allow-run-as-root python t.py --e 3", "mpirun",
+               None, "", {"OMP_NUM_THREADS": "2"}, {"n": "4", "mca btl": "tcp"}, "t.py", ("--e", "3")),
+    "accelerate": ("accelerate launch --num_processes 4 --machine_rank 1 t.py --x", "accelerate", None, "", {},
+                   {"num-processes": "4", "machine-rank": "1"}, "t.py", ("--x",)),
+    "docker": ("docker run --rm --gpus all -e A=1 -v /d:/d -w /w img torchrun t.py", "torchrun", None, "/w", {"A": "1"}, {},
+               "t.py", ()),
+    "kubectl": ("kubectl exec -n ml pod-0 -c main -- torchrun --nnodes 2 t.py", "torchrun", None, "", {}, {"nnodes": "2"},
+                "t.py", ()),
+    "background": ("nohup timeout -k 5 1h numactl -N 0 uv run torchrun t.py > log 2>&1 &", "torchrun", None, "", {}, {}, "t.py",
+                   ()),
+    "by hand": ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=h python -u t.py --d 3", "python", None, "",
+                {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h"}, {}, "t.py", ("--d", "3")),
+    "sent keys": ("tmux send-keys -t run 'cd /w; torchrun t.py' Enter", "torchrun", None, "/w", {}, {}, "t.py", ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_line_is_read_down_to_its_launch(shape: str) -> None:
+    text, tool, host, folder, environment, options, program, arguments = SHAPES[shape]
+    (line,) = launches(text)
+    assert (line.launched.tool, line.host, line.folder, line.environment) == (tool, host, folder, environment)
+    assert options.items() <= line.launched.options.items()
+    assert (line.launched.program, line.launched.arguments) == (program, arguments)
+
+
+def rows(*texts: str) -> dict[str, Row]:
+    return {row.name: row for row in compare([line for text in texts for line in launches(text)])}
+
+
+def test_the_two_nodes_of_a_cpu_run() -> None:
+    found = rows(WIRED, WIRELESS)
+    assert not any(row.wrong for row in found.values())
+    assert found["NANOCHAT_DATA_DIR"].standing == "suspicious"
+    assert "on some nodes only" in found["NANOCHAT_DATA_DIR"].why
+    assert found["GLOO_SOCKET_IFNAME"].standing == "suspicious"
+    assert "wireless against wired" in found["GLOO_SOCKET_IFNAME"].why
+    assert (found["OMP_NUM_THREADS"].standing, found["NCCL_P2P_DISABLE"].standing) == ("tuning", "inert")
+    assert (found["node-rank"].standing, found["master-port"].standing) == ("must differ", "must agree")
+    numbers = dict(derived([*launches(WIRED), *launches(WIRELESS)]))
+    assert numbers["world size"] == "2 ranks (1 + 1)"
+    assert numbers["model"].startswith("depth 4: dim 256, 2 heads")
+    assert numbers["accumulation"] == "4,096 / 1,024 = 4 micro-steps a step"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name"),
+    [
+        ("--node_rank=1", "--node_rank=0", "node-rank"),
+        ("--master_port=29500", "--master_port=29501", "master-port"),
+        ("--nnodes=2", "--nnodes=3", "nnodes"),
+        ("--depth=4", "--depth=2", "--depth"),
+        ("scripts.base_train", "scripts.mid_train", "program"),
+        ("192.168.1.10", "127.0.0.1", "meeting point"),
+    ],
+)
+def test_what_can_never_work_is_wrong(before: str, after: str, name: str) -> None:
+    found = rows(WIRED, WIRELESS.replace(before, after))
+    assert found[name].wrong
+
+
+def test_an_uneven_accumulation_is_said() -> None:
+    line = launches(WIRED.replace("--total-batch-size=4096", "--total-batch-size=5000"))
+    assert "not even" in dict(derived([*line, *line]))["accumulation"]
+
+
+def test_a_missing_line_is_wrong() -> None:
+    third = WIRED.replace("--nnodes=2", "--nnodes=3")
+    assert rows(third, WIRELESS.replace("--nnodes=2", "--nnodes=3"))["number of lines"].wrong
+
+
+def test_nothing_is_executed(tmp_path: Path) -> None:
+    harm = tmp_path / "harm"
+    text = (
+        f'X=$(touch {harm}) `touch {harm}`; touch {harm}; ssh h "touch {harm}; torchrun --nnodes $(touch {harm}) t.py"'
+    )
+    (line,) = launches(text)
+    assert line.launched.options["nnodes"] == f"$(touch {harm})"
+    assert not harm.exists()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet=st.sampled_from("ab $'\"\\\n(){}|&;<>=-`torchun.py#*!~"), max_size=80))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        for line in launches(text):
+            assert isinstance(line, LaunchLine)
+    except ShellError:
+        pass
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.sh").write_text(WIRED)
+    assert run(["launch-diff", str(tmp_path / "a.sh"), WIRELESS]) == 0
+    assert "NANOCHAT_DATA_DIR" in capsys.readouterr().out
+    assert run(["launch-diff", WIRED, WIRELESS.replace("--depth=4", "--depth=2")]) == 1
+    assert run(["launch-diff", WIRED]) == 2
+    assert run(["launch-diff", "nothing-here", WIRED]) == 2
+    assert run(["launch-diff", "echo hello", WIRED]) == 2
+    capsys.readouterr()
+    assert run(["launch-explain", WIRELESS]) == 0
+    out = capsys.readouterr().out
+    assert "runs the rest on laptop" in out
+    assert "torchrun starts -m scripts.base_train" in out
+
+
+def test_observing_does_not_load_the_parser() -> None:
+    code = "import hangdoc.observe.observe, sys; sys.exit('tree_sitter' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
