@@ -91,7 +91,7 @@ class _Listener(EventHandler):  # type: ignore[misc]
     def ev_hup(self, worker: Any, node: str, rc: int) -> None:
         answer = self._answers[str(node)]
         if answer.raw is None and answer.why is None:
-            answer.why = _explain(answer, rc)
+            answer.why = explain(answer, rc)
         self._done(answer)
 
     def ev_timer(self, timer: Any) -> None:
@@ -112,19 +112,8 @@ def run(
     ends. Blocks for at most `transport.timeout` and a second; leaves no process behind. Never raises for what a host does."""
     answers = {host: Answer(host) for host in hosts}
     task: Task = task_self()
-    task.set_info("fanout", transport.fanout)
     listener = _Listener(answers, done)
-    remote = shlex.join((*transport.remote_command, *arguments))
-    common = {"handler": listener, "timeout": transport.host_timeout, "stderr": True}
-    nodes = NodeSet.fromlist(hosts)
-    if transport.via is None:
-        task.set_info("ssh_options", shlex.join(transport.ssh_options) or None)
-        task.set_info("connect_timeout", max(1, int(transport.host_timeout // 2)))
-        worker = task.shell(remote, nodes=nodes, stdin=False, remote=True, **common)
-    else:
-        worker = ExecWorker(nodes, command=_local(transport.via, remote), **common)
-        task.schedule(worker)
-        worker.set_write_eof()
+    worker = schedule(task, hosts, arguments, transport, listener, timeout=transport.host_timeout)
     timer = task.timer(0.5, handler=listener, interval=0.5, autoclose=True)
     timer.worker = worker
     try:
@@ -139,6 +128,33 @@ def run(
         if answer.raw is None and answer.why is None:
             answer.why = _silence(answer, transport, answer.host in timeouts)
     return list(answers.values())
+
+
+def schedule(
+    task: Task,
+    hosts: tuple[str, ...],
+    arguments: tuple[str, ...],
+    transport: Transport,
+    listener: EventHandler,
+    *,
+    timeout: float | None = None,
+    stdin: bool = False,
+) -> Any:
+    """Have a task run hangdoc with `arguments` on every host; ClusterShell's worker. `timeout` in seconds for each host."""
+    task.set_info(
+        "fanout", transport.fanout if not stdin else len(hosts)
+    )  # who talks with each other is there together
+    remote = shlex.join((*transport.remote_command, *arguments))
+    nodes = NodeSet.fromlist(hosts)
+    if transport.via is None:
+        task.set_info("ssh_options", shlex.join(transport.ssh_options) or None)
+        task.set_info("connect_timeout", max(1, int(transport.host_timeout // 2)))
+        return task.shell(remote, nodes=nodes, stdin=stdin, remote=True, handler=listener, timeout=timeout, stderr=True)
+    worker = ExecWorker(nodes, command=_local(transport.via, remote), handler=listener, timeout=timeout, stderr=True)
+    task.schedule(worker)
+    if not stdin:
+        worker.set_write_eof()
+    return worker
 
 
 def _local(via: tuple[str, ...], remote: str) -> str:
@@ -158,7 +174,8 @@ def _silence(answer: Answer, transport: Transport, timed_out: bool) -> str:
     return f"not reached within {transport.timeout:g} s for all hosts"
 
 
-def _explain(answer: Answer, code: int) -> str:
+def explain(answer: Answer, code: int) -> str:
+    """Why a host that has ended sent nothing, in one clause."""
     last = answer.said[-1] if answer.said else ""
     if answer.reader.version is not None:
         return f"its hangdoc ended in the middle of the bundle (exit code {code})"

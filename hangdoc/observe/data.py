@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import PurePath
@@ -80,7 +80,7 @@ class TrainingData:
             for path, origin in _candidates(scene, target).items():
                 key = (namespace, path)
                 if key not in listings:
-                    listings[key] = pool.submit(_listing, f"{scene.proc.root}/{target.pid}/root{path}")
+                    listings[key] = pool.submit(list_shards, f"{scene.proc.root}/{target.pid}/root{path}")
                 wanted[target.pid].append((path, origin, key))
         pool.shutdown(wait=False)
         for pid, candidates in wanted.items():
@@ -115,11 +115,23 @@ class TrainingData:
 
 
 def _candidates(scene: Scene, target: Target) -> dict[str, str]:
-    """Absolute paths that may be data directories, with where they were found; the surest first."""
+    """As `named_folders`, of a process, with what it has open."""
     try:
         cwd = scene.proc.link(f"{target.pid}/cwd")
     except ProcError:
         cwd = "/"
+    try:
+        opened = [link for link in scene.proc.links(f"{target.pid}/fd").values() if is_data_file(link)]
+    except ProcError:
+        opened = []
+    environment = target.environment if isinstance(target.environment, dict) else {}
+    return named_folders({**environment, **target.inner_environment}, target.argv, cwd, opened)
+
+
+def named_folders(
+    environment: Mapping[str, str], argv: tuple[str, ...], cwd: str, opened: Iterable[str] = ()
+) -> dict[str, str]:
+    """Absolute paths that may be data directories, with where they were found; the surest first."""
     found: dict[str, str] = {}
 
     def add(text: str, origin: str) -> None:
@@ -134,30 +146,24 @@ def _candidates(scene: Scene, target: Target) -> dict[str, str]:
         if path.startswith("/") and path != "/" and not path.startswith(_NOT_DATA):
             found.setdefault(path, origin)
 
-    environment = target.environment if isinstance(target.environment, dict) else {}
-    for name, value in {**environment, **target.inner_environment}.items():
+    for name, value in environment.items():
         if _DATA_NAME.search(name) and "/" in value and ":" not in value and name not in ("PATH", "PWD", "OLDPWD"):
             add(value, name)
-    words = target.argv
-    for index, word in enumerate(words):
+    for index, word in enumerate(argv):
         option, equals, value = word.partition("=")
         if equals and _DATA_NAME.search(option):
             add(value, option)
         elif (
             index
-            and words[index - 1].startswith("-")
-            and _DATA_NAME.search(words[index - 1])
+            and argv[index - 1].startswith("-")
+            and _DATA_NAME.search(argv[index - 1])
             and not word.startswith("-")
         ):
-            add(word, words[index - 1])
+            add(word, argv[index - 1])
         elif index > 1 and "/" in word and not word.startswith("-") and not word.endswith(".py"):
             add(word, "argument")
-    try:
-        for link in scene.proc.links(f"{target.pid}/fd").values():
-            if is_data_file(link):
-                add(link, "open file")
-    except ProcError:
-        pass
+    for link in opened:
+        add(link, "open file")
     return dict(list(found.items())[:24])
 
 
@@ -166,7 +172,7 @@ def is_data_file(path: str) -> bool:
     return path.endswith(tuple(SUFFIXES))
 
 
-def _listing(folder: str) -> tuple[int, int, tuple[str, ...], str] | None:
+def list_shards(folder: str) -> tuple[int, int, tuple[str, ...], str] | None:
     """(files, bytes, suffixes, digest) of the shards in a folder and one level below; None where it is no folder."""
     entries: list[tuple[str, int]] = []
     kinds: Counter[str] = Counter()

@@ -39,7 +39,7 @@ class HostMachine:
 
     def during(self, scene: Scene) -> None:
         """Read everything."""
-        self._machine = _machine(scene.proc)
+        self._machine = machine(scene.proc)
         torch_versions: dict[str, str | None] = {}
         for target in scene.ranks():
             if target.state not in "ZX":
@@ -69,7 +69,8 @@ def _swapped() -> int | None:
     return int(swap.sin + swap.sout)
 
 
-def _machine(proc: ProcFS) -> Machine | Unavailable:
+def machine(proc: ProcFS) -> Machine | Unavailable:
+    """What can be said of the host in one reading."""
     import psutil
 
     try:
@@ -91,7 +92,7 @@ def _machine(proc: ProcFS) -> Machine | Unavailable:
             load_1m=os.getloadavg()[0],
             kernel=platform.release(),
             interfaces=_interfaces(),
-            hostname_addresses=_resolve(socket.gethostname()),
+            hostname_addresses=resolve(socket.gethostname()),
         )
     except (OSError, RuntimeError, ProcError) as error:
         return Unavailable(reason=str(error))
@@ -138,7 +139,7 @@ def _network(address: str, mask: str) -> str:
     return str(ipaddress.ip_network(f"{address}/{mask}", strict=False))
 
 
-def _resolve(name: str) -> tuple[str, ...] | Unavailable:
+def resolve(name: str) -> tuple[str, ...] | Unavailable:
     """What a host name resolves to; a resolver that does not answer is given a second."""
     pool = ThreadPoolExecutor(1)
     try:

@@ -78,4 +78,4 @@ def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], known: Seq
 
 
 def _indented(console: Console, depth: int, *parts: str | tuple[str, str]) -> None:
-    console.print(Padding(Text.assemble(*parts), (0, 0, 0, 2 * depth)))
+    console.print(Padding(Text.assemble(*parts), (0, 0, 0, 2 * depth), expand=False))

@@ -9,7 +9,7 @@ import pytest
 
 from hangdoc import beacon, redact
 from hangdoc.observe import identity, source
-from hangdoc.observe.data import _listing, is_data_file
+from hangdoc.observe.data import is_data_file, list_shards
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import discover
 from hangdoc.observe.procfs import Gone, ProcFS
@@ -268,12 +268,12 @@ def test_listing_counts_shards_only(tmp_path: Path) -> None:
         (tmp_path / name).write_text("xx")
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "c.parquet").write_text("x")
-    first = _listing(str(tmp_path))
+    first = list_shards(str(tmp_path))
     assert first is not None
     assert first[:3] == (3, 5, (".parquet",))
     (tmp_path / "a.parquet").write_text("xxx")
-    assert _listing(str(tmp_path)) != first
-    assert _listing(str(tmp_path / "absent")) is None
+    assert list_shards(str(tmp_path)) != first
+    assert list_shards(str(tmp_path / "absent")) is None
     assert is_data_file("x/y.jsonl.gz")
     assert not is_data_file("train.py")
 

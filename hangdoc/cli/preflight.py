@@ -1,0 +1,163 @@
+"""`hangdoc preflight`: can this topology work at all?"""
+
+import sys
+from collections.abc import Generator, Mapping
+
+import click
+import msgspec
+
+from hangdoc.cli.errors import USAGE, CommandError
+from hangdoc.cli.fleet import Hosts, fleet_options
+from hangdoc.preflight import session
+from hangdoc.preflight.plan import Check, Facts, Link, Plan
+
+_IDLE_SECONDS = 120
+"""How long a node waits for the next line of a talk: whoever conducts may be gone."""
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@click.option("--master", metavar="ADDR:PORT", help="Where the run will meet.")
+@click.option(
+    "--ranks-per-node",
+    type=click.IntRange(1, 4096),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="As --nproc-per-node.",
+)
+@click.option(
+    "--params", metavar="N", help="Parameters of the model (25M, 1.3B): memory, disk, and the time of an all-reduce."
+)
+@click.option("--dtype", metavar="NAME", help="What the training computes in, as bfloat16.")
+@click.option(
+    "--data", multiple=True, metavar="DIR", help="A data directory (repeatable); *_DATA_DIR and the like are found."
+)
+@click.option("--checkpoints", metavar="DIR", help="Where checkpoints will be written.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(5, 3600),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Bound on the whole command.",
+)
+@click.option("--answer", is_flag=True, hidden=True, help="Answer whoever conducts: what --hosts starts on a host.")
+@fleet_options
+@click.argument("script_arguments", nargs=-1, metavar="[-- SCRIPT ARGUMENTS...]")
+def command(
+    master: str | None, ranks_per_node: int, params: str | None, dtype: str | None, data: tuple[str, ...],
+    checkpoints: str | None, as_json: bool, timeout: float, answer: bool, fleet: Hosts, script_arguments: tuple[str, ...],
+) -> int:  # fmt: skip
+    """Check a topology before the launch: names, ports, links, data, settings, room.
+
+    Alone it checks this host; with --hosts all of them and every connection between them. By torchrun itself, over the very
+    topology that will train: torchrun ARGS -m hangdoc.preflight -- SCRIPT ARGUMENTS.
+    """
+    if answer:
+        return _answer()
+    plan = Plan(
+        master=_meeting(master), ranks_per_node=ranks_per_node, parameters=parameters(params), dtype=dtype, data=data,
+        arguments=script_arguments, checkpoints=checkpoints, nodes=1,
+    )  # fmt: skip
+    silent: dict[str, str] = {}
+    if fleet.hosts is None:
+        node = session.Node()
+        facts, links = session.drive(session.conduct(plan), lambda message: {"this host": node.answer(message)})
+        node.close()
+    else:
+        facts, links, silent = _over(fleet, plan, timeout)
+        plan = msgspec.structs.replace(plan, nodes=len(facts) + len(silent))
+    return conclude(facts, links, plan, silent, as_json)
+
+
+def parameters(text: str | None) -> int | None:
+    """`25M`, `1.3B`, `124439808`; raises CommandError."""
+    if text is None:
+        return None
+    factors = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+    factor = factors.get(text[-1:].lower(), 1.0)
+    try:
+        number = int(float(text[:-1] if factor != 1.0 else text) * factor)
+    except (ValueError, OverflowError):
+        number = 0
+    if number <= 0:
+        raise CommandError(f"--params {text!r} is no number of parameters: write 25M, 1.3B or 124439808.", USAGE)
+    return number
+
+
+def _meeting(master: str | None) -> str | None:
+    if master is None:
+        return None
+    address, _, port = master.rpartition(":")
+    if not address or not port.isdigit() or not 0 < int(port) < 65536:
+        raise CommandError(f"--master {master!r}: ADDR:PORT is expected, for instance node0:29500.", USAGE)
+    return master
+
+
+def _over(fleet: Hosts, plan: Plan, timeout: float) -> tuple[list[Facts], list[Link], dict[str, str]]:
+    from hangdoc.fleet.talk import talk
+
+    result, silent = talk(fleet.names(), ("preflight", "--answer"), fleet.transport(timeout), _script(plan))
+    facts, links = result if result is not None else ([], [])
+    return facts, links, silent
+
+
+def _script(plan: Plan) -> Generator[bytes, Mapping[str, bytes], tuple[list[Facts], list[Link]]]:
+    """`session.conduct` in lines of JSON. What comes back is untrusted: what does not fit is left out."""
+    conducting = session.conduct(plan)
+    message = next(conducting)
+    while True:
+        said = yield msgspec.json.encode(message)
+        answers = {}
+        for host, line in said.items():
+            try:
+                answers[host] = msgspec.json.decode(line, type=session.Answer)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                continue
+        try:
+            message = conducting.send(answers)
+        except StopIteration as ended:
+            result: tuple[list[Facts], list[Link]] = ended.value
+            return result
+
+
+def _answer() -> int:
+    """A line in, a line out, until whoever conducts says so or is gone."""
+    import select
+
+    from hangdoc.fleet.talk import MARK
+
+    node = session.Node()
+    while select.select([sys.stdin], [], [], _IDLE_SECONDS)[0] and (line := sys.stdin.buffer.readline()):
+        message = msgspec.json.decode(line, type=session.Message)
+        sys.stdout.buffer.write(MARK + msgspec.json.encode(node.answer(message)) + b"\n")
+        sys.stdout.buffer.flush()
+        if message.do == "end":
+            break
+    node.close()
+    return 0
+
+
+def conclude(
+    facts: list[Facts], links: list[Link], plan: Plan, silent: Mapping[str, str], as_json: bool, more: list[Check] | None = None
+) -> int:  # fmt: skip
+    """Check, print, and the exit code: 1 where something fails."""
+    from hangdoc.preflight.checks import all_checks
+
+    checks = [
+        Check(name="reached", status="fail", nodes=(host,), text=f"{host}: {why}", remedy="Nothing can be said of it.")
+        for host, why in sorted(silent.items())
+    ]
+    checks += all_checks(facts, links, plan) if facts else []
+    checks += more or []
+    if as_json:
+        document = {"nodes": [one.node for one in facts], "checks": checks, "links": links, "facts": facts}
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    else:
+        from rich.console import Console
+
+        from hangdoc.render.preflight import report
+
+        report(checks, len(facts) + len(silent), Console(soft_wrap=False))
+    return int(any(check.status == "fail" for check in checks))

@@ -1,0 +1,130 @@
+"""Test calls between nodes: a listener that echoes and counts, and a caller that measures. Every wait is bounded."""
+
+import contextlib
+import errno
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterable
+
+from hangdoc.preflight.plan import Link
+
+CONNECT_SECONDS = 3.0
+SEND_SECONDS = 0.5
+_PINGS = 5
+_CHUNK = b"\0" * (1 << 16)
+_BUFFER = 1 << 19
+"""Bytes under way at most, so that a slow link is through with them in time."""
+_COUNT = struct.Struct("!Q")
+_IP_MTU = 14  # linux/in.h; Python has no name for it
+_SEND, _PING = b"s", b"p"
+
+
+class Ear:
+    """Takes test calls on a port of all addresses (0: an ephemeral one) until it is closed."""
+
+    def __init__(self, port: int = 0) -> None:
+        """Raises OSError where the port is taken."""
+        self._socket = socket.create_server(("", port), backlog=128)
+        self.port: int = self._socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True, name="preflight-ear").start()
+
+    def close(self) -> None:
+        """Take no more calls."""
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                call, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=_answer, args=(call,), daemon=True).start()
+
+
+def _answer(call: socket.socket) -> None:
+    with call, contextlib.suppress(OSError):
+        call.settimeout(CONNECT_SECONDS)
+        kind = call.recv(1)
+        if kind == _PING:
+            for _ in range(_PINGS):
+                if not call.recv(1):
+                    return
+                call.sendall(b"x")
+        elif kind == _SEND:
+            total = 0
+            while chunk := call.recv(1 << 20):
+                total += len(chunk)
+            call.sendall(_COUNT.pack(total))
+
+
+def reach(caller: str, peers: Iterable[tuple[str, str, int]]) -> list[Link]:
+    """Call all (name, address, port) at once; each call takes at most CONNECT_SECONDS."""
+    wanted = list(peers)
+    found: list[Link | None] = [None] * len(wanted)
+
+    def call(index: int) -> None:
+        name, address, port = wanted[index]
+        found[index] = _one(caller, name, address, port)
+
+    threads = [threading.Thread(target=call, args=(index,), daemon=True) for index in range(len(wanted))]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + CONNECT_SECONDS + 2
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return [
+        link or Link(caller=caller, called=name, target=f"{address}:{port}", outcome="timeout")
+        for link, (name, address, port) in zip(found, wanted, strict=True)
+    ]
+
+
+def _one(caller: str, name: str, address: str, port: int) -> Link:
+    target = f"{address}:{port}"
+    try:
+        with socket.create_connection((address, port), timeout=CONNECT_SECONDS) as call:
+            call.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            call.sendall(_PING)
+            times = []
+            for _ in range(_PINGS):
+                began = time.perf_counter()
+                call.sendall(b"x")
+                if not call.recv(1):
+                    return Link(caller=caller, called=name, target=target, outcome="something else answers there")
+                times.append(time.perf_counter() - began)
+            mtu = call.getsockopt(socket.IPPROTO_IP, _IP_MTU) if call.family == socket.AF_INET else None
+            return Link(
+                caller=caller, called=name, target=target, outcome="ok", rtt_ms=round(min(times) * 1000, 3), mtu=mtu
+            )
+    except OSError as error:
+        return Link(caller=caller, called=name, target=target, outcome=outcome(error))
+
+
+def outcome(error: OSError) -> str:
+    """How a call failed, in one word where there is one."""
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    if isinstance(error, ConnectionRefusedError):
+        return "refused"
+    if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return "unreachable"
+    return error.strerror or type(error).__name__
+
+
+def throughput(address: str, port: int) -> float | None:
+    """Mbit/s towards an ear, from SEND_SECONDS of sending; None where it breaks off."""
+    try:
+        with socket.create_connection((address, port), timeout=CONNECT_SECONDS) as call:
+            call.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+            call.sendall(_SEND)
+            began = time.perf_counter()
+            while time.perf_counter() - began < SEND_SECONDS:
+                call.sendall(_CHUNK)
+            call.shutdown(socket.SHUT_WR)
+            call.settimeout(CONNECT_SECONDS + 5)
+            raw = call.recv(_COUNT.size, socket.MSG_WAITALL)
+            took = time.perf_counter() - began
+            return round(_COUNT.unpack(raw)[0] * 8 / 1e6 / took, 2) if len(raw) == _COUNT.size else None
+    except OSError:
+        return None

@@ -1,0 +1,170 @@
+"""What a node can say of itself. Reads, resolves and lists; brings no torch in; everything is bounded in time."""
+
+import os
+import platform
+import shutil
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from importlib import metadata
+from pathlib import Path
+
+from hangdoc import redact
+from hangdoc.diagnose import settings
+from hangdoc.observe.abilities import check_all
+from hangdoc.observe.data import list_shards, named_folders
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.discover import discover
+from hangdoc.observe.machine import machine, resolve
+from hangdoc.observe.procfs import ProcError, ProcFS, age
+from hangdoc.phrases import duration
+from hangdoc.preflight.plan import Attach, Card, Facts, Plan
+from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
+from hangdoc.version import __version__
+
+_LIST_SECONDS = 3.0
+
+
+def gather(plan: Plan) -> Facts:
+    """Everything about this node. Never raises for what can't be read."""
+    proc, problems = ProcFS(), list[str]()
+    host = machine(proc)
+    master = (plan.master or "").rpartition(":")[0]
+    own = socket.gethostname()
+    variables = redact.environment(dict(os.environ))
+    resolved = {name: resolve(name) for name in dict.fromkeys((own, master)) if name}
+    is_master = _has(host, resolved.get(master))
+    return Facts(
+        name=own,
+        machine=host,
+        cards=tuple(_cards()),
+        versions={"hangdoc": __version__, "Python": platform.python_version(), "torch": _torch()},
+        resolved=resolved,
+        is_master=is_master,
+        holder=_holder(plan) if is_master else None,
+        environment={name: value for name, value in variables.items() if _matters(name)},
+        arguments=redact.argv(plan.arguments),
+        data=tuple(_data(plan, problems)),
+        left_over=tuple(_left_over(proc)),
+        attach=tuple(Attach(name=a.name, works=a.works, found=a.found, remedy=a.remedy) for a in check_all()),
+        free_bytes=_free(plan.checkpoints or "."),
+        address=published(host, resolved.get(own), os.environ),
+        problems=tuple(problems),
+    )
+
+
+def published(
+    host: Machine | Unavailable, own: tuple[str, ...] | Unavailable | None, environment: "os._Environ[str]"
+) -> str | None:
+    """The address that Gloo would tell the peers (gloo/transport/tcp/device.cc): of the named interface, else of the name."""
+    named = environment.get("GLOO_SOCKET_IFNAME")
+    if named and isinstance(host, Machine):
+        wanted = named.split(",")[0]
+        found = next((one for one in host.interfaces if one.name == wanted), None)
+        return next((a for a in found.addresses if ":" not in a), None) if found is not None else None
+    return own[0] if isinstance(own, tuple) and own else None
+
+
+def _matters(name: str) -> bool:
+    return (
+        settings.variable(name) is not None or name.endswith("SOCKET_IFNAME") or name in ("MASTER_ADDR", "MASTER_PORT")
+    )
+
+
+def _torch() -> str | None:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cards() -> Iterator[Card]:
+    root = Path("/sys/class/net")
+    for card in sorted(root.iterdir()) if root.is_dir() else ():
+        yield Card(
+            name=card.name,
+            wireless=(card / "wireless").exists() or (card / "phy80211").exists(),
+            speed_mbit=_number(card / "speed"),
+            mtu=_number(card / "mtu"),
+        )
+
+
+def _number(path: Path) -> int | None:
+    try:
+        value = int(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value if value > 0 else None
+
+
+def _has(host: Machine | Unavailable, addresses: tuple[str, ...] | Unavailable | None) -> bool:
+    mine = {a for one in host.interfaces for a in one.addresses} if isinstance(host, Machine) else set()
+    return isinstance(addresses, tuple) and bool(set(addresses) & mine)
+
+
+def _holder(plan: Plan) -> Listener | None:
+    """Who listens on the master port."""
+    port = int((plan.master or "").rpartition(":")[2] or 0)
+    import psutil
+
+    for c in psutil.net_connections(kind="tcp"):
+        if c.status == psutil.CONN_LISTEN and c.laddr.port == port:
+            return _listener(port, c.pid)
+    return None
+
+
+def _listener(port: int, pid: int | None) -> Listener:
+    proc = ProcFS()
+    if pid is None:
+        return Listener(port=port, namespace="", pid=None)
+    try:
+        stat = proc.stat(str(pid))
+        return Listener(port=port, namespace="", pid=pid, name=stat.name, argv=redact.argv(proc.words(f"{pid}/cmdline")),
+                        orphan=stat.ppid <= 1, started_seconds_ago=age(proc, stat.start_ticks))  # fmt: skip
+    except ProcError:
+        return Listener(port=port, namespace="", pid=pid)
+
+
+def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
+    """Directories that the plan, the variables and the script's arguments name."""
+    found = {os.path.abspath(os.path.expanduser(folder)): "--data" for folder in plan.data}
+    found |= named_folders(os.environ, ("", *plan.arguments), os.getcwd())
+    pool = ThreadPoolExecutor(4)
+    waiting = [(path, origin, pool.submit(list_shards, path)) for path, origin in list(found.items())[:8]]
+    for path, origin, job in waiting:
+        try:
+            listed = job.result(_LIST_SECONDS)
+        except FutureTimeout:
+            problems.append(f"data directory {path} does not answer within {_LIST_SECONDS:g} s")
+            continue
+        meant = origin == "--data" or ((known := settings.variable(origin)) is not None and known.kind == "data")
+        if listed is not None and (listed[0] or meant):
+            files, size, suffixes, digest = listed
+            yield DataSource(path=path, origin=origin, files=files, bytes=size, suffixes=suffixes, digest=digest)
+        elif listed is None and meant:
+            problems.append(f"data directory {path} ({origin}) is not there")
+    pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _left_over(proc: ProcFS) -> Iterator[str]:
+    """Ranks that run here already; those of the launch that this check runs in are above it and are not found."""
+    mine = {os.getpid(), os.getppid()}
+    launcher = os.environ.get("TORCHELASTIC_RUN_ID") is not None
+    for pid, target in discover(proc, Deadline(5)).targets.items():
+        if target.role != "rank" or pid in mine or (launcher and target.ppid == os.getppid()):
+            continue
+        who = f"rank {target.identity.rank}" if target.identity is not None else "a rank"
+        orphan = ", an orphan" if target.ppid <= 1 else ""
+        command = " ".join(redact.argv(target.argv))[:80]
+        yield f"{who}, pid {pid}{orphan}, started {duration(age(proc, target.start_ticks))} ago: {command}"
+
+
+def _free(folder: str) -> int | None:
+    path = Path(folder).expanduser().absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    try:
+        return shutil.disk_usage(path).free
+    except OSError:
+        return None

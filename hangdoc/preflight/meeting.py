@@ -1,0 +1,127 @@
+"""Preflight by torchrun itself: the nodes talk through the very store that the run would use, and end with a real all-reduce.
+
+The one place of hangdoc that imports torch for what it is: an all-reduce that only torch can make. It does so when the facts say
+that torch is there, in a process that torchrun has started for nothing else."""
+
+import datetime
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import torch
+import torch.distributed
+
+from hangdoc.preflight import session
+from hangdoc.preflight.plan import Check, Facts, Link, Plan
+
+dist: Any = torch.distributed  # whose stores mypy does not see
+Store = Any
+ANSWER_SECONDS = 20.0
+REDUCE_SECONDS = 30.0
+_NUMBERS = 1_000_000
+_GRACE = 5.0
+
+
+def store() -> Store:
+    """The run's own: of torchrun's agent, or rank 0's where there is none."""
+    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    plain = dist.TCPStore(
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=not agent and os.environ["RANK"] == "0",
+        timeout=datetime.timedelta(seconds=ANSWER_SECONDS), wait_for_workers=False,
+    )  # fmt: skip
+    return dist.PrefixStore("hangdoc-preflight", plain)
+
+
+class Conductor:
+    """Asks all nodes through the store."""
+
+    def __init__(self, board: Store, nodes: int, own: session.Node) -> None:
+        self._board, self._nodes, self._own, self._round = board, nodes, own, 0
+        self.silent: dict[str, str] = {}
+
+    def ask(self, message: session.Message) -> Mapping[str, session.Answer]:
+        """One line to all, one from each that answers in time."""
+        number, self._round = self._round, self._round + 1
+        self._board.set(f"say/{number}", msgspec.json.encode(message).decode())
+        mine = self._own.answer(message)
+        answers = {"node 0": mine}
+        until = time.monotonic() + ANSWER_SECONDS
+        for node in range(1, self._nodes):
+            name = f"node {node}"
+            if name in self.silent:
+                continue
+            try:
+                left = max(0.1, until - time.monotonic())
+                self._board.wait([f"answer/{number}/{node}"], datetime.timedelta(seconds=left))
+                answers[name] = msgspec.json.decode(self._board.get(f"answer/{number}/{node}"), type=session.Answer)
+            except (RuntimeError, msgspec.DecodeError):
+                self.silent[name] = f"no answer within {ANSWER_SECONDS:g} s"
+        return answers
+
+
+def answer(board: Store, node: int, own: session.Node) -> None:
+    """What every node but the first does."""
+    number = 0
+    while True:
+        board.wait([f"say/{number}"], datetime.timedelta(seconds=4 * ANSWER_SECONDS))
+        message = msgspec.json.decode(board.get(f"say/{number}"), type=session.Message)
+        board.set(f"answer/{number}/{node}", msgspec.json.encode(own.answer(message)).decode())
+        if message.do == "end":
+            return
+        number += 1
+
+
+def conduct(board: Store, plan: Plan, own: session.Node) -> tuple[list[Facts], list[Link], dict[str, str]]:
+    """What the first node does."""
+    conductor = Conductor(board, plan.nodes, own)
+    facts, links = session.drive(session.conduct(plan), conductor.ask)
+    return facts, links, conductor.silent
+
+
+def decide(board: Store, go: bool) -> None:
+    """Tell all ranks whether there is an all-reduce."""
+    board.set("reduce", "go" if go else "stay")
+
+
+def reduce(board: Store) -> Check | None:
+    """A real all-reduce of all ranks, where the first node says so. Ends the process where it does not come back."""
+    try:
+        board.wait(["reduce"], datetime.timedelta(seconds=6 * ANSWER_SECONDS))
+        if board.get("reduce") != b"go":
+            return None
+    except RuntimeError:
+        return None
+    ended = threading.Event()
+    threading.Thread(target=_end_after, args=(ended,), daemon=True).start()
+    try:
+        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=REDUCE_SECONDS))
+        numbers = torch.ones(_NUMBERS)
+        dist.all_reduce(numbers)
+        began = time.perf_counter()
+        dist.all_reduce(numbers)
+        took = time.perf_counter() - began
+        world = dist.get_world_size()
+        right = bool(numbers[0] == world**2)
+        dist.destroy_process_group()
+    except (RuntimeError, ValueError) as error:
+        return Check(
+            name="all-reduce", status="fail", text=str(error).splitlines()[0][:200], remedy="Mend what fails above."
+        )
+    finally:
+        ended.set()
+    return Check(
+        name="all-reduce", status="pass" if right else "fail",
+        text=f"{world} ranks reduced {_NUMBERS:,} numbers in {took * 1000:.0f} ms{'' if right else ', to a wrong sum'}",
+    )  # fmt: skip
+
+
+def _end_after(ended: threading.Event) -> None:
+    """Gloo's own timeout does not cover everything: never hang."""
+    if not ended.wait(REDUCE_SECONDS + _GRACE):
+        print(
+            f"fail    all-reduce  rank {os.environ['RANK']} did not come back within {REDUCE_SECONDS:g} s", flush=True
+        )
+        os._exit(1)

@@ -1,0 +1,216 @@
+"""Checks of names, ports, interfaces and links between the nodes. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from hangdoc.diagnose.network import loopback, within
+from hangdoc.phrases import duration
+from hangdoc.preflight.agreement import agree
+from hangdoc.preflight.plan import MASTER, Check, Facts, Link, Plan
+from hangdoc.snapshot import Interface, Machine
+
+_LOW_BANDWIDTH = 200.0
+"""Mbit/s below which gradients of any size dominate a step."""
+_DECOYS = (
+    "docker",
+    "br-",
+    "virbr",
+    "veth",
+    "tun",
+    "tap",
+    "wg",
+    "tailscale",
+    "zt",
+    "cni",
+    "flannel",
+    "vmnet",
+    "vboxnet",
+)
+
+
+def names(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """The master is found by name, as the same address everywhere."""
+    master = (plan.master or "").rpartition(":")[0]
+    for one in facts:
+        found = one.resolved.get(master)
+        if master and not isinstance(found, tuple):
+            why = found.reason if found is not None else "not tried"
+            yield Check(name="master's name", status="fail", nodes=(one.node,), text=f"{one.node}: {why}",
+                        remedy=f"Put {master} into DNS or /etc/hosts there, or give its address.")  # fmt: skip
+        elif isinstance(found, tuple) and all(loopback(a) for a in found) and len(facts) > 1:
+            yield Check(name="master's name", status="fail", nodes=(one.node,),
+                        text=f"{one.node} resolves {master} to {', '.join(found)}: to itself",
+                        remedy="Give the master's address in the nodes' network.")  # fmt: skip
+    answers = {one.node: ", ".join(f) if isinstance(f := one.resolved.get(master), tuple) else None for one in facts}
+    if master and None not in answers.values():
+        yield agree("master's name", {node: f"{master} is {value}" for node, value in answers.items()},
+                     "Nodes that resolve it differently meet at different machines: give an address.", "warn")  # fmt: skip
+
+
+def own_names(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """What Gloo will publish of each node can be called by the others."""
+    for one in facts:
+        own = one.resolved.get(one.name)
+        named = one.environment.get("GLOO_SOCKET_IFNAME")
+        alone = max(len(facts), plan.nodes) == 1
+        if isinstance(own, tuple) and not all(loopback(a) for a in own):
+            yield Check(name="own name", status="pass", text=f"{one.node}: {one.name} is {', '.join(own)}")
+        elif named or alone:
+            reason = f"GLOO_SOCKET_IFNAME={named} decides" if named else "all ranks are on this node"
+            yield Check(
+                name="own name", status="pass", text=f"{one.node}: {one.name} is no address of a network, but {reason}"
+            )
+        else:
+            what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not tried")
+            yield Check(name="own name", status="fail", nodes=(one.node,),
+                        text=f"{one.node}: {one.name} is {what}: peers will be told to call themselves (HD405)",
+                        remedy="Set GLOO_SOCKET_IFNAME there to the shared interface, or mend /etc/hosts.")  # fmt: skip
+
+
+def port(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """Nobody holds the master port."""
+    if plan.master is None:
+        return
+    for one in facts:
+        if (holder := one.holder) is not None:
+            old = (
+                f", started {duration(holder.started_seconds_ago)} ago"
+                if holder.started_seconds_ago is not None
+                else ""
+            )
+            orphan = ", an orphan" if holder.orphan else ""
+            command = " ".join(holder.argv)[:80] or holder.name
+            who = (
+                f"pid {holder.pid} ({command}{old}{orphan})" if holder.pid else "another user's or container's process"
+            )
+            yield Check(name="master port", status="fail", nodes=(one.node,),
+                        text=f"{holder.port} on {one.node} belongs to {who} (HD402)",
+                        remedy="End that process if it is a left-over, or take another --master-port.")  # fmt: skip
+            return
+    if len(facts) > 1 and not any(one.is_master for one in facts):
+        yield Check(name="master port", status="fail", text=f"no node has the address of {plan.master}",
+                    remedy="Look from all nodes, or correct --master.")  # fmt: skip
+        return
+    calls = [link for link in links if link.called == MASTER]
+    for link in calls:
+        if link.outcome != "ok":
+            yield Check(name="master port", status="fail", nodes=(link.caller,),
+                        text=f"{link.caller} does not reach {link.target}: {link.outcome}",
+                        remedy="Open the port on the master, or correct --master.")  # fmt: skip
+    if all(link.outcome == "ok" for link in calls):
+        reached = f", and {len(calls)} nodes reach it" if calls else ""
+        yield Check(name="master port", status="pass", text=f"{plan.master} is free{reached}")
+
+
+def interfaces(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """The interfaces that were named exist and lead to the others."""
+    shared = _shared([one for one in facts if isinstance(one.machine, Machine)])
+    for one in facts:
+        if not isinstance(one.machine, Machine):
+            continue
+        interfaces = one.machine.interfaces
+        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            name = one.environment.get(variable)
+            if name and not any(c in name for c in ",^="):
+                yield _named(one, variable, name, interfaces, shared)
+        used = next((i for i in interfaces if one.address in i.addresses), None)
+        if used is None:
+            continue
+        card = next((card for card in one.cards if card.name == used.name), None)
+        if card is not None and card.wireless:
+            yield Check(name="link", status="warn", nodes=(one.node,), text=f"{one.node} uses {used.name}, which is wireless",
+                        remedy="A cable: every step waits for the slowest link.")  # fmt: skip
+        if used.name.startswith(_DECOYS) and not one.environment.get("GLOO_SOCKET_IFNAME"):
+            yield Check(name="interface", status="warn", nodes=(one.node,),
+                        text=f"{one.node} will use {used.name} ({one.address}): a bridge, a tunnel or a container's",
+                        remedy="Set GLOO_SOCKET_IFNAME to the interface that the nodes share.")  # fmt: skip
+    sizes = {link.mtu for link in links if link.mtu}
+    if len(sizes) > 1:
+        yield Check(name="MTU", status="warn", text=f"paths differ: {', '.join(map(str, sorted(sizes)))}",
+                    remedy="Where large packets vanish, connections open and then hang: set one MTU everywhere.")  # fmt: skip
+
+
+def _shared(facts: Sequence[Facts]) -> set[str]:
+    """Networks that all nodes are in."""
+    each = [
+        {n for i in one.machine.interfaces for n in i.networks if not loopback(n)}
+        for one in facts
+        if isinstance(one.machine, Machine)
+    ]
+    return set.intersection(*each) if each else set()
+
+
+def _named(one: Facts, variable: str, name: str, interfaces: tuple[Interface, ...], shared: set[str]) -> Check:
+    found = next((i for i in interfaces if i.name == name), None)
+    have = ", ".join(i.name for i in interfaces)
+    remedy = f"Set {variable} on {one.node} to the interface that the nodes share."
+    why = None
+    if found is None:
+        why = f"does not exist there (it has {have})"
+    elif not found.up:
+        why = "is down"
+    elif not any(":" not in a for a in found.addresses):
+        why = "has no address"
+    elif all(loopback(a) for a in found.addresses):
+        why = "is loopback"
+    if why is not None:
+        return Check(name="interface", status="fail", nodes=(one.node,), remedy=remedy,
+                     text=f"{one.node}: {variable}={name}, and it {why} (HD404)")  # fmt: skip
+    assert found is not None  # noqa: S101
+    if shared and not any(within(a, network) for a in found.addresses for network in shared):
+        return Check(name="interface", status="fail", nodes=(one.node,), remedy=remedy,
+                     text=f"{one.node}: {variable}={name} ({found.addresses[0]}) is in no network that all nodes share "
+                     f"({', '.join(sorted(shared))}) (HD404)")  # fmt: skip
+    return Check(name="interface", status="pass", text=f"{one.node}: {name} is up, {found.addresses[0]}")
+
+
+def pairs(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """Every node reaches every other on ephemeral ports."""
+    if not links:
+        return
+    links = [link for link in links if link.called != MASTER]
+    bad = [link for link in links if link.outcome != "ok"]
+    for link in bad[:16]:
+        how = {
+            "timeout": "no answer: a firewall drops it, or there is no way",
+            "refused": "refused: nobody listens there, or a firewall rejects it",
+            "unreachable": "no route",
+        }.get(link.outcome, link.outcome)
+        back = next((other for other in links if (other.caller, other.called) == (link.called, link.caller)), None)
+        one_way = "; the other direction works" if back is not None and back.outcome == "ok" else ""
+        yield Check(name="connections", status="fail", nodes=(link.caller, link.called),
+                    text=f"{link.caller} to {link.called} ({link.target}): {how}{one_way} (HD403)",
+                    remedy=f"Let {link.called} take calls on ephemeral ports (net.ipv4.ip_local_port_range) from {link.caller}; "
+                    "Gloo needs both directions.")  # fmt: skip
+    if len(bad) > 16:
+        yield Check(name="connections", status="fail", text=f"and {len(bad) - 16} more pairs")
+    if not bad:
+        yield Check(name="connections", status="pass", text=f"all {len(links)} calls on ephemeral ports are answered")
+
+
+def speed(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """What the links carry, and what a step will wait for it."""
+    rates = [(link.mbit, link) for link in links if link.mbit]
+    if not rates:
+        return
+    slowest, link = min(rates, key=lambda one: one[0])
+    rtts = [one.rtt_ms for one in links if one.rtt_ms is not None]
+    text = f"slowest {slowest:,.0f} Mbit/s ({link.caller} to {link.called}), round trip up to {max(rtts, default=0):.2f} ms"
+    status = "warn" if slowest < _LOW_BANDWIDTH else "pass"
+    seconds = all_reduce_seconds(plan.parameters, slowest, len(facts))
+    if seconds is not None:
+        text += f"; an all-reduce of {plan.parameters:,} fp32 gradients will take about {_time(seconds)} a step"
+        text += f", so {len(facts)} nodes help only where a step computes much longer than that on each"
+    slow = status == "warn"
+    yield Check(name="throughput", status=status, text=text, nodes=(link.caller, link.called) if slow else (),
+                remedy="A faster link, fewer steps (gradient accumulation), or one node." if slow else "")  # fmt: skip
+
+
+def all_reduce_seconds(parameters: int | None, mbit: float, nodes: int) -> float | None:
+    """What a ring all-reduce of fp32 gradients sends over each link, by the link's rate: 2 (n - 1) / n × parameters × 4 bytes."""
+    if not parameters or nodes < 2:
+        return None
+    return 2 * (nodes - 1) / nodes * parameters * 4 * 8 / (mbit * 1e6)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)

@@ -1,0 +1,142 @@
+"""Checks of what the nodes have: versions, data, settings, left-overs, room. Pure."""
+
+from collections.abc import Iterator, Sequence
+
+from hangdoc.diagnose import settings
+from hangdoc.parse import natural
+from hangdoc.preflight.agreement import agree, some
+from hangdoc.preflight.plan import Check, Facts, Link, Plan
+from hangdoc.snapshot import Machine
+
+_BYTES_PER_PARAMETER = 16
+"""Weights, gradients and Adam's two moments in fp32."""
+_BYTES_KEPT = 12
+"""Of a checkpoint, for each parameter: weights and moments."""
+_BF16 = ("avx512_bf16", "amx_bf16", "bf16")
+
+
+def versions(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """The same versions on all nodes."""
+    for name in ("torch", "Python", "hangdoc"):
+        values = {one.node: one.versions.get(name) for one in facts}
+        if name == "torch" and None in values.values():
+            without = [node for node, value in values.items() if value is None]
+            yield Check(name="torch", status="fail", nodes=tuple(without), text=f"not installed on {some(without)}",
+                        remedy="pip install torch in the environment that the launch will use.")  # fmt: skip
+        else:
+            status = "fail" if name == "torch" else "warn"
+            yield agree(name, values, f"Install the same {name} on all nodes (HD503).", status)
+
+
+def data(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """The same data on all nodes."""
+    for one in facts:
+        for problem in one.problems:
+            yield Check(
+                name="data", status="fail", nodes=(one.node,), text=f"{one.node}: {problem}", remedy="Mount or copy it."
+            )
+    origins = dict.fromkeys(source.origin for one in facts for source in one.data)
+    for origin in origins:
+        found = {one.node: next((s for s in one.data if s.origin == origin), None) for one in facts}
+        missing = [node for node, source in found.items() if source is None]
+        seen = {node: source for node, source in found.items() if source is not None}
+        counts = {node: f"{source.files} files" for node, source in seen.items()}
+        where = "; ".join(f"{node} {source.path}: {source.files}" for node, source in list(seen.items())[:4])
+        if missing and len(facts) > 1:
+            yield Check(name="data", status="warn", nodes=tuple(missing),
+                        text=f"{origin} names data on {some(list(seen))} only ({where}); {some(missing)} takes a default",
+                        remedy="Name the same data on all nodes: a different amount of data hangs (HD101).")  # fmt: skip
+        elif len(set(counts.values())) > 1:
+            yield Check(name="data", status="fail", nodes=tuple(counts), text=f"{origin}: {where}",
+                        remedy="Copy the missing shards: ranks that see a different amount of data hang (HD101).")  # fmt: skip
+        elif len({source.digest for source in seen.values()}) > 1:
+            yield Check(name="data", status="warn", nodes=tuple(seen), text=f"{origin}: equal counts, different files ({where})",
+                        remedy="The replicas train on different data (HD104).")  # fmt: skip
+        elif any(source.files == 0 for source in seen.values()):
+            yield Check(
+                name="data", status="warn", nodes=tuple(seen), text=f"{origin}: no shard ({where})", remedy="Fill it."
+            )
+        else:
+            yield Check(
+                name="data", status="pass", text=f"{origin}: {next(iter(counts.values()))}, the same on all nodes"
+            )
+
+
+def arguments(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """Arguments and variables agree where they must."""
+    if len(facts) < 2:
+        return
+    wrong = 0
+    given = {one.node: settings.options(("", *one.arguments)) for one in facts}
+    for name in sorted({name for options in given.values() for name in options}):
+        known = settings.argument(name)
+        values = {node: options.get(name) for node, options in given.items()}
+        if len(set(values.values())) > 1 and known is not None and known.kind in ("collectives", "numbers"):
+            wrong += 1
+            why = f"{known.why} (HD501): launch all nodes with the same."
+            yield agree(f"--{name}", values, why, "fail" if known.kind == "collectives" else "warn")
+    for name in sorted({name for one in facts for name in one.environment}):
+        setting = settings.variable(name)
+        values = {one.node: one.environment.get(name) for one in facts}
+        if len(set(values.values())) > 1 and setting is not None and setting.kind in ("collectives", "numbers"):
+            wrong += 1
+            yield agree(name, values, f"{setting.why} (HD502).", "fail" if setting.kind == "collectives" else "warn")
+    if not wrong:
+        yield Check(name="settings", status="pass", text="arguments and variables agree where they must")
+
+
+def left_over(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """No rank of an earlier run is left."""
+    for one in facts:
+        for text in one.left_over[:4]:
+            yield Check(name="left-overs", status="warn", nodes=(one.node,), text=f"{one.node}: {text}",
+                        remedy="If nobody wants its work, end it: it holds memory, cores and ports (HD305).")  # fmt: skip
+    if not any(one.left_over for one in facts):
+        yield Check(name="left-overs", status="pass", text="no rank of an earlier run")
+
+
+def room(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """Cores, memory, disk and instructions suffice."""
+    for one in facts:
+        machine = one.machine
+        if not isinstance(machine, Machine):
+            continue
+        threads = natural(one.environment.get("OMP_NUM_THREADS")) or (1 if plan.ranks_per_node > 1 else machine.cores)
+        if threads * plan.ranks_per_node > machine.cores:
+            yield Check(name="cores", status="warn", nodes=(one.node,),
+                        text=f"{one.node}: {plan.ranks_per_node} ranks × {threads} threads on {machine.cores} cores (HD505)",
+                        remedy=f"OMP_NUM_THREADS={max(1, machine.cores // plan.ranks_per_node)}")  # fmt: skip
+        else:
+            yield Check(name="cores", status="pass",
+                        text=f"{one.node}: {plan.ranks_per_node} ranks × {threads} threads on {machine.cores} cores")  # fmt: skip
+        if plan.parameters:
+            need = plan.parameters * _BYTES_PER_PARAMETER * plan.ranks_per_node
+            enough = need < machine.memory_available_bytes
+            yield Check(name="memory", status="pass" if enough else "fail", nodes=() if enough else (one.node,),
+                        text=f"{one.node}: weights, gradients and Adam of {plan.ranks_per_node} ranks take {need / 1e9:.1f} GB, "
+                        f"{machine.memory_available_bytes / 1e9:.1f} GB are available",
+                        remedy="" if enough else "Fewer ranks or a smaller model; activations come on top.")  # fmt: skip
+            if one.free_bytes is not None:
+                kept = plan.parameters * _BYTES_KEPT
+                status = "fail" if kept > one.free_bytes else "warn" if 3 * kept > one.free_bytes else "pass"
+                yield Check(name="disk", status=status, nodes=() if status == "pass" else (one.node,),
+                            text=f"{one.node}: a checkpoint takes {kept / 1e9:.1f} GB, {one.free_bytes / 1e9:.1f} GB are free",
+                            remedy="" if status == "pass" else "Free some, or keep fewer checkpoints.")  # fmt: skip
+        if plan.dtype in ("bfloat16", "bf16") and not machine.gpus and not set(_BF16) & set(machine.cpu_flags):
+            yield Check(name="dtype", status="warn", nodes=(one.node,), text=f"{one.node} has no instructions for bf16",
+                        remedy="float32 is faster there (HD504).")  # fmt: skip
+
+
+def attach(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+    """hangdoc will be able to look."""
+    bad = [(one.node, ability) for one in facts for ability in one.attach if not ability.works]
+    for node, ability in bad[:8]:
+        yield Check(
+            name="hangdoc",
+            status="warn",
+            nodes=(node,),
+            text=f"{node}: {ability.name}: {ability.found}",
+            remedy=ability.remedy,
+        )
+    if not bad:
+        yield Check(name="hangdoc", status="pass", text="will be able to look, if the run freezes")
