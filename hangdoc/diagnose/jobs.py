@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hangdoc.diagnose import absent, facts, launch, progress
 from hangdoc.diagnose.links import Connected, pairs_of, silent_seconds
@@ -130,6 +131,7 @@ def _launch_key(host: Host, process: Process) -> _Key:
     return _Key(endpoint, asked.run_id or "none", local)
 
 
+@lru_cache(4096)
 def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback

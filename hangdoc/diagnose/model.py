@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from hangdoc.diagnose import facts
 from hangdoc.diagnosis import Label, Operation, Where
@@ -126,9 +127,24 @@ class Run:
     age_seconds: float | None = None
     """How long the waiting ranks have been silent."""
 
+    @cached_property
+    def _by_host(self) -> dict[str, list[Rank]]:
+        found: dict[str, list[Rank]] = {}
+        for rank in self.ranks.values():
+            found.setdefault(rank.host, []).append(rank)
+        return found
+
+    def on(self, host: str) -> list[Rank]:
+        """The ranks of a host."""
+        return self._by_host.get(host, [])
+
+    @cached_property
+    def _waiting(self) -> tuple[Rank, ...]:
+        return tuple(self.ranks[number] for number in sorted(self.ranks) if self.ranks[number].waits)
+
     def waiting(self) -> list[Rank]:
         """Ranks that wait for others, by number."""
-        return [rank for _, rank in sorted(self.ranks.items()) if rank.waits]
+        return list(self._waiting)
 
     def awaited(self) -> list[Rank]:
         """Ranks at the end of the chains of waiting that are there and wait for no other rank, by number."""

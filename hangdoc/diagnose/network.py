@@ -44,7 +44,7 @@ def unanswered(run: Run) -> list[Call]:
 
 def rank_of(run: Run, host: Host, pid: int) -> Rank | None:
     """The rank that a process is, if it is one."""
-    return next((rank for rank in run.ranks.values() if rank.host == host.name and rank.pid == pid), None)
+    return next((rank for rank in run.on(host.name) if rank.pid == pid), None)
 
 
 def interface_with(host: Host, address: str) -> Interface | None:

@@ -63,8 +63,9 @@ def awaited(run: Run, group: list[Rank], victims: list[Rank]) -> str:
     """Who waits for a class of ranks, directly and in turn, and what these do instead."""
     blamed = {rank.rank for rank in group}
     direct = [rank for rank in victims if run.waits_for[rank.rank] & blamed] or victims
-    nearest = [rank.rank for rank in direct if operation(rank) == operation(direct[0])]
-    others = [rank.rank for rank in victims if rank.rank not in nearest]
+    first = operation(direct[0])
+    nearest = [rank.rank for rank in direct if operation(rank) == first]
+    others = sorted({rank.rank for rank in victims} - set(nearest))
     text = (
         f"{ranks(nearest)} {verb(nearest, 'waits', 'wait')} in {operation(direct[0])} for {ranks(blamed)}, which "
         f"{doing(group[0])} {place(group[0])}"

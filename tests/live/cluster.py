@@ -37,7 +37,9 @@ class Node:
         self.name, self.address = f"node{number}", f"10.99.7.{number + 1}"
         script = (
             f"hostname {self.name} && "
-            "for place in /run /tmp /dev/shm; do mount -t tmpfs tmpfs $place || exit 1; done; mkdir /run/sshd && "
+            f"mount -t tmpfs tmpfs /run && mkdir -p /run/sshd /run/keep && mount --bind {REPOSITORY} /run/keep && "
+            "mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /tmp && "  # beacons go by pid, and pids are its own
+            f"mkdir -p {REPOSITORY} && mount --bind /run/keep {REPOSITORY} && "
             f"mount --bind {cluster.folder}/hosts /etc/hosts && echo ready && "
             f"while [ ! -e {cluster.folder}/wired ]; do sleep 0.05; done; "
             f"exec /usr/sbin/sshd -D -e -f {cluster.folder}/sshd_config"

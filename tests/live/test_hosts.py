@@ -62,11 +62,16 @@ def finds(code: str) -> Callable[[dict[str, Any]], bool]:
 
 
 def begun(cluster: Cluster) -> None:
-    """Until rank 0 or 1 says so in its log."""
+    """Until both ranks say so in their logs."""
+    for node in cluster.nodes:
+        wait_for_text(cluster.folder / f"{node.name}.run.log", "begins")
+
+
+def wait_for_text(log: Path, text: str) -> None:
+    """Until a log holds it."""
     end = time.monotonic() + 60
-    logs = [cluster.folder / f"{node.name}.run.log" for node in cluster.nodes]
-    while not all(log.exists() and "begins" in log.read_text() for log in logs):
-        assert time.monotonic() < end, [log.read_text() for log in logs if log.exists()]
+    while not (log.exists() and text in log.read_text()):
+        assert time.monotonic() < end, log.read_text() if log.exists() else log
         time.sleep(0.2)
 
 
@@ -131,11 +136,7 @@ def test_different_ports_and_then_an_orphan(cluster: Cluster) -> None:
         node.run("sh", "-c", "kill $(pgrep -f torch.distributed.ru[n])")
     left_over = f"RANK=0 WORLD_SIZE=1 MASTER_ADDR={first.address} MASTER_PORT=29600 setsid {sys.executable} {LOOP}"
     first.ssh(f"cd {cluster.folder}; (OMP_NUM_THREADS=1 {left_over} > old.log 2>&1 &)")
-    old = cluster.folder / "old.log"
-    end = time.monotonic() + 60
-    while not (old.exists() and "begins" in old.read_text()):
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    wait_for_text(cluster.folder / "old.log", "begins")
     for node in cluster.nodes:
         launch(cluster, node, port=29600)
     answer = until(lambda: diagnosed(cluster), finds("HD402"))
@@ -148,9 +149,9 @@ UNFRIENDLY = {
     "endless": ("exec tr '\\0' x < /dev/zero", "it sends something that is no bundle"),
     "stalls": (
         f"{HANGDOC} snapshot --armor --window 0.1 | head -1; sleep 60",
-        "it began to look and did not end within 4 s",
+        "it began to look and did not end within 8 s",
     ),
-    "silent": ("sleep 60", "no answer within 4 s"),
+    "silent": ("sleep 60", "no answer within 8 s"),
     "absent": ("exec /nonexistent/hangdoc", "no hangdoc there"),
     "password": ("printf 'Password: ' > /dev/tty && read answer < /dev/tty; exit 5", "it sent no bundle (exit code 5"),
     "changed": (f"{HANGDOC} snapshot --armor --window 0.1 | sed '2s/A/B/'", "its bundle was changed on the way"),
@@ -170,10 +171,10 @@ def test_an_unfriendly_host_is_one_clear_line(kind: str, tmp_path: Path) -> None
     began = time.monotonic()
     done = subprocess.run(
         [HANGDOC, "diagnose", "--hosts", "good,bad", "--via", f"{tmp_path}/host {{host}}", "--remote-command", "anything",
-         "--host-timeout", "4", "--json"],
+         "--host-timeout", "8", "--json"],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 30
     said = json.loads(done.stdout)["problems"]
     assert len(said) == 1
     assert f"bad: {clause}" in said[0], said

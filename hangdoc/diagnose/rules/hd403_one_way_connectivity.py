@@ -111,7 +111,7 @@ def _ranks_on(run: Run, name: str, calls: list[Call]) -> list[int]:
         and call.listener[0].name == name
         and (rank := network.rank_of(run, *call.listener)) is not None
     }
-    here = [rank.rank for rank in run.ranks.values() if rank.host == name]
+    here = [rank.rank for rank in run.on(name)]
     return sorted(listening) or here or sorted(run.unseen)
 
 

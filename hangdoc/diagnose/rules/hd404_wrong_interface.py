@@ -56,7 +56,7 @@ def check(run: Run) -> Iterator[Finding]:
             found.add(call.listener[0].name)
             yield _unreachable(run, call, call.listener[0])
     for host in run.hosts:
-        here = [rank for rank in run.ranks.values() if rank.host == host.name and network.meets(rank)]
+        here = [rank for rank in run.on(host.name) if network.meets(rank)]
         told = next(((rank, named) for rank in here if (named := network.named_interface(rank))), None)
         if told is not None and host.name not in found and (why := _unusable(host, told[1][1])) is not None:
             yield _named(run, host, here, told[1], why)
@@ -99,7 +99,7 @@ def _unreachable(run: Run, call: Call, host: Host) -> Finding:
     address = call.connection.remote_address
     interface = network.interface_with(host, address)
     listener = network.rank_of(run, *call.listener) if call.listener is not None else None
-    culprits = [listener.rank] if listener is not None else [r.rank for r in run.ranks.values() if r.host == host.name]
+    culprits = [listener.rank] if listener is not None else [r.rank for r in run.on(host.name)]
     shared = sorted({name for one, name in network.networks(host).items() if one in network.networks(call.host)})
     on = f"{interface.name}, " if interface is not None else ""
     told = network.named_interface(listener) if listener is not None else None

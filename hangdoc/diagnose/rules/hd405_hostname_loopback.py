@@ -43,7 +43,7 @@ EXPLAINS = ("HD401", "HD901", "HD202")
 def check(run: Run) -> Iterator[Finding]:
     """One finding for each such host."""
     for host in run.hosts:
-        here = [rank for rank in run.ranks.values() if rank.host == host.name and network.meets(rank)]
+        here = [rank for rank in run.on(host.name) if network.meets(rank)]
         machine = host.machine
         if not here or not isinstance(machine, Machine) or not isinstance(machine.hostname_addresses, tuple):
             continue

@@ -52,8 +52,8 @@ def check(run: Run) -> Iterator[Finding]:
         if not isinstance(host.machine, Machine) or not host.machine.cpu_flags:
             continue
         found: dict[str, list[tuple[Rank, str]]] = {}
-        for rank in run.ranks.values():
-            if rank.host == host.name and rank.label == "computing" and not _on_gpu(rank) and (seen := _dtype(rank)):
+        for rank in run.on(host.name):
+            if rank.label == "computing" and not _on_gpu(rank) and (seen := _dtype(rank)):
                 found.setdefault(seen[0], []).append((rank, seen[1]))
         for dtype, ranks in sorted(found.items()):
             if not set(_NATIVE[dtype]) & set(host.machine.cpu_flags):

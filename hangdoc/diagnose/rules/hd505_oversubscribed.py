@@ -57,9 +57,7 @@ _SWAPPED_BYTES = 50_000_000
 def check(run: Run) -> Iterator[Finding]:
     """For each host, what holds the run back there."""
     for host in run.hosts:
-        here = [
-            rank for rank in run.ranks.values() if rank.host == host.name and rank.process is not None and rank.moving
-        ]
+        here = [rank for rank in run.on(host.name) if rank.process is not None and rank.moving]
         if here:
             yield from _throttled(host, here)
             yield from _crowded(host, here)

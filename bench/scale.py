@@ -1,0 +1,120 @@
+"""Many ranks in bundles: merge, diagnose and text report of 10,000, 30,000 and 100,000 ranks, each in a process of its own on
+one core; and 1,000 hosts through ClusterShell's local worker."""
+
+import gc
+import io
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from bench.table import HANGDOC
+from hangdoc import armor, codec
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.snapshot import Connection, Connections, Process, Snapshot, merge
+from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, train
+
+_PER_HOST = 8
+SIZES = (10_000, 30_000, 100_000)
+
+
+def _process(number: int, world: int, culprit: int) -> Process:
+    more = {"world": world, "local_world": _PER_HOST, "pid": 20_000 + number % _PER_HOST}
+    if number == culprit:
+        return rank(number, frame("read_table", 9, "/home/me/data.py", source="table = read(path)"),
+                    train(12, locals=(local("step", 40),)), **more)  # fmt: skip
+    return rank(number, *c10d("all_reduce"), *backward(), train(15, locals=(local("step", 41),)), **more)
+
+
+def _address(host: int) -> str:
+    return f"10.{host >> 16 & 255}.{host >> 8 & 255}.{host & 255}"
+
+
+def bundles(world: int) -> list[bytes]:
+    """One bundle for each host of eight ranks; rank 517 is in its reader, all others in their backward."""
+    hosts = world // _PER_HOST
+    found = []
+    for host in range(hosts):
+        ranks = [_process(host * _PER_HOST + n, world, 517) for n in range(_PER_HOST)]
+        connections = [
+            Connection(
+                pid=process.pid, namespace="net:[1]", state="ESTABLISHED", local_address=_address(host),
+                local_port=(40_000 if side else 50_000) + n, remote_address=_address((host + (1 if side else -1)) % hosts),
+                remote_port=(50_000 if side else 40_000) + n, receive_queue_bytes=0, send_queue_bytes=0, bytes_moved=0,
+                last_sent_ms=240_000, last_received_ms=240_000,
+            )
+            for n, process in enumerate(ranks)
+            for side in (0, 1)
+        ]  # fmt: skip
+        one = snapshot(*ranks, silence=None, connections=Connections(connections=tuple(connections)))
+        named = msgspec.structs.replace(one.hosts[0], name=f"node{host:05}", machine_id=f"m{host}")
+        found.append(codec.encode(Snapshot(hangdoc="bench", hosts=(named,))))
+    return found
+
+
+def _measured(world: int) -> None:
+    """Prints seconds of decoding, of the rest, and MiB at most; runs in a process of its own on one core."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    gc.disable()  # as `hangdoc diagnose` does
+    raw = bundles(world)
+    from rich.console import Console
+
+    from hangdoc.render.text import report
+
+    began = time.perf_counter()
+    snapshots = tuple(codec.decode(one) for one in raw)
+    decoded = time.perf_counter()
+    diagnosis = diagnose(merge(snapshots), patience=2.0)
+    text = io.StringIO()
+    report(diagnosis, Console(file=text, width=100))
+    ended = time.perf_counter()
+    (job,) = diagnosis.jobs
+    assert (job.findings[0].code, job.findings[0].culprits) == ("HD202", (517,)), job.findings[:1]  # noqa: S101
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(decoded - began, ended - decoded, most, len(text.getvalue().splitlines()))
+
+
+def hosts(number: int = 1000) -> None:
+    """So many hosts, each a local process that prints its recorded bundle, at several widths of the fan-out."""
+    with tempfile.TemporaryDirectory() as folder:
+        for at, raw in enumerate(bundles(number * _PER_HOST)):
+            lines = (armor.begin("0.1.0", time.time()), *armor.lines(raw))
+            (Path(folder) / f"h{at}").write_text("\n".join(lines) + "\n")
+        for fanout in (16, 64, 256):
+            began = time.perf_counter()
+            done = subprocess.run(
+                ["/usr/bin/env", "time", "-f", "%M", HANGDOC, "diagnose", "--hosts", f"h[0-{number - 1}]", "--via",
+                 f"cat {folder}/{{host}} --", "--remote-command", "/dev/null", "--fanout", str(fanout), "--timeout", "120",
+                 "--json"],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            answer = json.loads(done.stdout)
+            seen = len(answer["jobs"][0]["ranks"])
+            print(
+                f"{number:,} hosts at a fan-out of {fanout}: {time.perf_counter() - began:.1f} s, "
+                f"{int(done.stderr.splitlines()[-1]) / 1024:.0f} MiB, {seen:,} ranks, {len(answer['problems'])} problems"
+            )
+
+
+def ranks() -> None:
+    """The three sizes in one run."""
+    for world in SIZES:
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.scale", str(world)], capture_output=True, text=True, check=True
+        )
+        decoding, rest, most, lines = map(float, done.stdout.split())
+        print(
+            f"{world:>7,} ranks on {world // _PER_HOST:,} hosts: merge, diagnose and text report {rest:.2f} s "
+            f"({rest / world * 1e6:.0f} us a rank), decoding before it {decoding:.2f} s, {most:.0f} MiB at most, "
+            f"{lines:.0f} lines; aim for 100,000: 3 s, 2,048 MiB"
+        )
+
+
+if __name__ == "__main__":
+    _measured(int(sys.argv[1]))
