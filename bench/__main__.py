@@ -1,7 +1,7 @@
 """Measures everything and prints a table of ratios.
 
 python -m bench [beyond-window] [start-up] [slow-down] [beat] [watched-steps] [last-dump]
-                [top-keys] [top-slow-down]
+                [top-keys] [top-slow-down] [ranks] [hosts]
 """
 
 import os
@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import top
+from bench import scale, top
 from bench.table import HANGDOC, PY_SPY, row, seconds, step
 from hangdoc.watchdog import Watchdog
 from hangdoc_trainer import corpus
@@ -154,6 +154,8 @@ def main(chosen: list[str]) -> None:
         ("last-dump", last_dump),
         ("top-keys", top.keys),
         ("top-slow-down", top.slow_down),
+        ("ranks", scale.ranks),
+        ("hosts", scale.hosts),
     ):
         if not chosen or name in chosen:
             measure()
