@@ -442,6 +442,8 @@ class Machine(Reading, frozen=True, kw_only=True):
     load_1m: float
     kernel: str
     interfaces: tuple[Interface, ...]
+    net_namespace: str | None = None
+    """Where the interfaces were read: those of a rank in another network namespace (a container) are others."""
     hostname_addresses: tuple[str, ...] | Unavailable
 
 

@@ -152,7 +152,12 @@ def conclude(
     checks += all_checks(facts, links, plan) if facts else []
     checks += more or []
     if as_json:
-        document = {"nodes": [one.node for one in facts], "checks": checks, "links": links, "facts": facts}
+        from hangdoc.preflight.network_checks import all_reduce_seconds, slowest
+
+        link = slowest(links)
+        seconds = all_reduce_seconds(plan.parameters, link.mbit, len(facts)) if link is not None and link.mbit else None
+        document = {"nodes": [one.node for one in facts], "checks": checks, "all_reduce_seconds": seconds, "links": links,
+                    "facts": facts}  # fmt: skip
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
     else:
         from rich.console import Console

@@ -226,7 +226,7 @@ def _run(
 def _meeting_host(snapshot: Snapshot, master: str | None) -> Host | None:
     address = (master or "").rpartition(":")[0]
     return next(
-        (h for h in snapshot.hosts if not _is_loopback(address) and interface_with(h, address) is not None), None
+        (h for h in snapshot.hosts if not _is_loopback(address) and interface_with(h, None, address) is not None), None
     )
 
 

@@ -3,13 +3,23 @@
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hangdoc.diagnose.model import Rank, Run, environment_of
-from hangdoc.snapshot import Connection, Connections, Host, Interface, Machine
+from hangdoc.snapshot import Connection, Connections, Host, Interface, Machine, Process
 
 _ANY = ("0.0.0.0", "::", "*")  # noqa: S104  (what a socket is bound to, read from elsewhere)
 _TRIES = 2
 """Repeated SYNs: three seconds without an answer."""
+
+
+class Listener(NamedTuple):
+    """A process that listens."""
+
+    host: Host
+    pid: int
+    namespace: str
+    """Its network's."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +29,8 @@ class Call:
     host: Host
     pid: int
     connection: Connection
-    listener: tuple[Host, int] | None
-    """Host and pid of the process that listens there, where that host was looked at."""
+    listener: Listener | None
+    """Who listens there, where that host was looked at."""
 
     @property
     def target(self) -> str:
@@ -33,8 +43,8 @@ def unanswered(run: Run) -> list[Call]:
     listening = {}
     for host, c in _connections(run):
         if c.state == "LISTEN":
-            for address in _addresses(host) if c.local_address in _ANY else (c.local_address,):
-                listening[address, c.local_port] = (host, c.pid)
+            for address in _addresses(host, c.namespace) if c.local_address in _ANY else (c.local_address,):
+                listening[address, c.local_port] = Listener(host, c.pid, c.namespace)
     return [
         Call(host, c.pid, c, listening.get((c.remote_address, c.remote_port)))
         for host, c in _connections(run)
@@ -47,21 +57,28 @@ def rank_of(run: Run, host: Host, pid: int) -> Rank | None:
     return next((rank for rank in run.on(host.name) if rank.pid == pid), None)
 
 
-def interface_with(host: Host, address: str) -> Interface | None:
+def interface_with(host: Host, namespace: str | None, address: str) -> Interface | None:
     """The interface that has an address."""
-    return next((one for one in interfaces(host) if address in one.addresses), None)
+    return next((one for one in interfaces(host, namespace) if address in one.addresses), None)
 
 
-def interfaces(host: Host) -> tuple[Interface, ...]:
-    """All of a host's, as far as they are known."""
-    return host.machine.interfaces if isinstance(host.machine, Machine) else ()
+def interfaces(host: Host, namespace: str | None) -> tuple[Interface, ...]:
+    """Those of a network namespace, as far as they are known: of a container's nothing is known from outside of it."""
+    if not isinstance(host.machine, Machine):
+        return ()
+    other = None not in (namespace, host.machine.net_namespace) and namespace != host.machine.net_namespace
+    return () if other else host.machine.interfaces
 
 
-def networks(host: Host) -> dict[str, str]:
+def networks(host: Host, namespace: str | None) -> dict[str, str]:
     """The networks that a host is in, without loopback, and by which interface."""
-    return {
-        network: one.name for one in interfaces(host) if one.up for network in one.networks if not loopback(network)
-    }
+    found = interfaces(host, namespace)
+    return {network: one.name for one in found if one.up for network in one.networks if not loopback(network)}
+
+
+def namespace_of(process: Process | None) -> str | None:
+    """The network namespace of a process."""
+    return process.namespaces.get("net") if process is not None else None
 
 
 def within(address: str, network: str) -> bool:
@@ -113,5 +130,5 @@ def _connections(run: Run) -> Iterator[tuple[Host, Connection]]:
             yield from ((host, c) for c in host.connections.connections if (host.name, c.pid) in pids)
 
 
-def _addresses(host: Host) -> tuple[str, ...]:
-    return tuple(address for one in interfaces(host) for address in one.addresses)
+def _addresses(host: Host, namespace: str) -> tuple[str, ...]:
+    return tuple(address for one in interfaces(host, namespace) for address in one.addresses)

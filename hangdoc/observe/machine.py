@@ -92,6 +92,7 @@ def machine(proc: ProcFS) -> Machine | Unavailable:
             load_1m=os.getloadavg()[0],
             kernel=platform.release(),
             interfaces=_interfaces(),
+            net_namespace=_own_namespace(proc),
             hostname_addresses=resolve(socket.gethostname()),
         )
     except (OSError, RuntimeError, ProcError) as error:
@@ -114,6 +115,13 @@ def _processor(proc: ProcFS) -> tuple[str | None, tuple[str, ...]]:
         fields[name.strip()] = value.strip()
     present = set((fields.get("flags") or fields.get("Features") or "").split())
     return fields.get("model name"), tuple(flag for flag in _FLAGS if flag in present)
+
+
+def _own_namespace(proc: ProcFS) -> str | None:
+    try:
+        return proc.link("self/ns/net")
+    except ProcError:
+        return None
 
 
 def _interfaces() -> tuple[Interface, ...]:

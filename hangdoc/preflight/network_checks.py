@@ -189,20 +189,24 @@ def pairs(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator
 
 def speed(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """What the links carry, and what a step will wait for it."""
-    rates = [(link.mbit, link) for link in links if link.mbit]
-    if not rates:
+    link = slowest(links)
+    if link is None or link.mbit is None:
         return
-    slowest, link = min(rates, key=lambda one: one[0])
     rtts = [one.rtt_ms for one in links if one.rtt_ms is not None]
-    text = f"slowest {slowest:,.0f} Mbit/s ({link.caller} to {link.called}), round trip up to {max(rtts, default=0):.2f} ms"
-    status = "warn" if slowest < _LOW_BANDWIDTH else "pass"
-    seconds = all_reduce_seconds(plan.parameters, slowest, len(facts))
+    text = f"slowest {link.mbit:,.0f} Mbit/s ({link.caller} to {link.called}), round trip up to {max(rtts, default=0):.2f} ms"
+    status = "warn" if link.mbit < _LOW_BANDWIDTH else "pass"
+    seconds = all_reduce_seconds(plan.parameters, link.mbit, len(facts))
     if seconds is not None:
         text += f"; an all-reduce of {plan.parameters:,} fp32 gradients will take about {_time(seconds)} a step"
         text += f", so {len(facts)} nodes help only where a step computes much longer than that on each"
     slow = status == "warn"
     yield Check(name="throughput", status=status, text=text, nodes=(link.caller, link.called) if slow else (),
                 remedy="A faster link, fewer steps (gradient accumulation), or one node." if slow else "")  # fmt: skip
+
+
+def slowest(links: Sequence[Link]) -> Link | None:
+    """The link with the lowest throughput of those that were measured."""
+    return min((link for link in links if link.mbit), key=lambda link: link.mbit or 0.0, default=None)
 
 
 def all_reduce_seconds(parameters: int | None, mbit: float, nodes: int) -> float | None:

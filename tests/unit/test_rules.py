@@ -13,6 +13,8 @@ from hangdoc.snapshot import (
     BeaconReading,
     ControlGroup,
     Counter,
+    Host,
+    Machine,
     Process,
     Progress,
     Snapshot,
@@ -34,6 +36,7 @@ from tests.unit.rule_cases import (
     LOADER,
     QUIET,
     WORKER,
+    called,
     data,
     gpu_rank,
     in_loop,
@@ -163,6 +166,18 @@ def test_ranks_of_another_user_are_neither_waiting_nor_dead() -> None:
     partly = job(snapshot(replace(launcher, unreadable_below=1), rank(0, *c10d("all_reduce"), train(15), owner=50)))
     assert not of("HD301", partly)
     assert [unseen.rank for unseen in partly.unseen] == [1]
+
+
+def test_the_cards_of_another_network_namespace_are_not_judged() -> None:
+    """A rank in a container: its interfaces are not those that were read beside it."""
+    wrong = called("10.0.0.1", retries=0, interface="eth7")
+    assert of("HD404", job(wrong))
+
+    def elsewhere(host: Host) -> Host:
+        assert isinstance(host.machine, Machine)
+        return replace(host, machine=replace(host.machine, net_namespace="net:[2]"))
+
+    assert not of("HD404", job(replace(wrong, hosts=tuple(map(elsewhere, wrong.hosts)))))
 
 
 def test_two_jobs_side_by_side_are_told_apart() -> None:

@@ -54,7 +54,7 @@ def check(run: Run) -> Iterator[Finding]:
 
 def _same_network(call: Call) -> bool:
     """Whether the caller is in the network that it calls, or nothing is known of it: otherwise the address is wrong (HD404)."""
-    known = network.networks(call.host)
+    known = network.networks(call.host, call.connection.namespace)
     if call.listener is None or not known:
         return True
     return any(network.within(call.connection.remote_address, one) for one in known)
@@ -62,7 +62,7 @@ def _same_network(call: Call) -> bool:
 
 def _finding(run: Run, calls: list[Call]) -> Finding:
     callers = {call.host.name for call in calls}
-    called = Counter(call.listener[0].name if call.listener else call.connection.remote_address for call in calls)
+    called = Counter(call.listener.host.name if call.listener else call.connection.remote_address for call in calls)
     # Whoever is at one end of all calls is closed; with one pair only it is the side that does not answer.
     closed = called.most_common(1)[0][0]
     outgoing = len(callers) == 1 and len(called) > 1
@@ -99,7 +99,7 @@ def _finding(run: Run, calls: list[Call]) -> Finding:
 
 
 def _name(call: Call) -> str:
-    return call.listener[0].name if call.listener is not None else call.connection.remote_address
+    return call.listener.host.name if call.listener is not None else call.connection.remote_address
 
 
 def _ranks_on(run: Run, name: str, calls: list[Call]) -> list[int]:
@@ -108,8 +108,8 @@ def _ranks_on(run: Run, name: str, calls: list[Call]) -> list[int]:
         rank.rank
         for call in calls
         if call.listener is not None
-        and call.listener[0].name == name
-        and (rank := network.rank_of(run, *call.listener)) is not None
+        and call.listener.host.name == name
+        and (rank := network.rank_of(run, call.listener.host, call.listener.pid)) is not None
     }
     here = [rank.rank for rank in run.on(name)]
     return sorted(listening) or here or sorted(run.unseen)
@@ -123,12 +123,12 @@ def _who(run: Run, call: Call) -> str:
 def _evidence(run: Run, call: Call) -> Evidence:
     rank = network.rank_of(run, call.host, call.pid)
     c = call.connection
-    listener = network.rank_of(run, *call.listener) if call.listener is not None else None
+    listener = network.rank_of(run, call.listener.host, call.listener.pid) if call.listener is not None else None
     there = "nobody looked at that host"
     if call.listener is not None:
-        interface = network.interface_with(call.listener[0], c.remote_address)
+        interface = network.interface_with(call.listener.host, call.listener.namespace, c.remote_address)
         on = f" on {interface.name}" if interface is not None else ""
-        there = f"{f'rank {listener.rank}' if listener is not None else f'pid {call.listener[1]}'} listens there{on}"
+        there = f"{f'rank {listener.rank}' if listener is not None else f'pid {call.listener.pid}'} listens there{on}"
     return Evidence(
         rank=rank.rank if rank is not None else None,
         probe="sockets",

@@ -49,26 +49,27 @@ def check(run: Run) -> Iterator[Finding]:
         return
     found = set()
     for call in network.unanswered(run):
-        if call.listener is None or call.listener[0].name in found:
+        if call.listener is None or call.listener.host.name in found:
             continue
-        known = network.networks(call.host)
+        known = network.networks(call.host, call.connection.namespace)
         if known and not any(network.within(call.connection.remote_address, one) for one in known):
-            found.add(call.listener[0].name)
-            yield _unreachable(run, call, call.listener[0])
+            found.add(call.listener.host.name)
+            yield _unreachable(run, call, call.listener.host)
     for host in run.hosts:
         here = [rank for rank in run.on(host.name) if network.meets(rank)]
         told = next(((rank, named) for rank in here if (named := network.named_interface(rank))), None)
-        if told is not None and host.name not in found and (why := _unusable(host, told[1][1])) is not None:
+        if told is not None and host.name not in found and (why := _unusable(told[0], host, told[1][1])):
             yield _named(run, host, here, told[1], why)
 
 
-def _unusable(host: Host, name: str) -> str | None:
+def _unusable(rank: Rank, host: Host, name: str) -> str | None:
     """Why no peer on another host can call this interface; None where it may, or where a list or a prefix is given."""
-    if not network.interfaces(host) or any(c in name for c in ",^="):
+    known = network.interfaces(host, network.namespace_of(rank.process))
+    if not known or any(c in name for c in ",^="):
         return None
-    interface = next((one for one in network.interfaces(host) if one.name == name), None)
+    interface = next((one for one in known if one.name == name), None)
     if interface is None:
-        return None if any(one.name.startswith(name) for one in network.interfaces(host)) else "does not exist there"
+        return None if any(one.name.startswith(name) for one in known) else "does not exist there"
     if interface.addresses and all(network.loopback(address) for address in interface.addresses):
         return "is loopback"
     if not interface.up:
@@ -97,10 +98,12 @@ def _named(run: Run, host: Host, here: list[Rank], named: tuple[str, str], why: 
 
 def _unreachable(run: Run, call: Call, host: Host) -> Finding:
     address = call.connection.remote_address
-    interface = network.interface_with(host, address)
-    listener = network.rank_of(run, *call.listener) if call.listener is not None else None
+    there = call.listener.namespace if call.listener is not None else None
+    interface = network.interface_with(host, there, address)
+    listener = network.rank_of(run, call.listener.host, call.listener.pid) if call.listener is not None else None
     culprits = [listener.rank] if listener is not None else [r.rank for r in run.on(host.name)]
-    shared = sorted({name for one, name in network.networks(host).items() if one in network.networks(call.host)})
+    callers = network.networks(call.host, call.connection.namespace)
+    shared = sorted({name for one, name in network.networks(host, there).items() if one in callers})
     on = f"{interface.name}, " if interface is not None else ""
     told = network.named_interface(listener) if listener is not None else None
     return words.finding(
@@ -131,6 +134,6 @@ def _unreachable(run: Run, call: Call, host: Host) -> Finding:
 def _listed(host: Host) -> str:
     shown = (
         f"{one.name} {' '.join(a for a in one.addresses if ':' not in a) or 'without an address'}{'' if one.up else ' (down)'}"
-        for one in network.interfaces(host)
+        for one in network.interfaces(host, None)
     )
     return ", ".join(list(shown)[:12])

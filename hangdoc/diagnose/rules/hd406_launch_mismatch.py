@@ -77,7 +77,9 @@ def check(run: Run) -> Iterator[Finding]:
 def _reference(run: Run, agents: list[Placed]) -> Launch:
     """What the others must fit: the node on which the run meets, else node 0, else the first."""
     address = (run.master or "").rpartition(":")[0]
-    owner = next((p for h, p in agents if network.interface_with(h, address) is not None), None)
+    owner = next(
+        (p for h, p in agents if network.interface_with(h, network.namespace_of(p), address) is not None), None
+    )
     zero = next((p for _, p in agents if p.launch and p.launch.node_rank == 0), agents[0][1])
     found = (owner or zero).launch
     assert found is not None  # noqa: S101  (only launchers with a launch get here)

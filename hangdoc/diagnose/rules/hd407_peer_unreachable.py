@@ -89,7 +89,7 @@ def _unanswered(connection: Connection) -> bool:
 def _ends(run: Run, dead: dict[int, list[Connection]]) -> list[int]:
     """Ranks at either end: the other end of a dead connection often has nothing to send and knows of nothing. Where all of them
     lead to hosts that nobody could look at, the ranks that were not seen."""
-    known = {address for host in run.hosts for one in network.interfaces(host) for address in one.addresses}
+    known = {address for host in run.hosts for one in network.interfaces(host, None) for address in one.addresses}
     if known and run.unseen and all(c.remote_address not in known for lost in dead.values() for c in lost):
         return sorted(run.unseen)
     ends = set(dead)
