@@ -9,8 +9,8 @@ from hangdoc.diagnose.model import Rank, Run, environment_of
 from hangdoc.snapshot import Connection, Connections, Host, Interface, Machine, Process
 
 _ANY = ("0.0.0.0", "::", "*")  # noqa: S104  (what a socket is bound to, read from elsewhere)
-_TRIES = 2
-"""Repeated SYNs: three seconds without an answer."""
+_TRIES = 3
+"""Repeated SYNs: seven seconds without an answer."""
 
 
 class Listener(NamedTuple):
