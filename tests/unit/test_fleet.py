@@ -1,0 +1,117 @@
+"""Bundles as text, names of hosts, and many answers as one snapshot."""
+
+import random
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hangdoc import armor, codec
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.fleet.gather import together
+from hangdoc.fleet.hosts import HostsError, expand
+from hangdoc.fleet.transport import Answer, Transport, run
+from hangdoc.snapshot import Snapshot, merge
+from tests.unit.builders import c10d, rank, snapshot, train
+
+
+def read(lines: list[str]) -> armor.Reader:
+    reader = armor.Reader()
+    for line in lines:
+        reader.feed(line.encode())
+    return reader
+
+
+def test_a_bundle_survives_banners_before_and_after() -> None:
+    raw = random.Random(1).randbytes(10_000)  # noqa: S311
+    lines = [armor.begin("0.1.0", 12.5), *armor.lines(raw)]
+    reader = read(["Welcome to node1!", "", *lines, "bye"])
+    assert (reader.raw, reader.version, reader.clock) == (raw, "0.1.0", 12.5)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda lines: [lines[0], "hello there", *lines[1:]], "mixed"),
+        (lambda lines: [lines[0], lines[1][:-8] + "AAAAAAAA", *lines[2:]], "changed"),
+        (lambda lines: [lines[0].replace("HANGDOC 1", "HANGDOC 7"), *lines[1:]], "another format"),
+    ],
+)
+def test_what_is_no_bundle_is_refused(spoil: object, why: str) -> None:
+    lines = [armor.begin("0.1.0", 1.0), *armor.lines(random.Random(2).randbytes(3000))]  # noqa: S311
+    assert callable(spoil)
+    with pytest.raises(armor.ArmorError, match=why):
+        read(spoil(lines))
+
+
+def test_a_bundle_without_an_end_is_none() -> None:
+    assert read([armor.begin("0.1.0", 1.0), *armor.lines(b"x" * 9000)][:-1]).raw is None
+
+
+def test_a_bundle_of_any_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(armor, "MAX_BYTES", 10_000)
+    with pytest.raises(armor.ArmorError, match="more than"):
+        read([armor.begin("0.1.0", 1.0), *["A" * 4096] * 4])
+
+
+def test_names_of_hosts() -> None:
+    assert expand("node[0-2],x") == ("node0", "node1", "node2", "x")
+    for wrong in ("node[0-", "-oProxyCommand=x", "a;b", "slurm:1;2", "node[0-100001]", "@nosuchgroup", ""):
+        with pytest.raises(HostsError):
+            expand(wrong)
+
+
+def answered(name: str, one: Snapshot, **more: object) -> Answer:
+    answer = Answer(name, ahead_seconds=0.5)
+    answer.reader.version = "0.1.0"
+    host = replace(one.hosts[0], **more)
+    answer.reader.raw = codec.encode(replace(one, hosts=(host,)))
+    return answer
+
+
+def one(number: int) -> Snapshot:
+    return snapshot(rank(number, *c10d("all_reduce"), train(15), local_world=1), silence=None)
+
+
+def test_hosts_that_call_themselves_alike_are_told_apart() -> None:
+    found = together([answered(f"n{n}", one(n), machine_id=f"m{n}") for n in range(2)], 1.0)
+    assert [host.name for host in found.hosts] == ["n0", "n1"]
+    assert [host.clock_ahead_seconds for host in found.hosts] == [0.5, 0.5]
+    (job,) = diagnose(found).jobs
+    assert [view.host for view in job.ranks] == ["n0", "n1"]
+
+
+def test_a_machine_under_two_names_counts_once() -> None:
+    found = together([answered(name, one(0), machine_id="m") for name in ("a", "b")], 1.0)
+    assert len(found.hosts) == 1
+    assert [(u.host, u.why) for u in found.unreached] == [("b", "it is the same machine as a")]
+
+
+def test_who_sends_nothing_is_unseen_with_the_reason() -> None:
+    silent = Answer("n1", why="no answer within 20 s")
+    broken = answered("n2", one(2), machine_id="m2")
+    broken.reader.raw = b"\x1f\x8bnonsense"
+    found = together([answered("n0", one(0), machine_id="m0"), silent, broken], 1.0)
+    answer = diagnose(found)
+    assert "n1: no answer within 20 s" in answer.problems
+    assert any(problem.startswith("n2: its bundle is damaged") for problem in answer.problems)
+    (job,) = answer.jobs
+    assert "not reached: n1 (no answer within 20 s), and 1 more" in job.unseen[0].why
+
+
+def test_merging_twice_changes_nothing() -> None:
+    found = together([answered(f"n{n}", one(n), machine_id=f"m{n}") for n in range(2)], 1.0)
+    assert merge((found,)).hosts == found.hosts
+    alike = (replace(one(0).hosts[0], machine_id="a"), replace(one(1).hosts[0], machine_id="b"))
+    assert [host.name for host in merge((Snapshot(hangdoc="t", hosts=alike),)).hosts] == ["h0#1", "h0#2"]
+
+
+def test_no_word_of_a_command_is_shell(tmp_path: Path) -> None:
+    harm = tmp_path / "harm"
+    way = Transport(
+        via=("echo", f"$(touch {harm})", f"; touch {harm};", "%hosts", "{host}"), host_timeout=5, timeout=10
+    )
+    (answer,) = run(("n1",), ("a b", f"`touch {harm}`"), way)
+    assert answer.raw is None
+    assert answer.said == [f"$(touch {harm}) ; touch {harm}; %hosts n1 hangdoc a b `touch {harm}`"]
+    assert not harm.exists()

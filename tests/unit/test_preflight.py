@@ -1,0 +1,123 @@
+"""What facts and links mean for a launch."""
+
+import socket
+import time
+
+import pytest
+from msgspec.structs import replace
+
+from hangdoc.cli.errors import CommandError
+from hangdoc.cli.preflight import parameters
+from hangdoc.preflight import calls, session
+from hangdoc.preflight.checks import all_checks
+from hangdoc.preflight.network_checks import all_reduce_seconds
+from hangdoc.preflight.plan import Card, Check, Facts, Link, Plan
+from hangdoc.snapshot import DataSource, Interface, Listener, Unavailable
+from tests.unit.rule_cases import machine
+
+
+def node(number: int, **more: object) -> Facts:
+    """A node in good order at 10.0.0.number."""
+    name, address = f"n{number}", f"10.0.0.{number}"
+    card = Interface(name="eth0", up=True, addresses=(address,), networks=("10.0.0.0/24",))
+    good = Facts(
+        name=name, node=name, address=address, machine=machine(interfaces=(card,), memory_available_bytes=10**10),
+        cards=(Card(name="eth0", wireless=False, speed_mbit=1000, mtu=1500),),
+        versions={"hangdoc": "1", "Python": "3.11", "torch": "2.13"}, resolved={name: (address,), "n1": ("10.0.0.1",)},
+        is_master=number == 1, holder=None, environment={"OMP_NUM_THREADS": "1"}, arguments=("--depth", "4"), data=(),
+        left_over=(), attach=(), free_bytes=10**10, port=1,
+    )  # fmt: skip
+    return replace(good, **more)
+
+
+def ok(caller: str, called: str, **more: object) -> Link:
+    values: dict[str, object] = {"outcome": "ok", "rtt_ms": 0.1, "mbit": 900.0, "mtu": 1500}
+    return Link(caller=caller, called=called, target="10.0.0.9:1", **{**values, **more})  # type: ignore[arg-type]
+
+
+PLAN = Plan(master="n1:29500", nodes=2)
+LINKS = [ok("n1", "n2"), ok("n2", "n1")]
+
+
+def failing(facts: list[Facts], links: list[Link] = LINKS, plan: Plan = PLAN) -> dict[str, Check]:
+    return {check.name: check for check in all_checks(facts, links, plan) if check.status in ("fail", "warn")}
+
+
+def test_two_nodes_in_good_order() -> None:
+    assert not failing([node(1), node(2)])
+
+
+def test_each_thing_that_is_wrong_is_the_only_one_named() -> None:
+    data = DataSource(path="/d", origin="DATA_DIR", files=201, bytes=1, suffixes=(), digest="a")
+    stranger = Listener(port=29500, namespace="", pid=7, name="nc", argv=("nc",), orphan=True)
+    wrong: dict[str, tuple[list[Facts], list[Link]]] = {
+        "master's name": (
+            [node(1), node(2, resolved={"n2": ("10.0.0.2",), "n1": Unavailable(reason="unknown")})],
+            LINKS,
+        ),
+        "own name": ([node(1), node(2, resolved={"n2": ("127.0.1.1",), "n1": ("10.0.0.1",)})], LINKS),
+        "master port": ([node(1, holder=stranger), node(2)], LINKS),
+        "connections": ([node(1), node(2)], [ok("n1", "n2"), ok("n2", "n1", outcome="timeout")]),
+        "interface": ([node(1), node(2, environment={"GLOO_SOCKET_IFNAME": "eth9", "OMP_NUM_THREADS": "1"})], LINKS),
+        "link": ([node(1), node(2, cards=(Card(name="eth0", wireless=True, speed_mbit=None, mtu=1500),))], LINKS),
+        "throughput": ([node(1), node(2)], [ok("n1", "n2"), ok("n2", "n1", mbit=30.0)]),
+        "MTU": ([node(1), node(2)], [ok("n1", "n2", mtu=9000), ok("n2", "n1")]),
+        "torch": ([node(1), node(2, versions={"hangdoc": "1", "Python": "3.11", "torch": "2.12"})], LINKS),
+        "data": ([node(1, data=(data,)), node(2, data=(replace(data, files=4, digest="b"),))], LINKS),
+        "--depth": ([node(1), node(2, arguments=("--depth", "2"))], LINKS),
+        "left-overs": ([node(1), node(2, left_over=("rank 0, pid 7",))], LINKS),
+    }
+    for name, (facts, links) in wrong.items():
+        assert set(failing(facts, links)) == {name}
+
+
+def test_a_one_way_firewall_names_the_direction() -> None:
+    check = failing([node(1), node(2)], [ok("n1", "n2"), ok("n2", "n1", outcome="timeout")])["connections"]
+    assert "n2 to n1" in check.text
+    assert "the other direction works" in check.text
+
+
+def test_a_model_that_does_not_fit() -> None:
+    found = failing([node(1), node(2)], plan=replace(PLAN, parameters=5 * 10**9, ranks_per_node=2))
+    assert {"memory", "disk"} <= set(found)
+
+
+def test_time_of_an_all_reduce() -> None:
+    assert all_reduce_seconds(25_000_000, 1000, 2) == pytest.approx(0.8)
+    assert all_reduce_seconds(None, 1000, 2) is None
+
+
+def test_numbers_of_parameters() -> None:
+    assert [parameters(text) for text in ("25M", "1.3B", "124439808", None)] == [
+        25_000_000,
+        1_300_000_000,
+        124_439_808,
+        None,
+    ]
+    for wrong in ("x", "-3", "0", "M", "1e400"):
+        with pytest.raises(CommandError):
+            parameters(wrong)
+
+
+def test_calls_are_answered_refused_or_late() -> None:
+    ear = calls.Ear()
+    with socket.socket() as bound:  # bound, and nobody listens
+        bound.bind(("127.0.0.1", 0))
+        began = time.monotonic()
+        found = calls.reach("me", [("a", "127.0.0.1", ear.port), ("b", "127.0.0.1", bound.getsockname()[1])])
+        assert time.monotonic() - began < calls.CONNECT_SECONDS + 3
+    assert [link.outcome for link in found] == ["ok", "refused"]
+    assert (found[0].rtt_ms or 0) > 0
+    assert (calls.throughput("127.0.0.1", ear.port) or 0) > 10
+    ear.close()
+
+
+def test_of_many_nodes_each_calls_a_few_and_all_are_joined() -> None:
+    for count in (2, 33, 34, 1000):
+        called = {index: session.peers_of(index, count) for index in range(count)}
+        assert all(len(peers) <= max(session.ALL_PAIRS, 24) for peers in called.values())
+        seen, edge = {0}, [0]
+        while edge:
+            edge = [peer for index in edge for peer in called[index] if peer not in seen]
+            seen |= set(edge)
+        assert len(seen) == count
