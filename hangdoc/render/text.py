@@ -92,25 +92,32 @@ def _finding(finding: Finding, *, whole: bool) -> Iterator[RenderableType]:
     yield ""
     if not whole:
         return
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
+    table = facts(finding, _EVIDENCE_SHOWN)
+    table.add_row("", Text(f"hangdoc rules {finding.name}   explains this finding", style="dim"))
+    yield _indented(table, 2)
+    yield ""
+
+
+def facts(finding: Finding, most: int | None = None, *, probes: bool = False) -> Table:
+    """Culprits, victims, evidence (at most so many lines, with the probe behind each if wanted), what to do and to type."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
     if finding.culprits:
-        facts.add_row("culprit", Text(ranks(finding.culprits), style="bold"))
+        table.add_row("culprit", Text(ranks(finding.culprits), style="bold"))
     if finding.victims:
-        facts.add_row("waiting", ranks(finding.victims))
-    shown = finding.evidence[:_EVIDENCE_SHOWN]
+        table.add_row("waiting", Text(ranks(finding.victims)))
+    shown = finding.evidence[:most]
     for index, evidence in enumerate(shown):
         who = Text(f"rank {evidence.rank}: " if evidence.rank is not None else "", style="bold")
-        facts.add_row("evidence" if index == 0 else "", who + Text(words.clean(evidence.text), style="not bold"))
+        said = evidence.text + (f"  [{evidence.probe}]" if probes else "")
+        table.add_row("evidence" if index == 0 else "", who + Text(words.clean(said), style="not bold"))
     if len(finding.evidence) > len(shown):
-        facts.add_row("", f"and {len(finding.evidence) - len(shown)} more (--json)")
-    facts.add_row("to do", words.clean(finding.remedy))
+        table.add_row("", f"and {len(finding.evidence) - len(shown)} more (--json)")
+    table.add_row("to do", Text(words.clean(finding.remedy)))
     for command in finding.commands:
-        facts.add_row("", Text(f"$ {words.clean(command)}", style="cyan"))
-    facts.add_row("", Text(f"hangdoc rules {finding.name}   explains this finding", style="dim"))
-    yield _indented(facts, 2)
-    yield ""
+        table.add_row("", Text(f"$ {words.clean(command)}", style="cyan"))
+    return table
 
 
 def _ranks(job: Job) -> Table:

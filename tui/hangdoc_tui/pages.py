@@ -15,8 +15,8 @@ from textual.widgets import Static
 
 from hangdoc.diagnose.rules import all_rules
 from hangdoc.diagnosis import Finding
-from hangdoc.phrases import ranks
 from hangdoc.render import words
+from hangdoc.render.text import facts
 
 
 class Page(ModalScreen[None]):
@@ -66,20 +66,7 @@ def _finding(finding: Finding) -> Iterable[RenderableType]:
         (f"  follows from {finding.explained_by}" if finding.explained_by else "", "dim"),
     )
     yield Text(words.clean(finding.summary))
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    if finding.culprits:
-        table.add_row("culprit", Text(ranks(finding.culprits), style="bold red"))
-    if finding.victims:
-        table.add_row("waiting", Text(ranks(finding.victims)))
-    for index, evidence in enumerate(finding.evidence):
-        who = f"rank {evidence.rank}: " if evidence.rank is not None else ""
-        table.add_row("evidence" if index == 0 else "", Text(words.clean(f"{who}{evidence.text}  [{evidence.probe}]")))
-    table.add_row("to do", Text(words.clean(finding.remedy)))
-    for command in finding.commands:
-        table.add_row("to type", Text(words.clean(command), style="cyan"))
-    yield table
+    yield facts(finding, probes=True)
 
 
 def unseen_page(problems: Iterable[str], unseen: Iterable[str]) -> Page:

@@ -81,7 +81,7 @@ def _ranks(run: Run) -> Iterator[Finding]:
         victims=here,
         summary=f"{len(here)} of {run.world_size} ranks arrived at {run.master or 'the rendezvous'}; "
         f"{words.ranks(absent)} {words.verb(absent, 'has', 'have')} not"
-        + (f", as far as this host can tell ({words.ranks(elsewhere)}: nobody looked there)" if unsure else ""),
+        + (f", as far as was seen ({words.ranks(elsewhere)}: not on the hosts looked at)" if unsure else ""),
         evidence=[
             *words.class_evidence(arrived),
             *(Evidence(rank=n, probe="processes", text=run.unseen[n]) for n in absent[:8] if n in run.unseen),
