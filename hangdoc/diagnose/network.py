@@ -9,8 +9,8 @@ from hangdoc.diagnose.model import Rank, Run, environment_of
 from hangdoc.snapshot import Connection, Connections, Host, Interface, Machine, Process
 
 _ANY = ("0.0.0.0", "::", "*")  # noqa: S104  (what a socket is bound to, read from elsewhere)
-_TRIES = 3
-"""Repeated SYNs: seven seconds without an answer."""
+_SECONDS = 7
+"""Without an answer; a link that is merely full loses a SYN or two."""
 
 
 class Listener(NamedTuple):
@@ -37,6 +37,13 @@ class Call:
         """Address and port."""
         return f"{self.connection.remote_address}:{self.connection.remote_port}"
 
+    @property
+    def seconds(self) -> int:
+        """For how long it has been repeated at the least: the kernel waits 1, 2, 4, ... s, and since Linux 6.5 1 s for the
+        first four (tcp_syn_linear_timeouts), which it does not count as backoff."""
+        backoff = min(self.connection.backoff or 0, 16)
+        return max(0, (self.connection.retransmits or 0) - backoff) + (1 << backoff) - 1
+
 
 def unanswered(run: Run) -> list[Call]:
     """Calls of the run's processes that were repeated without an answer."""
@@ -45,11 +52,12 @@ def unanswered(run: Run) -> list[Call]:
         if c.state == "LISTEN":
             for address in _addresses(host, c.namespace) if c.local_address in _ANY else (c.local_address,):
                 listening[address, c.local_port] = Listener(host, c.pid, c.namespace)
-    return [
+    calls = (
         Call(host, c.pid, c, listening.get((c.remote_address, c.remote_port)))
         for host, c in _connections(run)
-        if c.state == "SYN_SENT" and max(c.retransmits or 0, c.backoff or 0) >= _TRIES
-    ]
+        if c.state == "SYN_SENT"
+    )
+    return [call for call in calls if call.seconds >= _SECONDS]
 
 
 def rank_of(run: Run, host: Host, pid: int) -> Rank | None:

@@ -132,6 +132,7 @@ def called(address: str, retries: int, interface: str = "eth0") -> Snapshot:
                 pid=100 + number, namespace="net:[1]", state=state, local_address=here, local_port=40_000 + 9 * number,
                 remote_address=there, remote_port=40_000 * number, receive_queue_bytes=0, send_queue_bytes=0,
                 bytes_moved=0, last_sent_ms=None, last_received_ms=None, retransmits=retries * number,
+                backoff=retries * number,
             )
         )  # fmt: skip
     hosts = []

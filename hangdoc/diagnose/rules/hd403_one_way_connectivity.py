@@ -133,5 +133,5 @@ def _evidence(run: Run, call: Call) -> Evidence:
         rank=rank.rank if rank is not None else None,
         probe="sockets",
         text=f"{call.host.name}: {c.local_address}:{c.local_port} to {call.target} is SYN_SENT, repeated "
-        f"{max(c.retransmits or 0, c.backoff or 0)} times; {there}",
+        f"{c.retransmits} times in {call.seconds} s; {there}",
     )

@@ -120,7 +120,8 @@ def _unreachable(run: Run, call: Call, host: Host) -> Finding:
             *([Evidence(rank=culprits[0], probe="environment", text=f"{told[0]}={told[1]}")] if told else []),
             Evidence(
                 rank=None, probe="sockets",
-                text=f"{call.host.name}: a call to {call.target} is SYN_SENT, repeated {call.connection.retransmits} times",
+                text=f"{call.host.name}: a call to {call.target} is SYN_SENT, repeated {call.connection.retransmits} times "
+                f"in {call.seconds} s",
             ),
             *(Evidence(rank=None, probe="machine", text=f"{one.name} has {_listed(one)}") for one in (host, call.host)),
             *words.class_evidence(run.waiting()),
