@@ -1,5 +1,6 @@
 """Checks of names, ports, interfaces and links between the nodes. Pure."""
 
+import ipaddress
 from collections.abc import Iterator, Sequence
 
 from hangdoc.diagnose.network import loopback, within
@@ -61,9 +62,21 @@ def own_names(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iter
             )
         else:
             what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not tried")
-            yield Check(name="own name", status="fail", nodes=(one.node,),
-                        text=f"{one.node}: {one.name} is {what}: peers will be told to call themselves (HD405)",
+            harmless = _all_lower(one, facts)
+            text = f"{one.node}: {one.name} is {what}: peers will be told to call themselves (HD405)"
+            yield Check(name="own name", status="warn" if harmless else "fail", nodes=(one.node,),
+                        text=text + (", which does no harm as long as it is the one that calls" if harmless else ""),
                         remedy="Set GLOO_SOCKET_IFNAME there to the shared interface, or mend /etc/hosts.")  # fmt: skip
+
+
+def _all_lower(one: Facts, facts: Sequence[Facts]) -> bool:
+    """Whether all other nodes' addresses are lower than this one's: of two ranks Gloo has the lower address listen."""
+    try:
+        mine = ipaddress.ip_address(one.address or "")
+        others = [ipaddress.ip_address(other.address or "") for other in facts if other is not one]
+    except ValueError:
+        return False
+    return bool(others) and all(other.version == mine.version and int(other) < int(mine) for other in others)
 
 
 def port(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:

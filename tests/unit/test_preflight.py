@@ -77,6 +77,16 @@ def test_a_one_way_firewall_names_the_direction() -> None:
     assert "the other direction works" in check.text
 
 
+def test_a_loopback_name_harms_where_its_node_would_listen() -> None:
+    def named(high: str) -> Check:
+        own = {"n2": ("127.0.1.1",), "n1": (high,)}
+        first = node(1, address=high, resolved={"n1": (high,)})
+        return failing([first, node(2, address="127.0.1.1", resolved=own)])["own name"]
+
+    assert named("10.0.0.1").status == "warn"  # the lower address listens
+    assert named("192.168.0.1").status == "fail"
+
+
 def test_a_model_that_does_not_fit() -> None:
     found = failing([node(1), node(2)], plan=replace(PLAN, parameters=5 * 10**9, ranks_per_node=2))
     assert {"memory", "disk"} <= set(found)
