@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,15 @@ def status(pid: int) -> dict[str, str]:
     return {**kept, "stopped": str(fields["State"][0] in "Tt")}
 
 
+def settled(pids: list[int]) -> dict[int, dict[str, str]]:
+    """The ranks' status once it has stood still for a second: a run that goes on starts threads of its own."""
+    until, last = time.monotonic() + 20, None
+    while (now := {pid: status(pid) for pid in pids}) != last and time.monotonic() < until:
+        last = now
+        time.sleep(1)
+    return now
+
+
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_the_fault_is_told_right(name: str, tmp_path: Path) -> None:
     """Verdict, labels, culprits and leading finding; the ranks as they were; the bundle says the same."""
@@ -41,7 +51,7 @@ def test_the_fault_is_told_right(name: str, tmp_path: Path) -> None:
     bundle = tmp_path / "run.hangdoc"
     with Started(scenario) as run:
         ranks = run.rank_pids()
-        before = {pid: status(pid) for pid in ranks.values()}
+        before = settled(list(ranks.values()))
         # A bare `diagnose` sees every run of the machine, so a test names its own launchers.
         pids = [word for pid in run.pids if Path(f"/proc/{pid}").exists() for word in ("--pid", str(pid))]
         result = hangdoc("diagnose", "--json", "--save", str(bundle), "--patience", str(scenario.patience), *pids)
