@@ -10,7 +10,7 @@ from ClusterShell.Event import EventHandler
 from ClusterShell.Task import Task, task_self, task_terminate
 from ClusterShell.Task import TimeoutError as TaskTimeout
 
-from hangdoc.fleet.transport import Answer, Transport, explain, schedule
+from hangdoc.fleet.transport import Answer, Transport, cut_off, explain, schedule
 
 MARK = b"-----HANGDOC ANSWER-----"
 """Before each line that answers."""
@@ -54,10 +54,7 @@ class _Talk(EventHandler, Generic[T]):  # type: ignore[misc]
         self._go_on()
 
     def ev_timer(self, timer: Any) -> None:
-        for client in list(timer.worker._engine_clients()):
-            if any(len(stream.rbuf) > MAX_LINE for stream in client.streams.values()) and client._engine is not None:
-                self.answers[str(client.key)].why = "it sends something that is no answer"
-                client._engine.remove(client, abort=True)
+        cut_off(timer.worker, MAX_LINE, self.answers, "it sends something that is no answer")
         self._go_on()
 
     def _go_on(self) -> None:

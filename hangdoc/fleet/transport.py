@@ -95,11 +95,15 @@ class _Listener(EventHandler):  # type: ignore[misc]
         self._done(answer)
 
     def ev_timer(self, timer: Any) -> None:
-        """A line that never ends would be kept for ever."""
-        for client in list(timer.worker._engine_clients()):
-            if any(len(stream.rbuf) > _MAX_LINE for stream in client.streams.values()) and client._engine is not None:
-                self._answers[str(client.key)].why = "it sends something that is no bundle"
-                client._engine.remove(client, abort=True)
+        cut_off(timer.worker, _MAX_LINE, self._answers, "it sends something that is no bundle")
+
+
+def cut_off(worker: Any, limit: int, answers: dict[str, Answer], why: str) -> None:
+    """End the hosts that have sent more than `limit` bytes of a line: one that never ends would be kept for ever."""
+    for client in list(worker._engine_clients()):
+        if any(len(stream.rbuf) > limit for stream in client.streams.values()) and client._engine is not None:
+            answers[str(client.key)].why = why
+            client._engine.remove(client, abort=True)
 
 
 def run(
@@ -141,9 +145,8 @@ def schedule(
     stdin: bool = False,
 ) -> Any:
     """Have a task run hangdoc with `arguments` on every host; ClusterShell's worker. `timeout` in seconds for each host."""
-    task.set_info(
-        "fanout", transport.fanout if not stdin else len(hosts)
-    )  # who talks with each other is there together
+    together = stdin  # who talks with the others is there with them
+    task.set_info("fanout", len(hosts) if together else transport.fanout)
     remote = shlex.join((*transport.remote_command, *arguments))
     nodes = NodeSet.fromlist(hosts)
     if transport.via is None:
@@ -171,7 +174,7 @@ def _silence(answer: Answer, transport: Transport, timed_out: bool) -> str:
     if timed_out:
         said = f" (it said: {answer.said[-1]})" if answer.said else ""
         return f"no answer within {transport.host_timeout:g} s{said}"
-    return f"not reached within {transport.timeout:g} s for all hosts"
+    return f"its turn did not come within {transport.timeout:g} s for all hosts (--timeout, --fanout)"
 
 
 def explain(answer: Answer, code: int) -> str:
