@@ -54,7 +54,7 @@ def _job(run: Run, rules: tuple[Rule, ...], problems: list[str]) -> Job:
             findings += rule.check(run)
         except Exception as error:
             problems.append(f"rule {rule.CODE} failed ({type(error).__name__}: {error}): please report it")
-    findings = rank_findings(findings, explains)
+    findings = [_with_places(run, finding) for finding in rank_findings(findings, explains)]
     verdict = _verdict(run, findings)
     return Job(
         id=run.id,
@@ -68,6 +68,19 @@ def _job(run: Run, rules: tuple[Rule, ...], problems: list[str]) -> Job:
         findings=tuple(findings),
         unseen=tuple(Unseen(rank=rank, why=why) for rank, why in sorted(run.unseen.items())),
     )
+
+
+def _with_places(run: Run, finding: Finding) -> Finding:
+    """Where a run spans hosts, a command about a process says on which of them to type it."""
+    if len(run.hosts) < 2:
+        return finding
+    named = [run.ranks[n] for n in (*finding.victims, *finding.culprits) if n in run.ranks]  # the culprits' pids count
+    hosts = {str(rank.pid): rank.host for rank in named if rank.pid is not None}
+    commands = []
+    for command in finding.commands:
+        host = next((hosts[word] for word in command.split() if word in hosts), None)
+        commands.append(f"{command}   # on {host}" if host is not None and "#" not in command else command)
+    return msgspec.structs.replace(finding, commands=tuple(commands))
 
 
 def rank_findings(findings: list[Finding], explains: dict[str, tuple[str, ...]]) -> list[Finding]:

@@ -99,6 +99,14 @@ def test_who_sends_nothing_is_unseen_with_the_reason() -> None:
     assert "not reached: n1 (no answer within 20 s), and 1 more" in job.unseen[0].why
 
 
+def test_what_to_type_says_where() -> None:
+    stopped = snapshot(rank(1, train(12), local_world=1, state="T"), silence=None)
+    found = together([answered("n0", one(0), machine_id="m0"), answered("n1", stopped, machine_id="m1")], 1.0)
+    (job,) = diagnose(found).jobs
+    assert job.findings[0].code == "HD302"
+    assert job.findings[0].commands[0] == "kill -CONT 101   # on n1"
+
+
 def test_merging_twice_changes_nothing() -> None:
     found = together([answered(f"n{n}", one(n), machine_id=f"m{n}") for n in range(2)], 1.0)
     assert merge((found,)).hosts == found.hosts
