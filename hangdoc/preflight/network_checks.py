@@ -129,9 +129,12 @@ def interfaces(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Ite
         if used is None:
             continue
         card = next((card for card in one.cards if card.name == used.name), None)
-        if card is not None and card.wireless:
-            yield Check(name="link", status="warn", nodes=(one.node,), text=f"{one.node} uses {used.name}, which is wireless",
-                        remedy="A cable: every step waits for the slowest link.")  # fmt: skip
+        if card is not None:
+            speed = f", {card.speed_mbit:,} Mbit/s" if card.speed_mbit is not None else ""
+            text = f"{one.node} uses {used.name}: {'wireless' if card.wireless else 'wired'}{speed}, MTU {card.mtu or 'unknown'}"
+            yield Check(name="link", status="warn" if card.wireless else "pass", text=text,
+                        nodes=(one.node,) if card.wireless else (),
+                        remedy="A cable: every step waits for the slowest link." if card.wireless else "")  # fmt: skip
         if used.name.startswith(_DECOYS) and not one.environment.get("GLOO_SOCKET_IFNAME"):
             yield Check(name="interface", status="warn", nodes=(one.node,),
                         text=f"{one.node} will use {used.name} ({one.address}): a bridge, a tunnel or a container's",
