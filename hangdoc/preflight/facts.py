@@ -80,22 +80,16 @@ def _torch() -> str | None:
 
 
 def _cards() -> Iterator[Card]:
-    root = Path("/sys/class/net")
-    for card in sorted(root.iterdir()) if root.is_dir() else ():
-        yield Card(
-            name=card.name,
-            wireless=(card / "wireless").exists() or (card / "phy80211").exists(),
-            speed_mbit=_number(card / "speed"),
-            mtu=_number(card / "mtu"),
-        )
+    """By ioctl and /proc/net, which know the own network namespace; /sys shows that of whoever mounted it."""
+    import psutil
 
-
-def _number(path: Path) -> int | None:
     try:
-        value = int(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return value if value > 0 else None
+        lines = Path("/proc/self/net/wireless").read_text().splitlines()[2:]
+    except OSError:
+        lines = []
+    wireless = {line.partition(":")[0].strip() for line in lines}
+    for name, card in sorted(psutil.net_if_stats().items()):
+        yield Card(name=name, wireless=name in wireless, speed_mbit=card.speed or None, mtu=card.mtu or None)
 
 
 def _has(host: Machine | Unavailable, addresses: tuple[str, ...] | Unavailable | None) -> bool:

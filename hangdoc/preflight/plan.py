@@ -25,7 +25,7 @@ class Plan(Value, frozen=True, kw_only=True):
 
 
 class Card(Value, frozen=True, kw_only=True):
-    """A network interface's hardware (sysfs-class-net)."""
+    """A network interface's hardware."""
 
     name: str
     wireless: bool
