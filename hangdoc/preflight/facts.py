@@ -87,9 +87,14 @@ def _cards() -> Iterator[Card]:
         lines = Path("/proc/self/net/wireless").read_text().splitlines()[2:]
     except OSError:
         lines = []
-    wireless = {line.partition(":")[0].strip() for line in lines}
+    wireless = {line.partition(":")[0].strip() for line in lines}  # older interfaces only; newer ones by their name
     for name, card in sorted(psutil.net_if_stats().items()):
-        yield Card(name=name, wireless=name in wireless, speed_mbit=card.speed or None, mtu=card.mtu or None)
+        yield Card(
+            name=name,
+            wireless=name in wireless or name.startswith("wl"),
+            speed_mbit=card.speed or None,
+            mtu=card.mtu or None,
+        )
 
 
 def _has(host: Machine | Unavailable, addresses: tuple[str, ...] | Unavailable | None) -> bool:
