@@ -68,7 +68,9 @@ class Node:
         """Start something over ssh, as a person does; it is ended with the cluster."""
         out = (log or self._cluster.folder / f"{self.name}.run.log").open("a")
         words = self._cluster.ssh_words(self.address)
-        return subprocess.Popen([*words, command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True)
+        started = subprocess.Popen([*words, command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, text=True)
+        self._cluster.end_with_it(started)
+        return started
 
     def firewall(self, rule: str) -> None:
         """Add a rule of nftables to what comes in: `tcp dport 1024-65535 ct state new drop`."""
@@ -129,6 +131,11 @@ class Cluster:
             while subprocess.run([*self.ssh_words(node.address), "true"], capture_output=True, check=False).returncode:
                 assert time.monotonic() < until, (self.folder / f"{node.name}.log").read_text()
                 time.sleep(0.1)
+
+    def end_with_it(self, started: subprocess.Popen[str]) -> None:
+        """End a client of ssh with the cluster: behind a cut link it would wait for its host for ever."""
+        self._cleanup.callback(started.wait)
+        self._cleanup.callback(started.kill)
 
     def switch(self, *words: str) -> None:
         """Run something where all wires meet."""
