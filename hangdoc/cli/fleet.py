@@ -38,13 +38,13 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
         """How to get there; raises CommandError where a command can't be read."""
         from hangdoc.fleet.transport import Transport
 
-        via = _words(self.via, "--via") if self.via is not None else None
+        via = words(self.via, "--via") if self.via is not None else None
         if via is not None and not any("{host}" in word for word in via):
             raise CommandError("--via needs {host} where the host's name belongs: 'kubectl exec {host} --'.", USAGE)
         return Transport(
             via=via,
             ssh_options=tuple(word for option in self.ssh_option for word in ("-o", option)),
-            remote_command=_words(self.remote_command, "--remote-command"),
+            remote_command=words(self.remote_command, "--remote-command"),
             fanout=self.fanout,
             host_timeout=min(self.host_timeout, timeout),
             timeout=timeout,
@@ -82,7 +82,8 @@ def fleet_options(command: F) -> F:
     return wrapped  # type: ignore[no-any-return]
 
 
-def _words(text: str, option: str) -> tuple[str, ...]:
+def words(text: str, option: str) -> tuple[str, ...]:
+    """An option that holds a command, as its words; raises CommandError."""
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:

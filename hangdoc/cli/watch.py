@@ -2,7 +2,6 @@
 
 import datetime
 import os
-import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from hangdoc.cli.errors import USAGE, CommandError
-from hangdoc.cli.fleet import Hosts, fleet_options
+from hangdoc.cli.fleet import Hosts, fleet_options, words
 from hangdoc.cli.looking import check_writable, described, looker, observation_options
 from hangdoc.diagnosis import Diagnosis, Job
+from hangdoc.observe.again import cpu_seconds
 from hangdoc.observe.observe import Options
 from hangdoc.snapshot import Snapshot
 
@@ -66,21 +66,11 @@ def command(
     if webhook is not None and not webhook.startswith(("http://", "https://")):
         raise CommandError(f"--webhook {webhook!r} is no address of the web: http://... or https://...", USAGE)
     check_writable(output / "bundle")
-    words = _words(on_hang)
+    called = words(on_hang, "--on-hang") if on_hang is not None else ()
     look = looker(Options(window=window, timeout=timeout, native=native, pids=pids), fleet)
     exposed = _expose(metrics)
     os.nice(19)  # as `top`: a run on full cores comes first
-    return _watch(look, _Reaction(output, words, webhook, keep), exposed, interval, patience, described(pids, fleet))
-
-
-def _words(on_hang: str | None) -> tuple[str, ...]:
-    try:
-        words = tuple(shlex.split(on_hang or ""))
-    except ValueError as error:
-        raise CommandError(f"--on-hang {on_hang!r} can't be read as a command: {error}.", USAGE) from None
-    if on_hang is not None and not words:
-        raise CommandError("--on-hang is empty.", USAGE)
-    return words
+    return _watch(look, _Reaction(output, called, webhook, keep), exposed, interval, patience, described(pids, fleet))
 
 
 def _expose(metrics: str | None) -> "Exposed | None":
@@ -140,7 +130,7 @@ def _watch(
     first = True
     _say(f"watching {what}")
     while True:
-        began, used = time.monotonic(), _cpu_seconds()
+        began, used = time.monotonic(), cpu_seconds()
         snapshot = look()
         diagnosis = diagnose(snapshot, patience=patience)
         story = [(job.id, job.verdict, [f.code for f in job.findings[:1]]) for job in diagnosis.jobs]
@@ -158,7 +148,7 @@ def _watch(
             reaction.act(snapshot, diagnosis, sure)
             if not reaction.keep:
                 return 1
-        pace = interval if first else max(interval, (_cpu_seconds() - used) / _MOST_OF_A_CORE)
+        pace = interval if first else max(interval, (cpu_seconds() - used) / _MOST_OF_A_CORE)
         first = False  # which also loads what it needs
         time.sleep(max(0.0, began + pace - time.monotonic()))
 
@@ -171,11 +161,6 @@ def _lines(diagnosis: Diagnosis) -> list[str]:
         + (f", {job.findings[0].code} {job.findings[0].name}: {job.findings[0].summary}" if job.findings else "")
         for job in diagnosis.jobs
     ]
-
-
-def _cpu_seconds() -> float:
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
 
 
 def _say(text: str) -> None:

@@ -1,6 +1,6 @@
 """Layer by layer from a shell command to the launch inside: ssh, tmux, bash -c, env, containers, srun, torchrun."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -194,7 +194,7 @@ def _take(at: _At, index: int, why: str, only: bool = False) -> str:
 # --- commands that start the words behind them ---------------------------------------------------------------------------
 
 
-def _skip(why: str, values: set[str] = frozenset(), positional: int = 0) -> Callable[[_At], None]:  # type: ignore[assignment]
+def _skip(why: str, values: Set[str] = frozenset(), positional: int = 0) -> Callable[[_At], None]:
     def peel(at: _At) -> None:
         index, left = 1, positional
         while index < len(at.words) and (at.words[index].startswith("-") or left):

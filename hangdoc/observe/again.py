@@ -1,5 +1,7 @@
 """Looks at this host again and again, as gently as can be."""
 
+import os
+
 import msgspec
 
 from hangdoc.observe.observe import Options, observe
@@ -40,6 +42,12 @@ class Again:
     def _stands(self, process: Process) -> bool:
         earlier = self._last.get(process.pid)
         return earlier is not None and _places(earlier) == _places(process) is not None
+
+
+def cpu_seconds() -> float:
+    """What looking has cost so far: CPU of this process and of its children that have ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def _places(process: Process) -> object:

@@ -1,7 +1,6 @@
 """Where the app's polls come from: this host now, or bundles that were recorded."""
 
 import datetime
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +11,7 @@ from hangdoc import codec
 from hangdoc.diagnose.engine import examine
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Diagnosis
+from hangdoc.observe.again import cpu_seconds
 from hangdoc.snapshot import Snapshot, merge
 
 
@@ -58,7 +58,7 @@ class Live:
 
     def poll(self, number: int) -> Poll:
         """Look, and reason."""
-        before = _cpu_seconds()
+        before = cpu_seconds()
         return _poll(number, self._look(), self._patience, before)
 
 
@@ -84,15 +84,9 @@ class Recorded:
 
 def _poll(number: int, snapshot: Snapshot, patience: float, before: float | None) -> Poll:
     diagnosis, runs = examine(snapshot, patience=patience)
-    cost = _cpu_seconds() - before if before is not None else 0.0
+    cost = cpu_seconds() - before if before is not None else 0.0
     at = max((host.taken_at for host in snapshot.hosts), default="1970-01-01T00:00:00+00:00")
     return Poll(number, datetime.datetime.fromisoformat(at), cost, snapshot, diagnosis, runs)
-
-
-def _cpu_seconds() -> float:
-    """CPU of this process and of its children that have ended."""
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
 
 
 def _when_and_where(snapshot: Snapshot) -> tuple[str, tuple[str, ...]]:
