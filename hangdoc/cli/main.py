@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import sys
 
 
@@ -12,8 +13,14 @@ def main() -> None:
 
         print(f"hangdoc {__version__}")
         return
+    # Hundreds of files are read before there is anything to interrupt; a traceback out of one of them tells nobody
+    # anything, so until then Ctrl-C ends the process as it ends any other.
+    raising = signal.getsignal(signal.SIGINT)
+    if raising is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from hangdoc.cli.group import run
 
+    signal.signal(signal.SIGINT, raising)
     code = run(sys.argv[1:])
     # A thread may be left in a directory that does not answer, and Python would wait for it for ever. Nothing of ours
     # needs the interpreter's long goodbye either.

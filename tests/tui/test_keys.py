@@ -222,7 +222,7 @@ async def test_a_recording_is_a_slider(tmp_path: Path) -> None:
         hosts = tuple(msgspec.structs.replace(host, taken_at=at) for host in snapshot.hosts)
         files.append(tmp_path / f"{9 - number}.hangdoc")
         codec.write(msgspec.structs.replace(snapshot, hosts=hosts), files[-1])
-    top = Top(Recorded(sorted(files), patience=2.0), rate=0.5)
+    top = Top(Recorded(sorted(files), patience=2.0), rate=60)  # only the keys turn the pages
     async with top.run_test(size=(120, 40)) as pilot:
         await seen(pilot)
         await press(pilot, "full_stop", "full_stop")
