@@ -41,6 +41,7 @@ COLLECTIVES = frozenset(
 POINT_TO_POINT = frozenset(
     ["send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list"]
 )
+OPERATIONS = COLLECTIVES | POINT_TO_POINT
 RENDEZVOUS = frozenset(
     [
         "init_process_group",

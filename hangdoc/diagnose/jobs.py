@@ -9,7 +9,7 @@ from hangdoc.diagnose import absent, facts, launch, progress
 from hangdoc.diagnose.links import Connected, pairs_of, silent_seconds
 from hangdoc.diagnose.model import Placed, Rank, Run
 from hangdoc.diagnose.network import interface_with
-from hangdoc.diagnose.states import State, cpu_percent, state_of
+from hangdoc.diagnose.states import cpu_percent, state_of
 from hangdoc.parse import natural
 from hangdoc.snapshot import (
     Clocks,
@@ -41,12 +41,13 @@ def runs(snapshot: Snapshot, patience: float) -> list[Run]:
     zombies: list[Placed] = []
     for host in snapshot.hosts:
         by_pid = {process.pid: process for process in host.processes}
+        parents: dict[int | None, _Key] = {}
         for process in host.processes:
             if process.role == "rank" and process.identity is not None:
-                members.setdefault(_key(host, process), []).append((host, process))
+                parents[process.owner] = key = _key(host, process)
+                members.setdefault(key, []).append((host, process))
             elif process.role == "rank":
                 zombies.append((host, process))
-        parents = {p.owner: _key(host, p) for p in host.processes if p.role == "rank" and p.identity}
         for process in host.processes:
             if process.role == "launcher":
                 key = parents.get(process.pid) or _below(process, by_pid, parents) or _launch_key(host, process)
@@ -187,7 +188,7 @@ def _run(
     world = _world_size(members, launchers)
     if world is not None and not 0 < world <= MAX_RANKS:
         world = None  # a damaged or foreign number, not a run
-    hosts = tuple(dict.fromkeys(host.name for host, _ in (*members.values(), *launchers)))
+    hosts = {host.name for host, _ in (*members.values(), *launchers)}
     ranks = _ranks(members, pairs_of(members, key.master))
     parents = {(host.name, p.pid) for host, p in launchers} | {
         (h.name, p.ppid) for h, p in members.values() if p.ppid > 1
@@ -289,15 +290,21 @@ def _backend(processes: Iterable[Process]) -> str | None:
 
 
 def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
-    states: dict[int, State] = {}
-    for number, (host, process) in members.items():
-        helpers = [p for p in host.processes if p.role == "helper" and p.owner == process.pid]
-        states[number] = state_of(process, helpers, *connected[number])
-    loop = progress.common_loop(state.thread for state in states.values())
+    helpers: dict[tuple[str, int | None], list[Process]] = {}
+    for host in {host.name: host for host, _ in members.values()}.values():
+        for process in host.processes:
+            if process.role == "helper":
+                helpers.setdefault((host.name, process.owner), []).append(process)
+    states = {
+        number: state_of(process, helpers.get((host.name, process.pid), []), *connected[number])
+        for number, (host, process) in members.items()
+    }
+    own = {number: progress.user_frames(state.thread) for number, state in states.items()}
+    loop = progress.common_loop(own.values())
     ranks = {}
     for number, (host, process) in sorted(members.items()):
         state = states[number]
-        place, frame = progress.where(state.thread)
+        place, frame = progress.where(state.thread, own[number])
         ranks[number] = Rank(
             rank=number,
             host=host.name,
@@ -314,7 +321,8 @@ def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
             work=state.work,
             cpu_percent=cpu_percent(process),
             silent_seconds=silent_seconds(connected[number][0]),
-            loop=progress.loop_view(process, state.thread, loop),
+            loop=progress.loop_view(process, own[number], loop),
+            training_share=state.share,
             why=state.why,
             connections=connected[number][0],
         )

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from msgspec import Struct
+
 from hangdoc.diagnose import facts
 from hangdoc.diagnosis import Label, Operation, Where
 from hangdoc.snapshot import Connection, Environment, Frame, Host, Interpreter, Loop, Process, PythonThread, Unavailable
@@ -21,8 +23,7 @@ def form(op: str) -> str:
     return _FORM.sub("", op)
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """What a blocked rank is in, and whom it names."""
 
     kind: str
@@ -45,8 +46,7 @@ class Wait:
         )
 
 
-@dataclass(frozen=True)
-class LoopView:
+class LoopView(Struct, frozen=True):
     """The loop over the data that a rank is in or has left, with its counter."""
 
     loop: Loop
@@ -60,8 +60,7 @@ class LoopView:
     total: int | None
 
 
-@dataclass(frozen=True)
-class Rank:
+class Rank(Struct, frozen=True):
     """One rank. `process` is None where the rank is known to be gone and left nothing."""
 
     rank: int
@@ -83,6 +82,8 @@ class Rank:
     cpu_percent: float | None = None
     silent_seconds: float | None = None
     loop: LoopView | None = None
+    training_share: float | None = None
+    """Share of the window that its training thread was on a core; None where it could not be measured."""
     why: str = ""
     """One phrase that says what the state rests on."""
     connections: tuple[Connection, ...] = ()

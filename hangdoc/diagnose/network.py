@@ -2,7 +2,7 @@
 
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hangdoc.diagnose.model import Rank, Run, environment_of
@@ -47,17 +47,21 @@ class Call:
 
 def unanswered(run: Run) -> list[Call]:
     """Calls of the run's processes that were repeated without an answer."""
-    listening = {}
-    for host, c in _connections(run):
-        if c.state == "LISTEN":
-            for address in _addresses(host, c.namespace) if c.local_address in _ANY else (c.local_address,):
-                listening[address, c.local_port] = Listener(host, c.pid, c.namespace)
-    calls = (
-        Call(host, c.pid, c, listening.get((c.remote_address, c.remote_port)))
-        for host, c in _connections(run)
-        if c.state == "SYN_SENT"
-    )
-    return [call for call in calls if call.seconds >= _SECONDS]
+    calls = [Call(host, c.pid, c, None) for host, c in _connections(run, "SYN_SENT")]
+    calls = [call for call in calls if call.seconds >= _SECONDS]
+    listening = _listening(run) if calls else {}
+    return [
+        replace(call, listener=listening.get((call.connection.remote_address, call.connection.remote_port)))
+        for call in calls
+    ]
+
+
+def _listening(run: Run) -> dict[tuple[str, int], Listener]:
+    found = {}
+    for host, c in _connections(run, "LISTEN"):
+        for address in _addresses(host, c.namespace) if c.local_address in _ANY else (c.local_address,):
+            found[address, c.local_port] = Listener(host, c.pid, c.namespace)
+    return found
 
 
 def rank_of(run: Run, host: Host, pid: int) -> Rank | None:
@@ -131,11 +135,14 @@ def _master_is_here(run: Run) -> bool:
     return run.master is not None and (loopback(run.master.rpartition(":")[0]) or run.master.startswith("localhost:"))
 
 
-def _connections(run: Run) -> Iterator[tuple[Host, Connection]]:
+def _connections(run: Run, state: str) -> Iterator[tuple[Host, Connection]]:
+    """The connections in a state of the run's own processes."""
     pids = {(rank.host, rank.pid) for rank in run.ranks.values()} | {(h.name, p.pid) for h, p in run.launchers}
     for host in run.hosts:
         if isinstance(host.connections, Connections):
-            yield from ((host, c) for c in host.connections.connections if (host.name, c.pid) in pids)
+            yield from (
+                (host, c) for c in host.connections.connections if c.state == state and (host.name, c.pid) in pids
+            )
 
 
 def _addresses(host: Host, namespace: str) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """Which operation a stack is in: from Python frames, then native ones, then the user's own source line."""
 
 import re
-from dataclasses import replace
 
 from msgspec import structs
 
@@ -38,9 +37,13 @@ def wait_of(process: Process, thread: PythonThread | None) -> Wait | None:
     if found is None or found.kind != "collective":
         return found
     if not found.sure and (only := recorded.only_pending(process)) and found.operation.op in ("wait", only[0]):
-        found = replace(found, operation=structs.replace(found.operation, op=only[0], group=only[1]), sure=True)
+        found = structs.replace(found, operation=structs.replace(found.operation, op=only[0], group=only[1]), sure=True)
     entry = recorded.stuck(process, found)
-    return replace(found, operation=structs.replace(found.operation, seq=entry.seq)) if entry is not None else found
+    return (
+        structs.replace(found, operation=structs.replace(found.operation, seq=entry.seq))
+        if entry is not None
+        else found
+    )
 
 
 def _named(process: Process, thread: PythonThread) -> Wait | None:
@@ -55,8 +58,7 @@ def _named(process: Process, thread: PythonThread) -> Wait | None:
 
 
 def _is_c10d_call(frame: Frame) -> bool:
-    name = facts.plain(frame.function)
-    return frame.file.endswith(facts.C10D) and (name in facts.COLLECTIVES or name in facts.POINT_TO_POINT)
+    return frame.file.endswith(facts.C10D) and facts.plain(frame.function) in facts.OPERATIONS
 
 
 def _from_python(thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:

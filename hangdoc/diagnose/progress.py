@@ -19,16 +19,17 @@ def user_frames(thread: PythonThread | None) -> list[Frame]:
 
 def same_frames(one: PythonThread, other: PythonThread) -> bool:
     """Whether two stacks stand at the same lines."""
-    return [(f.file, f.function, f.line) for f in one.frames] == [(f.file, f.function, f.line) for f in other.frames]
+    return len(one.frames) == len(other.frames) and all(
+        a.line == b.line and a.function == b.function and a.file == b.file
+        for a, b in zip(one.frames, other.frames, strict=True)
+    )
 
 
-def where(thread: PythonThread | None) -> tuple[Where | None, Frame | None]:
-    """The innermost frame of the user's own code; where there is none, the innermost Python frame outside torch."""
+def where(thread: PythonThread | None, own: list[Frame]) -> tuple[Where | None, Frame | None]:
+    """The innermost frame of the user's `own` code; where there is none, the innermost Python frame outside torch."""
     if thread is None:
         return None, None
-    own = user_frames(thread) or [
-        f for f in thread.frames if not f.native and "/torch/" not in f.file and "site-packages" in f.file
-    ]
+    own = own or [f for f in thread.frames if not f.native and "/torch/" not in f.file and "site-packages" in f.file]
     if not own:
         return None, None
     frame = own[0]
@@ -73,15 +74,13 @@ def starves(process: Process, thread: PythonThread | None) -> bool:
     )
 
 
-def common_loop(threads: Iterable[PythonThread | None]) -> LoopKey | None:
+def common_loop(stacks: Iterable[list[Frame]]) -> LoopKey | None:
     """The loop that best counts the run's batches: one that most ranks have a part in (inside it, or behind it in the
     same function), over data rather than over numbers, innermost for data, outermost for numbers."""
-    threads = [t for t in threads if t is not None]
     inside: Tally[LoopKey] = Tally()
     part: Tally[LoopKey] = Tally()
     quality: dict[LoopKey, tuple[int, int]] = {}
-    for thread in threads:
-        frames = user_frames(thread)
+    for frames in stacks:
         for depth, frame in enumerate(reversed(frames)):  # 0 is outermost
             for loop in frame.loops:
                 key = (frame.file, frame.function, loop.line)
@@ -102,11 +101,11 @@ def _score(loop: Loop) -> int:
     return 0 if numbers else 1
 
 
-def loop_view(process: Process, thread: PythonThread | None, key: LoopKey | None) -> LoopView | None:
-    """How a rank stands to the loop `key`; None where its frames don't show that function."""
+def loop_view(process: Process, own: list[Frame], key: LoopKey | None) -> LoopView | None:
+    """How a rank stands to the loop `key`; None where the frames of its own code don't show that function."""
     if key is None:
         return None
-    for frame in user_frames(thread):
+    for frame in own:
         for loop in frame.loops:
             if (frame.file, frame.function, loop.line) == key and frame.line >= loop.line:
                 return _view(process, frame, loop)
@@ -115,8 +114,8 @@ def loop_view(process: Process, thread: PythonThread | None, key: LoopKey | None
 
 def _view(process: Process, frame: Frame, loop: Loop) -> LoopView:
     inside = loop.line <= frame.line <= loop.end_line
-    counter = next((name for name in loop.counters if number(process, frame, name) is not None), None)
-    value = number(process, frame, counter) if counter else None
+    values = ((name, number(process, frame, name)) for name in loop.counters)
+    counter, value = next((found for found in values if found[1] is not None), (None, None))
     done = None
     if value is not None:
         counted = loop.header.startswith("while") or loop.start is None

@@ -1,11 +1,14 @@
 """The label and state of one rank, from all its clocks together: never from CPU alone."""
 
+from __future__ import annotations  # those of closures would be evaluated anew for each rank
+
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hangdoc.diagnose import facts, locks, operations, progress
-from hangdoc.diagnose.model import Rank, Wait
+from hangdoc.diagnose.model import Wait
 from hangdoc.diagnosis import Label
 from hangdoc.snapshot import Clocks, Connection, FileBytes, Frame, KernelThread, Process, Progress, PythonThread, Stack
 
@@ -42,8 +45,7 @@ _CHILD_FILES = (
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """What was concluded about a rank."""
 
     label: Label | None
@@ -55,6 +57,8 @@ class State:
     counters_moved: bool = False
     work: str | None = None
     """What goes on besides counters and stacks, in words: files, other connections, child processes."""
+    share: float | None = None
+    """Share of the window that the thread was on a core."""
 
 
 def state_of(
@@ -65,11 +69,17 @@ def state_of(
         return State("dead", "zombie" if process.state == "Z" else "exited", how_it_ended(process))
     thread = operations.training_thread(process.stack, process.pid)
     wait = operations.wait_of(process, thread)
-    stopped = _stopped(process)
-    if stopped:
-        return State("blocked", "stopped", stopped, None, thread)
     kernel = kernel_thread(process, thread)
     share = _share(process, kernel)
+
+    def concluded(
+        label: Label | None, state: str, why: str, wait: Wait | None = None, *, moving: bool = False
+    ) -> State:
+        return State(label, state, why, wait, thread, moving, share=share)
+
+    stopped = _stopped(process)
+    if stopped:
+        return concluded("blocked", "stopped", stopped)
     # A main thread that waits is not moved by what another thread counts: a monitor counts in every hang.
     mine = progress.user_frames(thread) if wait is not None and operations.is_main(thread, process.pid) else None
     counters = progress.counters_moved(process, among=mine)
@@ -77,19 +87,21 @@ def state_of(
     moved = counters or not same or bytes_moved
     if thread is None:
         if share is not None and share >= BUSY:
-            return State("computing", "computing", f"{share:.0%} of a core; its stack could not be read", moving=True)
-        return State(None, "unknown", "its stack could not be read", moving=moved)
+            return concluded(
+                "computing", "computing", f"{share:.0%} of a core; its stack could not be read", moving=True
+            )
+        return concluded(None, "unknown", "its stack could not be read", moving=moved)
 
     def blocked(state: str, why: str, wait: Wait | None = None) -> State:
-        return State("blocked", state, why, wait, thread, moved, counters)
+        return State("blocked", state, why, wait, thread, moved, counters, share=share)
 
     def computing(state: str, why: str, work: str | None = None) -> State:
-        return State("computing", state, why, None, thread, True, counters, work)
+        return State("computing", state, why, None, thread, True, counters, work, share)
 
     busy = thread.active if share is None else share >= BUSY
     spin = operations.gpu_spin(process, thread) if busy and same and not counters else None
     if spin is not None:
-        return State("blocked", "in-collective", "spins in the GPU's driver", spin, thread)
+        return concluded("blocked", "in-collective", "spins in the GPU's driver", spin)
     holder = None if busy or moved else locks.gil_holder(process, thread, kernel)
     if holder is not None:
         name = holder.name or holder.tid
@@ -153,8 +165,9 @@ def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread
     if not isinstance(process.clocks, Clocks):
         return None
     wanted = thread.tid if thread is not None and thread.tid is not None else process.pid
-    by_tid = {t.tid: t for t in process.clocks.threads}
-    return by_tid.get(wanted) or by_tid.get(process.pid)
+    threads = process.clocks.threads
+    found = next((t for t in threads if t.tid == wanted), None)
+    return found or next((t for t in threads if t.tid == process.pid), None)
 
 
 def _share(process: Process, kernel: KernelThread | None) -> float | None:
@@ -162,11 +175,6 @@ def _share(process: Process, kernel: KernelThread | None) -> float | None:
     if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0 or kernel is None:
         return None
     return kernel.cpu_ns / 1e9 / process.clocks.window_seconds
-
-
-def training_share(rank: Rank) -> float | None:
-    """Share of the window that a rank's training thread was on a core, 0 to 1; None where it could not be measured."""
-    return _share(rank.process, kernel_thread(rank.process, rank.thread)) if rank.process is not None else None
 
 
 def _stored(process: Process) -> str | None:

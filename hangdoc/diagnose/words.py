@@ -1,10 +1,11 @@
 """Phrases that several rules say: one home for how ranks, places and durations are put into words."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from hangdoc.diagnose import recorded
 from hangdoc.diagnose.model import Rank, Run
-from hangdoc.diagnosis import Evidence, Finding, Severity
+from hangdoc.diagnosis import Evidence, Finding, Operation, Severity
 from hangdoc.phrases import duration, numbers
 from hangdoc.phrases import ranks as ranks
 from hangdoc.snapshot import Progress
@@ -27,8 +28,12 @@ def operation(rank: Rank) -> str:
     """What a rank waits in, in torch's words."""
     if rank.wait is None:
         return rank.state
-    op = rank.wait.operation
-    text = "the run's store" if rank.wait.kind == "store" and op.op == "wait" else op.op
+    return _spoken(rank.wait.kind, rank.wait.operation)
+
+
+@lru_cache(4096)  # as many as there are stories, not ranks
+def _spoken(kind: str, op: Operation) -> str:
+    text = "the run's store" if kind == "store" and op.op == "wait" else op.op
     if op.peer is not None:
         text += f" {'to' if 'send' in op.op else 'from'} rank {op.peer}"
     if op.group is not None:

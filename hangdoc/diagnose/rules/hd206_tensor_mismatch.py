@@ -76,6 +76,8 @@ def _tensor(rank: Rank) -> str | None:
             for local in frame.locals:
                 if local.name in names and _TENSOR.match(local.text):
                     return local.text
+        if not frame.library and not frame.native:
+            break  # what lies outside of the user's call is not this call
     given = recorded.tensor(rank) if rank.wait is not None and rank.wait.operation.op in _SAME else None
     return given if given is not None and _TENSOR.match(given) else None
 

@@ -51,19 +51,30 @@ _SILENT_MS = 2000
 def check(run: Run) -> Iterator[Finding]:
     """One finding for all ranks at the ends of dead connections."""
     window = max((host.window_seconds for host in run.hosts), default=0.0)
-    ends = {(c.local_address, c.local_port): c for rank in run.ranks.values() for c in rank.connections}
-    dead: dict[int, list[Connection]] = {}
-    for rank in run.ranks.values():
-        other = ((c, ends.get((c.remote_address, c.remote_port))) for c in rank.connections)
-        if lost := [c for c, peer in other if _unanswered(c) or _unsent(c, peer, window)]:
-            dead[rank.rank] = lost
-    if not dead or any(rank.state == "stopped" for rank in run.ranks.values()):
+    dead = {
+        rank.rank: lost for rank in run.ranks.values() if (lost := [c for c in rank.connections if _lost(c, window)])
+    }
+    if not dead:
         return
-    yield _finding(run, dead)
+    ends = {(c.local_address, c.local_port): c for rank in run.ranks.values() for c in rank.connections}
+    dead = {n: kept for n, lost in dead.items() if (kept := [c for c in lost if _unanswered(c) or _has_room(c, ends)])}
+    if dead and not any(rank.state == "stopped" for rank in run.ranks.values()):
+        yield _finding(run, dead)
 
 
-def _unsent(connection: Connection, peer: Connection | None, window: float) -> bool:
-    """Whether data waited to be sent for the whole window though the other end has room: its own host's queue drops it."""
+def _lost(connection: Connection, window: float) -> bool:
+    """Whether nothing that a connection is given arrives, as far as this end can tell."""
+    return _unanswered(connection) or _unsent(connection, window)
+
+
+def _has_room(connection: Connection, ends: dict[tuple[str, int], Connection]) -> bool:
+    """Whether the other end was seen and could take more: then it is this host's own queue that drops what is sent."""
+    peer = ends.get((connection.remote_address, connection.remote_port))
+    return peer is not None and peer.receive_queue_bytes == 0
+
+
+def _unsent(connection: Connection, window: float) -> bool:
+    """Whether data waited to be sent for the whole window."""
     return (
         connection.state == "ESTABLISHED"
         and not connection.bytes_moved
@@ -71,8 +82,6 @@ def _unsent(connection: Connection, peer: Connection | None, window: float) -> b
         and window >= _SILENT_MS / 4000
         and (connection.busy_ms or 0) >= 900 * window
         and (connection.last_received_ms or 0) >= _SILENT_MS
-        and peer is not None
-        and peer.receive_queue_bytes == 0
     )
 
 

@@ -82,8 +82,9 @@ def _all_options(ranks: list[Rank]) -> set[str]:
 def _variables(rank: Rank) -> dict[str, str]:
     """Settings among the whole numbers of the script's own frames and of its module."""
     found: dict[str, str] = {}
-    scopes = [frame.locals for frame in progress.user_frames(rank.thread)]
-    counters = {n for frame in progress.user_frames(rank.thread) for loop in frame.loops for n in loop.counters}
+    own = progress.user_frames(rank.thread)
+    scopes = [frame.locals for frame in own]
+    counters = {n for frame in own for loop in frame.loops for n in loop.counters}
     if rank.process is not None and isinstance(rank.process.interpreter, Interpreter):
         scopes.append(rank.process.interpreter.globals)
     for scope in scopes:

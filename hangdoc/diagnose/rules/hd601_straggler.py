@@ -34,7 +34,6 @@ from collections.abc import Iterator
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Rank, Run, environment_of
-from hangdoc.diagnose.states import training_share
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Progress, Runtime
 
@@ -50,13 +49,12 @@ _STAGES = ("data", "forward", "backward", "optimizer")
 def check(run: Run) -> Iterator[Finding]:
     """One finding for a minority of ranks that the rest waits for, round after round."""
     ranks = [rank for rank in run.ranks.values() if rank.process is not None and rank.label != "dead"]
-    shares = {rank.rank: training_share(rank) for rank in ranks}
     if len(ranks) < 2 or run.unseen or run.backend != "gloo" or not all(_rounds(rank) >= _ROUNDS for rank in ranks):
         return  # a NCCL rank spins while it waits: its CPU time says nothing
-    busy = [rank for rank in ranks if (shares[rank.rank] or 0.0) >= _BUSY]
-    rest = [rank for rank in ranks if rank not in busy]
-    if busy and len(busy) <= len(rest) and all((shares[r.rank] or 1.0) <= _WAITING for r in rest):
-        yield _finding(busy, rest, shares)
+    busy = [rank for rank in ranks if (rank.training_share or 0.0) >= _BUSY]
+    rest = [rank for rank in ranks if (rank.training_share or 0.0) < _BUSY]
+    if busy and len(busy) <= len(rest) and all((rank.training_share or 1.0) <= _WAITING for rank in rest):
+        yield _finding(busy, rest)
 
 
 def _rounds(rank: Rank) -> int:
@@ -67,7 +65,7 @@ def _rounds(rank: Rank) -> int:
     return max((c.after - c.before for c in progress.counters if c.looped), default=0)
 
 
-def _finding(busy: list[Rank], rest: list[Rank], shares: dict[int, float | None]) -> Finding:
+def _finding(busy: list[Rank], rest: list[Rank]) -> Finding:
     slow = [rank.rank for rank in busy]
     why = "; ".join(part for part in (_why(busy[0], rest[0]), _stage(busy[0], rest[0])) if part)
     return words.finding(
@@ -77,14 +75,14 @@ def _finding(busy: list[Rank], rest: list[Rank], shares: dict[int, float | None]
         confidence=0.75,
         culprits=slow,
         victims=(rank.rank for rank in rest),
-        summary=f"{words.ranks(slow)} {words.verb(slow, 'sets', 'set')} the pace: on a core {shares[slow[0]] or 0:.0%} of the "
-        f"time, while {words.ranks(r.rank for r in rest)} mostly wait"
+        summary=f"{words.ranks(slow)} {words.verb(slow, 'sets', 'set')} the pace: on a core "
+        f"{busy[0].training_share or 0:.0%} of the time, while {words.ranks(r.rank for r in rest)} mostly wait"
         + (f" ({why})" if why else ": more work, as nothing else differs"),
         evidence=[
             Evidence(
                 rank=rank.rank,
                 probe="cpu",
-                text=f"training thread on a core {shares[rank.rank] or 0:.0%} of the window, {_rounds(rank)} rounds done",
+                text=f"training thread on a core {rank.training_share or 0:.0%} of the window, {_rounds(rank)} rounds done",
             )
             for rank in (*busy[:4], *rest[:4])
         ],

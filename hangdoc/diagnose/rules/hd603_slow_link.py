@@ -33,7 +33,6 @@ from collections.abc import Iterator
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Rank, Run
-from hangdoc.diagnose.states import training_share
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Connection
 
@@ -50,7 +49,7 @@ def check(run: Run) -> Iterator[Finding]:
     """One finding for the busiest connection of a run that mostly waits for it."""
     window = max((host.window_seconds for host in run.hosts), default=0.0)
     ranks = [rank for rank in run.ranks.values() if rank.label != "dead"]
-    shares = [share for rank in ranks if (share := training_share(rank)) is not None]
+    shares = [rank.training_share for rank in ranks if rank.training_share is not None]
     if window < 0.3 or not shares or max(shares) > _COMPUTING:
         return
     busiest: tuple[float, Rank, Connection] | None = None
