@@ -11,7 +11,8 @@ from hangdoc import codec
 from hangdoc.cli.bundles import files
 from hangdoc.cli.errors import NO_RANK, USAGE, CommandError
 from hangdoc.cli.fleet import Hosts, fleet_options
-from hangdoc.cli.looking import check_writable, look, observation_options
+from hangdoc.cli.looking import check_writable, look
+from hangdoc.cli.options import observation_options, patience_option
 from hangdoc.diagnosis import Diagnosis, exit_code
 from hangdoc.observe.observe import Options
 from hangdoc.snapshot import Snapshot, merge
@@ -28,8 +29,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--html", type=_FILE, metavar="FILE", help="Write the report as a page, too.")
 @click.option("--save", type=_FILE, metavar="FILE", help="Keep the evidence as a bundle.")
 @click.option("--job", metavar="ID", help="Only this job.")
-@click.option("--patience", type=click.FloatRange(min=0), default=30.0, show_default=True, metavar="SECONDS",
-              help="How long a wait for a working rank is no error.")  # fmt: skip
+@patience_option()
 def command(
     bundles: tuple[Path, ...],
     pids: tuple[int, ...],

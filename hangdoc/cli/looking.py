@@ -1,38 +1,15 @@
-"""What `diagnose` and `snapshot` share: options of the observation, the spinner, and what to say when nothing is there."""
+"""One look, or one after another, at this host or at the fleet: the spinner, and what to say when nothing is there."""
 
 import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
-
-import click
 
 from hangdoc.cli.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandError
 from hangdoc.cli.fleet import Hosts
 from hangdoc.observe.observe import Options, observe
 from hangdoc.snapshot import Snapshot
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def observation_options(command: F) -> F:
-    """Add --pid, --window, --native and --timeout to a command."""
-    for option in reversed(
-        (
-            click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="PID",
-                         help="Only ranks in this process's tree (repeatable; a launcher's pid stands for its workers)."),
-            click.option("--window", type=click.FloatRange(0.1, 600), default=1.0, show_default=True, metavar="SECONDS",
-                         help="Length of the observation."),
-            click.option("--native", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True,
-                         help="C++ frames: where the Python stack leaves it open, or never, or of every rank."),
-            click.option("--timeout", type=click.FloatRange(1, 3600), default=30.0, show_default=True, metavar="SECONDS",
-                         help="Bound on the whole command."),
-        )
-    ):  # fmt: skip
-        command = option(command)
-    return command
 
 
 def look(options: Options, fleet: Hosts | None = None) -> Snapshot:

@@ -10,7 +10,7 @@ from hangdoc import armor, codec
 from hangdoc.cli.errors import NO_RANK, USAGE, CommandError
 from hangdoc.cli.fleet import Hosts, fleet_options
 from hangdoc.cli.looking import check_pids, check_writable, look
-from hangdoc.cli.looking import observation_options as observation
+from hangdoc.cli.options import observation_options
 from hangdoc.observe.observe import Options, observe
 from hangdoc.version import __version__
 
@@ -24,7 +24,7 @@ from hangdoc.version import __version__
     help="The bundle to write; with --hosts a directory for one bundle per host.",
 )
 @click.option("--armor", "armored", is_flag=True, help="Print the bundle as text: what --hosts asks a host for.")
-@observation
+@observation_options
 @fleet_options
 def command(
     output: Path | None, armored: bool, pids: tuple[int, ...], window: float, native: str, timeout: float, fleet: Hosts

@@ -9,19 +9,13 @@ from hangdoc.cli.bundles import files
 from hangdoc.cli.errors import USAGE, CommandError
 from hangdoc.cli.fleet import Hosts, fleet_options
 from hangdoc.cli.looking import described, looker
+from hangdoc.cli.options import patience_option, pid_option, timeout_option, window_option
 from hangdoc.observe.observe import Options
 
 
 @click.command()
 @click.argument("bundles", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "--pid",
-    "pids",
-    type=click.IntRange(min=1),
-    multiple=True,
-    metavar="PID",
-    help="Only ranks in this process's tree (repeatable).",
-)
+@pid_option
 @click.option(
     "--rate",
     type=click.FloatRange(0.5, 3600),
@@ -30,30 +24,9 @@ from hangdoc.observe.observe import Options
     metavar="SECONDS",
     help="Poll so often; less often where polling would take more than 5 % of a core.",
 )
-@click.option(
-    "--window",
-    type=click.FloatRange(0.1, 60),
-    default=0.5,
-    show_default=True,
-    metavar="SECONDS",
-    help="Length of each look.",
-)
-@click.option(
-    "--patience",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a wait for a working rank is no error.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(1, 3600),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Bound on one poll.",
-)
+@window_option("Length of each look.", default=0.5)
+@patience_option()
+@timeout_option("Bound on one poll.")
 @click.option(
     "--allow-signals", is_flag=True, help="Let keys continue a stopped rank or end an orphan, after a question."
 )

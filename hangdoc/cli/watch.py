@@ -11,7 +11,8 @@ import click
 
 from hangdoc.cli.errors import USAGE, CommandError
 from hangdoc.cli.fleet import Hosts, fleet_options, words
-from hangdoc.cli.looking import check_writable, described, looker, observation_options
+from hangdoc.cli.looking import check_writable, described, looker
+from hangdoc.cli.options import observation_options, patience_option
 from hangdoc.diagnosis import Diagnosis, Job
 from hangdoc.observe.again import cpu_seconds
 from hangdoc.observe.observe import Options
@@ -33,14 +34,7 @@ _MOST_OF_A_CORE = 0.05
     metavar="SECONDS",
     help="From one look to the next; more where looking would take more than 5 % of a core.",
 )
-@click.option(
-    "--patience",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a hang must last, and how long a wait for a working rank is no error.",
-)
+@patience_option("How long a hang must last, and how long a wait for a working rank is no error.")
 @click.option(
     "-o",
     "--output",
