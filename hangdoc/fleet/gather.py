@@ -1,6 +1,7 @@
 """The bundles of many hosts as one snapshot."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -54,8 +55,8 @@ def together(answers: list[Answer], elapsed: float) -> Snapshot:
                 found.append(host)
             else:
                 unreached.append(Unreached(host=answer.host, why=f"it is the same machine as {known}"))
-    twice = {host.name for host in found if sum(other.name == host.name for other in found) > 1}
-    named = (msgspec.structs.replace(h, name=h.asked_as or h.name) if h.name in twice else h for h in found)
+    called = Counter(host.name for host in found)
+    named = (msgspec.structs.replace(h, name=h.asked_as or h.name) if called[h.name] > 1 else h for h in found)
     together = merge((Snapshot(hangdoc=__version__, hosts=tuple(named)),))
     return msgspec.structs.replace(together, unreached=tuple(unreached), gathered_seconds=round(elapsed, 3))
 
