@@ -4,18 +4,11 @@ What tells the three apart is how they came there: two groups' collectives in op
 ranks make, or different calls at the same point.
 """
 
-import re
 from dataclasses import dataclass
 
-from hangdoc.diagnose import facts, progress, words
+from hangdoc.diagnose import conditions, facts, progress, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence
-from hangdoc.parse import negated
-
-# A condition that singles ranks out: `rank == 0`, `is_main_process`, `fabric.is_global_zero`, `accelerator.is_last`.
-_ABOUT_RANK = re.compile(
-    r"(?i)(?<!lora_)rank|is_?(main|master|leader|primary|coordinator|chief|first|last)|is_\w*zero|process_index|worker_id"
-)
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,7 @@ class Case:
         under = [
             Evidence(rank=rank.rank, probe="source", text=f"its call stands under `{own[-1]}`")
             for rank in self.culprits[:3]
-            if (own := _conditions(rank))
+            if (own := conditions.of(rank))
         ]
         return [*words.class_evidence(self.ranks), *under, *words.standstill(run)]
 
@@ -69,6 +62,16 @@ def case(run: Run) -> Case | None:
     return Case(camps, *_story(camps), sure)
 
 
+def roots(run: Run) -> list[words.Camps]:
+    """For each rooted collective in which ranks wait with different roots, the roots and who names each."""
+    by_point: dict[object, list[Rank]] = {}
+    for rank in run.waiting():
+        if rank.wait is not None and rank.wait.root is not None and not rank.moving:
+            by_point.setdefault(rank.wait.point, []).append(rank)
+    found = [words.by_value(ranks, {r.rank: str(r.wait.root) for r in ranks if r.wait}) for ranks in by_point.values()]
+    return [camps for camps in found if len(camps) > 1]
+
+
 def _story(camps: tuple[tuple[Rank, ...], ...]) -> tuple[tuple[Rank, ...], str, str]:
     """(ranks to blame, why these, which of the three stories)."""
     everyone = tuple(rank for camp in camps for rank in camp)
@@ -79,10 +82,10 @@ def _story(camps: tuple[tuple[Rank, ...], ...]) -> tuple[tuple[Rank, ...], str, 
     earliest = [index for index, others in enumerate(behind) if not others]
     for mine in camps:
         others = [camp for camp in camps if camp is not mine]
-        if all(_singled_out(mine[0], theirs[0]) for theirs in others):
+        if all(conditions.singled_out(mine[0], theirs[0]) for theirs in others):
             reason = f"the call of {words.ranks(r.rank for r in mine)} stands under a condition on the rank"
             # The others stand in the other arm of that branch, or they passed it by.
-            beside = any(_in_other_arm(mine[0], theirs[0]) for theirs in others)
+            beside = any(conditions.in_other_arm(mine[0], theirs[0]) for theirs in others)
             return mine, reason, "mismatch" if beside else "subset"
     beside_each_other = len(earliest) == len(camps)
     if beside_each_other and _opposite_order(camps):
@@ -124,11 +127,6 @@ def _went_past(behind: tuple[Rank, ...], ahead: list[tuple[Rank, ...]]) -> tuple
     return (behind if len(rest) > len(behind) and not rooted else rest), reason
 
 
-def _in_other_arm(one: Rank, other: Rank) -> bool:
-    theirs = _conditions(other)
-    return any(negated(test) in theirs for test in _conditions(one))
-
-
 def _opposite_order(camps: tuple[tuple[Rank, ...], ...]) -> bool:
     """Whether each camp waits in a group of its own, to which a rank of another camp belongs too."""
     groups = {
@@ -142,18 +140,3 @@ def _opposite_order(camps: tuple[tuple[Rank, ...], ...]) -> bool:
         if members is None or not any(r.rank in members for other in camps if other is not camp for r in other):
             return False
     return True
-
-
-def _conditions(rank: Rank) -> list[str]:
-    """Conditions over all frames of the user's code, outermost first."""
-    return [test for frame in reversed(progress.user_frames(rank.thread)) for test in frame.conditions]
-
-
-def _singled_out(one: Rank, other: Rank) -> bool:
-    """Whether `one` stands in a branch whose condition singles ranks out, and `other` does not."""
-    theirs = _conditions(other)
-    return any(
-        _ABOUT_RANK.search(test) and not test.startswith("not ") and "!=" not in test and " > " not in test
-        for test in _conditions(one)
-        if test not in theirs
-    )

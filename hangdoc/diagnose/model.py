@@ -33,6 +33,8 @@ class Wait(Struct, frozen=True):
     """Ranks of the group where the interpreter told; None means the default group."""
     sure: bool = True
     """False where the operation is concluded from circumstances (an idle backward), not from a frame."""
+    root: int | None = None
+    """Of a rooted collective, the rank that it was told sends to all or receives from all."""
 
     @property
     def point(self) -> tuple[str, str | None, tuple[int, ...] | None, str | None]:

@@ -11,6 +11,7 @@ from hangdoc.parse import natural
 from hangdoc.snapshot import Clocks, Frame, Group, Interpreter, Local, Process, PythonThread, Stack, Unavailable
 
 _STORE_CALL = re.compile(r"(?i)store\w*\.(get|wait)\s*\(")
+_POSTED = re.compile(r"P2POp\((\w+), (\d+)\)")
 _WAIT_CALL = re.compile(r"([\w.\[\]]+)\.(?:wait|result|synchronize)\s*\(")
 
 
@@ -95,7 +96,9 @@ def _operation(op: str, frame: Frame, thread: PythonThread, groups: tuple[Group,
     if op in facts.POINT_TO_POINT:
         peer = _peer(op, frame)
         return Wait("p2p", Operation(op=op, origin=origin, group=group, peer=peer), members)
-    return Wait("collective", Operation(op=op, origin=origin, group=group), members)
+    root = _local(frame, "src", "dst", "group_src", "group_dst") if op in facts.ROOTED else None
+    operation = Operation(op=op, origin=origin, group=group)
+    return Wait("collective", operation, members, root=natural(root.text) if root is not None else None)
 
 
 def _origin(thread: PythonThread, inside: Frame) -> str:
@@ -163,12 +166,12 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
             if op == "broadcast" and _origin(thread, thread.frames[0]) == "ddp-forward":
                 origin = "ddp-forward"
             if op in facts.POINT_TO_POINT:
-                return Wait("p2p", Operation(op=op, origin=origin, peer=_peer_in_source(op, thread)))
+                return Wait("p2p", Operation(op=op, origin=origin, peer=_peer_outside(op, thread)))
             return Wait("collective", Operation(op=op, origin=origin))
     if facts.NATIVE_WORK_WAIT.search(text):
         op = _op_in_source(thread)
         kind = "p2p" if op in facts.POINT_TO_POINT else "collective"
-        peer = _peer_in_source(op, thread) if kind == "p2p" else None
+        peer = _peer_outside(op, thread) if kind == "p2p" else None
         return Wait(kind, Operation(op=op, origin=_origin(thread, thread.frames[0]), peer=peer), sure=op != "wait")
     return None
 
@@ -183,7 +186,7 @@ def _from_source(thread: PythonThread) -> Wait | None:
         return None
     op = _op_in_source(thread)
     if op in facts.POINT_TO_POINT:
-        peer = _peer_in_source(op, thread)
+        peer = _peer_outside(op, thread)
         return Wait("p2p", Operation(op=op, origin="user", peer=peer), sure=False)
     return Wait("collective", Operation(op=op, origin="user"), sure=False) if op in facts.COLLECTIVES else None
 
@@ -230,10 +233,17 @@ def _op_in_source(thread: PythonThread) -> str:
     return everything[-1] if len(set(everything)) == 1 else "wait"
 
 
-def _peer_in_source(op: str, thread: PythonThread) -> int | None:
-    """`src=`/`dst=` of the call in the user's source, as a number or a variable whose value is known."""
+def _peer_outside(op: str, thread: PythonThread) -> int | None:
+    """The peer of a call that the thread is no longer in, where the user's innermost frame tells: all sends (or receives) that
+    it posted go to one rank, or `src=`/`dst=` of the call in its source is a number or a variable whose value is known."""
     frame = _user_frame(thread)
-    if frame is None or not frame.context:
+    if frame is None:
+        return None
+    alike = facts.SENDS if op in facts.SENDS else facts.RECEIVES
+    calls = (match for local in frame.locals if (match := _POSTED.fullmatch(local.text)))
+    if peers := {natural(match[2]) for match in calls if match[1] in alike}:
+        return peers.pop() if len(peers) == 1 else None
+    if not frame.context:
         return None
     key = "dst" if op in facts.SENDS else "src"
     found = re.findall(rf"\bi?{op.removeprefix('i')[:4]}\w*\([^\n]*?\b{key}\s*=\s*(\w+)", frame.context)

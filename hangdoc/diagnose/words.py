@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from hangdoc.diagnose import recorded
 from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.states import how_it_ended
 from hangdoc.diagnosis import Evidence, Finding, Operation, Severity
 from hangdoc.phrases import duration, numbers
 from hangdoc.phrases import ranks as ranks
@@ -184,6 +185,19 @@ def said(camps: Camps) -> str:
 def by_age(run: Run, *, working: bool = False) -> Severity:
     """Severity of a wait that may still end: info while young or while the one waited for moves, error beyond."""
     return "error" if run.older_than_patience() and not working else "info"
+
+
+def ended_children(run: Run, rank: Rank) -> list[Evidence]:
+    """Child processes of a rank that have ended, and how; at most three."""
+    ended = [process for process in run.helpers(rank) if process.state in "ZX"]
+    return [
+        Evidence(
+            rank=rank.rank,
+            probe="kernel",
+            text=f"its child process, pid {process.pid}, is dead: {how_it_ended(process)}",
+        )
+        for process in ended[:3]
+    ]
 
 
 def look_again(rank: Rank) -> tuple[str, ...]:

@@ -125,6 +125,15 @@ class Memory:
             return self.word(address + (24 if name in ("set", "frozenset") else 16))
         return None
 
+    def elements(self, address: int, most: int) -> Iterator[int]:
+        """Addresses of the first elements of the list or tuple at `address`."""
+        flags = self.kind(address)[1]
+        if not flags & (LIST | TUPLE):
+            raise Unreadable("not a list")
+        count = min(self.word(address + 16), most)
+        first = self.word(address + 24) if flags & LIST else address + 24
+        yield from struct.unpack(f"<{count}Q", self.read(first, count * 8)) if count else ()
+
     def items(self, address: int) -> Iterator[tuple[int, int]]:
         """Addresses of the keys and values of the (combined) dict at `address`, in order."""
         if not self.kind(address)[1] & DICT:

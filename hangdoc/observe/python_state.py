@@ -283,6 +283,15 @@ def amounts(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterato
                 yield from amounts(memory, path, address, depth - 1)
 
 
+def posted(memory: Memory, name: str, address: int) -> Iterator[Variable]:
+    """Point-to-point calls in a list for batch_isend_irecv, each as `P2POp(isend, 1)`: the call and its peer."""
+    for index, element in enumerate(memory.elements(address, 64)):
+        with contextlib.suppress(Unreadable, KeyError):
+            of = dict(attributes(memory, element))
+            call = memory.text(memory.word(of["op"] + 32))  # PyFunctionObject: globals, builtins, name
+            yield Variable(f"{name}[{index}]", f"P2POp({call}, {memory.integer(of['peer'])})", None, None)
+
+
 def _cached_keys_offset(memory: Memory) -> int:
     """Offset of ht_cached_keys in PyHeapTypeObject: behind PyTypeObject and its five method tables, name, slots, qualname."""
     type_size = {(3, 11): 408, (3, 12): 416, (3, 13): 416}[memory.version]

@@ -1,7 +1,8 @@
 """Stacks of all ranks, twice across the window; of helpers and launchers where they matter; native where needed.
 
 Plain dumps cost 12-22 ms each. Native ones cost half a second, so they are taken only of ranks that stand still and
-whose Python stack does not say why, and once per class of equal stacks.
+whose Python stack does not say why, and once per class of equal stacks; but of each rank where that one stack shows a
+send or a receive: which of several works a line waits for may differ.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from hangdoc.observe import pyspy
 from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.observe.python_state import amounts, torch_value
+from hangdoc.observe.python_state import Variable, amounts, posted, torch_value
 from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.observe.source import Sources
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
@@ -24,6 +25,8 @@ from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
 _HELPERS_PER_RANK = 16
 _GPU_THREAD = re.compile(r"^(pt_nccl|nccl|cuda-EvtHandlr)")
 _MAX_INSIDE = 60
+_POINT_TO_POINT = re.compile(r"(Send|Recv)Work::wait|UnboundBuffer::wait(Send|Recv)")
+_MOST_OF_A_CLASS = 16
 _C10D = "torch/distributed/distributed_c10d.py"
 _WAITS_FOR_A_CHILD = (
     "torch/utils/data/dataloader.py",
@@ -77,6 +80,7 @@ class Stacks:
         clocks = {t.pid: _cpu_and_state(scene.proc, t.pid) for t in scene.ranks() if t.state not in "ZX"}
         time.sleep(scene.deadline.remaining(min(0.12, scene.window / 8)))
         chosen: dict[object, Target] = {}
+        classes: dict[object, list[Target]] = {}
         for target in scene.ranks():
             stack = self._first.get(target.pid)
             if not isinstance(stack, Stack) or target.held:
@@ -84,20 +88,25 @@ class Stacks:
             idle = clocks.get(target.pid) == _cpu_and_state(scene.proc, target.pid) and clocks[target.pid] is not None
             # A rank that spins in the GPU's driver looks like one that computes.
             unclear = not _speaks_for_itself(stack) if idle else _drives_gpus(scene.proc, target.pid)
-            if scene.native == "always":
-                chosen[target.pid] = target
-            elif unclear:
-                chosen.setdefault(_class(stack), target)
-        results = scene.each(lambda t: pyspy.dump(t.pid, scene.deadline, native=True, locals_=False), chosen.values())
-        by_class = {key: result for key, result in zip(chosen, results, strict=True) if isinstance(result, Stack)}
-        for pid, stack in self._first.items():
-            if isinstance(stack, Stack) and scene.targets[pid].role == "rank":
-                native = by_class.get(pid if scene.native == "always" else _class(stack))
-                if native is not None:
-                    self._native[pid] = native
-        for target, result in zip(chosen.values(), results, strict=True):
-            if isinstance(result, Unavailable):
-                self._native[target.pid] = result
+            key = target.pid if scene.native == "always" else _class(stack)
+            classes.setdefault(key, []).append(target)
+            if unclear or scene.native == "always":
+                chosen.setdefault(key, target)
+        self._take_native(scene, chosen.values())
+        differ: list[Target] = []
+        for key, first in chosen.items():
+            others = [target for target in classes[key] if target is not first]
+            native = self._native[first.pid]
+            if isinstance(native, Stack) and _in_point_to_point(native):
+                differ += others[:_MOST_OF_A_CLASS]
+            elif isinstance(native, Stack):
+                self._native |= dict.fromkeys((target.pid for target in others), native)
+        self._take_native(scene, differ)
+
+    def _take_native(self, scene: Scene, targets: Iterable[Target]) -> None:
+        targets = list(targets)
+        results = scene.each(lambda t: pyspy.dump(t.pid, scene.deadline, native=True, locals_=False), targets)
+        self._native |= {target.pid: result for target, result in zip(targets, results, strict=True)}
 
     def close(self, scene: Scene) -> None:
         """Dump everything seen before once more, and what a rank has started since."""
@@ -164,6 +173,11 @@ def _speaks_for_itself(stack: Stack) -> bool:
     return top.library and "/site-packages/" not in top.file and "/dist-packages/" not in top.file
 
 
+def _in_point_to_point(native: Stack) -> bool:
+    main = _main(native)
+    return main is not None and any(f.native and _POINT_TO_POINT.search(f.function) for f in main.frames)
+
+
 def _drives_gpus(proc: ProcFS, pid: int) -> bool:
     """Whether a process has threads of NCCL: the names that torch and CUDA give them."""
     try:
@@ -210,6 +224,10 @@ def _with_amounts(scene: Scene, pid: int, stack: Stack) -> Stack:
         return stack
 
 
+def _as_local(variable: Variable) -> Local:
+    return Local(name=variable.name, text=redact.variable(variable.name, variable.text), length=variable.length)
+
+
 def _measured(memory: Memory, frame: Frame) -> Frame:
     found: list[Local] = []
     inside: list[Local] = []
@@ -219,13 +237,12 @@ def _measured(memory: Memory, frame: Frame) -> Frame:
             with contextlib.suppress(Unreadable):
                 if local.text[:1] in "[({":
                     length = memory.length(local.address)
+                    if "<P2POp at " in local.text:
+                        inside += map(_as_local, posted(memory, local.name, local.address))
                 elif local.text.startswith("<") and (text := torch_value(memory, local.address)) is not None:
                     found.append(msgspec.structs.replace(local, text=text))
                     continue
                 elif local.text.startswith("<") and len(inside) < _MAX_INSIDE:
-                    inside += [
-                        Local(name=v.name, text=redact.variable(v.name, v.text), length=v.length)
-                        for v in amounts(memory, local.name, local.address)
-                    ]
+                    inside += map(_as_local, amounts(memory, local.name, local.address))
         found.append(msgspec.structs.replace(local, length=length))
     return msgspec.structs.replace(frame, locals=(*found, *inside[:_MAX_INSIDE]))

@@ -3,6 +3,7 @@
 ## What it finds
 
 All ranks of a group stand still in collectives, but not in the same one: no one of them is missing, and none can go on.
+Or they are in the same broadcast, gather, reduce or scatter, but do not name the same root.
 
 ## Why it hangs
 
@@ -12,12 +13,14 @@ parted earlier: equal sizes of different reductions pair up without a word, and 
 
 ## Evidence
 
-The operation and the line of every rank, and the conditions in the source around the calls.
+The operation and the line of every rank, the `src` or `dst` of its call, and the conditions in the source around the
+calls.
 
 ## What to do
 
 Look at the two call sites. Every rank must call the same collectives of a group in the same order: move collectives out
-of branches that depend on the rank, and out of `try` blocks that one rank may leave.
+of branches that depend on the rank, and out of `try` blocks that one rank may leave. `src` and `dst` are global ranks, and
+the same number on every rank of the group.
 
 ## When it would be wrong
 
@@ -37,11 +40,13 @@ from hangdoc.diagnosis import Finding
 
 CODE = "HD201"
 NAME = "collective-mismatch"
-EXPLAINS: tuple[str, ...] = ()
+EXPLAINS = ("HD203", "HD206", "HD901")
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for a cycle of ranks in different collectives at the same point."""
+    """One finding for a cycle of ranks in different collectives at the same point, or for ranks that name different roots."""
+    for roots in camps.roots(run):
+        yield _different_roots(run, roots)
     found = camps.case(run)
     if found is None or found.story != "mismatch":
         return
@@ -58,4 +63,20 @@ def check(run: Run) -> Iterator[Finding]:
         remedy="Make every rank call the same collectives in the same order: compare the two call sites and the "
         "branches around them.",
         commands=words.look_again(found.culprits[0]),
+    )
+
+
+def _different_roots(run: Run, roots: words.Camps) -> Finding:
+    ranks = [run.ranks[number] for _, group in roots for number in group]
+    return words.finding(
+        CODE,
+        NAME,
+        severity="error",
+        confidence=0.93,
+        culprits=words.odd_ones(roots),
+        victims=(rank.rank for rank in run.waiting()),
+        summary=f"ranks wait in {words.operation(ranks[0])} with different roots: {words.said(roots)}",
+        evidence=[*words.class_evidence(ranks), *words.standstill(run)],
+        remedy="Give every rank the same src (or dst): the global rank of the one that sends to all, or receives from all.",
+        commands=words.look_again(ranks[-1]),
     )

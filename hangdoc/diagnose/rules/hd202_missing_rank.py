@@ -79,6 +79,7 @@ def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
                 probe="cpu",
                 text=f"{first.why}{cpu}; counters {'move' if first.counters_moved else 'do not move'}",
             ),
+            *words.ended_children(run, first),
             *words.class_evidence(victims),
             *words.standstill(run),
         ],

@@ -56,13 +56,9 @@ def check(run: Run) -> Iterator[Finding]:
     unknown = [rank for rank in ring if _peer(rank) is None]
     if unknown:
         others = [run.ranks[number] for number in sorted(run.causes) if number in run.ranks and number not in stuck]
-        yield _finding(
-            run,
-            [*ring, *others],
-            f"{words.ranks(r.rank for r in unknown)} {words.verb([r.rank for r in unknown], 'waits', 'wait')} in "
-            f"{words.operation(unknown[0])}, whose peer could not be seen, and "
-            f"{words.ranks(r.rank for r in others or ring)} {words.doing((others or ring)[0])}: none of these can end",
-        )
+        rest = [rank for rank in ring if rank not in unknown] + others
+        clauses = [*_clauses(unknown, ", whose peer could not be seen"), *_clauses(rest)]
+        yield _finding(run, [*ring, *others], f"{'; '.join(clauses)}: none of these can end")
         return
     if (astray := _astray(run, stuck)) is not None:
         yield _finding(
@@ -84,6 +80,20 @@ def check(run: Run) -> Iterator[Finding]:
                 f"{words.place(peer)}: the message never comes",
                 extra=[rank],
             )
+
+
+def _clauses(ranks: list[Rank], addition: str = "") -> list[str]:
+    """Who waits in what, a clause for each operation."""
+    by_words: dict[str, list[int]] = {}
+    for rank in ranks:
+        by_words.setdefault(words.operation(rank) if rank.waits else words.doing(rank), []).append(rank.rank)
+    waiting = {words.operation(rank) for rank in ranks if rank.waits}
+    return [
+        f"{words.ranks(who)} {words.verb(who, 'waits', 'wait')} in {text}{addition}"
+        if text in waiting
+        else f"{words.ranks(who)} {text}"
+        for text, who in by_words.items()
+    ]
 
 
 def _astray(run: Run, stuck: dict[int, Rank]) -> tuple[Rank, Rank] | None:

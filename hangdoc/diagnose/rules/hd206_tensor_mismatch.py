@@ -35,6 +35,7 @@ import re
 from collections.abc import Iterator
 
 from hangdoc.diagnose import facts, recorded, words
+from hangdoc.diagnose.camps import roots
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.parse import natural
@@ -58,9 +59,12 @@ _SAME = {
 def check(run: Run) -> Iterator[Finding]:
     """One finding for a collective in which ranks wait with different tensors."""
     places: dict[tuple[object, ...], list[tuple[Rank, str]]] = {}
+    other_roots = {number for found in roots(run) for _, group in found for number in group}
     for rank in run.waiting():
         if rank.moving or rank.wait is None or rank.wait.kind != "collective" or (tensor := _tensor(rank)) is None:
             continue
+        if rank.rank in other_roots:
+            continue  # HD201's: what one rank calls its tensor is none of the other's
         places.setdefault(rank.wait.point, []).append((rank, tensor))
     for ranks in places.values():
         shown = {rank.rank: tensor for rank, tensor in ranks}

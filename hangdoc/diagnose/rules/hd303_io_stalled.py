@@ -94,7 +94,9 @@ def _finding(run: Run, group: list[Rank], victims: list[int]) -> Finding:
         if rest
         else ""
     )
-    reason = "; ".join(part for part in (f"it waits for {meant}" if meant else "", holders) if part)
+    dead = words.ended_children(run, first) if "pipe" in file else []  # one of them may be who should have written
+    parts = (f"it waits for {meant}" if meant else "", holders, *(evidence.text for evidence in dead[:1]))
+    reason = "; ".join(part for part in parts if part)
     waits = f"{words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} for it"
     return words.finding(
         CODE,
@@ -111,6 +113,7 @@ def _finding(run: Run, group: list[Rank], victims: list[int]) -> Finding:
                 probe="kernel",
                 text=f"pid {first.pid}: state {kernel.state if kernel else '?'}, wchan {wchan or '?'}, {file or first.why}",
             ),
+            *dead,
             *words.class_evidence(group),
             *words.class_evidence(run.ranks[number] for number in victims),
             *words.standstill(run),

@@ -1,0 +1,37 @@
+"""Rank 1 takes its batches from a queue that a process of its own fills. That process has died, and rank 1 waits for the next
+batch for ever; rank 0 waits for it in an all_reduce.
+"""
+
+# /// hangbench
+# verdict = ["hung"]
+# states = ["in-collective", "waiting-io"]
+# operations = ["all_reduce", ""]
+# finding = "HD303"
+# culprits = [1]
+# victims = [0]
+# ///
+import multiprocessing
+import os
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def produce(queue):
+    for n in range(20):
+        queue.put(float(n))
+    time.sleep(0.5)
+    os._exit(3)
+
+
+dist.init_process_group("gloo")
+context = multiprocessing.get_context("fork")
+queue = context.Queue(4)
+if dist.get_rank() == 1:
+    context.Process(target=produce, args=(queue,), daemon=True).start()
+print("ready", flush=True)
+total = torch.zeros(1)
+while True:
+    total += queue.get() if dist.get_rank() == 1 else 1.0
+    dist.all_reduce(total)

@@ -1,0 +1,32 @@
+"""Three ranks pass a tensor around with batch_isend_irecv. In round 25 rank 2 expects it from the wrong neighbour: it waits
+to receive from rank 0, rank 1 to be rid of what it sends to rank 2, and rank 0, a round on, of what it sends to rank 1.
+"""
+
+# /// hangbench
+# ranks = 3
+# verdict = ["hung"]
+# states = ["in-p2p", "in-p2p", "in-p2p"]
+# operations = ["send", "send", "recv"]
+# finding = "HD204"
+# culprits = [0, 1, 2]
+# ///
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+here, world = dist.get_rank(), dist.get_world_size()
+mine, theirs = torch.ones(4) * here, torch.zeros(4)
+print("ready", flush=True)
+
+
+def exchange(source):
+    posted = [
+        dist.P2POp(dist.isend, mine, (here + 1) % world),
+        dist.P2POp(dist.irecv, theirs, source),
+    ]
+    for request in dist.batch_isend_irecv(posted):
+        request.wait()
+
+
+for n in range(1000):
+    exchange(0 if here == 2 and n == 25 else (here - 1) % world)

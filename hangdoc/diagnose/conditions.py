@@ -1,0 +1,80 @@
+"""Conditions of the source that a rank's calls stand under: whether one singles ranks out, and who took the other arm."""
+
+import ast
+import re
+
+from hangdoc.diagnose import progress
+from hangdoc.diagnose.model import Rank
+from hangdoc.parse import negated
+from hangdoc.snapshot import Frame
+
+# What people call a condition on the rank: `rank == 0`, `master_process`, `fabric.is_global_zero`, `accelerator.is_last`.
+_ABOUT_RANK = re.compile(
+    r"(?i)(?<!lora_)rank|is_?(main|master|leader|primary|coordinator|chief|first|last)|is_\w*zero|process_index|worker_id"
+    r"|\b(main|master|primary|chief|leader)(_?(process|proc|node|worker))?\b"
+)
+_MANY = re.compile(r"^not |!=| >=? ")
+"""What leaves one rank out rather than singling it out."""
+_EQUALS = re.compile(r"(?P<name>[A-Za-z_][\w.]*) == (?P<value>\d+)|not (?P<falsy>[A-Za-z_][\w.]*)")
+_SHORT_FOR_RANK = re.compile(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_?id)?|proc(ess)?_?id)")
+
+
+def of(rank: Rank) -> list[str]:
+    """Conditions over all frames of the user's code, outermost first."""
+    return [test for frame in reversed(progress.user_frames(rank.thread)) for test in frame.conditions]
+
+
+def in_other_arm(one: Rank, other: Rank) -> bool:
+    """Whether two ranks stand in two arms of one branch."""
+    theirs = of(other)
+    return any(negated(test) in theirs for test in of(one))
+
+
+def singled_out(one: Rank, other: Rank) -> bool:
+    """Whether `one` stands in a branch whose condition singles ranks out, and `other` does not."""
+    theirs = of(other)
+    return any(
+        (_ABOUT_RANK.search(part) and not _MANY.search(part)) or _compares_rank(part, frame, one, other)
+        for frame in progress.user_frames(one.thread)
+        for test in frame.conditions
+        if test not in theirs
+        for part in _parts(test)
+    )
+
+
+def _parts(test: str) -> list[str]:
+    """The operands of an `and`: all of them hold."""
+    try:
+        node = ast.parse(test, mode="eval").body
+    except (SyntaxError, ValueError):  # `except OSError` is a condition too
+        return [test]
+    return (
+        [ast.unparse(v) for v in node.values]
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
+        else [test]
+    )
+
+
+def _compares_rank(part: str, frame: Frame, one: Rank, other: Rank) -> bool:
+    """Whether a condition compares a variable that holds the rank, whatever it is called: on both ranks it has the value
+    that the rank's number is. A loop's counter may have it by chance."""
+    found = _EQUALS.fullmatch(part)
+    if found is None or one.process is None:
+        return False
+    name, wanted = found["name"] or found["falsy"], int(found["value"] or 0)
+    counters = {counter for loop in frame.loops for counter in loop.counters}
+    mine = progress.number(one.process, frame, name)
+    if name in counters or mine != wanted or mine not in (one.rank, one.local_rank):
+        return False
+    theirs = _value(other, name)
+    if theirs is None:
+        return _SHORT_FOR_RANK.fullmatch(name) is not None
+    return theirs != mine and theirs in (other.rank, other.local_rank)
+
+
+def _value(rank: Rank, name: str) -> int | None:
+    """A variable's value in the innermost frame of the user's code that has it."""
+    if rank.process is None:
+        return None
+    values = (progress.number(rank.process, frame, name) for frame in progress.user_frames(rank.thread))
+    return next((value for value in values if value is not None), None)
