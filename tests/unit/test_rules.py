@@ -28,6 +28,7 @@ from tests.unit.builders import (
     local,
     rank,
     snapshot,
+    stack,
     train,
 )
 from tests.unit.rule_cases import (
@@ -220,6 +221,29 @@ def test_the_furthest_rank_skipped_a_rooted_collective() -> None:
         )
     )
     assert [(f.code, f.culprits, f.victims) for f in found.findings] == [("HD203", (1,), (0, 2))]
+
+
+def test_a_broadcast_with_two_roots_is_no_mismatch_of_tensors() -> None:
+    def calls(number: int, root: int, tensor: str) -> Process:
+        inner = c10d("broadcast", local("tensor", tensor), local("src", "None"), local("group_src", root))
+        return rank(number, *inner, *c10d("broadcast_object_list", local("src", root)), frame("main", 5), world=3)
+
+    found = job(snapshot(calls(0, 0, "int64[1]"), calls(1, 0, "uint8[22]"), calls(2, 1, "int64[1]")))
+    assert [(f.code, f.culprits, f.victims) for f in found.findings] == [("HD201", (2,), (0, 1))]
+    assert found.findings[0].summary.endswith("with different roots: 0 on ranks 0-1; 1 on rank 2")
+
+
+def test_calls_whose_peers_are_unknown_are_said_one_by_one() -> None:
+    def posted(number: int, name: str) -> Process:
+        native = stack(frame(f"c10d::ProcessGroupGloo::{name}::wait", 0, "libtorch_cpu.so", native=True, library=True))
+        return rank(number, frame("main", 5, source="w.wait()"), native=native, world=3)
+
+    found = job(snapshot(posted(0, "SendWork"), posted(1, "SendWork"), posted(2, "RecvWork")))
+    assert [(f.code, f.culprits) for f in found.findings] == [("HD204", (0, 1, 2))]
+    assert found.findings[0].summary == (
+        "ranks 0-1 wait in send, whose peer could not be seen; rank 2 waits in recv, whose peer could not be seen: none of "
+        "these can end"
+    )
 
 
 def test_ranks_that_spin_in_the_driver_are_never_an_error_by_themselves() -> None:

@@ -17,7 +17,7 @@ from hangdoc.observe.clocks import _waiting_place
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.memory import Memory
 from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.python_state import Modules, locate, torch_value
+from hangdoc.observe.python_state import Modules, locate, posted, torch_value
 from hangdoc.observe.scene import Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.storage import Storage
@@ -150,3 +150,19 @@ def test_tensors_and_dtypes_are_read_from_memory() -> None:
         "a": "bfloat16[3, 5]", "b": "float32[7]", "c": "float32[]", "d": "torch.float16", "e": "float32[6, 4]", "f": None,
         "g": None,  # more dimensions than lie inline: not read rather than guessed
     }  # fmt: skip
+
+
+def test_the_peers_of_posted_calls_are_read_from_memory() -> None:
+    program = (
+        "import sys, torch, torch.distributed as dist; "
+        "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1); t = torch.ones(1); "
+        "calls = [dist.P2POp(dist.isend, t, 0), dist.P2POp(dist.irecv, t, 0), None]; print(flush=True); sys.stdin.read()"
+    )
+    with child(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        image = locate(PROC, process.pid)
+        with Memory(process.pid, image.version) as memory:
+            main = Modules(memory, image).namespace("__main__")["__main__"]
+            found = [(call.name, call.text) for call in posted(memory, "calls", main["calls"])]
+    assert found == [("calls[0]", "P2POp(isend, 0)"), ("calls[1]", "P2POp(irecv, 0)")]
