@@ -2,7 +2,7 @@
 
 # /// hangbench
 # verdict = ["healthy"]
-# states = ["computing", "computing"]
+# states = ["computing", ""]
 # ///
 import torch
 import torch.distributed as dist

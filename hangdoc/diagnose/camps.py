@@ -40,10 +40,11 @@ class Case:
 
     def evidence(self, run: Run) -> list[Evidence]:
         """Their stacks, the conditions their calls stand under, and since when they are silent."""
+        firsts = [camp[0] for camp in self.camps[:3]]
         under = [
-            Evidence(rank=rank.rank, probe="source", text=f"its call stands under `{own[-1]}`")
-            for rank in self.culprits[:3]
-            if (own := conditions.of(rank))
+            Evidence(rank=rank.rank, probe="source", text=text)
+            for rank in firsts
+            if (text := next(filter(None, (conditions.spoken(rank, o) for o in firsts if o is not rank)), None))
         ]
         return [*words.class_evidence(self.ranks), *under, *words.standstill(run)]
 

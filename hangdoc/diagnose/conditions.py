@@ -8,14 +8,16 @@ from hangdoc.diagnose.model import Rank
 from hangdoc.parse import negated
 from hangdoc.snapshot import Frame
 
-# What people call a condition on the rank: `rank == 0`, `master_process`, `fabric.is_global_zero`, `accelerator.is_last`.
+# What people call a condition on the rank: `rank == 0`, `master_process`, `fabric.is_global_zero`,
+# `accelerator.is_local_main_process`, `accelerator.is_last_process`.
 _ABOUT_RANK = re.compile(
-    r"(?i)(?<!lora_)rank|is_?(main|master|leader|primary|coordinator|chief|first|last)|is_\w*zero|process_index|worker_id"
-    r"|\b(main|master|primary|chief|leader)(_?(process|proc|node|worker))?\b"
+    r"(?i)(?<!lora_)rank|\bis_?(\w+_)?(main|master|leader|primary|coordinator|chief|zero)(\b|_)|process_index|worker_id"
+    r"|\bis_(\w+_)?(first|last)_(process|stage|node)|\b(main|master|primary|chief|leader)(_?(process|proc|node|worker))?\b"
 )
 _MANY = re.compile(r"^not |!=| >=? ")
 """What leaves one rank out rather than singling it out."""
 _EQUALS = re.compile(r"(?P<name>[A-Za-z_][\w.]*) == (?P<value>\d+)|not (?P<falsy>[A-Za-z_][\w.]*)")
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
 _SHORT_FOR_RANK = re.compile(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_?id)?|proc(ess)?_?id)")
 
 
@@ -70,6 +72,23 @@ def _compares_rank(part: str, frame: Frame, one: Rank, other: Rank) -> bool:
     if theirs is None:
         return _SHORT_FOR_RANK.fullmatch(name) is not None
     return theirs != mine and theirs in (other.rank, other.local_rank)
+
+
+def spoken(one: Rank, other: Rank) -> str | None:
+    """The innermost condition that `one` stands under and `other` does not, with what its variables hold on both where that
+    differs; None for none."""
+    theirs = of(other)
+    mine = [test for test in of(one) if test not in theirs]
+    if not mine:
+        return None
+    counters = {n for frame in progress.user_frames(one.thread) for loop in frame.loops for n in loop.counters}
+    values = {name: (_value(one, name), _value(other, name)) for name in dict.fromkeys(_NAME.findall(mine[-1]))}
+    differ = [
+        f"`{name}` is {here} on rank {one.rank}, {there} on rank {other.rank}"
+        for name, (here, there) in values.items()
+        if name not in counters and None not in (here, there) and here != there
+    ]
+    return f"its call stands under `{mine[-1]}`" + (f": {'; '.join(differ)}" if differ else "")
 
 
 def _value(rank: Rank, name: str) -> int | None:

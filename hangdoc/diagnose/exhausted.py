@@ -55,7 +55,7 @@ def cases(run: Run) -> Iterator[Case]:
             blamed |= {rank.rank for rank in ahead}
             different = tuple(amounts.differences(ahead[0], behind[0]))
             story = _story(ahead[0], behind[0], different)
-            if story == "unseen" and (_broke_off(ahead[0]) or _same_rounds(ahead[0], behind[0])):
+            if _same_rounds(ahead[0], behind[0]) or (story == "unseen" and _broke_off(ahead[0])):
                 continue
             yield Case(tuple(ahead), tuple(behind), left[1], different, story)
 

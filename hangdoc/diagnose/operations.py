@@ -16,11 +16,13 @@ _WAIT_CALL = re.compile(r"([\w.\[\]]+)\.(?:wait|result|synchronize)\s*\(")
 
 
 def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None:
-    """The thread that trains: the one inside torch.distributed if there is one, else the main thread."""
+    """The thread that trains: the one inside torch.distributed if there is one, else the main thread. While the main thread
+    works or is in torch, another thread's collective (a checkpoint's, a logger's) is its own affair."""
     if isinstance(stack, Unavailable) or not stack.threads:
         return None
     main = next((t for t in stack.threads if is_main(t, pid)), None)
-    for thread in (main, *stack.threads):
+    trains = main is not None and (main.active or any("/torch/" in frame.file for frame in main.frames))
+    for thread in (main,) if trains else (main, *stack.threads):
         if thread is not None and any(_is_c10d_call(frame) for frame in thread.frames):
             return thread
     return main or stack.threads[-1]
@@ -186,7 +188,7 @@ def _from_source(thread: PythonThread) -> Wait | None:
         return None
     op = _op_in_source(thread)
     if op in facts.POINT_TO_POINT:
-        peer = _peer_outside(op, thread)
+        peer = _peer_in_source(op, thread)
         return Wait("p2p", Operation(op=op, origin="user", peer=peer), sure=False)
     return Wait("collective", Operation(op=op, origin="user"), sure=False) if op in facts.COLLECTIVES else None
 
@@ -234,16 +236,20 @@ def _op_in_source(thread: PythonThread) -> str:
 
 
 def _peer_outside(op: str, thread: PythonThread) -> int | None:
-    """The peer of a call that the thread is no longer in, where the user's innermost frame tells: all sends (or receives) that
-    it posted go to one rank, or `src=`/`dst=` of the call in its source is a number or a variable whose value is known."""
+    """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame has
+    posted with batch_isend_irecv, else as its source says."""
     frame = _user_frame(thread)
-    if frame is None:
-        return None
     alike = facts.SENDS if op in facts.SENDS else facts.RECEIVES
-    calls = (match for local in frame.locals if (match := _POSTED.fullmatch(local.text)))
-    if peers := {natural(match[2]) for match in calls if match[1] in alike}:
+    calls = (_POSTED.fullmatch(local.text) for local in (frame.locals if frame is not None else ()))
+    if peers := {natural(call[2]) for call in calls if call is not None and call[1] in alike}:
         return peers.pop() if len(peers) == 1 else None
-    if not frame.context:
+    return _peer_in_source(op, thread)
+
+
+def _peer_in_source(op: str, thread: PythonThread) -> int | None:
+    """`src=`/`dst=` of the call in the user's source, as a number or a variable whose value is known."""
+    frame = _user_frame(thread)
+    if frame is None or not frame.context:
         return None
     key = "dst" if op in facts.SENDS else "src"
     found = re.findall(rf"\bi?{op.removeprefix('i')[:4]}\w*\([^\n]*?\b{key}\s*=\s*(\w+)", frame.context)

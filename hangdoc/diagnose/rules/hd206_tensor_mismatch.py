@@ -65,12 +65,18 @@ def check(run: Run) -> Iterator[Finding]:
             continue
         if rank.rank in other_roots:
             continue  # HD201's: what one rank calls its tensor is none of the other's
-        places.setdefault(rank.wait.point, []).append((rank, tensor))
+        places.setdefault((rank.wait.point, _within(rank)), []).append((rank, tensor))
     for ranks in places.values():
         shown = {rank.rank: tensor for rank, tensor in ranks}
         camps = words.by_value([rank for rank, _ in ranks], {rank: _amount(tensor) for rank, tensor in shown.items()})
         if len(camps) > 1:
             yield _finding(run, ranks[0][0], camps, shown)
+
+
+def _within(rank: Rank) -> tuple[int, ...]:
+    """The lines at which one of torch's calls makes another: broadcast_object_list sends a size first, then what it is of."""
+    frames = rank.thread.frames if rank.thread is not None else ()
+    return tuple(frame.line for frame in frames if frame.file.endswith(facts.C10D))[1:]
 
 
 def _tensor(rank: Rank) -> str | None:
