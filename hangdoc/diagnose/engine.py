@@ -135,6 +135,10 @@ def _verdict(run: Run, findings: list[Finding]) -> Verdict:
         # A wait of unknown age may be a second old or a night: then nobody can tell it from a hang.
         open_end = run.age_seconds is None and not all(rank.spins for rank in still)
         return "unknown" if open_end else "waiting"
+    if run.idle:  # as above: what is of unknown age, or not wholly seen, can't be told from a hang
+        if not run.standstill or run.age_seconds is None:
+            return "unknown"
+        return "hung" if any(f.severity == "error" for f in findings) else "waiting"
     if any(rank.label is None for rank in run.ranks.values()):
         return "unknown"
     if any(rank.label != "computing" and not rank.moving for rank in run.ranks.values()):

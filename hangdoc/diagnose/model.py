@@ -14,6 +14,8 @@ Placed = tuple[Host, Process]
 """A process and the host it was seen on."""
 
 
+_AT_WORK_PERCENT = 10
+"""CPU of all threads of a process, of one core, above which one of them works."""
 _FORM = re.compile(r"_(into_tensor|tensor|single|coalesced)$")
 
 
@@ -148,6 +150,30 @@ class Run:
     def waiting(self) -> list[Rank]:
         """Ranks that wait for others, by number."""
         return list(self._waiting)
+
+    @cached_property
+    def idle(self) -> bool:
+        """Whether no rank is in an operation and yet none does anything, as far as it was seen: each stands still in something
+        of its own (a file, a lock, a worker), and no thread of it works. Not of NCCL's ranks: a GPU's work is not seen from
+        the host."""
+        return (
+            self.backend != "nccl"
+            and bool(self.ranks)
+            and all(
+                rank.label == "blocked"
+                and rank.wait is None
+                and not rank.moving
+                and rank.state not in ("waiting-input", "stopped")
+                and (rank.state != "sleeping" or rank.cpu_percent is None)  # by its clocks; a sleep ends by itself
+                and (rank.cpu_percent or 0.0) < _AT_WORK_PERCENT
+                for rank in self.ranks.values()
+            )
+        )
+
+    @cached_property
+    def standstill(self) -> bool:
+        """Whether the ranks are idle, and their clocks were read."""
+        return self.idle and self.backend == "gloo" and all(r.cpu_percent is not None for r in self.ranks.values())
 
     def awaited(self) -> list[Rank]:
         """Ranks at the end of the chains of waiting that are there and wait for no other rank, by number."""

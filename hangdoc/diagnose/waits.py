@@ -21,6 +21,8 @@ def draw(run: Run) -> None:
     ages = [rank.silent_seconds for rank in run.waiting() if rank.silent_seconds is not None]
     if not ages and not run.blind_hosts():  # nobody has spoken to anybody yet: the run is as old as its processes
         ages = [rank.process.started_seconds_ago for rank in run.waiting() if rank.process is not None]
+    if run.standstill:
+        ages = [rank.silent_seconds for rank in run.ranks.values() if rank.silent_seconds is not None]
     if not run.ranks:  # agents that have not started any
         ages = [process.started_seconds_ago for _, process in run.launchers]
     if any(rank.spins for rank in run.waiting()):

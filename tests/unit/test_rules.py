@@ -11,6 +11,7 @@ from hangdoc.diagnose.rules import all_rules
 from hangdoc.diagnosis import Finding, Job
 from hangdoc.snapshot import (
     BeaconReading,
+    Clocks,
     ControlGroup,
     Counter,
     Host,
@@ -244,6 +245,28 @@ def test_calls_whose_peers_are_unknown_are_said_one_by_one() -> None:
         "ranks 0-1 wait in send, whose peer could not be seen; rank 2 waits in recv, whose peer could not be seen: none of "
         "these can end"
     )
+
+
+def test_a_run_in_which_nobody_waits_and_nobody_works() -> None:
+    """Hung once it is older than the patience; a GPU's work is not seen from the host."""
+
+    def locked(number: int) -> Process:
+        return rank(number, frame("Event.wait", 600, "/usr/lib/python3.11/threading.py", library=True), train(12))
+
+    def beside(process: Process, name: str, cpu: float) -> Process:
+        assert isinstance(process.clocks, Clocks)
+        main, _gloo = process.clocks.threads
+        another = replace(main, tid=9, name=name, cpu_ns=int(cpu * 1e9))
+        return replace(process, clocks=replace(process.clocks, threads=(main, another)))
+
+    old = job(snapshot(locked(0), locked(1), silence=60.0))
+    assert (old.verdict, [(f.code, f.severity) for f in old.findings]) == ("hung", [("HD901", "error")])
+    young = job(snapshot(locked(0), locked(1), silence=10.0))
+    assert (young.verdict, [(f.code, f.severity) for f in young.findings]) == ("waiting", [("HD901", "info")])
+    at_work = job(snapshot(beside(locked(0), "loader", 0.9), locked(1), silence=60.0))
+    assert at_work.verdict == "waiting"
+    gpu = job(snapshot(*(beside(locked(n), "pt_nccl_watchdg", 0.0) for n in (0, 1)), silence=60.0))
+    assert (gpu.verdict, gpu.findings) == ("waiting", ())
 
 
 def test_ranks_that_spin_in_the_driver_are_never_an_error_by_themselves() -> None:

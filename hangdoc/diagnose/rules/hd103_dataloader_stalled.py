@@ -32,6 +32,7 @@ below the patience it is a note, not an error.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from hangdoc.diagnose import facts, states, words
 from hangdoc.diagnose.model import Rank, Run
@@ -40,76 +41,115 @@ from hangdoc.snapshot import Clocks, Frame, KernelThread, Machine, Process, Pyth
 
 CODE = "HD103"
 NAME = "dataloader-stalled"
-EXPLAINS = ("HD202",)
+EXPLAINS = ("HD202", "HD901")
 
 _SIGKILL = 9
 
 
+class _Cause(NamedTuple):
+    """Why a rank's loader gives it nothing."""
+
+    about: str
+    """Of the worker, or of the loader where no one worker is to blame."""
+    confidence: float
+    worker: Process | None = None
+    hard: bool = False
+    """Whether it can't end by itself."""
+    shown: tuple[Process, ...] = ()
+    """Workers that say something."""
+
+    def __str__(self) -> str:
+        return f"its worker (pid {self.worker.pid}) {self.about}" if self.worker is not None else self.about
+
+
 def check(run: Run) -> Iterator[Finding]:
-    """Every rank that waits for its loader."""
+    """One finding for all ranks that wait for their loaders for the same reason."""
+    alike: dict[object, list[tuple[Rank, _Cause]]] = {}
     for rank in run.ranks.values():
         if rank.state == "waiting-data" and _in_torch_loader(rank):
-            yield _finding(run, rank)
+            cause = _cause(run, rank)
+            alike.setdefault((cause.about, cause.worker is None), []).append((rank, cause))
+    for group in alike.values():
+        yield _finding(run, group)
 
 
 def _in_torch_loader(rank: Rank) -> bool:
     return rank.thread is not None and any(f.file.endswith(facts.DATALOADER) for f in rank.thread.frames)
 
 
-def _finding(run: Run, rank: Rank) -> Finding:
+def _cause(run: Run, rank: Rank) -> _Cause:
     inside = _loads_itself(rank)
-    workers = [helper for helper in run.helpers(rank) if _is_worker(helper)]
+    workers = sorted((helper for helper in run.helpers(rank) if _is_worker(helper)), key=lambda worker: worker.pid)
     dead = [worker for worker in workers if worker.state in "ZX"]
     stopped = [worker for worker in workers if worker.state in "Tt" or worker.frozen]
     stuck = [worker for worker in workers if worker not in dead + stopped and _place(worker) is not None]
     # The state says that its workers are not at work: one that could run is kept from it.
     starved = [w for w in workers if w.state == "R" or ((main := _main_thread(w)) is not None and main.state == "R")]
-    evidence = [words.stack_evidence(rank)]
-    if inside is not None:
-        what, hard = f"it loads by itself (num_workers=0) and does not come back from {inside.function}", False
-    elif dead:
-        what, hard = f"its worker (pid {dead[0].pid}) is dead: {states.how_it_ended(dead[0])}", True
-    elif stopped:
-        what, hard = f"its worker (pid {stopped[0].pid}) is stopped", True
-    elif not workers:
-        what, hard = "none of its worker processes was seen", False
-    elif starved:
-        what, hard = f"its worker (pid {starved[0].pid}) is runnable and gets next to no CPU", False
-    elif stuck:
-        frame = _place(stuck[0])
-        assert frame is not None  # noqa: S101  (that is what makes it stuck)
-        lock = (frame.source or "").startswith("with ") or ".acquire(" in (frame.source or "")
-        held = ": it waits for a lock, as one that was held when it was forked" if lock else ""
-        what, hard = f"its worker (pid {stuck[0].pid}) does not come back from {frame.function}{held}", False
-    else:
-        what, hard = "its workers stand still", False
-    evidence += _shortage(run, rank, dead)
     shown = (*dead, *stopped, *stuck)[:4]
-    evidence += [Evidence(rank=rank.rank, probe="stacks", text=_describe(worker)) for worker in shown]
-    victims = [r.rank for r in run.waiting()]
+    likely = 0.9 if stuck else 0.6
+    if inside is not None:
+        return _Cause(
+            f"it loads by itself (num_workers=0) and does not come back from {inside.function}", 0.9, shown=shown
+        )
+    if dead:
+        return _Cause(f"is dead: {states.how_it_ended(dead[0])}", 0.95, dead[0], hard=True, shown=shown)
+    if stopped:
+        return _Cause("is stopped", 0.95, stopped[0], hard=True, shown=shown)
+    if not workers:
+        return _Cause("none of its worker processes was seen", likely)
+    if starved:
+        return _Cause("is runnable and gets next to no CPU", likely, starved[0], shown=shown)
+    if not stuck:
+        return _Cause("its workers stand still", likely, shown=tuple(workers[:1]))
+    frame = _place(stuck[0])
+    assert frame is not None  # noqa: S101  (that is what makes it stuck)
+    lock = (frame.source or "").startswith("with ") or ".acquire(" in (frame.source or "")
+    held = ": it waits for a lock, as one that was held when it was forked" if lock else ""
+    return _Cause(f"does not come back from {frame.function}{held}", likely, stuck[0], shown=shown)
+
+
+def _finding(run: Run, group: list[tuple[Rank, _Cause]]) -> Finding:
+    first, cause = group[0]
+    ranks = [rank for rank, _ in group]
+    numbers = [rank.rank for rank in ranks]
+    victims = [rank.rank for rank in run.waiting()]
+    wait = (
+        f"rank {first.rank} waits for its dataloader: {cause}"
+        if len(group) == 1
+        else f"{words.ranks(numbers)} wait for their dataloaders, rank {first.rank} because {cause}"
+    )
     waits = f", and {words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} for it" if victims else ""
-    blamed = (dead or stopped or stuck or workers)[:1]
+    look = cause.worker or next(iter(cause.shown), None)
     return words.finding(
         CODE,
         NAME,
-        severity="error" if hard else words.by_age(run),
-        confidence=0.95 if dead or stopped else 0.9 if stuck or inside is not None else 0.6,
-        culprits=[rank.rank],
+        severity="error" if cause.hard else words.by_age(run),
+        confidence=cause.confidence,
+        culprits=numbers,
         victims=victims,
-        summary=f"rank {rank.rank} waits for its dataloader: {what}{waits}",
-        evidence=[*evidence, *words.standstill(run)],
+        summary=wait + waits,
+        evidence=[
+            *words.class_evidence(ranks),
+            *dict.fromkeys(one for rank, why in group[:4] for one in _shortage(run, rank, why.shown)),
+            *(
+                Evidence(rank=rank.rank, probe="stacks", text=_describe(worker))
+                for rank, why in group[:4]
+                for worker in why.shown[: 4 if len(group) == 1 else 1]
+            ),
+            *words.standstill(run),
+        ],
         remedy="Mend what the worker waits for; give the DataLoader a timeout= so that it raises instead of waiting.",
-        commands=tuple(f"py-spy dump --pid {worker.pid}" for worker in blamed),
+        commands=(f"py-spy dump --pid {look.pid}",) if look is not None else words.look_again(first),
     )
 
 
-def _shortage(run: Run, rank: Rank, dead: list[Process]) -> list[Evidence]:
+def _shortage(run: Run, rank: Rank, workers: tuple[Process, ...]) -> list[Evidence]:
     """Memory that workers die or wait for: kills of the control group, a full /dev/shm."""
     found = []
     for host in run.hosts:
         if host.name != rank.host:
             continue
-        if any((worker.exit_code or 0) & 0x7F == _SIGKILL for worker in dead):
+        if any((worker.exit_code or 0) & 0x7F == _SIGKILL for worker in workers):
             found += [
                 Evidence(
                     rank=None, probe="control groups", text=f"{group.oom_kills} out-of-memory kill(s) in {group.path}"

@@ -43,7 +43,7 @@ from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD303"
 NAME = "io-stalled"
-EXPLAINS = ("HD202", "HD401")
+EXPLAINS = ("HD202", "HD401", "HD901")
 
 # What the kernel calls the place where a thread waits, and what that means (first match wins).
 _PLACES = (
@@ -64,10 +64,11 @@ _PLACES = (
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Every rank that stands still on a file while others wait for it."""
-    stuck = [r for r in run.awaited() if r.state == "waiting-io" and not r.moving and not _on_a_socket(r)]
+    """Every rank that stands still on a file while others wait for it, or while all stand still."""
+    suspects = run.ranks.values() if run.standstill else run.awaited()
+    stuck = [r for r in suspects if r.state == "waiting-io" and not r.moving and not _on_a_socket(r)]
     victims = [rank.rank for rank in run.waiting() if not rank.moving]
-    if victims:
+    if victims or run.standstill:
         for group in words.classes(stuck):
             yield _finding(run, group, victims)
 
@@ -97,7 +98,9 @@ def _finding(run: Run, group: list[Rank], victims: list[int]) -> Finding:
     dead = words.ended_children(run, first) if "pipe" in file else []  # one of them may be who should have written
     parts = (f"it waits for {meant}" if meant else "", holders, *(evidence.text for evidence in dead[:1]))
     reason = "; ".join(part for part in parts if part)
-    waits = f"{words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} for it"
+    waits = (
+        f"{words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} for it" if victims else "no rank does anything"
+    )
     return words.finding(
         CODE,
         NAME,

@@ -42,7 +42,7 @@ from hangdoc.snapshot import Frame, Process, PythonThread, Unavailable
 
 CODE = "HD304"
 NAME = "lock-deadlock"
-EXPLAINS = ("HD202",)
+EXPLAINS = ("HD202", "HD901")
 
 
 def check(run: Run) -> Iterator[Finding]:

@@ -86,6 +86,18 @@ def check(run: Run) -> Iterator[Finding]:
             confidence=0.3,
             victims=stuck,
         )
+    if run.standstill:
+        everyone = list(run.ranks.values())
+        yield _finding(
+            f"{words.ranks(run.ranks)} {words.verb(run.ranks, 'stands', 'all stand')} still outside of any operation, and "
+            "nothing that was seen says why",
+            [*words.class_evidence(everyone), *words.standstill(run)],
+            "Look at what each of them waits for: the other threads and child processes of a rank, the lock, the service.",
+            words.look_again(everyone[0]),
+            severity=words.by_age(run),
+            confidence=0.3,
+            victims=everyone,
+        )
 
 
 _DOCTOR = ("Run `hangdoc doctor` on that host: it says what is missing and how to mend it.", ("hangdoc doctor",))
