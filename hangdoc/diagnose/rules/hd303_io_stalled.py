@@ -66,16 +66,17 @@ _PLACES = (
 def check(run: Run) -> Iterator[Finding]:
     """Every rank that stands still on a file while others wait for it, or while all stand still."""
     suspects = run.ranks.values() if run.standstill else run.awaited()
-    stuck = [r for r in suspects if r.state == "waiting-io" and not r.moving and not _on_a_socket(r)]
+    stuck = [r for r in suspects if r.state == "waiting-io" and not r.moving and "socket:" not in _file(r)]
     victims = [rank.rank for rank in run.waiting() if not rank.moving]
     if victims or run.standstill:
         for group in words.classes(stuck):
             yield _finding(run, group, victims)
 
 
-def _on_a_socket(rank: Rank) -> bool:
+def _file(rank: Rank) -> str:
+    """What the system call that a rank stands in was given."""
     kernel = kernel_thread(rank.process, rank.thread) if rank.process is not None else None
-    return kernel is not None and "socket:" in (kernel.syscall_file or "")
+    return (kernel.syscall_file if kernel is not None else None) or ""
 
 
 def _finding(run: Run, group: list[Rank], victims: list[int]) -> Finding:
@@ -83,7 +84,7 @@ def _finding(run: Run, group: list[Rank], victims: list[int]) -> Finding:
     blamed = [rank.rank for rank in group]
     kernel = kernel_thread(first.process, first.thread) if first.process is not None else None
     wchan = (kernel.wchan if kernel else None) or ""
-    file = (kernel.syscall_file if kernel else None) or ""
+    file = _file(first)
     meant = next((text for name, text in _PLACES if name in wchan), "")
     path = file.removeprefix("path ").partition(" on ")[0] if file.startswith("path ") else ""
     descriptor, _, rest = file.partition(": ")
@@ -98,6 +99,8 @@ def _finding(run: Run, group: list[Rank], victims: list[int]) -> Finding:
     dead = words.ended_children(run, first) if "pipe" in file else []  # one of them may be who should have written
     parts = (f"it waits for {meant}" if meant else "", holders, *(evidence.text for evidence in dead[:1]))
     reason = "; ".join(part for part in parts if part)
+    if what and len({_file(rank) for rank in group}) > 1:
+        what = f"files like {what}"
     waits = (
         f"{words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} for it" if victims else "no rank does anything"
     )
