@@ -3,6 +3,7 @@
 What tells the two apart is the data: a different amount, the same data split unevenly, or nothing that could be seen.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from hangdoc.diagnose import amounts, progress, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence
 from hangdoc.snapshot import Loop
+
+_EACH = re.compile(r"for (\w+) in ")
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,9 @@ def cases(run: Run) -> Iterator[Case]:
             blamed |= {rank.rank for rank in ahead}
             different = tuple(amounts.differences(ahead[0], behind[0]))
             story = _story(ahead[0], behind[0], different)
-            if _same_rounds(ahead[0], behind[0]) or (story == "unseen" and _broke_off(ahead[0])):
+            if _same_rounds(ahead[0], behind[0]) or _over_works(left[1], behind[0]):
+                continue
+            if story != "amount" and _broke_off(ahead[0]) and not _takes_next(ahead[0], behind[0]):
                 continue
             yield Case(tuple(ahead), tuple(behind), left[1], different, story)
 
@@ -68,6 +73,22 @@ def _broke_off(short: Rank) -> bool:
     """Whether a rank left its loop before the loop's own end: by a `break`, for a reason that is not the data."""
     view = short.loop
     return view is not None and view.done is not None and view.total is not None and view.done < view.total
+
+
+def _takes_next(*ranks: Rank) -> bool:
+    """Whether a loop over numbers takes its data by hand, so that the data may end before the numbers."""
+    frames = (frame for rank in ranks for frame in progress.user_frames(rank.thread))
+    return any("next(" in text or "StopIteration" in text for f in frames for text in (f.source or "", f.context or ""))
+
+
+def _over_works(loop: Loop, waiting: Rank) -> bool:
+    """Whether a loop goes over works and waits for each (`for work in works: work.wait()`): its end is not the data's."""
+    each = _EACH.match(loop.header)
+    return (
+        each is not None
+        and waiting.frame is not None
+        and re.search(rf"\b{each[1]}\.(wait|result|synchronize)\(", waiting.frame.source or "") is not None
+    )
 
 
 def _same_rounds(short: Rank, waiting: Rank) -> bool:

@@ -228,8 +228,11 @@ def _op_in_source(thread: PythonThread) -> str:
     waited = _WAIT_CALL.search(frame.source or "")
     if waited:
         name = re.escape(waited[1].split(".")[-1].split("[")[0])
+        # `for work in pending: work.wait()` waits for what `pending` was given.
+        among = [each[1] for loop in frame.loops if (each := re.match(rf"for {name} in (\w+)", loop.header))]
+        names = "|".join([f"{name}s?", *among])
         for line in reversed(lines):
-            if re.search(rf"\b{name}s?\s*(=|\.append\()", line) and (calls := facts.calls_in(line)):
+            if re.search(rf"\b({names})\s*(=|\.append\()", line) and (calls := facts.calls_in(line)):
                 return calls[-1]
     everything = facts.calls_in(frame.context)
     return everything[-1] if len(set(everything)) == 1 else "wait"

@@ -49,6 +49,11 @@ SUFFIXES = frozenset(
 _MAX_FILES = 200_000
 _BOUND_SECONDS = 3.0
 _DATA_NAME = re.compile(r"(?i)(data|corpus|shard|train|input|token|parquet|dir|path|root|base)")
+_OF_TOOLS = re.compile(
+    r"(PYENV|CONDA|MAMBA|VIRTUAL_ENV|UV|POETRY|PYTHON|XDG|LD|NVM|CUDA|CUDNN|JAVA|GO|CARGO|RUSTUP|MODULE|LMOD|SLURM|SSH|DBUS|TORCH|"
+    r"TRITON|NCCL|GLOO|MPI|OMPI|PMI|PMIX)[A-Z0-9_]*|(OLD)?PWD|PATH|HOME|TMP|TEMP|TMPDIR"
+)
+"""Variables of shells, package managers and launchers (pyenv's PYENV_DIR is whatever folder it was called in)."""
 _NOT_DATA = ("/proc", "/sys", "/dev", "/usr", "/lib", "/bin", "/etc", "/run", "/var/log")
 
 
@@ -147,7 +152,7 @@ def named_folders(
             found.setdefault(path, origin)
 
     for name, value in environment.items():
-        if _DATA_NAME.search(name) and "/" in value and ":" not in value and name not in ("PATH", "PWD", "OLDPWD"):
+        if _DATA_NAME.search(name) and "/" in value and ":" not in value and not _OF_TOOLS.fullmatch(name):
             add(value, name)
     for index, word in enumerate(argv):
         option, equals, value = word.partition("=")
