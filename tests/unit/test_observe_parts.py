@@ -9,7 +9,7 @@ import pytest
 
 from hangdoc import beacon, redact
 from hangdoc.observe import identity, source
-from hangdoc.observe.data import is_data_file, list_shards
+from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import discover
 from hangdoc.observe.procfs import Gone, ProcFS
@@ -321,3 +321,12 @@ def test_a_forked_child_neither_beats_nor_removes(tmp_path: Path, monkeypatch: p
 def test_plain_address() -> None:
     assert plain_address("::ffff:127.0.0.1") == "127.0.0.1"
     assert plain_address("fe80::1") == "fe80::1"
+
+
+def test_folders_of_tools_are_no_data() -> None:
+    """pyenv's PYENV_DIR is the folder it was called in, whatever lies there."""
+    tools = {"PYENV_DIR": "/work", "VIRTUAL_ENV_PATH": "/venv", "XDG_DATA_HOME": "/home/me/.local", "TMPDIR": "/tmp/x"}
+    assert named_folders({**tools, "NANOCHAT_DATA_DIR": "/data/a", "INPUT": "/data/b"}, (), "/") == {
+        "/data/a": "NANOCHAT_DATA_DIR",
+        "/data/b": "INPUT",
+    }
