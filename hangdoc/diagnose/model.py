@@ -36,7 +36,7 @@ class Wait(Struct, frozen=True):
     sure: bool = True
     """False where the operation is concluded from circumstances (an idle backward), not from a frame."""
     root: int | None = None
-    """Of a rooted collective, the rank that it was told sends to all or receives from all."""
+    """Of a rooted collective, the rank (of its group) that it was told sends to all or receives from all."""
 
     @property
     def point(self) -> tuple[str, str | None, tuple[int, ...] | None, str | None]:

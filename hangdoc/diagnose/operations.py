@@ -98,7 +98,8 @@ def _operation(op: str, frame: Frame, thread: PythonThread, groups: tuple[Group,
     if op in facts.POINT_TO_POINT:
         peer = _peer(op, frame)
         return Wait("p2p", Operation(op=op, origin=origin, group=group, peer=peer), members)
-    root = _local(frame, "src", "dst", "group_src", "group_dst") if op in facts.ROOTED else None
+    # The rank within the group, which torch reckons from either way of naming it; older torch knows the global one only.
+    root = _local(frame, "group_src", "group_dst", "src", "dst") if op in facts.ROOTED else None
     operation = Operation(op=op, origin=origin, group=group)
     return Wait("collective", operation, members, root=natural(root.text) if root is not None else None)
 
