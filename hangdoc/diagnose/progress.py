@@ -8,6 +8,8 @@ from hangdoc.diagnosis import Where
 from hangdoc.parse import integer, negated
 from hangdoc.snapshot import Frame, Interpreter, Loop, Process, Progress, PythonThread, Stack
 
+_ENDLESS = 1 << 30
+"""A bound that nobody means to reach (`range(10**12)`): the loop ends when its data does."""
 LoopKey = tuple[str, str, int]
 """File, function and line of a loop."""
 
@@ -122,7 +124,7 @@ def _view(process: Process, frame: Frame, loop: Loop) -> LoopView:
         # a finished `for` keeps its last index
         done = value if counted else value - (loop.start or 0) + (0 if inside else 1)
     bound = number(process, frame, loop.bound) if loop.bound else None
-    total = bound - (loop.start or 0) if bound is not None else None
+    total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
     return LoopView(loop, frame.file, frame.function, inside, counter, value, done, total)
 
 

@@ -1,5 +1,6 @@
 """Files that a trainer's watchdog leaves for readers outside, as the trainer's own mount and pid namespaces name them."""
 
+import time
 from pathlib import Path
 
 from hangdoc import beacon
@@ -34,6 +35,16 @@ def beat_of(proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable) -
             except OSError:
                 break
             beat = beacon.parse(raw)
-            if beat is not None and beat.pid == inner_pid:
+            if beat is not None and beat.pid == inner_pid and _is_from(proc, pid, beat):
                 return beat
     return None
+
+
+def _is_from(proc: ProcFS, pid: int, beat: beacon.Beat) -> bool:
+    """Whether a process was there when the beat was: one that was killed leaves its beacon to whoever gets its pid next."""
+    try:
+        started = proc.stat(str(pid)).start_ticks / proc.ticks_per_second
+    except ProcError:
+        return False
+    ago = (time.monotonic_ns() - beat.monotonic_ns) / 1e9
+    return -1 < ago < time.clock_gettime(time.CLOCK_BOOTTIME) - started + 1

@@ -13,6 +13,7 @@ from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import discover
 from hangdoc.observe.procfs import Gone, ProcFS
+from hangdoc.observe.published import beat_of
 from hangdoc.observe.pyspy import is_library
 from hangdoc.observe.sockets import plain_address
 from hangdoc.observe.source import Sources
@@ -321,6 +322,23 @@ def test_a_forked_child_neither_beats_nor_removes(tmp_path: Path, monkeypatch: p
 def test_plain_address() -> None:
     assert plain_address("::ffff:127.0.0.1") == "127.0.0.1"
     assert plain_address("fe80::1") == "fe80::1"
+
+
+def test_a_beacon_of_an_earlier_process_of_that_pid_is_not_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    writer = beacon.Beacon(rank=0, world_size=1)
+    here, environment = ProcFS(), {"XDG_RUNTIME_DIR": str(tmp_path)}
+    beat = beat_of(here, os.getpid(), environment)
+    assert beat is not None
+    assert beat.rank == 0
+    hour = 3600 * 10**9
+    for moved in (-200 * hour, hour):  # before this process was there, or before the machine was booted anew
+        raw = bytearray(writer.path.read_bytes())
+        raw[16:24] = max(0, time.monotonic_ns() + moved).to_bytes(8, "little")
+        writer.path.write_bytes(raw)
+        assert beat_of(here, os.getpid(), environment) is None
 
 
 def test_folders_of_tools_are_no_data() -> None:
