@@ -133,19 +133,25 @@ def test_who_listens_on_the_master_port() -> None:
     assert [(one.port, one.pid) for one in found.listeners] == [(identity.master_port, os.getpid())]
 
 
+@contextmanager
+def variables_of(program: str) -> Iterator[tuple[Memory, dict[str, int]]]:
+    """A process that has said something and waits: its memory, and the addresses of its module's variables."""
+    with child(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        image = locate(PROC, process.pid)
+        with Memory(process.pid, image.version) as memory:
+            yield memory, Modules(memory, image).namespace("__main__")["__main__"]
+
+
 def test_tensors_and_dtypes_are_read_from_memory() -> None:
     program = (
         "import sys, torch; a = torch.zeros(3, 5, dtype=torch.bfloat16); b = torch.nn.Parameter(torch.zeros(7)); "
         "c = torch.tensor(1.5); d = torch.float16; e = torch.zeros(4, 6).t(); f = 'float32[9]'; "
         "g = torch.zeros(1, 2, 1, 2, 1, 2); print(flush=True); sys.stdin.read()"
     )
-    with child(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        image = locate(PROC, process.pid)
-        with Memory(process.pid, image.version) as memory:
-            main = Modules(memory, image).namespace("__main__")["__main__"]
-            found = {name: torch_value(memory, main[name]) for name in "abcdefg"}
+    with variables_of(program) as (memory, main):
+        found = {name: torch_value(memory, main[name]) for name in "abcdefg"}
     assert found == {
         "a": "bfloat16[3, 5]", "b": "float32[7]", "c": "float32[]", "d": "torch.float16", "e": "float32[6, 4]", "f": None,
         "g": None,  # more dimensions than lie inline: not read rather than guessed
@@ -158,11 +164,6 @@ def test_the_peers_of_posted_calls_are_read_from_memory() -> None:
         "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1); t = torch.ones(1); "
         "calls = [dist.P2POp(dist.isend, t, 0), dist.P2POp(dist.irecv, t, 0), None]; print(flush=True); sys.stdin.read()"
     )
-    with child(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        image = locate(PROC, process.pid)
-        with Memory(process.pid, image.version) as memory:
-            main = Modules(memory, image).namespace("__main__")["__main__"]
-            found = [(call.name, call.text) for call in posted(memory, "calls", main["calls"])]
+    with variables_of(program) as (memory, main):
+        found = [(call.name, call.text) for call in posted(memory, "calls", main["calls"])]
     assert found == [("calls[0]", "P2POp(isend, 0)"), ("calls[1]", "P2POp(irecv, 0)")]
