@@ -15,12 +15,13 @@ def main() -> None:
         return
     # Hundreds of files are read before there is anything to interrupt; a traceback out of one of them tells nobody
     # anything, so until then Ctrl-C ends the process as it ends any other.
-    raising = signal.getsignal(signal.SIGINT)
-    if raising is signal.default_int_handler:
+    raising = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell may have it ignored
+    if raising:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from hangdoc.cli.group import run
 
-    signal.signal(signal.SIGINT, raising)
+    if raising:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     code = run(sys.argv[1:])
     # A thread may be left in a directory that does not answer, and Python would wait for it for ever. Nothing of ours
     # needs the interpreter's long goodbye either.

@@ -132,7 +132,7 @@ def _amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
     if rank.process is None:
         return found
     for frame in progress.user_frames(rank.thread):
-        counters = {name for loop in frame.loops for name in loop.counters}
+        counters = progress.counters_in([frame])
         for local in frame.locals:
             if local.length is not None:
                 found.setdefault((frame.function, local.name), (local.length, True))

@@ -64,9 +64,8 @@ def _compares_rank(part: str, frame: Frame, one: Rank, other: Rank) -> bool:
     if found is None or one.process is None:
         return False
     name, wanted = found["name"] or found["falsy"], int(found["value"] or 0)
-    counters = {counter for loop in frame.loops for counter in loop.counters}
     mine = progress.number(one.process, frame, name)
-    if name in counters or mine != wanted or mine not in (one.rank, one.local_rank):
+    if name in progress.counters_in([frame]) or mine != wanted or mine not in (one.rank, one.local_rank):
         return False
     theirs = _value(other, name)
     if theirs is None:
@@ -81,7 +80,7 @@ def spoken(one: Rank, other: Rank) -> str | None:
     mine = [test for test in of(one) if test not in theirs]
     if not mine:
         return None
-    counters = {n for frame in progress.user_frames(one.thread) for loop in frame.loops for n in loop.counters}
+    counters = progress.counters_in(progress.user_frames(one.thread))
     values = {name: (_value(one, name), _value(other, name)) for name in dict.fromkeys(_NAME.findall(mine[-1]))}
     differ = [
         f"`{name}` is {here} on rank {one.rank}, {there} on rank {other.rank}"

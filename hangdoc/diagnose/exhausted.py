@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hangdoc.diagnose import amounts, progress, words
+from hangdoc.diagnose import amounts, operations, progress, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence
 from hangdoc.snapshot import Loop
@@ -84,11 +84,7 @@ def _takes_next(*ranks: Rank) -> bool:
 def _over_works(loop: Loop, waiting: Rank) -> bool:
     """Whether a loop goes over works and waits for each (`for work in works: work.wait()`): its end is not the data's."""
     each = _EACH.match(loop.header)
-    return (
-        each is not None
-        and waiting.frame is not None
-        and re.search(rf"\b{each[1]}\.(wait|result|synchronize)\(", waiting.frame.source or "") is not None
-    )
+    return each is not None and waiting.frame is not None and operations.waited_for(waiting.frame) == each[1]
 
 
 def _same_rounds(short: Rank, waiting: Rank) -> bool:

@@ -14,8 +14,8 @@ Placed = tuple[Host, Process]
 """A process and the host it was seen on."""
 
 
-_AT_WORK_PERCENT = 10
-"""CPU of all threads of a process, of one core, above which one of them works."""
+BUSY = 0.10
+"""Share of one core above which a thread is at work. Idle waits poll: rendezvous takes 2-4 %, a monitor up to 5 %."""
 _FORM = re.compile(r"_(into_tensor|tensor|single|coalesced)$")
 
 
@@ -165,7 +165,7 @@ class Run:
                 and not rank.moving
                 and rank.state not in ("waiting-input", "stopped")
                 and (rank.state != "sleeping" or rank.cpu_percent is None)  # by its clocks; a sleep ends by itself
-                and (rank.cpu_percent or 0.0) < _AT_WORK_PERCENT
+                and (rank.cpu_percent or 0.0) < 100 * BUSY
                 for rank in self.ranks.values()
             )
         )
@@ -174,6 +174,10 @@ class Run:
     def standstill(self) -> bool:
         """Whether the ranks are idle, and their clocks were read."""
         return self.idle and self.backend == "gloo" and all(r.cpu_percent is not None for r in self.ranks.values())
+
+    def still(self) -> list[Rank]:
+        """The ranks whose silence says how long the run has stood still: those that wait, or all in a standstill."""
+        return list(self.ranks.values()) if self.standstill else self.waiting()
 
     def awaited(self) -> list[Rank]:
         """Ranks at the end of the chains of waiting that are there and wait for no other rank, by number."""

@@ -226,9 +226,9 @@ def _op_in_source(thread: PythonThread) -> str:
     if direct:
         return direct[-1]
     lines = frame.context.splitlines()
-    waited = _WAIT_CALL.search(frame.source or "")
-    if waited:
-        name = re.escape(waited[1].split(".")[-1].split("[")[0])
+    waited = waited_for(frame)
+    if waited is not None:
+        name = re.escape(waited)
         # `for work in pending: work.wait()` waits for what `pending` was given.
         among = [each[1] for loop in frame.loops if (each := re.match(rf"for {name} in (\w+)", loop.header))]
         names = "|".join([f"{name}s?", *among])
@@ -237,6 +237,12 @@ def _op_in_source(thread: PythonThread) -> str:
                 return calls[-1]
     everything = facts.calls_in(frame.context)
     return everything[-1] if len(set(everything)) == 1 else "wait"
+
+
+def waited_for(frame: Frame) -> str | None:
+    """The variable whose work a frame's line waits for: `work` of `self.work.wait()`, `works` of `works[0].wait()`."""
+    call = _WAIT_CALL.search(frame.source or "")
+    return call[1].split(".")[-1].split("[")[0] if call is not None else None
 
 
 def _peer_outside(op: str, thread: PythonThread) -> int | None:

@@ -19,6 +19,11 @@ def user_frames(thread: PythonThread | None) -> list[Frame]:
     return [] if thread is None else [f for f in thread.frames if not f.library and not f.native]
 
 
+def counters_in(frames: Iterable[Frame]) -> set[str]:
+    """Names of what the loops of these frames count: they say how far the work has come, not what it was told."""
+    return {name for frame in frames for loop in frame.loops for name in loop.counters}
+
+
 def same_frames(one: PythonThread, other: PythonThread) -> bool:
     """Whether two stacks stand at the same lines."""
     return len(one.frames) == len(other.frames) and all(

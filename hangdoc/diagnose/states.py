@@ -8,12 +8,9 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from hangdoc.diagnose import facts, locks, operations, progress
-from hangdoc.diagnose.model import Wait
+from hangdoc.diagnose.model import BUSY, Wait
 from hangdoc.diagnosis import Label
 from hangdoc.snapshot import Clocks, Connection, FileBytes, Frame, KernelThread, Process, Progress, PythonThread, Stack
-
-BUSY = 0.10
-"""Share of one core above which a thread is at work. Idle waits poll: rendezvous takes 2-4 %, a monitor up to 5 %."""
 
 _STORED_BYTES = 256 * 1024
 _TRANSFERRED_BYTES = 4096

@@ -18,11 +18,9 @@ def draw(run: Run) -> None:
     targets = {point: _targets(run.ranks[min(ranks)], frozenset(ranks), everyone) for point, ranks in at_point.items()}
     run.waits_for = {rank: targets[point] for point, ranks in at_point.items() for rank in ranks}
     run.causes = _causes(run, at_point, targets)
-    ages = [rank.silent_seconds for rank in run.waiting() if rank.silent_seconds is not None]
+    ages = [rank.silent_seconds for rank in run.still() if rank.silent_seconds is not None]
     if not ages and not run.blind_hosts():  # nobody has spoken to anybody yet: the run is as old as its processes
         ages = [rank.process.started_seconds_ago for rank in run.waiting() if rank.process is not None]
-    if run.standstill:
-        ages = [rank.silent_seconds for rank in run.ranks.values() if rank.silent_seconds is not None]
     if not run.ranks:  # agents that have not started any
         ages = [process.started_seconds_ago for _, process in run.launchers]
     if any(rank.spins for rank in run.waiting()):

@@ -122,8 +122,7 @@ def class_evidence(members: Iterable[Rank]) -> list[Evidence]:
 
 def standstill(run: Run) -> list[Evidence]:
     """Since when the ranks that stand still have been silent, and at which collective each rank is."""
-    still = run.ranks.values() if run.standstill else run.waiting()
-    waiting = [rank for rank in still if rank.silent_seconds is not None]
+    waiting = [rank for rank in run.still() if rank.silent_seconds is not None]
     known = recorded.evidence(run)
     if not waiting or run.age_seconds is None:
         return known

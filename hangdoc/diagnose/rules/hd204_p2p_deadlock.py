@@ -84,15 +84,14 @@ def check(run: Run) -> Iterator[Finding]:
 
 def _clauses(ranks: list[Rank], addition: str = "") -> list[str]:
     """Who waits in what, a clause for each operation."""
-    by_words: dict[str, list[int]] = {}
+    alike: dict[tuple[bool, str], list[int]] = {}
     for rank in ranks:
-        by_words.setdefault(words.operation(rank) if rank.waits else words.doing(rank), []).append(rank.rank)
-    waiting = {words.operation(rank) for rank in ranks if rank.waits}
+        alike.setdefault((rank.waits, words.operation(rank) if rank.waits else words.doing(rank)), []).append(rank.rank)
     return [
         f"{words.ranks(who)} {words.verb(who, 'waits', 'wait')} in {text}{addition}"
-        if text in waiting
+        if waits
         else f"{words.ranks(who)} {text}"
-        for text, who in by_words.items()
+        for (waits, text), who in alike.items()
     ]
 
 

@@ -3,7 +3,8 @@
 ## What it finds
 
 A rank that others wait for stands still in a system call on a file: it opens, reads, writes or looks up a path, in an
-uninterruptible sleep or in a wait of a network file system, or it writes into a pipe that nobody empties.
+uninterruptible sleep or in a wait of a network file system, or it writes into a pipe that nobody empties. Or no rank waits
+for another, and none does anything: the storage of all of them is gone.
 
 ## Why it hangs
 

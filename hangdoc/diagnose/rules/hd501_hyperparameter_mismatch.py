@@ -84,7 +84,7 @@ def _variables(rank: Rank) -> dict[str, str]:
     found: dict[str, str] = {}
     own = progress.user_frames(rank.thread)
     scopes = [frame.locals for frame in own]
-    counters = {n for frame in own for loop in frame.loops for n in loop.counters}
+    counters = progress.counters_in(own)
     if rank.process is not None and isinstance(rank.process.interpreter, Interpreter):
         scopes.append(rank.process.interpreter.globals)
     for scope in scopes:
