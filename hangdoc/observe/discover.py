@@ -30,7 +30,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     pids: tuple[int, ...] = ()
     """Only ranks in the trees of these processes."""
     run_of: int | None = None
-    """Only ranks of the run that this process is a rank of."""
+    """Only ranks of the run that this process is a rank of, and those in the trees of `pids`."""
     slurm_job: str | None = None
     """Only processes of this Slurm job: `123`, `123.0`, `100_3`."""
 
@@ -50,9 +50,10 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Fo
     search = Search(proc, table, _wanted(table, scope), launchers_of(table))
     find(search, deadline)
     if scope.run_of is not None:
-        search.ranks = _of_one_run(search.ranks, scope.run_of, table)
+        search.ranks = _of_one_run(search, scope)
+        search.wanted &= {below for pid in search.ranks for below in table.tree(pid)}
     targets = _rank_targets(search)
-    _add_launchers(search, targets, everywhere=scope == Scope())
+    _add_launchers(search, targets, restricted=bool(scope.pids))
     _add_zombies(search, targets)
     _add_helpers(search, targets)
     return Found(targets, _unreadable(search, targets))
@@ -75,13 +76,18 @@ def _slurm_job(entry: Entry) -> frozenset[str]:
     return frozenset() if isinstance(entry.environment, Unavailable) else run_identity.slurm_job(entry.environment)
 
 
-def _of_one_run(ranks: dict[int, RankIdentity], of: int, table: ProcessTable) -> dict[int, RankIdentity]:
-    """The ranks of the run that process `of` is a rank of; where the run has no name, those in its own tree alone."""
-    mine = ranks.get(of)
+def _of_one_run(search: Search, scope: Scope) -> dict[int, RankIdentity]:
+    """The ranks of the run that `scope.run_of` is a rank of, and those in the trees of `scope.pids`. Of a run without a name,
+    nothing else is known."""
+    assert scope.run_of is not None  # noqa: S101
+    mine = search.ranks.get(scope.run_of)
     digest = identity.digest_of(mine) if mine is not None else None
-    if digest is None:
-        return {pid: who for pid, who in ranks.items() if pid in table.tree(of)}
-    return {pid: who for pid, who in ranks.items() if identity.digest_of(who) == digest}
+    named = {pid for root in (scope.run_of, *scope.pids) for pid in search.table.tree(root)}
+    return {
+        pid: who
+        for pid, who in search.ranks.items()
+        if pid in named or (digest is not None and identity.digest_of(who) == digest)
+    }
 
 
 def _rank_targets(search: Search) -> dict[int, Target]:
@@ -150,18 +156,17 @@ def _uid(proc: ProcFS, pid: int) -> int | None:
         return None
 
 
-def _add_launchers(search: Search, targets: dict[int, Target], *, everywhere: bool) -> None:
-    """Launchers in scope or above a rank, and as one the parent that several ranks share (mp.spawn)."""
+def _add_launchers(search: Search, targets: dict[int, Target], *, restricted: bool) -> None:
+    """Launchers in scope or above a rank, and as one the Python parent that ranks share (mp.spawn); where only some processes
+    are wanted, no other parent is touched."""
     proc, table = search.proc, search.table
     above = {ancestor for pid in targets for ancestor in table.ancestors(pid)}
     for pid, launch in search.launchers.items():
         target = _target(proc, table[pid], "launcher", launch=launch)
         if pid in above or (pid in search.wanted and (target.name == "pt_elastic" or target.python)):
             targets[pid] = target
-    if not everywhere:
-        return
     for pid in {target.owner for target in targets.values() if target.role == "rank" and target.owner}:
-        if pid in table and pid not in targets and is_python(proc, pid):
+        if pid in table and pid not in targets and is_python(proc, pid) and (pid in search.wanted or not restricted):
             targets[pid] = _target(proc, table[pid], "launcher")
 
 

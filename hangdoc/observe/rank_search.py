@@ -112,7 +112,7 @@ def _find_by_beacon(search: Search) -> None:
         beat = beat_of(search.proc, pid, search.table[pid].environment)
         if beat is not None and beat.rank is not None and not search.below_a_rank(pid):
             search.ranks[pid] = RankIdentity(
-                rank=beat.rank, source="beacon", world_size=beat.world_size, run_digest=beat.run
+                rank=beat.rank, source="beacon", world_size=beat.world_size, run_digest=beat.run_digest
             )
 
 
