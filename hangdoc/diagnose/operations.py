@@ -1,5 +1,6 @@
 """Which operation a stack is in: from Python frames, then native ones, then the user's own source line."""
 
+import itertools
 import re
 
 from msgspec import structs
@@ -21,11 +22,30 @@ def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None
     if isinstance(stack, Unavailable) or not stack.threads:
         return None
     main = next((t for t in stack.threads if is_main(t, pid)), None)
+    if main is not None and (not _runs_own_code(main) or _joins_a_thread(main)):
+        main = _in_place_of_main(stack, main)
     trains = main is not None and (main.active or any("/torch/" in frame.file for frame in main.frames))
     for thread in (main,) if trains else (main, *stack.threads):
         if thread is not None and any(_is_c10d_call(frame) for frame in thread.frames):
             return thread
     return main or stack.threads[-1]
+
+
+def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
+    """The thread that runs the user's code where the main thread only runs a framework's loop (a worker of Ray Train) or waits
+    for a thread to end; the main thread where no other, or more than one, may be meant."""
+    others = [thread for thread in stack.threads if thread is not main and _runs_own_code(thread)]
+    in_torch = [thread for thread in others if any("/torch/" in frame.file for frame in thread.frames)]
+    return next((only[0] for only in (in_torch, others) if len(only) == 1), main)
+
+
+def _joins_a_thread(thread: PythonThread) -> bool:
+    waits = itertools.takewhile(lambda frame: frame.library or frame.native, thread.frames)
+    return any(facts.plain(f.function) == "join" and f.file.endswith("/threading.py") for f in waits)
+
+
+def _runs_own_code(thread: PythonThread) -> bool:
+    return any(not frame.library and not frame.native for frame in thread.frames)
 
 
 def is_main(thread: PythonThread | None, pid: int) -> bool:
