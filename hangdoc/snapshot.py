@@ -74,6 +74,8 @@ class Frame(Value, frozen=True, kw_only=True):
     conditions: tuple[str, ...] = ()
     """What holds at the line, outermost first: tests of the `if`s around it (their opposite in an else branch or behind a
     guard that returns), and the `except` it stands in."""
+    contexts: tuple[str, ...] = ()
+    """What the `with` statements around the line enter, outermost first: `torch.autocast('cpu', dtype=torch.bfloat16)`."""
     native: bool = False
     library: bool = False
     """True for the standard library and site-packages: not the user's own code."""

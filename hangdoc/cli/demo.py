@@ -72,8 +72,11 @@ def _awaited(frozen: bool) -> str:
 
 def _end_once() -> None:
     """The first signal that ends a command also disarms the others: a second one (a terminal that closes sends several) must
-    not interrupt the cleanup that the first one started. A signal that is ignored (nohup) stays ignored."""
-    ending = [one for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN]
+    not interrupt the cleanup that the first one started. Under nohup, SIGHUP stays ignored; SIGINT, which a shell lets its
+    background jobs ignore, always ends it."""
+    ending = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        ending.append(signal.SIGHUP)
 
     def end(number: int, _frame: FrameType | None) -> None:
         for one in ending:
