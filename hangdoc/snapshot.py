@@ -74,6 +74,8 @@ class Frame(Value, frozen=True, kw_only=True):
     conditions: tuple[str, ...] = ()
     """What holds at the line, outermost first: tests of the `if`s around it (their opposite in an else branch or behind a
     guard that returns), and the `except` it stands in."""
+    contexts: tuple[str, ...] = ()
+    """What the `with` statements around the line enter, outermost first: `torch.autocast('cpu', dtype=torch.bfloat16)`."""
     native: bool = False
     library: bool = False
     """True for the standard library and site-packages: not the user's own code."""
@@ -166,6 +168,8 @@ class Group(Value, frozen=True, kw_only=True):
     name: str | None
     ranks: tuple[int, ...]
     default: bool = False
+    backend: str | None = None
+    """Its configuration by device as torch keeps it: `cpu:gloo,cuda:nccl`."""
 
 
 class Environment(Reading, frozen=True, kw_only=True):

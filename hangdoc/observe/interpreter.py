@@ -4,11 +4,19 @@ Reads memory without stopping the process; see `python_state`.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hangdoc import redact
 from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.observe.python_state import Modules, amounts, inner_environment, process_groups, variable
+from hangdoc.observe.precision import precisions
+from hangdoc.observe.python_state import (
+    Modules,
+    Variable,
+    amounts,
+    inner_environment,
+    process_groups,
+    variable,
+)
 from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.parse import integer
 from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
@@ -88,9 +96,15 @@ def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
             continue
         with contextlib.suppress(Unreadable):  # a variable that is none of these kinds, or is just being changed
             value = variable(memory, name, address)
-            values = amounts(memory, name, address) if value is None else (value,)
+            values = _of_object(memory, name, address) if value is None else (value,)
             found += [Local(name=v.name, text=redact.variable(v.name, v.text), length=v.length) for v in values]
     return tuple(found[:_MAX_VARIABLES])
+
+
+def _of_object(memory: Memory, name: str, address: int) -> Iterator[Variable]:
+    """What an object computes in, and how much it has."""
+    yield from precisions(memory, name, address)
+    yield from amounts(memory, name, address)
 
 
 def _changed(target: Target, memory: Memory, os_module: dict[str, int]) -> dict[str, str]:

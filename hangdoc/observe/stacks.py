@@ -16,6 +16,7 @@ from hangdoc import redact
 from hangdoc.observe import pyspy
 from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.precision import precisions
 from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.observe.python_state import Variable, amounts, posted, torch_value
 from hangdoc.observe.scene import Evidence, Scene, Target
@@ -28,6 +29,7 @@ _MAX_INSIDE = 60
 _POINT_TO_POINT = re.compile(r"(Send|Recv)Work::wait|UnboundBuffer::wait(Send|Recv)")
 _MOST_OF_A_CLASS = 16
 _C10D = "torch/distributed/distributed_c10d.py"
+_LAYERS = "/torch/nn/modules/"
 _WAITS_FOR_A_CHILD = (
     "torch/utils/data/dataloader.py",
     "multiprocessing/connection.py",
@@ -214,7 +216,8 @@ def _with_amounts(scene: Scene, pid: int, stack: Stack) -> Stack:
                 msgspec.structs.replace(
                     thread,
                     frames=tuple(
-                        _measured(memory, f) if not f.library or f.file.endswith(_C10D) else f for f in thread.frames
+                        _measured(memory, f) if not f.library or f.file.endswith(_C10D) else _typed(memory, f)
+                        for f in thread.frames
                     ),
                 )
                 for thread in stack.threads
@@ -222,6 +225,20 @@ def _with_amounts(scene: Scene, pid: int, stack: Stack) -> Stack:
             return msgspec.structs.replace(stack, threads=threads)
     except (Unreadable, ProcError):
         return stack
+
+
+def _typed(memory: Memory, frame: Frame) -> Frame:
+    """A frame of one of torch's own layers with the types of its tensors: what it computes in."""
+    if _LAYERS not in frame.file:
+        return frame
+    found = []
+    for local in frame.locals:
+        text = None
+        if local.address is not None and local.text.startswith("<"):
+            with contextlib.suppress(Unreadable):
+                text = torch_value(memory, local.address)
+        found.append(local if text is None else msgspec.structs.replace(local, text=text))
+    return msgspec.structs.replace(frame, locals=tuple(found))
 
 
 def _as_local(variable: Variable) -> Local:
@@ -243,6 +260,7 @@ def _measured(memory: Memory, frame: Frame) -> Frame:
                     found.append(msgspec.structs.replace(local, text=text))
                     continue
                 elif local.text.startswith("<") and len(inside) < _MAX_INSIDE:
+                    inside += map(_as_local, precisions(memory, local.name, local.address))
                     inside += map(_as_local, amounts(memory, local.name, local.address))
         found.append(msgspec.structs.replace(local, length=length))
     return msgspec.structs.replace(frame, locals=(*found, *inside[:_MAX_INSIDE]))
