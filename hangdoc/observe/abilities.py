@@ -11,14 +11,18 @@ from typing import NamedTuple
 
 from hangdoc.observe import pyspy
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.locate import SUPPORTED, locate
+from hangdoc.observe.memory import Unreadable, Unsupported
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.observe.python_state import Modules, locate
 from hangdoc.snapshot import Stack
 
 _PTRACE_REMEDY = (
     "Run hangdoc as root, or as the ranks' own user with kernel.yama.ptrace_scope=0; in a container add "
     "--cap-add=SYS_PTRACE (Docker) or securityContext.capabilities.add: [SYS_PTRACE] (Kubernetes)."
+)
+_PYTHON_REMEDY = (
+    f"hangdoc reads the memory of {SUPPORTED}. Rights make no difference here: stacks and sockets of such ranks are used, their "
+    "module variables, changed environment and process groups are not."
 )
 
 
@@ -75,10 +79,12 @@ def _memory(pid: int) -> Ability:
     proc = ProcFS()
     try:
         image = locate(proc, pid)
-        with Memory(pid, image.version) as memory:
-            Modules(memory, image)
+    except Unsupported as error:
+        return Ability("interpreter memory", False, str(error), _PYTHON_REMEDY)
     except Unreadable as error:
         return Ability("interpreter memory", False, str(error), _PTRACE_REMEDY)
+    if image.gap:
+        return Ability("interpreter memory", False, image.gap, _PYTHON_REMEDY)
     return Ability("interpreter memory", True, f"readable (Python {image.version[0]}.{image.version[1]})", "")
 
 

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from hangdoc.observe.layout import Layout
+from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.python_state import Modules, amounts, inner_environment, locate, variable
+from hangdoc.observe.python_state import Modules, amounts, inner_environment, variable
 
 PROGRAM = """
 import os, sys
@@ -40,7 +42,7 @@ def victim(can_attach: None) -> Iterator[int]:
 def test_every_kind_of_value(victim: int) -> None:
     image = locate(ProcFS(), victim)
     assert image.version == sys.version_info[:2]
-    with Memory(victim, image.version) as memory:
+    with Memory(victim, image.layout) as memory:
         main = Modules(memory, image).namespace("__main__")["__main__"]
         texts = {}
         for name, address in main.items():
@@ -61,7 +63,7 @@ def test_every_kind_of_value(victim: int) -> None:
 
 def test_amounts_inside_objects(victim: int) -> None:
     image = locate(ProcFS(), victim)
-    with Memory(victim, image.version) as memory:
+    with Memory(victim, image.layout) as memory:
         loader = Modules(memory, image).namespace("__main__")["__main__"]["loader"]
         found = {v.name: (v.number, v.length) for v in amounts(memory, "loader", loader)}
     assert found == {
@@ -73,7 +75,7 @@ def test_amounts_inside_objects(victim: int) -> None:
 
 def test_the_environment_as_it_is_now(victim: int) -> None:
     image = locate(ProcFS(), victim)
-    with Memory(victim, image.version) as memory:
+    with Memory(victim, image.layout) as memory:
         inside = inner_environment(memory, Modules(memory, image).namespace("os")["os"])
     assert inside["SET_LATER"] == "yes, später"
     assert inside["PATH"] == os.environ["PATH"]
@@ -81,7 +83,7 @@ def test_the_environment_as_it_is_now(victim: int) -> None:
 
 
 def test_nonsense_addresses_are_refused(victim: int) -> None:
-    with Memory(victim, (3, 11)) as memory:
+    with Memory(victim, Layout()) as memory:
         for address in (0, 8, 1 << 46, 1 << 63, 12345678):
             with pytest.raises(Unreadable):
                 memory.text(address)
