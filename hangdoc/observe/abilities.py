@@ -20,9 +20,10 @@ _PTRACE_REMEDY = (
     "Run hangdoc as root, or as the ranks' own user with kernel.yama.ptrace_scope=0; in a container add "
     "--cap-add=SYS_PTRACE (Docker) or securityContext.capabilities.add: [SYS_PTRACE] (Kubernetes)."
 )
+_PY_SPY_REMEDY = f"Permissions are not the reason. If py-spy does not support this Python ({sys.version.split()[0]}), a newer py-spy may."
 _PYTHON_REMEDY = (
-    f"hangdoc reads the memory of {SUPPORTED}. Rights make no difference here: stacks and sockets of such ranks are used, their "
-    "module variables, changed environment and process groups are not."
+    f"Permissions are not the reason: hangdoc reads the memory of {SUPPORTED}, builds with a GIL. Without it, module variables, "
+    "changes of os.environ and process groups stay unknown; stacks, sockets and clocks are used."
 )
 
 
@@ -71,8 +72,10 @@ def _py_spy() -> Ability:
 
 def _stacks(pid: int) -> Ability:
     stack = pyspy.dump(pid, Deadline(10))
-    works = isinstance(stack, Stack)
-    return Ability("stacks (ptrace)", works, "readable" if isinstance(stack, Stack) else stack.reason, _PTRACE_REMEDY)
+    if isinstance(stack, Stack):
+        return Ability("stacks (ptrace)", True, "readable", "")
+    remedy = _PTRACE_REMEDY if "permission denied" in stack.reason else _PY_SPY_REMEDY
+    return Ability("stacks (ptrace)", False, stack.reason, remedy)
 
 
 def _memory(pid: int) -> Ability:

@@ -24,16 +24,12 @@ class Misread(Exception):
     """No known form reads a known object right; the text names the kind of object."""
 
 
-class Starting(Exception):
-    """The process has not imported what is needed yet."""
-
-
 def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
     """Complete `memory.layout` and return the interpreter's (major, minor) version; `modules` is the address of
     sys.modules, and the forms of str and dict are known already.
 
-    Raises Misread where objects are not understood at all, and Starting. `instances` stays None where only the attributes of
-    instances are not.
+    Raises Misread where objects are not understood. `instances` stays None where those are not, or where `os` is not imported
+    (yet).
     """
     names = dict(memory.named_items(modules))
     system = memory.namespace(names["sys"])
@@ -52,7 +48,7 @@ def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
     version = release >> 24, release >> 16 & 0xFF
     inside = memory.namespace(names["os"]) if "os" in names else {}
     if not {"environ", "environb", "getenv"} <= inside.keys():
-        raise Starting
+        return version  # os is not imported, or not to its end
     memory.layout = memory.layout._replace(function_name=_name_offset(memory, inside["getenv"]))
     for name in ("environ", "environb"):  # a script may have put something else in the place of the first
         with contextlib.suppress(Unreadable, Misread):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from hangdoc.observe.calibrate import Misread, Starting, calibrate
+from hangdoc.observe.calibrate import Misread, calibrate
 from hangdoc.observe.elf import MappedFile
 from hangdoc.observe.layout import TEXTS_AND_KEYS, Layout
 from hangdoc.observe.maps import Mapping, mapped_files
@@ -49,6 +49,7 @@ class _Runtime(NamedTuple):
     name: str
     """The version, and the file."""
     key: _Build
+    free_threaded: bool
 
 
 # What is the same in all processes of one build: where sys.modules is found, and the layout.
@@ -73,7 +74,7 @@ def locate(proc: ProcFS, pid: int) -> Image:
         runtime = next(_runtimes(memory, files), None)
         if runtime is None:
             raise Unsupported(f"no CPython found in {program}")
-        if memory.read(runtime.address, 8) == b"xdebugpy" and memory.word(runtime.address + 16):
+        if runtime.free_threaded:
             raise Unsupported(f"{runtime.name} is free-threaded: hangdoc does not know how it lays out objects")
         try:
             modules = _modules(memory, runtime)
@@ -82,8 +83,11 @@ def locate(proc: ProcFS, pid: int) -> Image:
             if _is_young(proc, pid):
                 raise Unreadable(f"{error}; it may still be starting") from error
             raise
-        gap = "" if layout.instances else f"{runtime.name} keeps the attributes of objects in an unknown place"
-        return Image(version, layout, modules, gap)
+        if layout.instances or _is_young(proc, pid):
+            return Image(version, layout, modules)
+        return Image(
+            version, layout, modules, gap=f"{runtime.name}: it is not known where objects keep their attributes"
+        )
 
 
 def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[int, int], Layout]:
@@ -96,8 +100,6 @@ def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[
             if last:
                 raise Unsupported(f"{runtime.name} has {what} in an unknown form") from what
             continue
-        except Starting as error:
-            raise Unreadable("the interpreter is just starting") from error
         if memory.layout.instances:
             _layouts[runtime.key] = (version, memory.layout)
             break
@@ -127,14 +129,20 @@ def _runtimes(memory: Memory, files: list[Mapping]) -> Iterator[_Runtime]:
         with contextlib.suppress(Unreadable):
             image = MappedFile(memory, file.base)
             runtime, dict_type = image.symbol("_PyRuntime"), image.symbol("PyDict_Type")
-            if runtime is None or dict_type is None or memory.c_string(memory.word(dict_type.address + 24)) != "dict":
+            if runtime is None or dict_type is None:
+                continue
+            # _Py_DebugOffsets, since 3.13: cookie, version, whether free-threaded (Include/internal/pycore_debug_offsets.h)
+            free = memory.read(runtime.address, 8) == b"xdebugpy" and memory.word(runtime.address + 16) == 1
+            if not free and memory.c_string(memory.word(dict_type.address + 24)) != "dict":
                 continue
             release = image.symbol("Py_Version")  # since 3.11
             number = memory.word(release.address) if release else 0
             named = _VERSION.search(file.path.rsplit("/", 1)[-1])
             version = f" {number >> 24}.{number >> 16 & 0xFF}" if number else f" {named[1]}.{named[2]}" if named else ""
             key = (file.device, file.inode, runtime.address - file.base, number)
-            yield _Runtime(runtime.address, runtime.size, dict_type.address, f"Python{version} ({file.path})", key)
+            yield _Runtime(
+                runtime.address, runtime.size, dict_type.address, f"Python{version} ({file.path})", key, free
+            )
 
 
 def _modules(memory: Memory, runtime: _Runtime) -> int:
