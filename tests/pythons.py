@@ -22,7 +22,7 @@ def command(version: str) -> list[str] | None:
         return [sys.executable]
     name = version if version.startswith("pypy") else f"python{version}"
     installed = [shutil.which(name), *map(str, sorted(Path.home().glob(f".pyenv/versions/{version}*/bin/{name}")))]
-    return next(([path] for path in installed if path and _starts(path)), None)
+    return next(([path] for path in installed if path and _is(path, version)), None)
 
 
 def _which(version: str, root: Path) -> str | None:
@@ -30,9 +30,11 @@ def _which(version: str, root: Path) -> str | None:
     return f"/usr/bin/{name}" if (root / "usr/bin" / name).exists() else None
 
 
-def _starts(path: str) -> bool:
-    """Not one of pyenv's stand-ins, which fail for versions that are not selected."""
-    return subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0
+def _is(path: str, version: str) -> bool:
+    """Not one of pyenv's stand-ins, which fail for versions that are not selected, nor a free-threaded build under a plain name."""
+    free_threaded = "'t' in getattr(sys, 'abiflags', '')"
+    program = f"import sys; sys.exit(({free_threaded}) is not {version.endswith('t')})"
+    return subprocess.run([path, "-c", program], capture_output=True, check=False).returncode == 0
 
 
 @contextmanager

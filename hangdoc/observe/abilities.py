@@ -22,8 +22,8 @@ _PTRACE_REMEDY = (
 )
 _PY_SPY_REMEDY = f"Permissions are not the reason. If py-spy does not support this Python ({sys.version.split()[0]}), a newer py-spy may."
 _PYTHON_REMEDY = (
-    f"Permissions are not the reason: hangdoc reads the memory of {SUPPORTED}, builds with a GIL. Without it, module variables, "
-    "changes of os.environ and process groups stay unknown; stacks, sockets and clocks are used."
+    f"Permissions are not the reason: hangdoc reads the memory of {SUPPORTED} with a GIL. Of other interpreters, module "
+    "variables, changes of os.environ and process groups stay unknown; stacks, sockets and clocks are still used."
 )
 
 
