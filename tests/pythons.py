@@ -31,9 +31,8 @@ def _which(version: str, root: Path) -> str | None:
 
 
 def _is(path: str, version: str) -> bool:
-    """Not one of pyenv's stand-ins, which fail for versions that are not selected, nor a free-threaded build under a plain name."""
-    free_threaded = "'t' in getattr(sys, 'abiflags', '')"
-    program = f"import sys; sys.exit(({free_threaded}) is not {version.endswith('t')})"
+    """Not a stand-in of pyenv's, which fails for a version that is not selected, nor a free-threaded build under a plain name."""
+    program = f"import sys; sys.exit(('t' in getattr(sys, 'abiflags', '')) is not {version.endswith('t')})"
     return subprocess.run([path, "-c", program], capture_output=True, check=False).returncode == 0
 
 

@@ -20,7 +20,7 @@ _PTRACE_REMEDY = (
     "Run hangdoc as root, or as the ranks' own user with kernel.yama.ptrace_scope=0; in a container add "
     "--cap-add=SYS_PTRACE (Docker) or securityContext.capabilities.add: [SYS_PTRACE] (Kubernetes)."
 )
-_PY_SPY_REMEDY = f"Permissions are not the reason. If py-spy does not support this Python ({sys.version.split()[0]}), a newer py-spy may."
+_PY_SPY_REMEDY = f"Permissions are not the reason. py-spy may be too old for Python {sys.version.split()[0]}."
 _PYTHON_REMEDY = (
     f"Permissions are not the reason: hangdoc reads the memory of {SUPPORTED} with a GIL. Of other interpreters, module "
     "variables, changes of os.environ and process groups stay unknown; stacks, sockets and clocks are still used."

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from hangdoc import redact
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
+from hangdoc.observe.procfs import age
 from hangdoc.observe.python_state import Modules, amounts, inner_environment, process_groups, variable
 from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.parse import integer
@@ -15,6 +16,8 @@ from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
 
 _MAX_VARIABLES = 300
 _C10D = "torch.distributed.distributed_c10d"
+_STARTING_SECONDS = 10.0
+"""The interpreter of a younger process may not be ready, which looks as if it were not understood."""
 _CONSEQUENCE = "variables, changes of os.environ and process groups of such ranks are not known"
 
 
@@ -68,7 +71,7 @@ class InterpreterState:
         try:
             image = scene.image(target.pid)
             if image.gap:
-                self._refused.add(image.gap)
+                self._refuse(scene, target, image.gap)
             with Memory(target.pid, image.layout, str(scene.proc.root)) as memory:
                 wanted = ("__main__", "os", _C10D) if groups else ("__main__",)
                 found = Modules(memory, image).namespace(*wanted)
@@ -83,10 +86,14 @@ class InterpreterState:
                     environment=_changed(target, memory, found.get("os", {})), globals=variables, groups=members
                 )
         except Unsupported as error:
-            self._refused.add(str(error))
+            self._refuse(scene, target, str(error))
             return Unavailable(reason=str(error))
         except Unreadable as error:
             return Unavailable(reason=str(error))
+
+    def _refuse(self, scene: Scene, target: Target, reason: str) -> None:
+        if age(scene.proc, target.start_ticks) >= _STARTING_SECONDS:
+            self._refused.add(reason)
 
 
 def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:

@@ -16,11 +16,10 @@ from hangdoc.observe.elf import MappedFile
 from hangdoc.observe.layout import TEXTS_AND_KEYS, Layout
 from hangdoc.observe.maps import Mapping, mapped_files
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
-from hangdoc.observe.procfs import ProcError, ProcFS, age
+from hangdoc.observe.procfs import ProcError, ProcFS
 
 SUPPORTED = "CPython 3.10 to 3.15"
 """What was tried (docs/attaching.md)."""
-_STARTING_SECONDS = 10.0
 _NAMED_PYTHON = re.compile(r"/(?:lib)?python[^/]*$")
 _VERSION = re.compile(r"python(\d)\.(\d+)")
 
@@ -64,7 +63,9 @@ def python_version(proc: ProcFS, pid: int) -> tuple[int, int] | None:
 
 
 def locate(proc: ProcFS, pid: int) -> Image:
-    """The interpreter of `pid`. Raises Unreadable with the reason; Unsupported where the reason is the interpreter's kind."""
+    """The interpreter of `pid`. Raises Unreadable with the reason; Unsupported where the reason is the interpreter's kind, or
+    where the process has just started: that looks the same.
+    """
     try:
         files = _mapped_pythons(proc, pid)
         program = proc.link(f"{pid}/exe")
@@ -76,18 +77,10 @@ def locate(proc: ProcFS, pid: int) -> Image:
             raise Unsupported(f"no CPython found in {program}")
         if runtime.free_threaded:
             raise Unsupported(f"{runtime.name} is free-threaded: hangdoc does not know how it lays out objects")
-        try:
-            modules = _modules(memory, runtime)
-            version, layout = _layouts.get(runtime.key) or _calibrated(memory, modules, runtime)
-        except Unsupported as error:
-            if _is_young(proc, pid):
-                raise Unreadable(f"{error}; it may still be starting") from error
-            raise
-        if layout.instances or _is_young(proc, pid):
-            return Image(version, layout, modules)
-        return Image(
-            version, layout, modules, gap=f"{runtime.name}: it is not known where objects keep their attributes"
-        )
+        modules = _modules(memory, runtime)
+        version, layout = _layouts.get(runtime.key) or _calibrated(memory, modules, runtime)
+        gap = "" if layout.instances else f"{runtime.name}: it is not known where objects keep their attributes"
+        return Image(version, layout, modules, gap)
 
 
 def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[int, int], Layout]:
@@ -104,13 +97,6 @@ def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[
             _layouts[runtime.key] = (version, memory.layout)
             break
     return version, memory.layout
-
-
-def _is_young(proc: ProcFS, pid: int) -> bool:
-    try:
-        return age(proc, proc.stat(str(pid)).start_ticks) < _STARTING_SECONDS
-    except ProcError:
-        return True
 
 
 def _mapped_pythons(proc: ProcFS, pid: int) -> list[Mapping]:

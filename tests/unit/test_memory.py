@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import abilities, locate
+from hangdoc.observe import abilities, interpreter, locate
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.elf import MappedFile
 from hangdoc.observe.interpreter import InterpreterState
@@ -162,13 +162,10 @@ def test_a_process_without_python_is_said_to_be_one() -> None:
     ("version", "reason"),
     [("pypy3", "no CPython"), ("3.13t", "free-threaded"), ("3.14t", "free-threaded"), ("3.9", "unknown form")],
 )
-def test_other_interpreters_are_refused(
-    version: str, reason: str, monkeypatch: pytest.MonkeyPatch, can_attach: None
-) -> None:
+def test_other_interpreters_are_refused(version: str, reason: str, can_attach: None) -> None:
     words = command(version)
     if words is None:
         pytest.skip(f"{version} is not installed here")
-    monkeypatch.setattr(locate, "_STARTING_SECONDS", 0.0)
     program = "import sys; print('ready', flush=True); sys.stdin.read()"
     with running(words, program) as pid, pytest.raises(Unsupported, match=reason):
         locate.locate(ProcFS(), pid)
@@ -186,7 +183,7 @@ sys.stdin.read()
 def strangers(monkeypatch: pytest.MonkeyPatch, can_attach: None) -> Iterator[list[int]]:
     """Two processes of an interpreter whose ints are not understood."""
     monkeypatch.setattr(locate, "_layouts", {})
-    monkeypatch.setattr(locate, "_STARTING_SECONDS", 0.0)
+    monkeypatch.setattr(interpreter, "_STARTING_SECONDS", 0.0)
     with running([sys.executable], STRANGE) as one, running([sys.executable], STRANGE) as other:
         yield [one, other]
 
@@ -215,16 +212,16 @@ def test_a_layout_that_is_not_understood_is_a_problem_once(strangers: list[int])
 
 
 def test_what_just_starts_is_no_problem(strangers: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locate, "_STARTING_SECONDS", 60.0)
+    monkeypatch.setattr(interpreter, "_STARTING_SECONDS", 60.0)
     found, problems = look(strangers)
-    assert all(isinstance(one, Unavailable) and "may still be starting" in one.reason for one in found)
+    assert all(isinstance(one, Unavailable) and "has int in an unknown form" in one.reason for one in found)
     assert problems == []
 
 
 def test_modules_are_read_where_instances_are_not(monkeypatch: pytest.MonkeyPatch, can_attach: None) -> None:
     """The half that is understood is used, and the other half is said to be missing."""
     monkeypatch.setattr(locate, "_layouts", {})
-    monkeypatch.setattr(locate, "_STARTING_SECONDS", 0.0)
+    monkeypatch.setattr(interpreter, "_STARTING_SECONDS", 0.0)
     program = "import os, sys; os.environ = os.environb = steps = 3; print('ready', flush=True); sys.stdin.read()"
     with running([sys.executable], program) as pid:
         (found,), problems = look([pid])
