@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.observe.python_state import Variable, attributes, torch_value
+from hangdoc.observe.python_state import Variable, torch_value
 
 _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\]")
 _MAX_MODULES = 128
@@ -24,7 +24,7 @@ def precisions(memory: Memory, name: str, instance: int, depth: int = 2) -> Iter
     first 128 parameters. `autocast(cpu, bfloat16)` for a torch.autocast that was entered and is enabled. Also of the
     object's own attributes."""
     try:
-        held = dict(islice(attributes(memory, instance), 256))
+        held = dict(islice(memory.attributes(instance), 256))
     except Unreadable:
         return
     if "_parameters" in held and "_modules" in held:
@@ -43,7 +43,7 @@ def _parameters(memory: Memory, name: str, module: int) -> Iterator[Variable]:
     seen, todo, parameters = {module}, [module], 0
     while todo and len(seen) < _MAX_MODULES and parameters < _MAX_PARAMETERS:
         with contextlib.suppress(Unreadable, KeyError):  # changed meanwhile, or no plain object
-            held = dict(attributes(memory, todo.pop()))
+            held = dict(memory.attributes(todo.pop()))
             for _, parameter in memory.named_items(held["_parameters"]):
                 match = _TENSOR.fullmatch(torch_value(memory, parameter) or "")
                 if match is not None and match[1].startswith(_FLOATS):

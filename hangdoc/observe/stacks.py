@@ -211,7 +211,7 @@ def _with_amounts(scene: Scene, pid: int, stack: Stack) -> Stack:
     hold (`loader.dataset.paths`), read from memory: py-spy's texts are short."""
     try:
         image = scene.image(pid)
-        with Memory(pid, image.version, str(scene.proc.root)) as memory:
+        with Memory(pid, image.layout, str(scene.proc.root)) as memory:
             threads = tuple(
                 msgspec.structs.replace(
                     thread,
