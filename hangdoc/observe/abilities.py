@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from hangdoc.observe import pyspy
+from hangdoc.observe import attach, pyspy
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.procfs import ProcError, ProcFS
@@ -66,7 +66,7 @@ def _py_spy() -> Ability:
 
 
 def _stacks(pid: int) -> Ability:
-    stack = pyspy.dump(pid, Deadline(10))
+    stack = attach.dump(ProcFS(), pid, Deadline(10))
     works = isinstance(stack, Stack)
     return Ability("stacks (ptrace)", works, "readable" if isinstance(stack, Stack) else stack.reason, _PTRACE_REMEDY)
 
