@@ -39,6 +39,7 @@ def dump(
     others = Deadline(_SOMEBODY_ELSE_NATIVE if native else _SOMEBODY_ELSE)
     reason = ""
     refused = False
+    root = _other_root(proc, pid)
     for _ in range(_TRIES):
         if bound.remaining() < 0.05:
             deadline.miss("stack", pid)
@@ -63,8 +64,9 @@ def dump(
         before = _clock(proc, pid)
         try:
             stack = pyspy.dump(
-                pid, bound.remaining(), deadline.elapsed(), native=native, paused=pausable, locals_=locals_
-            )
+                pid, bound.remaining(), deadline.elapsed(), native=native, paused=pausable, locals_=locals_,
+                root=root,
+            )  # fmt: skip
         except pyspy.NotPaused:
             refused, reason = True, _refused_by(proc, pid)
             time.sleep(random.uniform(0.001, 0.012))  # noqa: S311  two observers must not meet again and again
@@ -129,6 +131,16 @@ def _uninterruptible(proc: ProcFS, thread: str) -> bool:
     with contextlib.suppress(ProcError):
         return proc.stat(thread).state == "D"
     return False
+
+
+def _other_root(proc: ProcFS, pid: int) -> str | None:
+    """The root directory of a process in a chroot that has the same processes in its /proc; None for any other. A
+    container's, in a mount namespace of its own, is / even when seen from here."""
+    with contextlib.suppress(ProcError):
+        root = proc.link(f"{pid}/root")
+        if root != "/" and ProcFS(f"{root}/proc").stat(str(pid)).start_ticks == proc.stat(str(pid)).start_ticks:
+            return root
+    return None
 
 
 def _wait_for(proc: ProcFS, pid: int, others: Deadline) -> None:

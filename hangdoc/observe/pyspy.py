@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -66,16 +67,29 @@ class TooLate(Refused):
     """py-spy did not end in time."""
 
 
-def dump(pid: int, seconds: float, at: float, *, native: bool, paused: bool, locals_: bool) -> Stack:
+def dump(
+    pid: int, seconds: float, at: float, *, native: bool, paused: bool, locals_: bool, root: str | None = None
+) -> Stack:
     """All Python threads of `pid`, innermost frames first, within `seconds`; `at` is when, for `Stack.at_seconds`.
 
-    `paused` pauses the process while it is read; native frames need that. Raises Refused.
+    `paused` pauses the process while it is read; native frames need that. `root` is the root directory that a process in
+    a chroot has: py-spy would look for the files of /proc/PID/maps below it twice, unless it runs in there itself.
+    Raises Refused.
     """
     program = executable()
     if program is None:
         raise Refused("py-spy is not installed: pip install py-spy")
     command = [program, "dump", "--pid", str(pid), "--json", "--full-filenames"]
     command += ["--native"] * native + ["--nonblocking"] * (not paused) + ["--locals"] * locals_
+    inside: dict[str, Any] = {}
+    file = os.open(program, os.O_RDONLY | os.O_CLOEXEC) if root is not None else None
+    if root is not None and file is not None:
+        enter = root  # py-spy is linked statically: it needs no file of the other root
+        inside = {
+            "executable": f"/proc/self/fd/{file}",
+            "pass_fds": (file,),
+            "preexec_fn": lambda: (os.chroot(enter), os.chdir("/")),
+        }
     # A session of its own: a Ctrl-C at the terminal reaches us, not a py-spy that is just holding a rank.
     try:
         child = subprocess.Popen(
@@ -84,9 +98,13 @@ def dump(pid: int, seconds: float, at: float, *, native: bool, paused: bool, loc
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            **inside,
         )
-    except OSError as error:
-        raise Refused(f"py-spy can't be started: {error.strerror}") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Refused(f"py-spy can't be started: {error}") from error
+    finally:
+        if file is not None:
+            os.close(file)
     running.add(child.pid)
     with contextlib.suppress(
         OSError
