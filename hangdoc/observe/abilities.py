@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from hangdoc.observe import pyspy
+from hangdoc.observe import attach, pyspy
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import SUPPORTED, locate
 from hangdoc.observe.memory import Unreadable, Unsupported
@@ -71,7 +71,7 @@ def _py_spy() -> Ability:
 
 
 def _stacks(pid: int) -> Ability:
-    stack = pyspy.dump(pid, Deadline(10))
+    stack = attach.dump(ProcFS(), pid, Deadline(10))
     if isinstance(stack, Stack):
         return Ability("stacks (ptrace)", True, "readable", "")
     remedy = _PTRACE_REMEDY if "permission denied" in stack.reason else _PY_SPY_REMEDY

@@ -8,7 +8,7 @@ import contextlib
 
 import msgspec
 
-from hangdoc.observe import identity, pyspy
+from hangdoc.observe import attach, identity
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory, Unreadable
@@ -58,7 +58,7 @@ def look_inside(
     told = _rank_in_arguments(argv)
     if not (groups or forked or told is not None):
         return None, environment
-    stack = pyspy.dump(pid, deadline)
+    stack = attach.dump(proc, pid, deadline)
     threads = () if isinstance(stack, Unavailable) else stack.threads
     in_torch = bool(groups) or any("torch/distributed/" in f.file for t in threads for f in t.frames)
     rank, world, source = _rank_in_frames(threads, in_torch)

@@ -6,7 +6,8 @@ from hangdoc.diagnose import backends
 from hangdoc.diagnose.engine import diagnose, examine
 from hangdoc.diagnosis import Job
 from hangdoc.observe.interpreter import process_groups
-from hangdoc.observe.python_state import Modules, locate
+from hangdoc.observe.locate import locate
+from hangdoc.observe.python_state import Modules
 from hangdoc.snapshot import Clocks, Group, Interpreter, KernelThread, Process, Snapshot
 from tests.unit.builders import c10d, frame, local, rank, snapshot, stack, train
 from tests.unit.rule_cases import gpu_rank
