@@ -88,7 +88,7 @@ def dump(
         inside = {
             "executable": f"/proc/self/fd/{file}",
             "pass_fds": (file,),
-            "preexec_fn": lambda: (os.chroot(enter), os.chdir("/")),
+            "preexec_fn": lambda: _enter(enter),
         }
     # A session of its own: a Ctrl-C at the terminal reaches us, not a py-spy that is just holding a rank.
     try:
@@ -127,6 +127,11 @@ def dump(
     except msgspec.DecodeError as error:
         raise Refused(f"py-spy printed what can't be read: {error}") from error
     return Stack(at_seconds=at, threads=tuple(_thread(thread) for thread in threads))
+
+
+def _enter(root: str) -> None:
+    os.chroot(root)
+    os.chdir("/")
 
 
 def _thread(thread: _Thread) -> PythonThread:
