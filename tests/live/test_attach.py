@@ -181,8 +181,8 @@ def test_a_slow_py_spy_takes_no_longer_than_the_timeout(
     assert time.monotonic() - began < 6.5
     assert isinstance(process_of(seen, slow_for).stack, Unavailable)
     assert isinstance(process_of(seen, healthy.rank_pids()[0]).stack, Stack)
-    said = [text for text in seen.hosts[0].problems if "stack of 1 process(es) could not be read in time" in text]
-    assert f"pid {slow_for};" in said[0], seen.hosts[0].problems
+    said = [text for text in seen.hosts[0].problems if text.startswith("the stack of")]
+    assert str(slow_for) in said[0], seen.hosts[0].problems
     found = diagnose(seen).jobs[0]
     assert found.verdict != "hung"
     assert len(found.ranks) == 2
