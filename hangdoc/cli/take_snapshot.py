@@ -9,7 +9,7 @@ import msgspec
 from hangdoc import armor, codec
 from hangdoc.cli.errors import NO_RANK, USAGE, CommandError
 from hangdoc.cli.fleet import Hosts, fleet_options
-from hangdoc.cli.looking import check_pids, check_writable, look
+from hangdoc.cli.looking import check_pids, check_writable, left, look
 from hangdoc.cli.options import observation_options
 from hangdoc.observe.observe import Options, observe
 from hangdoc.version import __version__
@@ -63,6 +63,7 @@ def _print(options: Options) -> int:
     """A host without a rank answers too: that nobody is there is what the others may wait for."""
     click.echo(armor.begin(__version__, time.time()))
     check_pids(options.pids)
+    options = msgspec.structs.replace(options, timeout=left(options.timeout))
     for line in armor.lines(codec.encode(observe(options))):
         click.echo(line)
     return 0
