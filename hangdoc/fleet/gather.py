@@ -37,7 +37,7 @@ def _arguments(options: Options, transport: Transport) -> tuple[str, ...]:
     inside = max(1.0, min(options.timeout, transport.host_timeout - _HURRY_SECONDS))
     pids = (word for pid in options.pids for word in ("--pid", str(pid)))
     return ("snapshot", "--armor", "--window", f"{options.window:g}", "--timeout", f"{inside:g}",
-            "--native", options.native, *pids)  # fmt: skip
+            "--native", options.native, "--locals", options.locals, *pids)  # fmt: skip
 
 
 def together(answers: list[Answer], elapsed: float) -> Snapshot:

@@ -6,7 +6,6 @@ Reads memory without stopping the process; see `python_state`.
 import contextlib
 from collections.abc import Iterable
 
-from hangdoc import redact
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.python_state import Modules, amounts, inner_environment, process_groups, variable
 from hangdoc.observe.scene import Evidence, Scene, Target
@@ -89,7 +88,7 @@ def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
         with contextlib.suppress(Unreadable):  # a variable that is none of these kinds, or is just being changed
             value = variable(memory, name, address)
             values = amounts(memory, name, address) if value is None else (value,)
-            found += [Local(name=v.name, text=redact.variable(v.name, v.text), length=v.length) for v in values]
+            found += [Local(name=v.name, text=v.text, length=v.length) for v in values]
     return tuple(found[:_MAX_VARIABLES])
 
 
@@ -102,4 +101,4 @@ def _changed(target: Target, memory: Memory, os_module: dict[str, int]) -> dict[
         except Unreadable:
             return {}
     started = target.environment if isinstance(target.environment, dict) else {}
-    return redact.environment({name: value for name, value in now.items() if started.get(name) != value})
+    return {name: value for name, value in now.items() if started.get(name) != value}

@@ -55,6 +55,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 30.0
     native: str = "auto"
     pids: tuple[int, ...] = ()
+    locals: redact.Locals = "used"
+    """Which texts of variables are kept."""
 
 
 def observe(
@@ -105,7 +107,7 @@ def observe(
         machine_id=_machine_id(proc),
         **evidence.get(None, {}),
     )
-    return Snapshot(hangdoc=__version__, hosts=(host,))
+    return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), options.locals)
 
 
 def _machine_id(proc: ProcFS) -> str | None:
@@ -220,16 +222,14 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         ppid=target.ppid,
         role=target.role,
         name=target.name,
-        argv=redact.argv(target.argv),
+        argv=target.argv,
         state=state,
         started_seconds_ago=age(proc, target.start_ticks),
         identity=target.identity,
         launch=target.launch,
         owner=target.owner,
         unreadable_below=target.unreadable_below,
-        environment=environment
-        if isinstance(environment, Unavailable)
-        else Environment(variables=redact.environment(environment)),
+        environment=environment if isinstance(environment, Unavailable) else Environment(variables=environment),
         frozen=control_groups.frozen(proc, pid),
         progress=progress,
         **facts,

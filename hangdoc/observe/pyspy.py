@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 
-from hangdoc import redact
 from hangdoc.observe.deadline import Deadline
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
 
@@ -125,7 +124,7 @@ def _frame(frame: _Frame) -> Frame:
 
 
 def _local(local: _Local) -> Local:
-    text = redact.variable(local.name, local.repr or "?")
+    text = local.repr or "?"
     return Local(
         name=local.name,
         text=text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "...",

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from hangdoc import redact
 from hangdoc.observe.procfs import Gone, ProcError, age
 from hangdoc.observe.scene import Evidence, Scene
 from hangdoc.parse import natural
@@ -149,7 +148,7 @@ def listeners(scene: Scene, sockets: dict[tuple[str, int], Any]) -> list[Listene
             for key in ((namespace, inode) for inode in inodes if (namespace, inode) in wanted):
                 found.setdefault(key, Listener(
                     port=wanted[key], namespace=key[0], pid=pid, name=stat.name,
-                    argv=redact.argv(scene.proc.words(f"{pid}/cmdline")), orphan=stat.ppid <= 1,
+                    argv=scene.proc.words(f"{pid}/cmdline"), orphan=stat.ppid <= 1,
                     started_seconds_ago=age(scene.proc, stat.start_ticks),
                 ))  # fmt: skip
         except ProcError:

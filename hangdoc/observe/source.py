@@ -62,11 +62,11 @@ class Sources:
     def _frame(self, pid: int, started: float, frame: Frame, *, context: bool) -> Frame:
         if frame.native or not frame.file.startswith("/"):
             return frame
-        key = self._load(pid, started, frame.file)
+        key = self._load(pid, started, frame.file, frame.library)
         lines = self._lines.get(key, [])
         if not 0 < frame.line <= len(lines):
             return frame
-        source = redact.text(lines[frame.line - 1].strip())[:200]
+        source = redact.source(lines[frame.line - 1].strip())[:200]
         if frame.library:
             return msgspec.structs.replace(frame, source=source)
         around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]
@@ -74,12 +74,12 @@ class Sources:
         return msgspec.structs.replace(
             frame,
             source=source,
-            context=redact.text("\n".join(around)) if context else None,
+            context="\n".join(around) if context else None,
             loops=loops,
             conditions=conditions,
         )
 
-    def _load(self, pid: int, started: float, file: str) -> tuple[str, str]:
+    def _load(self, pid: int, started: float, file: str, library: bool) -> tuple[str, str]:
         """Key of the file's lines; processes in one mount namespace share them."""
         try:
             namespace = self._proc.link(f"{pid}/ns/mnt")
@@ -91,7 +91,7 @@ class Sources:
             if not self._stuck:
                 try:
                     path = f"{self._proc.root}/{pid}/root{file}"
-                    self._lines[key] = self._reader.submit(_read_lines, path, started).result(_BOUND_SECONDS)
+                    self._lines[key] = self._reader.submit(_read_lines, path, started, library).result(_BOUND_SECONDS)
                 except FutureTimeout:
                     self._stuck = True  # a file system that does not answer: the next file would not come either
         return key
@@ -119,12 +119,14 @@ def _tree(text: str) -> ast.Module | None:
         return None
 
 
-def _read_lines(path: str, started: float) -> list[str]:
-    """The lines of a regular file that is no newer than the process; none where it can't be read."""
+def _read_lines(path: str, started: float, library: bool) -> list[str]:
+    """The lines of a regular file that is no newer than the process; none where it can't be read. Without secrets, for which
+    the user's own code is read as a whole: a literal may begin lines above."""
     try:
         about = os.stat(path)
         if stat.S_ISREG(about.st_mode) and about.st_mtime <= started + 1 and about.st_size <= _MAX_BYTES:
-            return Path(path).read_text("utf-8", "replace").splitlines()
+            text = Path(path).read_text("utf-8", "replace")
+            return (text if library else redact.source(text)).splitlines()
     except OSError:
         pass
     return []
@@ -154,7 +156,7 @@ def _conditions(scope: ast.AST, line: int) -> tuple[str, ...]:
                     if isinstance(guard, ast.If) and not guard.orelse and (guard.end_lineno or 0) < line
                     and isinstance(guard.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
                 ]  # fmt: skip
-    return tuple(redact.text(text)[:200] for _, text in sorted(found))
+    return tuple(text[:200] for _, text in sorted(found))
 
 
 def _holds(block: list[ast.stmt], line: int) -> bool:

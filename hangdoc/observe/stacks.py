@@ -12,7 +12,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from hangdoc import redact
 from hangdoc.observe import pyspy
 from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
@@ -225,7 +224,7 @@ def _with_amounts(scene: Scene, pid: int, stack: Stack) -> Stack:
 
 
 def _as_local(variable: Variable) -> Local:
-    return Local(name=variable.name, text=redact.variable(variable.name, variable.text), length=variable.length)
+    return Local(name=variable.name, text=variable.text, length=variable.length)
 
 
 def _measured(memory: Memory, frame: Frame) -> Frame:
