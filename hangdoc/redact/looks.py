@@ -69,7 +69,7 @@ _TOKENS = (
 _TOKEN = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})")
 _KEY_BLOCK = re.compile(r"-----BEGIN[ A-Z]*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END[^-]*-----|\Z)")
 _HOOK = re.compile(
-    r"(?P<keep>hooks\.slack\.com/|discord(?:app)?\.com/api/webhooks/|[\w.-]*webhook\.office\.com/|api\.telegram\.org/bot)"
+    r"(?P<keep>hooks\.slack\.com/|discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/|api\.telegram\.org/bot)"
     r"(?!<redacted>)[^\s\"'<>]+"
 )
 _LOGIN = re.compile(r"(?P<keep>\b[a-zA-Z][\w+.-]*://)(?P<login>[^/\s\"'?#]*)@")
@@ -183,7 +183,7 @@ def text(value: str, *, strict: bool = False, prose: bool = False) -> str:
         value = _WHOLE_LINE.sub(_whole_line, value)
         value = _pairs(value, prose)
     if " -" in value or value.startswith("-"):
-        value = _OPTION.sub(_option, value)
+        value = _OPTION.sub(lambda match: _option(match, prose), value)
     if len(value) >= 16:
         value = _HEX.sub(REDACTED, _AWS_SECRET.sub(REDACTED, value))
         if strict and not _UUID.search(value) and not is_path(value):
@@ -234,9 +234,9 @@ def _pairs(value: str, prose: bool) -> str:
     return "".join([*kept, value[done:]]) if kept else value
 
 
-def _option(match: re.Match[str]) -> str:
+def _option(match: re.Match[str], prose: bool) -> str:
     level = secrecy(match["name"])
-    if level == NONE or harmless(match["value"], level):
+    if level == NONE or harmless(match["value"], level) or (prose and match["value"].strip(".,:;)").isalpha()):
         return match[0]
     return f"{match['name']}{match['sep']}{match['quote']}{REDACTED}{match['quote']}"
 

@@ -26,8 +26,7 @@ _SOFT = re.compile(
     r"|(?:^|_)key$|[a-z]token$"
 )
 _HARMLESS = re.compile(
-    r"(?:old_?)?pwd"
-    r"|(?:.*_)?(?:forward|backward|first|second|one|two|single|multi|num|n|by|per)_pass(?:es)?|pass_(?:id|idx|index|num|no|count|i|through)"
+    r"(?:.*_)?(?:forward|backward|first|second|one|two|single|multi|num|n|by|per)_pass(?:es)?|pass_(?:id|idx|index|num|no|count|i|through)"
     r"|(?:.*_)?(?:n|num|max|min|total|per|pad|eos|bos|unk|mask|cls|sep|special|image|added)_tokens?"
     r"|(?:.*_)?tokens?_(?:id|ids|idx|index|type|types|count|counts|per|len|length|budget|seen|embedding|embeddings|dim|size)(?:_.*)?"
     r"|tokenizers_parallelism|xauthority|(?:.*_)?public_key"
@@ -41,6 +40,8 @@ def secrecy(name: str) -> int:
     joined = "_".join(_WORDS.findall(last)).lower()
     if _HARMLESS.fullmatch(joined):
         return NONE
+    if joined in ("pwd", "oldpwd"):  # a shell's working directory; `Pwd=` in a connection string
+        return SOFT
     if _HARD.search(joined) or _HARD_WITHIN.search(joined.replace("_", "")):
         return HARD
     return SOFT if _SOFT.search(joined) else NONE

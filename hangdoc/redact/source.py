@@ -4,37 +4,40 @@ The code stays code: a literal keeps its quotes and its lines, so that loops and
 """
 
 import re
+from functools import lru_cache
+from keyword import iskeyword
 
 from hangdoc.redact.looks import REDACTED, harmless, text, tokens
 from hangdoc.redact.names import HARD, NONE, secrecy
 
-_BEFORE = 160
+_BEFORE, _AFTER = 160, 80
 _LITERAL = re.compile(
     r"(?P<prefix>(?<![\w])[rRbBfFuU]{1,2})?(?:"
     r"(?P<triple>\"\"\"|''')(?P<long>(?:\\[\s\S]|(?!(?P=triple))[^\\])*)(?:(?P=triple)|\Z)"
     r"|(?P<quote>[\"'])(?P<short>(?:\\[\s\S]|(?!(?P=quote))[^\\\n])*)(?P<end>(?P=quote)|(?=\n)|\Z))"
     r"|(?P<comment>\#[^\n]*)"
 )
-_ASSIGNED = re.compile(
-    r"(?P<name>[A-Za-z_][\w.]*)\s*(?:\[\s*[rbfu]?[\"'](?P<item>[^\"'\n]{1,80})[\"']\s*\])?\s*(?::[^=\n\"']{0,60})?"
-    r"(?:=|==|!=|:=|\+=|\bin\b|\bnot\s+in\b|\bor\b)\s*\(?\s*$"
+_HINT = re.compile(
+    "pass|pw|ps?wd|psw|secret|cred|key|token|auth|cookie|sig|hook|cert|salt|bearer|jwt|sas|dsn|otp|pin|conn|session|pat|log_?in",
+    re.IGNORECASE,
 )
-_ITEM = re.compile(r"(?P<owner>[\]\)])\s*\[\s*[\"'](?P<item>[^\"'\n]{1,80})[\"']\s*\]\s*(?:==?|!=)\s*$")
-_KEYED = re.compile(r"[\"'](?P<name>[^\"'\n]{1,80})[\"']\s*:\s*\(?\s*$")
-_SECOND = re.compile(r"[\"'](?P<name>[\w.-]{1,80})[\"']\s*,\s*(?:(?P<argument>\w+)\s*=\s*)?$")
+"""In every name that `secrecy` knows of: most literals stand at none."""
+_OPERATORS = ("==", "!=", ":=", "+=", "=", " in", " or", " else")
 _DEFAULT = re.compile(r"[\"'](?P<name>--?[\w-]{2,80})[\"'][^\"'()\n]*,\s*default\s*=\s*$")
-_CALLED = re.compile(r"(?P<name>[A-Za-z_][\w.]*)\(\s*$")
 _LOGS_IN = re.compile(r"(?i)(?:^|[._])(?:login|log_in|authenticate|auth)$")
-_COMPARED = re.compile(r"\s*(?:==|!=)\s*(?P<name>[A-Za-z_][\w.]*)")
-_COMPARED_ITEM = re.compile(r"\s*(?:==|!=)\s*[\w.]*\[\s*[\"'](?P<name>[^\"'\n]{1,80})[\"']")
+_ASKS = re.compile(r"(?i)(?:^|[._])(?:get|has|is|load|read|find|del|pop|require)")
+"""`password("x")` and `set_token("x")` are given a secret, `get_token("name")` and `getpass("prompt")` are not."""
+_TARGET = re.compile(r"\s*(?P<name>[A-Za-z_][\w.]*)\s*(?::[^=]{1,60})?=(?!=)")
+_COMPARED = re.compile(r"\s*(?:==|!=)\s*(?P<name>[A-Za-z_][\w.]*)(?:\[\s*[\"'](?P<item>[^\"'\n]{1,80})[\"'])?")
 _NUMBER = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<sep>\s*(?::\s*\w+\s*)?={1,2}\s*)(?P<number>\d{2,})\b")
 
 
+@lru_cache(256)
 def source(code: str) -> str:
     """Code of any length, a whole file or a line of it. Never raises, also not for what is no Python."""
     out: list[str] = []
     done = 0
-    redacted_before = False
+    sequence = continued = NONE
     for found in _LITERAL.finditer(code):
         between = code[done : found.start()]
         out.append(_numbers(between))
@@ -44,56 +47,84 @@ def source(code: str) -> str:
             continue
         group = "long" if found["triple"] is not None else "short"
         content = found[group]
-        continued = redacted_before and not between.strip("\\ \t\r\n")
-        level = HARD if continued else _level(code, found)
-        kept = content if level == NONE else content if harmless(content, level) else _blank(content, group)
+        gap = between.strip("\\ \t\r\n")
+        before = code[max(0, found.start() - _BEFORE) : found.start()].rstrip()
+        level = continued if not gap else sequence if gap == "," and sequence else _level(code, before, found.end())
+        # `"a" "b"` is one text; in `password = ("a", "b")` both are.
+        continued = level
+        sequence = level if level and (before[-1:] in "([" or (gap == "," and sequence)) else NONE
         if level == NONE:
-            kept = text(content, strict=True, prose=True) if len(content) >= 6 else content
-        redacted_before = (level != NONE and kept != content) or (continued and REDACTED in kept)
+            kept = text(content, strict=True, prose=True)
+        else:
+            kept = content if harmless(content, level) else REDACTED + _lines(content, group)
         start, end = found.start(group) - found.start(), found.end(group) - found.start()
         out.append(found[0] if kept == content else found[0][:start] + kept + found[0][end:])
     out.append(_numbers(code[done:]))
     return tokens("".join(out))
 
 
-def _level(code: str, found: re.Match[str]) -> int:
-    """Secrecy of the name at which a literal stands."""
-    before = code[max(0, found.start() - _BEFORE) : found.start()]
-    names: list[str] = []
-    if match := _ASSIGNED.search(before):
-        names += [match["name"]] if match["item"] is None else [match["item"], match["name"]]
-    elif match := _ITEM.search(before) or _KEYED.search(before):
-        names.append(match["item"] if "item" in match.re.groupindex else match["name"])
-    elif match := _CALLED.search(before):
-        if _LOGS_IN.search(match["name"]):
-            return HARD
-        # `password("x")` and `set_token("x")`, not `get_token("name")`, `getpass("prompt")`.
-        names += (
-            [match["name"]]
-            if not re.search(r"(?i)(?:^|[._])(?:get|has|is|load|read|find|del|pop|require)", match["name"])
-            else []
-        )
-    if match := _DEFAULT.search(before) or _SECOND.search(before):
-        names += [match["name"]] if _is_name(match["name"]) else []
-    after = code[found.end() : found.end() + 100]
-    if match := _COMPARED.match(after) or _COMPARED_ITEM.match(after):
-        names.append(match["name"])
+def _level(code: str, before: str, end: int) -> int:
+    """Secrecy of the name at which a literal stands, by the code before it and behind its end."""
+    after = code[end : end + _AFTER]
+    if not _HINT.search(before) and not _HINT.search(after):
+        return NONE
+    names = _names_before(before)
+    if match := _COMPARED.match(after):
+        names += [match["name"], match["item"] or ""]
     return max(map(secrecy, names), default=NONE)
 
 
-def _is_name(name: str) -> bool:
-    """Whether a literal before another names it: an option, or the name of a variable; not any word."""
-    return (
-        secrecy(name) == HARD
-        or name.startswith("-")
-        or name.isupper()
-        or name.lower() in ("authorization", "cookie", "token")
-    )
+def _names_before(before: str) -> list[str]:
+    plain = before.rstrip("([").rstrip()
+    if before.endswith("(") and (called := _identifier(plain)) and not iskeyword(called):
+        return ["password"] if _LOGS_IN.search(called) else [] if _ASKS.search(called) else [called]
+    if plain.endswith(":"):
+        return [_quoted(plain[:-1].rstrip())]
+    if plain.endswith(","):  # `"--api-key", "x"`, `("PASSWORD", "x")`
+        return _announced(_quoted(plain[:-1].rstrip()))
+    operator = next((one for one in _OPERATORS if plain.endswith(one)), None)
+    if operator is None:
+        return []
+    names = []
+    if operator in (" or", " else") and (target := _TARGET.match(plain.rpartition("\n")[2])):
+        names.append(target["name"])
+    if match := _DEFAULT.search(plain):
+        names.append(match["name"])
+    plain = plain.removesuffix(operator).removesuffix(" not").rstrip()
+    if plain.endswith("]"):
+        plain, _, item = plain.rpartition("[")
+        names.append(item.rstrip("]").strip().strip("\"'"))
+    owner, _, kind = plain.rpartition(":")
+    if owner and len(kind) < 60 and not set(kind) & set("\n=\"'"):  # password: str = "x"
+        names.append(_identifier(owner))
+    called = _identifier(plain)
+    if operator == "=" and plain.removesuffix(called).rstrip().endswith(","):  # setdefault("PASSWORD", default="x")
+        names += _announced(_quoted(plain.removesuffix(called).rstrip()[:-1].rstrip()))
+    return [*names, called]
 
 
-def _blank(content: str, group: str) -> str:
-    lines = content.count("\n")
-    return REDACTED + ("\n" if group == "long" else "\\\n") * lines
+def _identifier(code: str) -> str:
+    """The name that code ends with, dots included."""
+    at = len(code)
+    while at and (code[at - 1].isalnum() or code[at - 1] in "_."):
+        at -= 1
+    return code[at:]
+
+
+def _quoted(code: str) -> str:
+    """What the literal holds that code ends with; nothing for other code."""
+    mark = code[-1:]
+    return code[:-1].rpartition(mark)[2] if mark and mark in "\"'" else ""
+
+
+def _announced(name: str) -> list[str]:
+    """The literal before, where it is a name and not any word: an option, or a variable's name."""
+    names = name.startswith("-") or name.isupper() or name.lower() in ("authorization", "cookie", "token")
+    return [name] if name and " " not in name and (names or secrecy(name) == HARD) else []
+
+
+def _lines(content: str, group: str) -> str:
+    return ("\n" if group == "long" else "\\\n") * content.count("\n")
 
 
 def _numbers(code: str) -> str:

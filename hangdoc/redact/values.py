@@ -14,13 +14,14 @@ NOT_STORED = "<str>"
 """Stands for a text that is neither a path nor a short name."""
 
 _MAX_WORDS = 4
+_DEEPEST = 4
 # py-spy writes ' within a text as \" and leaves " as it is, so a quote ends a text only where a value may end.
 _TOKEN = re.compile(
     r"""(?P<string>(?P<quote>["'])(?P<content>(?:\\[\s\S]|(?!(?P=quote)|\\)[\s\S]|(?P=quote)(?!\s*(?:[,\])}:]|\Z)))*)(?:(?P=quote)|\\?\Z))"""
     r"""|(?P<open>[\[({])|(?P<close>[\])}])|(?P<comma>,)|(?P<colon>:)|(?P<bare>[^"'\[\](){},:]+)"""
 )
 _BARE = re.compile(
-    r"\s*(?:[A-Za-z_][\w.]*(?:\s*=)?|[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?j?|[-+]?(?:inf|nan|bigint)|0x[0-9a-f]+|\?|\.\.\.|[-+*/|]"
+    r"\s*(?:[A-Za-z_][\w.]*(?:\s*=)?|(?:[A-Za-z_][\w.]*=)?[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?j?|[-+]?(?:inf|nan|bigint)|0x[0-9a-f]+|\?|\.\.\.|[-+*/|]"
     r"|<[\w.<> -]{1,120}(?: at 0x[0-9a-f]+)?>|<redacted>|<str>|@|)\s*"
 )
 _COLON = re.compile(r"\s*:")
@@ -30,7 +31,7 @@ _KEY = re.compile(r"[\w./ -]{1,64}")
 _SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
 _SHORT = re.compile(r"[\w.:/@+=,%*<>#?|\[\]()^-]{0,64}")
 _NAME_LIKE = re.compile(
-    r"[A-Za-z]{1,20}|\d{1,10}|[A-Za-z]{1,12}\d{1,6}[a-z]{0,4}|\d{1,6}[A-Za-z]{1,4}\d{0,2}|(?:[A-Z]?[a-z]{1,16}){1,4}|e\dm\d\w*"
+    r"[A-Za-z]{1,20}|\d{1,10}|[A-Za-z]{1,12}\d{1,6}[a-z]{0,4}|\d{1,6}[A-Za-z]{1,4}\d{0,2}|(?:[A-Z]?[a-z]{1,16}){1,4}|e\dm\d\w*|[a-z]{1,4}(?:\d{1,3}[a-z]{0,2}){1,3}"
 )
 _SAYS_SECRET = re.compile(r"(?i)secret|passw|hunter2")
 
@@ -65,7 +66,7 @@ class _Level:
         return max(self.inherited, self.key, self.previous)
 
 
-def container(value: str, level: int = NONE, *, every: bool) -> str:
+def container(value: str, level: int = NONE, *, every: bool, depth: int = 0) -> str:
     """The text of a variable, of a JSON value or of Python's `repr`, with each text in it on its own."""
     out: list[str] = []
     levels = [_Level("", level)]
@@ -78,7 +79,7 @@ def container(value: str, level: int = NONE, *, every: bool) -> str:
                 top.key = secrecy(content)
                 kept = text(content, strict=True) if every or _KEY.fullmatch(content) else NOT_STORED
             else:
-                kept = _text(content, top.secrecy(), every)
+                kept = _text(content, top.secrecy(), every, depth)
                 top.previous = _announces(content) if top.opened in "[(" else NONE
             out.append(token if kept == content else token[0] + kept + token[1 + len(content) :])
         elif kind == "open":
@@ -117,15 +118,17 @@ def _announces(content: str) -> int:
     )
 
 
-def _text(content: str, level: int, every: bool) -> str:
+def _text(content: str, level: int, every: bool, depth: int = 0) -> str:
     if level != NONE:
         return content if harmless(content, level) else REDACTED
     if not every and not _is_short(content):
         # A path stays a path, without what it holds.
         return text(content) if is_path(content) or is_path(content.removesuffix("...")) else NOT_STORED
     if every and content[:1] in "{[(" and any(mark in content for mark in "\"'"):
+        if depth >= _DEEPEST:
+            return NOT_STORED
         escaped = '\\"' in content
-        inner = container(content.replace('\\"', '"') if escaped else content, every=True)
+        inner = container(content.replace('\\"', '"') if escaped else content, every=True, depth=depth + 1)
         return inner.replace('"', '\\"') if escaped else inner
     return text(content, strict=True)
 
@@ -137,7 +140,7 @@ def _is_short(content: str) -> bool:
     if _SHORT.fullmatch(content) is None or _SAYS_SECRET.search(content):
         return False
     words = [word for word in _SEPARATORS.split(content) if word]
-    if not all(_NAME_LIKE.fullmatch(word) and not random_looking(word) for word in words):
+    if not all(_NAME_LIKE.fullmatch(word) and not (len(word) >= 10 and random_looking(word)) for word in words):
         return False
     dotted = content.replace(".", "").replace("_", "").isalnum()
     return sum(not word.isdigit() for word in words) <= (_MAX_WORDS * 2 if dotted or "/" in content else _MAX_WORDS)
