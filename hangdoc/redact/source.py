@@ -38,21 +38,26 @@ def source(code: str) -> str:
     out: list[str] = []
     done = 0
     sequence = continued = NONE
+    in_key = False
     for found in _LITERAL.finditer(code):
         between = code[done : found.start()]
         out.append(_numbers(between))
         done = found.end()
+        gap = between.strip("\\ \t\r\n")
+        in_key = in_key and gap in ("", ",", "+")  # a private key, one literal or comment a line
         if found["comment"] is not None:
-            out.append(text(found[0], strict=True, prose=True))
+            out.append(f"#{REDACTED}" if in_key else text(found[0], strict=True, prose=True))
+            in_key = _in_key(found[0], in_key)
             continue
         group = "long" if found["triple"] is not None else "short"
         content = found[group]
-        gap = between.strip("\\ \t\r\n")
         before = code[max(0, found.start() - _BEFORE) : found.start()].rstrip()
-        level = continued if not gap else sequence if gap == "," and sequence else _level(code, before, found.end())
         # `"a" "b"` is one text; in `password = ("a", "b")` both are.
-        continued = level
-        sequence = level if level and (before[-1:] in "([" or (gap == "," and sequence)) else NONE
+        among = sequence if gap == "," else NONE
+        level = (HARD if in_key else NONE) or (NONE if gap else continued) or among or _level(code, before, found.end())
+        in_key = _in_key(content, in_key)
+        continued = NONE if in_key else level
+        sequence = level if before[-1:] in "([" or among else NONE
         if level == NONE:
             kept = text(content, strict=True, prose=True)
         else:
@@ -61,6 +66,12 @@ def source(code: str) -> str:
         out.append(found[0] if kept == content else found[0][:start] + kept + found[0][end:])
     out.append(_numbers(code[done:]))
     return tokens("".join(out))
+
+
+def _in_key(literal: str, before: bool) -> bool:
+    """Whether a private key goes on behind a literal."""
+    begins, ends = (literal.rfind(mark) for mark in ("-----BEGIN", "-----END"))
+    return begins > ends if max(begins, ends) >= 0 else before
 
 
 def _level(code: str, before: str, end: int) -> int:

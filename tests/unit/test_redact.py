@@ -22,10 +22,11 @@ SECRET = "zk7Qw-hidden-41"
 @pytest.mark.parametrize(
     "name",
     [
-        "MY_PASS", "DB_PASSWORD", "PGPASSWORD", "MYSQL_PWD", "SSHPASS", "apiKey", "--api-key", "OPENAI_API_KEY", "HF_TOKEN", "hf-token",
-        "wandb.api_key", "cfg.password", "self.client_secret", "AWS_SECRET_ACCESS_KEY", "AccountKey", "SharedAccessKey", "X-Auth-Token",
-        "Authorization", "Set-Cookie", "sig", "X-Amz-Signature", "authkey", "SENTRY_DSN", "GITHUB_PAT", "connection_string", "passphrase",
-        "dbPassword", "hftoken", "credentials", "slack_webhook", "private_key", "key", "pin",
+        "MY_PASS", "DB_PASSWORD", "PGPASSWORD", "MYSQL_PWD", "SSHPASS", "apiKey", "--api-key", "OPENAI_API_KEY",
+        "HF_TOKEN", "hf-token", "wandb.api_key", "cfg.password", "self.client_secret", "AWS_SECRET_ACCESS_KEY",
+        "AccountKey", "SharedAccessKey", "X-Auth-Token", "Authorization", "Set-Cookie", "sig", "X-Amz-Signature",
+        "authkey", "SENTRY_DSN", "GITHUB_PAT", "connection_string", "passphrase", "dbPassword", "hftoken",
+        "credentials", "slack_webhook", "private_key", "key", "pin",
     ],
 )  # fmt: skip
 def test_names_of_secrets(name: str) -> None:
@@ -35,9 +36,9 @@ def test_names_of_secrets(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "RANK", "TOKENIZERS_PARALLELISM", "tokenizer", "author", "num_tokens", "max_tokens", "tokens_per_step", "token_ids", "pin_memory",
-        "forward_pass", "pass_idx", "keys", "monkey", "MASTER_ADDR", "NCCL_SOCKET_IFNAME", "signal", "design", "compass",
-        "bypass", "path", "pattern", "insights", "assign", "pinned", "optimizer",
+        "RANK", "TOKENIZERS_PARALLELISM", "tokenizer", "author", "num_tokens", "max_tokens", "tokens_per_step",
+        "token_ids", "pin_memory", "forward_pass", "pass_idx", "keys", "monkey", "MASTER_ADDR", "NCCL_SOCKET_IFNAME",
+        "signal", "design", "compass", "bypass", "path", "pattern", "insights", "assign", "pinned", "optimizer",
     ],
 )  # fmt: skip
 def test_names_of_other_things(name: str) -> None:
@@ -46,13 +47,17 @@ def test_names_of_other_things(name: str) -> None:
 
 LOOKS = [
     "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "AIzaSyA1234567890abcdefghijklmnopqrstu",
-    "ghp_16C7e42F292c6912E7710c838347Ae178B4a", "github_pat_11ABCDEFG0abcdefghijkl_mnop", "glpat-abcDEF123456ghiJKL78", "npm_aB3dE5gH7jK9mN1pQ3sT5vW7yZ",
-    "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ012345", "0123456789abcdef0123456789abcdef01234567", "sk-proj-abc123DEF456ghi789", "sk-ant-api03-abc123DEF456",
-    "xoxb-123456789012-abcdefABCDEF", "hooks.slack.com/services/T000/B000/XXXXXXXX", "pypi-AgEIcHlwaS5vcmcCJDU3abc", "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
-    "dapi0123456789abcdef0123456789abcdef", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dBjftJeZ4CVP", "abc8Q~defghijklmnopqrstuvwxyz0123456789",
-    "https://me:pa5sw0rd@host/x", "postgresql://me:pa5sw0rd@db:5432/x", "Authorization: Bearer abc.def.ghi", "-H Authorization: Basic dXNlcjpwYXNz",
-    "https://x.blob.core.windows.net/c?sv=2022&sig=aBcD%2B12&se=1", "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=Zm9vYmFy==;", "Server=db;Uid=me;Pwd=geheim;",
-    "host=db user=me password=geheim", "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n-----END OPENSSH PRIVATE KEY-----", "nvapi-abcDEF1234567890-xyz",
+    "ghp_16C7e42F292c6912E7710c838347Ae178B4a", "github_pat_11ABCDEFG0abcdefghijkl_mnop", "glpat-abcDEF123456ghiJKL78",
+    "npm_aB3dE5gH7jK9mN1pQ3sT5vW7yZ", "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ012345",
+    "0123456789abcdef0123456789abcdef01234567", "sk-proj-abc123DEF456ghi789", "sk-ant-api03-abc123DEF456",
+    "xoxb-123456789012-abcdefABCDEF", "hooks.slack.com/services/T000/B000/XXXXXXXX", "pypi-AgEIcHlwaS5vcmcCJDU3abc",
+    "sk_live_4eC39HqLyjWDarjtT1zdp7dc", "dapi0123456789abcdef0123456789abcdef",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dBjftJeZ4CVP", "abc8Q~defghijklmnopqrstuvwxyz0123456789",
+    "https://me:pa5sw0rd@host/x", "postgresql://me:pa5sw0rd@db:5432/x", "Authorization: Bearer abc.def.ghi",
+    "-H Authorization: Basic dXNlcjpwYXNz", "https://x.blob.core.windows.net/c?sv=2022&sig=aBcD%2B12&se=1",
+    "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=Zm9vYmFy==;", "Server=db;Uid=me;Pwd=geheim;",
+    "host=db user=me password=geheim", "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n-----END OPENSSH PRIVATE KEY-----",
+    "nvapi-abcDEF1234567890-xyz",
 ]  # fmt: skip
 
 
@@ -83,9 +88,11 @@ def _parts(value: str) -> list[str]:
 @pytest.mark.parametrize(
     "value",
     [
-        "0", "cuda:0", "float16", "bfloat16", "eth0", "enp0s31f6", "10.0.0.1:29500", "node17.cluster.local", "all_reduce", "torch.distributed.run",
-        "/data/shards/part-00001.parquet", "ip-10-0-0-1.us-west-2.compute.internal", "https://host/a?b=1", "3f1c2d4e-1111-2222-3333-abcdefabcdef",
-        "--lr=0.1", "git@github.com", "llama-7b", "2024-11-22T10:15:00", "GLOO_SOCKET_IFNAME=eth0", "tcp://127.0.0.1:29500", "i5-8250U",
+        "0", "cuda:0", "float16", "bfloat16", "eth0", "enp0s31f6", "10.0.0.1:29500", "node17.cluster.local",
+        "all_reduce", "torch.distributed.run", "/data/shards/part-00001.parquet",
+        "ip-10-0-0-1.us-west-2.compute.internal", "https://host/a?b=1", "3f1c2d4e-1111-2222-3333-abcdefabcdef",
+        "--lr=0.1", "git@github.com", "llama-7b", "2024-11-22T10:15:00", "GLOO_SOCKET_IFNAME=eth0",
+        "tcp://127.0.0.1:29500", "i5-8250U",
     ],
 )  # fmt: skip
 def test_what_is_no_secret_stays(value: str) -> None:
@@ -99,9 +106,10 @@ def test_what_is_no_secret_stays(value: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "3", "-1.5e-3", "None", "True", "[]", "{}", "torch.bfloat16", "float32[64, 8]", "int64[]", "P2POp(isend, 1)", "<list of 3>", "+bigint",
-        "<torch._C._distributed_c10d.ProcessGroup at 0x7f655920dab0>", '{"src": 0, "group": <ProcessGroup at 0x7f>}', '["-u", "/a/train.py"]',
-        "(<Tensor at 0x7f>, <Tensor at 0x7e>)", '"bfloat16"', "'eth0'", "?", "[1, 2, ...]",
+        "3", "-1.5e-3", "None", "True", "[]", "{}", "torch.bfloat16", "float32[64, 8]", "int64[]", "P2POp(isend, 1)",
+        "<list of 3>", "+bigint", "<torch._C._distributed_c10d.ProcessGroup at 0x7f655920dab0>",
+        '{"src": 0, "group": <ProcessGroup at 0x7f>}', '["-u", "/a/train.py"]', "(<Tensor at 0x7f>, <Tensor at 0x7e>)",
+        '"bfloat16"', "'eth0'", "?", "[1, 2, ...]",
     ],
 )  # fmt: skip
 def test_what_the_rules_read_of_variables_stays(text: str) -> None:
@@ -151,10 +159,13 @@ def test_a_secret_option_of_the_launcher() -> None:
 @pytest.mark.parametrize(
     ("word", "kept"),
     [
-        ("--token=§", "--token=<redacted>"), ("TOKEN=§", "TOKEN=<redacted>"), ("+wandb.api_key=§", "+wandb.api_key=<redacted>"),
-        ("--env=TOKEN=§", "--env=TOKEN=<redacted>"), ('{"token": "§", "lr": 1}', '{"token": "<redacted>", "lr": 1}'),
-        ("https://h/x?token=§&lr=1", "https://h/x?token=<redacted>&lr=1"), ("Authorization: Bearer §", "Authorization: <redacted>"),
-        ("run --api-key § --lr 1", "run --api-key <redacted> --lr 1"), ("export MY_PASS=§; run", "export MY_PASS=<redacted>; run"),
+        ("--token=§", "--token=<redacted>"), ("TOKEN=§", "TOKEN=<redacted>"),
+        ("+wandb.api_key=§", "+wandb.api_key=<redacted>"), ("--env=TOKEN=§", "--env=TOKEN=<redacted>"),
+        ('{"token": "§", "lr": 1}', '{"token": "<redacted>", "lr": 1}'),
+        ("https://h/x?token=§&lr=1", "https://h/x?token=<redacted>&lr=1"),
+        ("Authorization: Bearer §", "Authorization: <redacted>"),
+        ("run --api-key § --lr 1", "run --api-key <redacted> --lr 1"),
+        ("export MY_PASS=§; run", "export MY_PASS=<redacted>; run"),
         ("--tokens=/data/tok.bin", "--tokens=/data/tok.bin"), ("--max-tokens=4096", "--max-tokens=4096"),
     ],
 )  # fmt: skip
@@ -188,13 +199,15 @@ def test_options_in_two_words() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        'cfg.password = "§"', 'login(token="§", user="me")', "wandb.login('§')", 'password: str = "§"', 'os.environ["MY_PASS"] = "§"',
-        'cfg["db"]["password"] = "§"', 'os.environ.setdefault("API_KEY", "§")', 'os.getenv("API_KEY", default="§")',
-        'p.add_argument("--api-key", type=str, default="§")', 'headers = {"Authorization": f"Bearer §"}', 'url = f"https://me:§@{host}/x"',
-        'x = f"{base}?sig=§&x={y}"', 'if password == "§": pass', 'if "§" == cfg.token: pass', 'if token in ("§", "b"): pass', 'auth = ("me", "§")',
-        "x = os.environ.get('A') # password: §", 'password = ("a"\n            "§")', 'secrets = ["a", "§"]', "run(['--api-key', '§'])",
-        'token = os.environ.get("HF_TOKEN") or "§"', 'connect("host=db password=§")', "api_key = b'§'", 'password = """§"""', "set_password('§')",
-        'x = {"api_key": "§",\n', '    "password": "§"}', "password = '§",
+        'cfg.password = "§"', 'login(token="§", user="me")', "wandb.login('§')", 'password: str = "§"',
+        'os.environ["MY_PASS"] = "§"', 'cfg["db"]["password"] = "§"', 'os.environ.setdefault("API_KEY", "§")',
+        'os.getenv("API_KEY", default="§")', 'p.add_argument("--api-key", type=str, default="§")',
+        'headers = {"Authorization": f"Bearer §"}', 'url = f"https://me:§@{host}/x"', 'x = f"{base}?sig=§&x={y}"',
+        'if password == "§": pass', 'if "§" == cfg.token: pass', 'if token in ("§", "b"): pass', 'auth = ("me", "§")',
+        "x = os.environ.get('A') # password: §", 'password = ("a"\n            "§")', 'secrets = ["a", "§"]',
+        "run(['--api-key', '§'])", 'token = os.environ.get("HF_TOKEN") or "§"', 'connect("host=db password=§")',
+        "api_key = b'§'", 'password = """§"""', "set_password('§')", 'x = {"api_key": "§",\n', '    "password": "§"}',
+        "password = '§",
     ],
 )  # fmt: skip
 def test_source(line: str) -> None:
@@ -207,10 +220,12 @@ def test_source(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        'print(f"loss {loss:.3f} at step {step}")', "dist.all_reduce(t, op='sum')", 'token = os.environ["HF_TOKEN"]', "key: str = None",
-        'if rank == 0 and mode == "train":', "for key, value in state.items():", 'raise ValueError("the key must be a name")',
-        'tokens = tokenizer("Hello there", return_tensors="pt")', "# key: the name of the group", 'password = getpass("Password: ")',
-        'dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500")', 'store.get("rank0/ready")', 'x = "unclosed', "'''", '"', "\\",
+        'print(f"loss {loss:.3f} at step {step}")', "dist.all_reduce(t, op='sum')", 'token = os.environ["HF_TOKEN"]',
+        "key: str = None", 'if rank == 0 and mode == "train":', "for key, value in state.items():",
+        'raise ValueError("the key must be a name")', 'tokens = tokenizer("Hello there", return_tensors="pt")',
+        "# key: the name of the group", 'password = getpass("Password: ")',
+        'dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500")', 'store.get("rank0/ready")',
+        'x = "unclosed', "'''", '"', "\\",
     ],
 )  # fmt: skip
 def test_code_stays_code(line: str) -> None:
@@ -218,7 +233,8 @@ def test_code_stays_code(line: str) -> None:
 
 
 def test_code_with_a_key_in_many_lines_keeps_its_lines() -> None:
-    code = f'a = 1\nkey = """-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\nxx\n-----END RSA PRIVATE KEY-----"""\nfor i in range(3):\n    pass\n'
+    block = f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\nxx\n-----END RSA PRIVATE KEY-----"
+    code = f'a = 1\nkey = """{block}"""\nfor i in range(3):\n    pass\n'
     found = redact.source(code)
     assert SECRET not in found
     assert found.count("\n") == code.count("\n")
@@ -268,8 +284,11 @@ def _snapshot(
 # --- any text ------------------------------------------------------------------------------------------------------
 
 _PIECES = st.sampled_from(
-    ["password", "token", "api_key", "=", ":", " ", '"', "'", "\\", "{", "}", "[", "]", "(", ")", ",", "\n", "--", "Bearer ", "https://", "@", "#",
-     "?", "&", "/", ";", "abc1", SECRET, "ghp_", "-----BEGIN PRIVATE KEY-----", "<redacted>", "<str>", "...", "é", "\0", '"""', "f", "0x7f", "lr"]
+    [
+        "password", "token", "api_key", "=", ":", " ", '"', "'", "\\", "{", "}", "[", "]", "(", ")", ",", "\n", "--",
+        "Bearer ", "https://", "@", "#", "?", "&", "/", ";", "abc1", SECRET, "ghp_", "-----BEGIN PRIVATE KEY-----",
+        "<redacted>", "<str>", "...", "é", "\0", '"""', "f", "0x7f", "lr",
+    ]
 )  # fmt: skip
 TEXTS = st.one_of(st.text(max_size=60), st.lists(_PIECES, max_size=30).map("".join))
 FILTERS: list[Callable[[str], str]] = [
@@ -310,9 +329,11 @@ SECRETS = st.from_regex(r"[A-Za-z0-9_-]{5}!?[A-Za-z0-9]{9}", fullmatch=True)
 def _planted(value: object, secret: str) -> list[object]:
     """A nested value with a secret at each of the places where people put them."""
     return [
-        {"password": secret, "rest": value}, {"cfg": {"api_key": [secret, value]}}, ["--api-key", secret, value], {"headers": {"Authorization": f"Bearer {secret}"}, "v": value},
-        [value, ("AUTH_TOKEN", secret)], {"url": f"https://me:{secret}@h/x", "v": value}, [f"--token={secret}", value], {"v": [value, {"db": {"passwd": secret}}]},
-        {"v": json.dumps({"token": secret, "v": 1})}, [f"https://h/x?sig={secret}&a=1"],
+        {"password": secret, "rest": value}, {"cfg": {"api_key": [secret, value]}}, ["--api-key", secret, value],
+        {"headers": {"Authorization": f"Bearer {secret}"}, "v": value}, [value, ("AUTH_TOKEN", secret)],
+        {"url": f"https://me:{secret}@h/x", "v": value}, [f"--token={secret}", value],
+        {"v": [value, {"db": {"passwd": secret}}]}, {"v": json.dumps({"token": secret, "v": 1})},
+        [f"https://h/x?sig={secret}&a=1"],
     ]  # fmt: skip
 
 
