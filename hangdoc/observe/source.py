@@ -22,6 +22,8 @@ from hangdoc.snapshot import Frame, Loop, PythonThread, Stack
 
 _MAX_BYTES = 2_000_000
 _CONTEXT_LINES = 30
+_MAX_WHOLE = 300_000
+"""Characters; they take 0.2 s of CPU to filter, once."""
 _BOUND_SECONDS = 2.0
 
 
@@ -91,7 +93,10 @@ class Sources:
             if not self._stuck:
                 try:
                     path = f"{self._proc.root}/{pid}/root{file}"
-                    self._lines[key] = self._reader.submit(_read_lines, path, started, library).result(_BOUND_SECONDS)
+                    lines = self._reader.submit(_read_lines, path, started).result(_BOUND_SECONDS)
+                    # A literal may begin lines above the one that is shown, so the user's code is read as a whole.
+                    whole = not library and sum(map(len, lines)) < _MAX_WHOLE
+                    self._lines[key] = redact.source("\n".join(lines)).split("\n") if whole else lines
                 except FutureTimeout:
                     self._stuck = True  # a file system that does not answer: the next file would not come either
         return key
@@ -119,14 +124,12 @@ def _tree(text: str) -> ast.Module | None:
         return None
 
 
-def _read_lines(path: str, started: float, library: bool) -> list[str]:
-    """The lines of a regular file that is no newer than the process; none where it can't be read. Without secrets, for which
-    the user's own code is read as a whole: a literal may begin lines above."""
+def _read_lines(path: str, started: float) -> list[str]:
+    """The lines of a regular file that is no newer than the process; none where it can't be read."""
     try:
         about = os.stat(path)
         if stat.S_ISREG(about.st_mode) and about.st_mtime <= started + 1 and about.st_size <= _MAX_BYTES:
-            text = Path(path).read_text("utf-8", "replace")
-            return (text if library else redact.source(text)).splitlines()
+            return Path(path).read_text("utf-8", "replace").splitlines()
     except OSError:
         pass
     return []

@@ -35,7 +35,7 @@ def gather(plan: Plan) -> Facts:
     variables = redact.environment(dict(os.environ))
     resolved = {name: resolve(name) for name in dict.fromkeys((own, master)) if name}
     is_master = _has(host, resolved.get(master))
-    return Facts(
+    found = Facts(
         name=own,
         machine=host,
         cards=tuple(_cards()),
@@ -52,6 +52,7 @@ def gather(plan: Plan) -> Facts:
         address=published(host, resolved.get(own), os.environ),
         problems=tuple(problems),
     )
+    return redact.facts(found, os.environ, plan.arguments)
 
 
 def published(

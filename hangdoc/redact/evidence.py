@@ -1,8 +1,8 @@
 """Every text of a snapshot through its filter: the one gate between what was seen and what is kept."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
@@ -10,12 +10,13 @@ from msgspec import Struct
 from msgspec import inspect as structure
 
 from hangdoc.redact.looks import REDACTED, harmless, is_path, text, tokens
-from hangdoc.redact.names import HARD, NONE, secrecy
+from hangdoc.redact.names import NONE, secrecy
 from hangdoc.redact.source import source
 from hangdoc.redact.values import local
 from hangdoc.redact.words import argv, environment
 from hangdoc.snapshot import Environment, Frame, Interpreter, Listener, Local, Loop, Process, Snapshot
 
+T = TypeVar("T", bound=Struct)
 Locals = Literal["used", "all"]
 LOCALS: tuple[Locals, ...] = ("used", "all")
 """Which texts of variables are kept: those that a diagnosis can use (paths and short names), or all that are no secrets."""
@@ -33,26 +34,37 @@ def snapshot(seen: Snapshot, locals_: Locals = "used") -> Snapshot:
     return cast(Snapshot, _Gate(known, locals_ == "all").value(seen))
 
 
+def facts(seen: T, variables: Mapping[str, str], words: tuple[str, ...]) -> T:
+    """Any other value that travels (preflight's facts), without what the variables and the command line it was made from say
+    is secret. Its own environment and arguments have gone through `environment` and `argv` before."""
+    return cast(T, _Gate(_sorted(_secrets(variables, words)), every=False).value(seen))
+
+
 def _known(seen: Snapshot) -> tuple[str, ...]:
-    """Values that are secrets by their names, the longest first."""
+    """Values that are secrets by their names."""
     found: set[str] = set()
-    for host in seen.hosts:
-        for process in host.processes:
-            for variables in (
-                process.environment.variables if isinstance(process.environment, Environment) else {},
-                process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {},
-            ):
-                found |= {value for name, value in variables.items() if _telling(name, value)}
-            for before, word in zip(("", *process.argv), process.argv, strict=False):
-                name, equals, value = word.partition("=")
-                if equals and _telling(name, value):
-                    found.add(value)
-                elif (
-                    before.startswith("-") and "=" not in before and not word.startswith("-") and _telling(before, word)
-                ):
-                    found.add(word)
-    found |= {quote(value, safe="") for value in found}
-    return tuple(sorted(found, key=lambda value: (-len(value), value)))
+    for process in (process for host in seen.hosts for process in host.processes):
+        given = process.environment.variables if isinstance(process.environment, Environment) else {}
+        later = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
+        found |= _secrets(given, process.argv) | _secrets(later, ())
+    return _sorted(found)
+
+
+def _sorted(secrets: set[str]) -> tuple[str, ...]:
+    """The longest first, each also as it stands in an address."""
+    spelled = secrets | {quote(value, safe="") for value in secrets}
+    return tuple(sorted(spelled, key=lambda value: (-len(value), value)))
+
+
+def _secrets(variables: Mapping[str, str], words: tuple[str, ...]) -> set[str]:
+    found = {value for name, value in variables.items() if _telling(name, value)}
+    for before, word in zip(("", *words), words, strict=False):
+        name, equals, value = word.partition("=")
+        if equals and _telling(name, value):
+            found.add(value)
+        elif before.startswith("-") and "=" not in before and not word.startswith("-") and _telling(before, word):
+            found.add(word)
+    return found
 
 
 def _telling(name: str, value: str) -> bool:
@@ -178,6 +190,3 @@ def _has_text(kind: structure.Type) -> bool:
     return isinstance(
         kind, structure.StrType | structure.StructType | structure.DictType | structure.AnyType | structure.TupleType
     )
-
-
-__all__ = ["HARD", "LOCALS", "Locals", "snapshot"]

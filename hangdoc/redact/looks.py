@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from itertools import pairwise
 
-from hangdoc.redact.names import HARD, NONE, SOFT, secrecy
+from hangdoc.redact.names import HARD, NONE, secrecy
 
 REDACTED = "<redacted>"
 
@@ -239,6 +239,3 @@ def _option(match: re.Match[str], prose: bool) -> str:
     if level == NONE or harmless(match["value"], level) or (prose and match["value"].strip(".,:;)").isalpha()):
         return match[0]
     return f"{match['name']}{match['sep']}{match['quote']}{REDACTED}{match['quote']}"
-
-
-__all__ = ["HARD", "NONE", "REDACTED", "SOFT", "harmless", "is_path", "random_looking", "text", "tokens", "under"]

@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 
 from hangdoc.redact.looks import REDACTED, harmless, is_path, random_looking, text
-from hangdoc.redact.names import HARD, NONE, SOFT, secrecy
+from hangdoc.redact.names import HARD, NONE, secrecy
 
 NOT_STORED = "<str>"
 """Stands for a text that is neither a path nor a short name."""
@@ -159,6 +159,3 @@ def _bare(token: str, level: int, every: bool) -> str:
     return (
         token if len(words) <= 3 and all(_BARE.fullmatch(word) for word in words) else token.replace(plain, NOT_STORED)
     )
-
-
-__all__ = ["NOT_STORED", "SOFT", "container", "local"]
