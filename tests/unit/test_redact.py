@@ -175,35 +175,19 @@ def test_words_of_a_command_line(word: str, kept: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("RANK", "1"), ("TOKENIZERS_PARALLELISM", "false"), ("MASTER_ADDR", "node0"), ("NANOCHAT_DATA_DIR", "/data/shards"),
-    words = redact.argv(
-        ("x.py", "--api-key", "abc", "-token", "def", "--eval-tokens", "40", "-u", "me:abc", "--lr", "1", "--auth", "--data", "/d/x")
-    )  # fmt: skip
-     ("TORCHELASTIC_RUN_ID", "3f1c2d4e-1111-2222-3333-abcdefabcdef"), ("RAY_NODE_ID", "9f8a7b6c5d4e3f2a1b9f8a7b6c5d4e3f2a1b")],
+    [
+        ("RANK", "1"), ("TOKENIZERS_PARALLELISM", "false"), ("MASTER_ADDR", "node0"), ("NANOCHAT_DATA_DIR", "/data/shards"),
+        ("eval_tokens", "4096"), ("SSH_AUTH_SOCK", "/tmp/ssh-x/agent.1"), ("PWD", "/home/me/run"),
+        ("TORCHELASTIC_RUN_ID", "3f1c2d4e-1111-2222-3333-abcdefabcdef"), ("RAY_NODE_ID", "9f8a7b6c5d4e3f2a1b9f8a7b6c5d4e3f2a1b"),
+    ],
 )  # fmt: skip
 def test_variables_of_an_environment_that_stay(name: str, value: str) -> None:
     assert redact.variable(name, value) == value
 
 
 def test_options_in_two_words() -> None:
-    words = redact.argv(
-        (
-            "x.py",
-            "--api-key",
-            "abc",
-            "-token",
-            "def",
-            "--eval-tokens",
-            "40",
-            "-u",
-            "me:abc",
-            "--lr",
-            "1",
-            "--auth",
-            "--data",
-            "/d/x",
-        )
-    )
+    line = "x.py --api-key abc -token def --eval-tokens 40 -u me:abc --lr 1 --auth --data /d/x"
+    words = redact.argv(tuple(line.split()))
     assert words == ("x.py", "--api-key", "<redacted>", "-token", "<redacted>", "--eval-tokens", "40", "-u", "me:<redacted>",
                      "--lr", "1", "--auth", "--data", "/d/x")  # fmt: skip
 
