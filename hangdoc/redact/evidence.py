@@ -1,6 +1,6 @@
 """Every text of a snapshot through its filter: the one gate between what was seen and what is kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, Literal, TypeVar, cast
 from urllib.parse import quote
@@ -10,11 +10,11 @@ from msgspec import Struct
 from msgspec import inspect as structure
 
 from hangdoc.redact.looks import REDACTED, harmless, is_path, text, tokens
-from hangdoc.redact.names import NONE, secrecy
+from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.redact.source import source
 from hangdoc.redact.values import local
 from hangdoc.redact.words import argv, environment
-from hangdoc.snapshot import Environment, Frame, Interpreter, Listener, Local, Loop, Process, Snapshot
+from hangdoc.snapshot import Environment, Frame, Interpreter, Listener, Local, Loop, Process, Snapshot, Stack
 
 T = TypeVar("T", bound=Struct)
 Locals = Literal["used", "all"]
@@ -27,7 +27,8 @@ _SHORTEST, _LONGEST = 8, 4096
 def snapshot(seen: Snapshot, locals_: Locals = "used") -> Snapshot:
     """The snapshot as it may be stored: without secrets, and without texts of variables that no diagnosis uses.
 
-    A value that stands at the name of a secret in an environment or a command line is removed wherever else it is seen.
+    A value that stands at the name of a secret (an environment variable's, an option's, a variable's) is removed wherever else it
+    is seen.
     Idempotent; never raises: a text that a filter fails on is removed.
     """
     known = _known(seen)
@@ -46,8 +47,23 @@ def _known(seen: Snapshot) -> tuple[str, ...]:
     for process in (process for host in seen.hosts for process in host.processes):
         given = process.environment.variables if isinstance(process.environment, Environment) else {}
         later = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
-        found |= _secrets(given, process.argv) | _secrets(later, ())
+        found |= _secrets(given, process.argv) | _secrets(later, ()) | set(_in_variables(process))
     return _sorted(found)
+
+
+def _in_variables(process: Process) -> Iterator[str]:
+    """Texts of variables that are named after nothing else."""
+    stacks = (stack for stack in (process.stack, process.stack_before) if isinstance(stack, Stack))
+    frames = (frame.locals for stack in stacks for thread in stack.threads for frame in thread.frames)
+    scopes = (process.interpreter.globals, *frames) if isinstance(process.interpreter, Interpreter) else frames
+    for scope in scopes:
+        for one in scope:
+            if (
+                one.text[:1] in ("'", '"')
+                and secrecy(one.name) == HARD
+                and _telling(one.name, value := one.text.strip("'\""))
+            ):
+                yield value
 
 
 def _sorted(secrets: set[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from keyword import iskeyword
 
 from hangdoc.redact.looks import REDACTED, harmless, text, tokens
-from hangdoc.redact.names import HARD, NONE, secrecy
+from hangdoc.redact.names import HARD, NONE, SOFT, secrecy
 
 _BEFORE, _AFTER = 160, 80
 _LITERAL = re.compile(
@@ -28,7 +28,9 @@ _LOGS_IN = re.compile(r"(?i)(?:^|[._])(?:login|log_in|authenticate|auth)$")
 _ASKS = re.compile(r"(?i)(?:^|[._])(?:get|has|is|load|read|find|del|pop|require)")
 """`password("x")` and `set_token("x")` are given a secret, `get_token("name")` and `getpass("prompt")` are not."""
 _TARGET = re.compile(r"\s*(?P<name>[A-Za-z_][\w.]*)\s*(?::[^=]{1,60})?=(?!=)")
-_COMPARED = re.compile(r"\s*(?:==|!=)\s*(?P<name>[A-Za-z_][\w.]*)(?:\[\s*[\"'](?P<item>[^\"'\n]{1,80})[\"'])?")
+_COMPARED = re.compile(
+    r"\s*(?P<operator>==|!=|\bin\b)\s*(?P<name>[A-Za-z_][\w.]*)(?:\[\s*[\"'](?P<item>[^\"'\n]{1,80})[\"'])?"
+)
 _NUMBER = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<sep>\s*(?::\s*\w+\s*)?={1,2}\s*)(?P<number>\d{2,})\b")
 
 
@@ -81,24 +83,25 @@ def _level(code: str, before: str, end: int) -> int:
         return NONE
     names = _names_before(before)
     if match := _COMPARED.match(after):
-        names += [match["name"], match["item"] or ""]
+        compared = [match["name"], match["item"] or ""]
+        names += [name for name in compared if match["operator"] != "in" or secrecy(name) == HARD]
     return max(map(secrecy, names), default=NONE)
 
 
 def _names_before(before: str) -> list[str]:
     plain = before.rstrip("([").rstrip()
     if before.endswith("(") and (called := _identifier(plain)) and not iskeyword(called):
-        return ["password"] if _LOGS_IN.search(called) else [] if _ASKS.search(called) else [called]
+        return (
+            ["password"] if _LOGS_IN.search(called) else [] if _ASKS.search(called) else [called, *_target(plain, HARD)]
+        )
     if plain.endswith(":"):
         return [_quoted(plain[:-1].rstrip())]
     if plain.endswith(","):  # `"--api-key", "x"`, `("PASSWORD", "x")`
-        return _announced(_quoted(plain[:-1].rstrip()))
+        return [*_announced(_quoted(plain[:-1].rstrip())), *_target(plain, HARD)]
     operator = next((one for one in _OPERATORS if plain.endswith(one)), None)
     if operator is None:
         return []
-    names = []
-    if operator in (" or", " else") and (target := _TARGET.match(plain.rpartition("\n")[2])):
-        names.append(target["name"])
+    names = _target(plain) if operator in (" or", " else") else []
     if match := _DEFAULT.search(plain):
         names.append(match["name"])
     plain = plain.removesuffix(operator).removesuffix(" not").rstrip()
@@ -112,6 +115,12 @@ def _names_before(before: str) -> list[str]:
     if operator == "=" and plain.removesuffix(called).rstrip().endswith(","):  # setdefault("PASSWORD", default="x")
         names += _announced(_quoted(plain.removesuffix(called).rstrip()[:-1].rstrip()))
     return [*names, called]
+
+
+def _target(code: str, level: int = SOFT) -> list[str]:
+    """What the line assigns to, where that holds a secret: `password = get("name", "x")`."""
+    target = _TARGET.match(code.rpartition("\n")[2])
+    return [target["name"]] if target is not None and secrecy(target["name"]) >= level else []
 
 
 def _identifier(code: str) -> str:

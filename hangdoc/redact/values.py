@@ -13,6 +13,8 @@ from hangdoc.redact.names import HARD, NONE, secrecy
 NOT_STORED = "<str>"
 """Stands for a text that is neither a path nor a short name."""
 
+OF_A_LOGIN = frozenset(["-u", "--user", "--userpwd", "--proxy-user", "--http-auth", "--auth"])
+"""Options before `user:password`; Python has a -u of its own."""
 _MAX_WORDS = 4
 _DEEPEST = 4
 # py-spy writes ' within a text as \" and leaves " as it is, so a quote ends a text only where a value may end.
@@ -53,14 +55,15 @@ def local(name: str, value: str, every: bool = False) -> str:
 class _Level:
     """One bracket that is open."""
 
-    __slots__ = ("inherited", "key", "opened", "previous")
+    __slots__ = ("before", "inherited", "key", "opened", "previous")
 
     def __init__(self, opened: str, inherited: int) -> None:
         self.opened, self.inherited = opened, inherited
         self.key = NONE
         """Secrecy of the key or the argument whose value comes."""
         self.previous = NONE
-        """Secrecy of the text before in a list: `"--api-key", "x"`."""
+        """What the text before says of this one: `"--api-key", "x"`."""
+        self.before = ""
 
     def secrecy(self) -> int:
         return max(self.inherited, self.key, self.previous)
@@ -80,7 +83,10 @@ def container(value: str, level: int = NONE, *, every: bool, depth: int = 0) -> 
                 kept = text(content, strict=True) if every or _KEY.fullmatch(content) else NOT_STORED
             else:
                 kept = _text(content, top.secrecy(), every, depth)
-                top.previous = _announces(content) if top.opened in "[(" else NONE
+                if top.before in OF_A_LOGIN and ":" in content and "/" not in content and kept == content:
+                    kept = content.partition(":")[0] + ":" + REDACTED
+                # In a list, the option before its value; in a dict, `"name": "PASSWORD", "value": "x"`.
+                top.before, top.previous = content, _announces(content) if top.opened else NONE
             out.append(token if kept == content else token[0] + kept + token[1 + len(content) :])
         elif kind == "open":
             levels.append(_Level(token, top.secrecy()))

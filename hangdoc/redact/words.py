@@ -4,10 +4,11 @@ import re
 
 from hangdoc.redact.looks import REDACTED, harmless, text, under
 from hangdoc.redact.names import NONE, secrecy
-from hangdoc.redact.values import container
+from hangdoc.redact.values import OF_A_LOGIN, container
 
 _NAMED = re.compile(r"(?P<name>[-+]*[A-Za-z_][\w./-]*)=(?P<value>[\s\S]*)")
-_OF_A_LOGIN = frozenset(["-u", "--user", "--userpwd", "--proxy-user", "--http-auth", "--auth"])
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+"""A setting before its value, as yacs has them: `wandb.api_key x`."""
 _IDENTIFIES = re.compile(
     r"(?i)(?:^|_)(?:id|ids|uuid|hash|sha\d*|digest|commit|rev|revision|version|name|namespace|nspace|checksum)$"
 )
@@ -35,19 +36,19 @@ def argv(words: tuple[str, ...]) -> tuple[str, ...]:
     for word in words:
         named = _NAMED.fullmatch(word)
         level = secrecy(before) if before else NONE
-        if level != NONE and not word.startswith("-"):
+        if (level != NONE and not word.startswith("-")) or (before == "-p" and out[0].endswith("sshpass")):
             out.append(word if harmless(word, level) else REDACTED)
-        elif before in _OF_A_LOGIN and ":" in word and "/" not in word:
+        elif before in OF_A_LOGIN and ":" in word and "/" not in word:
             out.append(word.partition(":")[0] + ":" + REDACTED)
         elif named:
             out.append(f"{named['name']}={variable(named['name'], named['value'])}")
         else:
             out.append(_plain(word, strict=True))
-        before = word if word.startswith("-") and not named else ""
+        before = word if (word.startswith("-") and not named) or _DOTTED.fullmatch(word) else ""
     return tuple(out)
 
 
 def _plain(value: str, strict: bool) -> str:
     if value[:1] in "{[(\"'" and value[-1:] in "}])\"'":  # JSON, or what Python prints of a dict
-        return container(value, every=True)
+        value = container(value, every=True)
     return text(value, strict=strict)
