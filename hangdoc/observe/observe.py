@@ -65,6 +65,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     run_of: int | None = None
     slurm_job: str | None = None
     """See hangdoc.observe.discover.Scope."""
+    locals: redact.Locals = "used"
+    """Which texts of variables are kept."""
 
     @property
     def scope(self) -> Scope:
@@ -118,7 +120,7 @@ def observe(
         machine_id=_machine_id(proc),
         **evidence.get(None, {}),
     )
-    return Snapshot(hangdoc=__version__, hosts=(host,))
+    return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), options.locals)
 
 
 def _not_read(deadline: Deadline) -> list[str]:
@@ -268,7 +270,7 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         ppid=target.ppid,
         role=target.role,
         name=target.name,
-        argv=redact.argv(target.argv),
+        argv=target.argv,
         state=state,
         started_seconds_ago=age(proc, target.start_ticks),
         identity=target.identity,
@@ -276,9 +278,7 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         owner=target.owner,
         launcher_gone=target.launcher_gone,
         unreadable_below=target.unreadable_below,
-        environment=environment
-        if isinstance(environment, Unavailable)
-        else Environment(variables=redact.environment(environment)),
+        environment=environment if isinstance(environment, Unavailable) else Environment(variables=environment),
         progress=progress,
         **facts,
         **evidence,

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from hangdoc import redact
 from hangdoc.observe import attach
 from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
@@ -164,7 +163,7 @@ def _typed(memory: Memory, frame: Frame) -> Frame:
 
 
 def _as_local(variable: Variable) -> Local:
-    return Local(name=variable.name, text=redact.variable(variable.name, variable.text), length=variable.length)
+    return Local(name=variable.name, text=variable.text, length=variable.length)
 
 
 def _measured(memory: Memory, frame: Frame) -> Frame:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc import beacon, redact, run_identity
+from hangdoc import beacon, run_identity
 from hangdoc.observe import identity, source
 from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
@@ -221,45 +221,6 @@ def test_what_is_library() -> None:
     assert is_library("/usr/lib/python3.12/threading.py")
     assert is_library("<frozen runpy>")
     assert not is_library("/home/me/lib/python/train.py")
-
-
-# --- secrets -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("WANDB_API_KEY", "abc"),
-        ("HF_TOKEN", "x"),
-        ("DB_PASSWORD", "hunter2"),
-        ("HARMLESS", "hf_" + "a" * 30),
-        ("NOTE", "https://user:pass@host/x"),
-        ("OTHER", "AKIA" + "A" * 16),
-        ("HASH", "0123456789abcdef0123456789abcdef01234567"),
-    ],
-)
-def test_secrets_go(name: str, value: str) -> None:
-    assert redact.REDACTED in redact.variable(name, value)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("RANK", "1"),
-        ("TOKENIZERS_PARALLELISM", "false"),
-        ("MASTER_ADDR", "node0"),
-        ("NANOCHAT_DATA_DIR", "/data/shards"),
-        ("eval_tokens", "4096"),
-        ("num_tokens", "12"),
-    ],
-)
-def test_what_is_no_secret_stays(name: str, value: str) -> None:
-    assert redact.variable(name, value) == value
-
-
-def test_secret_arguments_go_in_both_spellings() -> None:
-    words = redact.argv(("train.py", "--api-key", "abc", "--password=x y", "--eval-tokens", "40", "--lr", "1"))
-    assert words == ("train.py", "--api-key", "<redacted>", "--password=<redacted>", "--eval-tokens", "40", "--lr", "1")
 
 
 # --- data, beacon, addresses ---------------------------------------------------------------------------------------
