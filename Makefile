@@ -7,20 +7,27 @@ BIN := .venv/bin
 READY := .venv/.ready
 FRAMEWORKS := .venv/.frameworks
 
-.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus clean
+.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus system clean
+
+# Many tests wait for a run to start or to freeze, so more of them run side by side than there are processors (tests/conftest.py).
+PYTEST := $(BIN)/pytest -n auto --dist loadgroup
 
 demo: $(READY)
 	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
 	@$(BIN)/hangdoc demo; code=$$?; [ $$code -eq 1 ] || exit $$code
 
-test: $(FRAMEWORKS)
-	$(BIN)/pytest
+test: system $(FRAMEWORKS)
+	$(PYTEST)
 
 unit: $(READY)
 	$(BIN)/pytest tests/unit tests/corpus tests/tui
 
-live: $(READY)
-	$(BIN)/pytest tests/live
+live: system $(FRAMEWORKS)
+	$(PYTEST) tests/live
+
+# What the live tests use beside Python; root installs it, others are told.
+system:
+	@scripts/system-packages tests
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -58,9 +65,8 @@ corpus: $(FRAMEWORKS)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hangdoc needs Python 3.11 or newer: make PYTHON=python3.11")'
-	@# Debian's python3 comes without venv's pip; root may mend that.
-	$(PYTHON) -m venv .venv || { rm -rf .venv; [ "$$(id -u)" = 0 ] && apt-get install -y python3-venv && $(PYTHON) -m venv .venv; } \
-		|| { echo "venv is missing: apt-get install python3-venv"; exit 1; }
+	@PYTHON=$(PYTHON) scripts/system-packages venv
+	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev]'
 	touch $@
 
