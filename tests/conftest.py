@@ -1,21 +1,19 @@
 """What all tests share: what they need of the machine, how many run side by side, and in which order."""
 
 import os
-import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 
 from hangdoc.observe.abilities import check_all
 
-_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-_BUSY_SHARE = 3
-"""Workers of pytest-xdist per processor: a live test mostly waits for its run to start and to freeze."""
+_WORKERS_PER_PROCESSOR = 3
+"""A live test mostly waits for its run to start and to freeze."""
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """What `-n auto` means here."""
-    return _BUSY_SHARE * (os.cpu_count() or 1)
+    return _WORKERS_PER_PROCESSOR * (os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,27 +21,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("live") is None)
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test whose tools or rights this machine lacks."""
-    lacks: set[str] = set()
-    for marker in item.iter_markers("needs"):
-        lacks.update(name for name in marker.args if not _has(name))
-    if lacks:
-        pytest.skip(f"needs {', '.join(sorted(lacks))} here: run `make test` as root, which installs it")
-
-
-def _has(name: str) -> bool:
-    """Whether this is `root`, or a command that is there."""
-    return os.geteuid() == 0 if name == "root" else shutil.which(name, path=_PATH) is not None
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are not part of a test's name: every worker must find the same names, and packed bytes hold the time."""
+    return argname if isinstance(val, bytes) else None
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """In CI nothing is skipped: what would be is a failure there, with the same reason."""
     report = yield
-    if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
+    if os.environ.get("CI") and report.skipped and isinstance(report.longrepr, tuple):
         report.outcome = "failed"
-        report.longrepr = f"skipped, and in CI nothing may be: {report.longrepr[2]}"
+        report.longrepr = f"In CI no test may be skipped. {report.longrepr[2]}"
     return report
 
 

@@ -17,6 +17,7 @@ from hangdoc.snapshot import FlightRecorder, Progress
 from hangdoc_trainer import corpus
 from hangdoc_trainer.offspring import free_port
 from hangdoc_trainer.scenarios import SCENARIOS, SMALL, Started
+from tests.live.needs import needs
 from tests.live.watched import Watched, running, under_torchrun, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
@@ -154,6 +155,7 @@ def test_a_framework_brings_the_watchdog_along(program: str, batches: tuple[int,
 
 def test_the_call_reaches_another_host(tmp_path: Path) -> None:
     """Two hosts by name, with directories and beacons of their own: only the run's store is between them."""
+    needs("root", "unshare")
     port = free_port()
 
     def host(name: str, number: int) -> AbstractContextManager[Watched]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc_trainer.offspring import free_port
+from tests.live.needs import needs
 from tests.live.watched import PROGRAMS, running, under_torchrun
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
@@ -15,6 +16,7 @@ QUIET = f"{sys.executable} {PROGRAMS / 'quiet.py'}"
 
 def mounted(script: str) -> tuple[str, ...]:
     """A shell script in mounts of its own."""
+    needs("root", "unshare")
     return "unshare", "--mount", "sh", "-c", script
 
 

@@ -55,9 +55,9 @@ _RESERVED: list[socket.socket] = []
 def free_port() -> int:
     """A TCP port that nobody listens on, kept for this process until it ends.
 
-    The socket stays bound, with SO_REUSEADDR and without listening: a listener that sets SO_REUSEADDR as well (torch's store, Python's
-    servers) can have the port, and the kernel gives it to nobody who asks for any port. Otherwise a run started at the same time
-    takes it in the seconds until torchrun listens (Linux, net/ipv4/inet_connection_sock.c).
+    The socket stays bound, with SO_REUSEADDR and without listening. A listener that sets SO_REUSEADDR as well (torch's store,
+    Python's servers) can have the port, and the kernel gives it to nobody who asks for any port (Linux,
+    net/ipv4/inet_connection_sock.c). Without this, another run takes it in the seconds until torchrun listens.
     """
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
