@@ -48,7 +48,7 @@ def settled(pids: list[int], seconds: float) -> dict[int, dict[str, str]]:
 
 
 def restored(before: dict[int, dict[str, str]]) -> dict[int, dict[str, str]]:
-    """The ranks' status as soon as it is as before, or after five seconds: the look of another test may hold a rank for a moment."""
+    """The ranks' status once it is as before, or after five seconds: another test's look may hold a rank for a moment."""
     until = time.monotonic() + 5
     while (now := {pid: status(pid) for pid in before}) != before and time.monotonic() < until:
         time.sleep(0.1)
