@@ -57,13 +57,16 @@ def test_py_spy_is_missing(tmp_path: Path) -> None:
 
 def test_a_hang_while_the_interpreter_shuts_down(tmp_path: Path) -> None:
     program = (
-        "import threading, time\n"
+        "import os, threading, time\n"
         "from hangdoc.watchdog import Watchdog\n"
         "Watchdog(1, directory='out').start().beat(7)\n"
-        "threading.Thread(target=time.sleep, args=(6,)).start()\n"
+        "def outlive():\n"
+        "    while not os.path.exists('over'): time.sleep(0.1)\n"
+        "threading.Thread(target=outlive).start()\n"
     )
     with running(tmp_path, sys.executable, "-c", program) as run:
         log = run.wait_for("the whole report")
+        (tmp_path / "over").touch()
         assert run.launcher.wait(20) == 0
     assert "no progress for 1 s (step 7, phase train)" in log
     (folder,) = (tmp_path / "out").glob("hangdoc-*")
