@@ -63,7 +63,7 @@ def test_an_end_at_any_moment_leaves_nothing(healthy: Started, number: signal.Si
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         time.sleep(dice.uniform(0.05, 1.6))
         child.send_signal(number)
-        _, complaint = child.communicate(timeout=20)
+        _, complaint = child.communicate(timeout=60)
         assert "Traceback" not in complaint or before_main(complaint)
         until = time.monotonic() + 5  # a py-spy under way ends by itself; the kernel lets go of what it held
         while spies_on(ranks) and time.monotonic() < until:
@@ -131,17 +131,15 @@ def test_a_frozen_control_group_is_told_and_left_frozen(healthy: Started, name: 
         (group / "cgroup.procs").write_text(str(rank))
         (group / switch).write_text(freeze)
         time.sleep(0.5)
-        began = time.monotonic()
-        found = diagnose(observe(Options(pids=(healthy.pids[0],))))
-        took = time.monotonic() - began
+        seen = observe(Options(pids=(healthy.pids[0],)))
         still = (group / switch).read_text().strip()
     finally:
         (group / switch).write_text(thaw)
         (mount / "cgroup.procs").write_text(str(rank))
         group.rmdir()
     assert still == freeze
-    assert took < 6
-    leading = found.jobs[0].findings[0]
+    assert not seen.hosts[0].problems  # no probe waited for the rank until its bound
+    leading = diagnose(seen).jobs[0].findings[0]
     assert (leading.code, leading.culprits) == ("HD302", (1,))
     assert "control group is frozen" in leading.summary
     assert state(rank) in "RSD"

@@ -23,7 +23,7 @@ HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
 
 def hangdoc(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does."""
-    return subprocess.run([HANGDOC, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([HANGDOC, *arguments], capture_output=True, text=True, timeout=150, check=False)
 
 
 def status(pid: int) -> dict[str, str]:
