@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 FRAMEWORKS := .venv/.frameworks
 
-.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus system clean
+.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus setup system clean
 
 # Many tests wait for a run to start or to freeze, so more of them run side by side than there are processors (tests/conftest.py).
 PYTEST := $(BIN)/pytest -n auto --dist loadgroup
@@ -16,13 +16,13 @@ demo: $(READY)
 	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
 	@$(BIN)/hangdoc demo; code=$$?; [ $$code -eq 1 ] || exit $$code
 
-test: system $(FRAMEWORKS)
+test: setup
 	$(PYTEST)
 
 unit: $(READY)
 	$(BIN)/pytest tests/unit tests/corpus tests/tui
 
-live: system $(FRAMEWORKS)
+live: setup
 	$(PYTEST) tests/live
 
 # What the live tests use beside Python; root installs it, others are told.
@@ -49,11 +49,6 @@ pictures: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench
 
-# What only the frameworks' own cases need (docs/dependencies.md).
-$(FRAMEWORKS): $(READY)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev,frameworks]'
-	touch $@
-
 hangbench: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench $(ARGS)
 
@@ -63,12 +58,22 @@ soak: $(FRAMEWORKS)
 corpus: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --record
 
-$(READY): pyproject.toml constraints.txt
+# All that the tests and the checks need, on a fresh machine.
+setup: system $(FRAMEWORKS)
+
+$(BIN)/pip:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hangdoc needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@PYTHON=$(PYTHON) scripts/system-packages venv
 	$(PYTHON) -m venv .venv
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev]'
 	touch $@
+
+# With what only the frameworks' own cases need (docs/dependencies.md).
+$(FRAMEWORKS): pyproject.toml constraints.txt | $(BIN)/pip
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev,frameworks]'
+	touch $(READY) $@
 
 clean:
 	rm -rf .venv build dist *.egg-info
