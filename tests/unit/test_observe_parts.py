@@ -57,7 +57,7 @@ def test_wrappers_and_helpers_are_no_ranks(tmp_path: Path) -> None:
     fake_process(tmp_path, 30, 20, "python train.py", TORCH)
     fake_process(tmp_path, 40, 30, "python train.py", TORCH)
     fake_process(tmp_path, 50, 1, "python other.py", {})
-    found = discover(ProcFS(str(tmp_path)), Deadline(5)).targets
+    found = discover(ProcFS(str(tmp_path)), Deadline(60)).targets
     assert {pid: target.role for pid, target in found.items()} == {10: "launcher", 30: "rank", 40: "helper"}
     assert found[30].owner == 10
     assert found[40].owner == 30
@@ -68,14 +68,14 @@ def test_a_launcher_inside_a_pod_whose_environment_names_a_rank(tmp_path: Path) 
     pod = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
     fake_process(tmp_path, 10, 1, "python -m torch.distributed.run --nnodes=2 train.py", pod)
     fake_process(tmp_path, 20, 10, "python train.py", {**pod, "LOCAL_RANK": "0", "TORCHELASTIC_RUN_ID": "x"})
-    found = discover(ProcFS(str(tmp_path)), Deadline(5)).targets
+    found = discover(ProcFS(str(tmp_path)), Deadline(60)).targets
     assert {pid: target.role for pid, target in found.items()} == {10: "launcher", 20: "rank"}
 
 
 def test_only_named_trees(tmp_path: Path) -> None:
     fake_process(tmp_path, 10, 1, "python a.py", TORCH)
     fake_process(tmp_path, 20, 1, "python b.py", {**TORCH, "MASTER_PORT": "29600"})
-    found = discover(ProcFS(str(tmp_path)), Deadline(5), Scope(pids=(20,))).targets
+    found = discover(ProcFS(str(tmp_path)), Deadline(60), Scope(pids=(20,))).targets
     assert list(found) == [20]
 
 
