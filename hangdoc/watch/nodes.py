@@ -1,0 +1,311 @@
+"""One run on several nodes, each with its own `hangdoc run`: how their looks become one.
+
+The nodes share a directory. In it lies one folder for each run, `.hangdoc-run-<digest>/`, with a file `wanted`, a file
+`<host>-<pid>.here` for each node, and `<host>-<pid>.hangdoc` for each node that was asked. A node that sees its own ranks wait
+touches `wanted`; then every node looks and leaves its bundle; the node of rank 0 waits for the bundles and puts them together.
+Times are compared as the file system gave them to files, never between the nodes' clocks.
+"""
+
+import contextlib
+import hashlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hangdoc import codec
+from hangdoc.diagnosis import Diagnosis, Job
+from hangdoc.phrases import ranks as named
+from hangdoc.snapshot import Connection, Connections, Host, Listener, Process, RankIdentity, Snapshot, merge
+from hangdoc.watchdog.scene import clean
+
+_GATHER_SECONDS = 20.0
+"""How long the node of rank 0 waits for the others' bundles: they hear the call within a second, and look for a few."""
+_POLL_SECONDS = 1.0
+_LOOKS_BEFORE_CALLING = 2
+
+
+def name_of_run(identity: RankIdentity) -> str:
+    """A name that all ranks of a run give it, on whatever node, and no rank of another run."""
+    parts = (identity.run_id, identity.master_address, identity.master_port, identity.world_size)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+class _Folder:
+    """The folder of one run. Errors of the file system are raised as OSError or BundleError."""
+
+    def __init__(self, base: Path, name: str, me: str) -> None:
+        self._path = base / f".hangdoc-run-{name}"
+        self._path.mkdir(mode=0o700, exist_ok=True)
+        if self._path.stat().st_uid != os.getuid():
+            raise PermissionError(f"{self._path} belongs to another user")
+        self._me = me
+        self._wanted, self._reported = self._path / "wanted", self._path / "reported"
+        for file in (
+            self._wanted,
+            self._reported,
+        ):  # NFS looks at a file that exists each time, at an absent one seldom
+            if _created(file):
+                os.utime(file, ns=(0, 0))
+        (self._path / f"{me}.here").touch(mode=0o600)
+        self.answered = _changed(self._wanted)
+        self._read = _changed(self._reported)
+
+    def called(self) -> int | None:
+        """When somebody called since the last answer; in the file system's nanoseconds."""
+        when = _changed(self._wanted)
+        return when if when > self.answered else None
+
+    def call(self) -> int:
+        """Ask all nodes for a look."""
+        self._wanted.touch()
+        return _changed(self._wanted)
+
+    def share(self, snapshot: Snapshot) -> None:
+        codec.write(snapshot, self._path / f"{self._me}.hangdoc")
+
+    def others(self, since: int) -> dict[str, Snapshot]:
+        """Bundles that other nodes have left since then, by node."""
+        found = {}
+        for path in self._path.glob("*.hangdoc"):
+            with contextlib.suppress(codec.BundleError):  # gone, or another version's
+                if path.stem != self._me and _changed(path) >= since:
+                    found[path.stem] = codec.read(path)
+        return found
+
+    def present(self) -> set[str]:
+        """The other nodes that take part."""
+        return {path.stem for path in self._path.glob("*.here")} - {self._me}
+
+    def report(self, where: str) -> None:
+        self._reported.write_text(where)
+        self._read = _changed(self._reported)
+
+    def unread(self) -> bool:
+        """Whether another node has reported a hang since `reported` was last asked."""
+        return _changed(self._reported) > self._read
+
+    def reported(self) -> str | None:
+        """Where another node has reported a hang, once."""
+        if not self.unread():
+            return None
+        self._read = _changed(self._reported)
+        return self._reported.read_text("utf-8", "replace")[:4096]
+
+    def leave(self) -> None:
+        """Take back what is this node's; the last one takes the folder along."""
+        with contextlib.suppress(OSError):
+            for kind in ("here", "hangdoc"):
+                (self._path / f"{self._me}.{kind}").unlink(missing_ok=True)
+            if not self.present():
+                for path in self._path.iterdir():
+                    path.unlink(missing_ok=True)
+                self._path.rmdir()
+
+
+class Nodes:
+    """This node's part in the runs that go beyond it.
+
+    `look` sees this node's ranks; `reach`, where it is given, sees all nodes' (a fleet), and then no folder is needed.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Snapshot],
+        diagnose: Callable[[Snapshot], Diagnosis],
+        base: Path,
+        say: Callable[[str], None],
+        reach: Callable[[], Snapshot] | None = None,
+    ) -> None:
+        self._look, self._diagnose, self._base, self._say, self._reach = look, diagnose, base, say, reach
+        self.host = socket.gethostname()
+        self._me = f"{clean(self.host)}-{os.getpid()}"
+        self._folders: dict[str, _Folder] = {}
+        self._restless: dict[str, int] = {}
+        """How many looks in a row a run was not healthy."""
+        self._silent: dict[str, frozenset[int]] = {}
+        """Ranks whose nodes did not answer the last call."""
+        self._refused: set[str] = set()
+        self._own: set[tuple[str, int]] = set()
+
+    def look(self) -> Snapshot:
+        """Look at this node; and where a run goes beyond it and stands still, at what the other nodes see."""
+        snapshot = self._look()
+        self._own = {(host.name, p.pid) for host in snapshot.hosts for p in host.processes if p.role == "rank"}
+        answer = self._diagnose(snapshot)
+        beyond = {name: job for job in answer.jobs if (name := _name_beyond(snapshot, job)) is not None}
+        for name in set(self._folders) - set(beyond):
+            self._folders.pop(name).leave()
+        self._restless = {
+            name: self._restless.get(name, 0) + 1 for name, job in beyond.items() if job.verdict != "healthy"
+        }
+        others: list[Snapshot] = []
+        for name, job in beyond.items():
+            try:
+                others += self._from_others(name, job, snapshot)
+            except (OSError, codec.BundleError) as error:
+                self._once(f"the nodes' looks can't be put together in {self._base}: {error}")
+        return _together([snapshot, *others]) if others else snapshot
+
+    def mine(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Without jobs that have no rank of this node: other nodes may hold more than this run."""
+        jobs = tuple(job for job in diagnosis.jobs if any((v.host, v.pid) in self._own for v in job.ranks))
+        if not jobs or len(jobs) == len(diagnosis.jobs):
+            return diagnosis
+        verdicts = [job.verdict for job in jobs]
+        worst = next(v for v in ("hung", "unknown", "waiting", "healthy") if v in verdicts)
+        return replace(diagnosis, jobs=jobs, verdict=worst)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, until another node calls or reports."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _POLL_SECONDS))
+            if any(folder.called() or folder.unread() for folder in self._folders.values()):
+                return
+
+    def reports_here(self, job: Job) -> bool:
+        """Whether this node is the one to report a job: the run is all here, or its rank 0 is."""
+        return not _elsewhere(job) or any(view.rank == 0 and (view.host, view.pid) in self._own for view in job.ranks)
+
+    def announce(self, where: str) -> None:
+        """Let the other nodes know where the report lies."""
+        for folder in self._folders.values():
+            with contextlib.suppress(OSError):
+                folder.report(where)
+
+    def announced(self) -> str | None:
+        """Where another node has reported, once."""
+        for folder in self._folders.values():
+            with contextlib.suppress(OSError):
+                if (where := folder.reported()) is not None:
+                    return where
+        return None
+
+    def leave(self) -> None:
+        for folder in self._folders.values():
+            folder.leave()
+
+    def missing(self, job: Job) -> str | None:
+        """One clause: which ranks no node has shown; None where all are there."""
+        if not job.unseen:
+            return None
+        how = (
+            "--hosts did not reach their nodes"
+            if self._reach is not None
+            else f"no bundle of their nodes came into {self._base}"
+        )
+        return f"{named(one.rank for one in job.unseen)} not seen: {how}"
+
+    def _from_others(self, name: str, job: Job, own: Snapshot) -> list[Snapshot]:
+        first = any(view.rank == 0 for view in job.ranks)
+        calls = self._restless.get(name, 0) >= _LOOKS_BEFORE_CALLING
+        if self._reach is not None:
+            return [self._reach()] if first and calls else []
+        folder = self._folders.get(name)
+        if folder is None:
+            folder = self._folders[name] = _Folder(self._base, name, self._me)
+        since = folder.called() or (folder.call() if calls else None)
+        if since is None:
+            return []
+        folder.answered = since
+        folder.share(own)
+        return list(self._gathered(name, job, folder, since).values()) if first else []
+
+    def _gathered(self, name: str, job: Job, folder: _Folder, since: int) -> dict[str, Snapshot]:
+        """The other nodes' bundles; waits until they show all ranks, but not again for those that did not come last time."""
+        wanted = frozenset(range(job.world_size or 0)) - {view.rank for view in job.ranks}
+        until = time.monotonic() + (_GATHER_SECONDS if wanted != self._silent.get(name) else _POLL_SECONDS)
+        while True:
+            found = folder.others(since)
+            absent = wanted - _ranks_in(found.values())
+            if not absent or time.monotonic() > until:
+                self._silent[name] = absent
+                return found
+            time.sleep(0.2)
+
+    def _once(self, text: str) -> None:
+        if text not in self._refused:
+            self._refused.add(text)
+            self._say(text)
+
+
+def _created(path: Path) -> bool:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _changed(path: Path) -> int:
+    """When a file was last written, in the file system's nanoseconds; 0 for one that is not there. Opened, because NFS asks its
+    server then, and answers `stat` from memory."""
+    try:
+        with path.open("rb") as file:
+            return os.fstat(file.fileno()).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _elsewhere(job: Job) -> bool:
+    return bool(job.unseen) or len(job.ranks) < (job.world_size or 0)
+
+
+def _name_beyond(snapshot: Snapshot, job: Job) -> str | None:
+    """The name of a run that has ranks on other nodes; None for one that is all here."""
+    if not _elsewhere(job):
+        return None
+    pids = {view.pid for view in job.ranks}
+    for host in snapshot.hosts:
+        for process in host.processes:
+            who = process.identity
+            if process.pid in pids and who is not None and process.role == "rank":
+                return None if who.local_world_size == job.world_size else name_of_run(who)
+    return None
+
+
+def _ranks_in(snapshots: Iterable[Snapshot]) -> set[int]:
+    processes = (process for one in snapshots for host in one.hosts for process in host.processes)
+    return {process.identity.rank for process in processes if process.identity is not None}
+
+
+def _together(snapshots: list[Snapshot]) -> Snapshot:
+    """As `merge`; where several nodes of a run are one machine (each rank has a `hangdoc run` of its own), all their processes
+    stay."""
+    alike: dict[tuple[str, str | None], list[Host]] = {}
+    for one in snapshots:
+        for host in one.hosts:
+            alike.setdefault((host.name, host.machine_id), []).append(host)
+    hosts = tuple(_one(group) for group in alike.values())
+    unreached = tuple(gone for one in snapshots for gone in one.unreached)
+    return merge((replace(snapshots[0], hosts=hosts, unreached=unreached),))
+
+
+def _one(looks: list[Host]) -> Host:
+    """Several looks at one machine, each at a part of its processes; the newest look at a process holds."""
+    looks = sorted(looks, key=lambda host: host.taken_at)
+    newest = looks[-1]
+    if len(looks) == 1:
+        return newest
+    processes: dict[int, Process] = {}
+    connections: dict[tuple[object, ...], Connection] = {}
+    listeners: dict[tuple[object, ...], Listener] = {}
+    for host in looks:
+        processes |= {process.pid: process for process in host.processes}
+        if isinstance(host.connections, Connections):
+            connections |= {(c.pid, c.namespace, c.local_address, c.local_port, c.remote_address, c.remote_port): c
+                            for c in host.connections.connections}  # fmt: skip
+            listeners |= {(one.namespace, one.port): one for one in host.connections.listeners}
+    return replace(
+        newest,
+        processes=tuple(process for _, process in sorted(processes.items())),
+        connections=Connections(connections=tuple(connections.values()), listeners=tuple(listeners.values()))
+        if connections
+        else newest.connections,
+        control_groups=tuple({group.path: group for host in looks for group in host.control_groups}.values()),
+        problems=tuple(dict.fromkeys(problem for host in looks for problem in host.problems)),
+    )
