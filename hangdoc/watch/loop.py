@@ -23,8 +23,8 @@ class Seen(NamedTuple):
 
 class Watch(NamedTuple):
     """How to look. `look`, `diagnose` and `pause` (seconds; may return early) are the caller's; `spent` returns the CPU seconds
-    that looking has cost so far. `interval` in seconds, more where looking would take more than 5 % of a core; `patience` in seconds
-    is how long a hang must last."""
+    that looking has cost so far. `interval` in seconds, more where looking would take more than 5 % of a core; `patience` in
+    seconds is how long a hang must last."""
 
     look: Callable[[], Snapshot]
     diagnose: Callable[[Snapshot], Diagnosis]
