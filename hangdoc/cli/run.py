@@ -110,7 +110,10 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
     )
     reaction = Reaction(asked.output, asked.call, asked.webhook, _say, _show)
     lifeline.at_end = nodes.leave
-    return _watch(watch, nodes, reaction, lifeline, stop=asked.stop)
+    try:
+        return _watch(watch, nodes, reaction, lifeline, stop=asked.stop)
+    finally:
+        nodes.leave()
 
 
 def _watch(watch: "Watch", nodes: "Nodes", reaction: "Reaction", lifeline: passthrough.Lifeline, *, stop: bool) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hangdoc import codec
-from hangdoc.diagnosis import Diagnosis, Job
+from hangdoc.diagnosis import Diagnosis, Job, Verdict
 from hangdoc.phrases import ranks as named
 from hangdoc.snapshot import Connection, Connections, Host, Listener, Process, RankIdentity, Snapshot, merge
 from hangdoc.watchdog.scene import clean
@@ -26,6 +26,7 @@ _GATHER_SECONDS = 20.0
 """How long the node of rank 0 waits for the others' bundles: they hear the call within a second, and look for a few."""
 _POLL_SECONDS = 1.0
 _LOOKS_BEFORE_CALLING = 2
+_WORST: tuple[Verdict, ...] = ("hung", "unknown", "waiting", "healthy")
 
 
 def name_of_run(identity: RankIdentity) -> str:
@@ -106,6 +107,30 @@ class _Folder:
                 self._path.rmdir()
 
 
+class _Part:
+    """What this node has of a run that goes beyond it."""
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self.pids: dict[int, int] = {}
+        """By rank."""
+        self.local: set[int] = set()
+        """The ranks that belong here, whether or not they are seen."""
+        self.elsewhere: frozenset[int] = frozenset()
+
+    def add(self, pid: int, who: RankIdentity) -> None:
+        self.pids[who.rank] = pid
+        self.local.add(who.rank)
+        if who.local_rank is not None and who.local_world_size is not None:
+            first = who.rank - who.local_rank
+            self.local |= set(range(first, first + who.local_world_size))
+        self.elsewhere = frozenset(range(self.world_size)) - self.local
+
+    def owns(self, job: Job) -> bool:
+        pids = set(self.pids.values())
+        return any(view.pid in pids for view in job.ranks)
+
+
 class Nodes:
     """This node's part in the runs that go beyond it.
 
@@ -123,40 +148,47 @@ class Nodes:
         self._look, self._diagnose, self._base, self._say, self._reach = look, diagnose, base, say, reach
         self.host = socket.gethostname()
         self._me = f"{clean(self.host)}-{os.getpid()}"
+        self._parts: dict[str, _Part] = {}
         self._folders: dict[str, _Folder] = {}
         self._restless: dict[str, int] = {}
         """How many looks in a row a run was not healthy."""
         self._silent: dict[str, frozenset[int]] = {}
         """Ranks whose nodes did not answer the last call."""
-        self._refused: set[str] = set()
+        self._said: set[str] = set()
         self._own: set[tuple[str, int]] = set()
 
     def look(self) -> Snapshot:
         """Look at this node; and where a run goes beyond it and stands still, at what the other nodes see."""
         snapshot = self._look()
         self._own = {(host.name, p.pid) for host in snapshot.hosts for p in host.processes if p.role == "rank"}
-        answer = self._diagnose(snapshot)
-        beyond = {name: job for job in answer.jobs if (name := _name_beyond(snapshot, job)) is not None}
-        for name in set(self._folders) - set(beyond):
+        self._parts = _parts(snapshot)
+        for name in set(self._folders) - set(self._parts):
             self._folders.pop(name).leave()
-        self._restless = {
-            name: self._restless.get(name, 0) + 1 for name, job in beyond.items() if job.verdict != "healthy"
+        if not self._parts:
+            return snapshot
+        jobs = self._diagnose(snapshot).jobs
+        healthy = {
+            name for name, part in self._parts.items() for job in jobs if part.owns(job) and job.verdict == "healthy"
         }
+        self._restless = {name: self._restless.get(name, 0) + 1 for name in self._parts if name not in healthy}
         others: list[Snapshot] = []
-        for name, job in beyond.items():
+        for name, part in self._parts.items():
             try:
-                others += self._from_others(name, job, snapshot)
+                others += self._from_others(name, part, snapshot)
             except (OSError, codec.BundleError) as error:
                 self._once(f"the nodes' looks can't be put together in {self._base}: {error}")
         return _together([snapshot, *others]) if others else snapshot
 
     def mine(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Without jobs that have no rank of this node: other nodes may hold more than this run."""
-        jobs = tuple(job for job in diagnosis.jobs if any((v.host, v.pid) in self._own for v in job.ranks))
-        if not jobs or len(jobs) == len(diagnosis.jobs):
-            return diagnosis
+        """Without jobs that have no rank of this node: other nodes may hold more than this run. And without a verdict about ranks
+        that nobody has shown: this node looks at its own processes only, so their absence says nothing."""
+        jobs = tuple(
+            replace(job, verdict="unknown") if job.verdict == "hung" and self._absent_elsewhere(job) else job
+            for job in diagnosis.jobs
+            if not self._parts or any((view.host, view.pid) in self._own for view in job.ranks)
+        )
         verdicts = [job.verdict for job in jobs]
-        worst = next(v for v in ("hung", "unknown", "waiting", "healthy") if v in verdicts)
+        worst = next((v for v in _WORST if v in verdicts), diagnosis.verdict)
         return replace(diagnosis, jobs=jobs, verdict=worst)
 
     def pause(self, seconds: float) -> None:
@@ -164,12 +196,14 @@ class Nodes:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _POLL_SECONDS))
-            if any(folder.called() or folder.unread() for folder in self._folders.values()):
-                return
+            with contextlib.suppress(OSError):
+                if any(folder.called() or folder.unread() for folder in self._folders.values()):
+                    return
 
     def reports_here(self, job: Job) -> bool:
         """Whether this node is the one to report a job: the run is all here, or its rank 0 is."""
-        return not _elsewhere(job) or any(view.rank == 0 and (view.host, view.pid) in self._own for view in job.ranks)
+        part = self._part(job)
+        return part is None or 0 in part.local
 
     def announce(self, where: str) -> None:
         """Let the other nodes know where the report lies."""
@@ -186,22 +220,34 @@ class Nodes:
         return None
 
     def leave(self) -> None:
+        """Take back what lies in the shared directory."""
         for folder in self._folders.values():
             folder.leave()
 
     def missing(self, job: Job) -> str | None:
-        """One clause: which ranks no node has shown; None where all are there."""
-        if not job.unseen:
+        """A sentence about the ranks of other nodes that none has shown; None where all are there."""
+        part = self._part(job)
+        absent = (part.elsewhere if part is not None else frozenset()) - {
+            v.rank for v in job.ranks if v.pid is not None
+        }
+        if not absent:
             return None
-        how = (
-            "--hosts did not reach their nodes"
-            if self._reach is not None
-            else f"no bundle of their nodes came into {self._base}"
+        if self._reach is not None:
+            return f"{named(absent)} not seen: --hosts did not reach their nodes"
+        return (
+            f"{named(absent)} not seen: their nodes left no bundle in {self._base}. It must be a directory that all nodes share, "
+            "and `hangdoc run` must run on each of them"
         )
-        return f"{named(one.rank for one in job.unseen)} not seen: {how}"
 
-    def _from_others(self, name: str, job: Job, own: Snapshot) -> list[Snapshot]:
-        first = any(view.rank == 0 for view in job.ranks)
+    def _part(self, job: Job) -> _Part | None:
+        return next((part for part in self._parts.values() if part.owns(job)), None)
+
+    def _absent_elsewhere(self, job: Job) -> bool:
+        part = self._part(job)
+        return part is not None and any(view.pid is None and view.rank in part.elsewhere for view in job.ranks)
+
+    def _from_others(self, name: str, part: _Part, own: Snapshot) -> list[Snapshot]:
+        first = 0 in part.local
         calls = self._restless.get(name, 0) >= _LOOKS_BEFORE_CALLING
         if self._reach is not None:
             return [self._reach()] if first and calls else []
@@ -213,11 +259,11 @@ class Nodes:
             return []
         folder.answered = since
         folder.share(own)
-        return list(self._gathered(name, job, folder, since).values()) if first else []
+        return list(self._gathered(name, part, folder, since).values()) if first else []
 
-    def _gathered(self, name: str, job: Job, folder: _Folder, since: int) -> dict[str, Snapshot]:
+    def _gathered(self, name: str, part: _Part, folder: _Folder, since: int) -> dict[str, Snapshot]:
         """The other nodes' bundles; waits until they show all ranks, but not again for those that did not come last time."""
-        wanted = frozenset(range(job.world_size or 0)) - {view.rank for view in job.ranks}
+        wanted = part.elsewhere
         until = time.monotonic() + (_GATHER_SECONDS if wanted != self._silent.get(name) else _POLL_SECONDS)
         while True:
             found = folder.others(since)
@@ -228,9 +274,20 @@ class Nodes:
             time.sleep(0.2)
 
     def _once(self, text: str) -> None:
-        if text not in self._refused:
-            self._refused.add(text)
+        if text not in self._said:
+            self._said.add(text)
             self._say(text)
+
+
+def _parts(snapshot: Snapshot) -> dict[str, _Part]:
+    """Runs that have ranks on other nodes, by their names."""
+    found: dict[str, _Part] = {}
+    for host in snapshot.hosts:
+        for process in host.processes:
+            who = process.identity
+            if process.role == "rank" and who is not None and who.world_size is not None:
+                found.setdefault(name_of_run(who), _Part(who.world_size)).add(process.pid, who)
+    return {name: part for name, part in found.items() if part.elsewhere}
 
 
 def _created(path: Path) -> bool:
@@ -249,23 +306,6 @@ def _changed(path: Path) -> int:
             return os.fstat(file.fileno()).st_mtime_ns
     except FileNotFoundError:
         return 0
-
-
-def _elsewhere(job: Job) -> bool:
-    return bool(job.unseen) or len(job.ranks) < (job.world_size or 0)
-
-
-def _name_beyond(snapshot: Snapshot, job: Job) -> str | None:
-    """The name of a run that has ranks on other nodes; None for one that is all here."""
-    if not _elsewhere(job):
-        return None
-    pids = {view.pid for view in job.ranks}
-    for host in snapshot.hosts:
-        for process in host.processes:
-            who = process.identity
-            if process.pid in pids and who is not None and process.role == "rank":
-                return None if who.local_world_size == job.world_size else name_of_run(who)
-    return None
 
 
 def _ranks_in(snapshots: Iterable[Snapshot]) -> set[int]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -57,10 +57,10 @@ def test_the_command_inherits_descriptors_niceness_and_signals() -> None:
 class Started:
     """A command under `hangdoc run`, in a process group of its own."""
 
-    def __init__(self, *command: str, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, *command: str, options: tuple[str, ...] = (), around: Sequence[str] = ()) -> None:
         self._offspring = Offspring()
         self.process = subprocess.Popen(
-            [HANGDOC, "run", *options, "--", *command], env={**os.environ, **self._offspring.mark}, text=True,
+            [*around, HANGDOC, "run", *options, "--", *command], env={**os.environ, **self._offspring.mark}, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
         )  # fmt: skip
         assert self.process.stdout is not None
@@ -221,7 +221,9 @@ def test_a_hang_is_reported_once_and_so_is_its_end(tmp_path: Path) -> None:
     assert "HD202 missing-rank" in said
     assert said.count("makes progress again") == 1
     (bundle,), (page,) = tmp_path.glob("*.hangdoc"), tmp_path.glob("*.html")
-    again = subprocess.run([HANGDOC, "diagnose", "--patience", "1", bundle], capture_output=True, text=True, check=False)
+    again = subprocess.run(
+        [HANGDOC, "diagnose", "--patience", "1", bundle], capture_output=True, text=True, check=False
+    )
     assert again.returncode == 1
     assert "culprit   rank 1" in again.stdout
     assert "HD202" in page.read_text()
@@ -236,3 +238,32 @@ def test_stop_ends_everything_with_86(tmp_path: Path) -> None:
         assert (one.process.returncode, out.count("done")) == (86, 0), complained
         assert one.left() == []
     assert "HD202" in complained
+
+
+class Node(Started):
+    """One node of two: a torchrun under `hangdoc run`, with a host name of its own."""
+
+    def __init__(self, number: int, port: int, folder: Path, *options: str) -> None:
+        self.number = number
+        ranks = torchrun(
+            "/never", nnodes=2, node_rank=number, nproc_per_node=1, master_addr="127.0.0.1", master_port=port
+        )
+        under = ["unshare", "--uts", "sh", "-c", f'hostname node{number} && exec "$@"', "sh"]
+        super().__init__(*ranks, options=quick(folder, *options), around=under)
+
+
+@pytest.mark.usefixtures("can_attach")
+def test_the_node_of_rank_0_reports_for_all(tmp_path: Path) -> None:
+    port = free_port()
+    with contextlib.ExitStack() as stack:
+        nodes = [Node(number, port, tmp_path, "--on-hang", "stop") for number in range(2)]
+        for node in nodes:
+            stack.callback(node.end)
+        said = ["\n".join(hangdoc_said(node.process.communicate(timeout=90)[1])) for node in nodes]
+        assert [node.process.returncode for node in nodes] == [86, 86], said
+    assert "HD202 missing-rank" in said[0]
+    assert "node1" in said[0]
+    (report,) = tmp_path.glob("*.txt")
+    assert f"reported by node0 in {report}" in said[1]
+    assert "HD202" not in said[1]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".hangdoc", ".html", ".txt"]  # nothing else is left
