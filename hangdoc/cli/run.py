@@ -1,6 +1,7 @@
 """`hangdoc run`: start a launcher and observe its processes from outside."""
 
 import contextlib
+import math
 import os
 import sys
 import time
@@ -23,17 +24,23 @@ if TYPE_CHECKING:
     from hangdoc.observe.observe import Options
     from hangdoc.snapshot import Snapshot
     from hangdoc.watch.act import Kept, Reaction
-    from hangdoc.watch.loop import Watch
+    from hangdoc.watch.loop import Seen
     from hangdoc.watch.nodes import Nodes
 
 _DEFER_SECONDS = 30.0
 """How long a node leaves the report of a run on several nodes to the node of rank 0."""
+_ELSEWHERE = {
+    "srun": "put hangdoc behind it, `srun hangdoc run -- torchrun ...`.",
+    "sbatch": "put hangdoc into the script, `srun hangdoc run -- torchrun ...`.",
+    "ssh": "put hangdoc behind it, `ssh host hangdoc run -- torchrun ...`.",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
     """What the options say."""
 
+    program: str
     window: float
     native: str
     timeout: float
@@ -81,6 +88,7 @@ def command(
             f"cannot write into {output}: no such directory, or permission denied. Choose another.", USAGE
         )
     asked = _Asked(
+        program=command_line[0],
         window=window, native=native, timeout=timeout, interval=interval, patience=patience, output=output,
         stop=on_hang == "stop", call=() if on_hang in ("report", "stop") else words(on_hang, "--on-hang"), webhook=webhook,
         hosts=fleet.names() if fleet.hosts is not None else (),
@@ -109,44 +117,70 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
         look=nodes.look, diagnose=lambda snapshot: nodes.mine(alone.diagnose(snapshot)), pause=nodes.pause
     )
     reaction = Reaction(asked.output, asked.call, asked.webhook, _say, _show)
+    if (better := _ELSEWHERE.get(os.path.basename(asked.program))) is not None:
+        _say(f"{asked.program} starts the ranks elsewhere, where nobody observes them: {better}")
     lifeline.at_end = nodes.leave
+    story = _Story(nodes, reaction, asked.patience)
     try:
-        return _watch(watch, nodes, reaction, lifeline, stop=asked.stop)
+        hangs = (True for seen in watch.looks() if story.goes_on(seen, lifeline))
+        for _ in hangs:
+            if asked.stop:
+                return passthrough.STOPPED_CODE
     finally:
         nodes.leave()
+    return 0
 
 
-def _watch(watch: "Watch", nodes: "Nodes", reaction: "Reaction", lifeline: passthrough.Lifeline, *, stop: bool) -> int:
-    deferred: float | None = None
-    """Since when a sure hang is left to the node of rank 0."""
-    for seen in watch.looks():
-        for job in seen.news.over:
-            deferred = None
+class _Story:
+    """What is said about a run, and when: a hang and its end once, by one node."""
+
+    def __init__(self, nodes: "Nodes", reaction: "Reaction", patience: float) -> None:
+        self._nodes, self._reaction, self._patience = nodes, reaction, patience
+        self._deferred: float | None = None
+        """Since when a sure hang is left to the node of rank 0."""
+        self._unclear: dict[str, float] = {}
+        """Since when jobs could not be judged for want of other nodes' bundles; infinite once that was said."""
+
+    def goes_on(self, seen: "Seen", lifeline: passthrough.Lifeline) -> bool:
+        """Say what a look brought; whether it was a hang, here or on another node."""
+        nodes, news, now = self._nodes, seen.news, time.monotonic()
+        for job in news.over:
+            self._deferred = None
             _say(f"job {job.id} makes progress again")
         if (where := nodes.announced()) is not None:
-            deferred = None
+            self._deferred = None
             _say(f"HUNG: {where}")
-            if stop:
-                return passthrough.STOPPED_CODE
-        hung = seen.news.sure or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
-        if not hung or (deferred is None and not seen.news.sure):
-            continue
+            return True
+        self._say_who_is_missing(seen, now)
+        hung = news.sure or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
+        if not hung or (self._deferred is None and not news.sure):
+            return False
         if not all(nodes.reports_here(job) for job in hung):
-            if deferred is None:
-                deferred = time.monotonic()
-                _say("HUNG: the node of rank 0 reports for all nodes")
-            if time.monotonic() - deferred < _DEFER_SECONDS:
-                continue
-            _say(f"no report came from the node of rank 0 within {_DEFER_SECONDS:g} s; this is what {nodes.host} saw")
-        deferred = None
+            if self._deferred is None:
+                self._deferred = now
+                _say("HUNG: the report is left to the node of rank 0, which sees more")
+            if now - self._deferred < _DEFER_SECONDS:
+                return False
+            _say(f"the node of rank 0 reported nothing for {_DEFER_SECONDS:g} s, so {nodes.host} reports what it saw")
+        self._deferred = None
         with lifeline.held():
-            kept = reaction.act(seen.snapshot, seen.diagnosis, hung)
-            for missing in filter(None, map(nodes.missing, hung)):
-                _say(missing)
+            kept = self._reaction.act(seen.snapshot, seen.diagnosis, hung)
+            for text in filter(None, map(nodes.missing, hung)):
+                _say(text)
             nodes.announce(f"reported by {nodes.host}" + (f" in {kept.report}" if kept is not None else ""))
-        if stop:
-            return passthrough.STOPPED_CODE
-    return 0
+        return True
+
+    def _say_who_is_missing(self, seen: "Seen", now: float) -> None:
+        """A run whose other nodes stay dark can't be judged; that is said once, when a hang would be sure."""
+        unclear = {}
+        for job in seen.diagnosis.jobs:
+            missing = self._nodes.missing(job) if job.verdict == "unknown" and self._nodes.reports_here(job) else None
+            if missing is not None:
+                since = unclear[job.id] = self._unclear.get(job.id, now)
+                if now - since >= self._patience:
+                    _say(f"job {job.id} stands still on {self._nodes.host}, and nothing can be said of it: {missing}")
+                    unclear[job.id] = math.inf
+        self._unclear = unclear
 
 
 def _reach(options: "Options", asked: _Asked) -> "Callable[[], Snapshot] | None":
