@@ -112,7 +112,7 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
     _say_what_is_forbidden()
     options = Options(window=asked.window, timeout=asked.timeout, native=asked.native, pids=(pid,))
     alone = watch_of(Again(options).look, asked.interval, asked.patience)
-    nodes = Nodes(alone.look, alone.diagnose, asked.output, _say, _reach(options, asked))
+    nodes = Nodes(pid, alone.look, alone.diagnose, asked.output, _say, _reach(options, asked))
     watch = alone._replace(
         look=nodes.look, diagnose=lambda snapshot: nodes.mine(alone.diagnose(snapshot)), pause=nodes.pause
     )

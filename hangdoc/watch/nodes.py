@@ -115,13 +115,15 @@ class _Part:
         self.pids: dict[int, int] = {}
         """By rank."""
         self.local: set[int] = set()
-        """The ranks that belong here, whether or not they are seen."""
+        """The ranks that must be below the command, whether or not they are seen."""
         self.elsewhere: frozenset[int] = frozenset()
 
-    def add(self, pid: int, who: RankIdentity) -> None:
+    def add(self, pid: int, who: RankIdentity, launched_here: bool) -> None:
+        """Take a rank. Only a launcher below the command has started all ranks of the node; where `hangdoc run` was itself
+        started once for each rank (srun, mpirun), the node's other ranks are below others."""
         self.pids[who.rank] = pid
         self.local.add(who.rank)
-        if who.local_rank is not None and who.local_world_size is not None:
+        if launched_here and who.local_rank is not None and who.local_world_size is not None:
             first = who.rank - who.local_rank
             self.local |= set(range(first, first + who.local_world_size))
         self.elsewhere = frozenset(range(self.world_size)) - self.local
@@ -134,18 +136,21 @@ class _Part:
 class Nodes:
     """This node's part in the runs that go beyond it.
 
-    `look` sees this node's ranks; `reach`, where it is given, sees all nodes' (a fleet), and then no folder is needed.
+    `look` sees the ranks below `command`, a pid; `reach`, where it is given, sees all nodes' (a fleet), and then no folder is
+    needed.
     """
 
     def __init__(
         self,
+        command: int,
         look: Callable[[], Snapshot],
         diagnose: Callable[[Snapshot], Diagnosis],
         base: Path,
         say: Callable[[str], None],
         reach: Callable[[], Snapshot] | None = None,
     ) -> None:
-        self._look, self._diagnose, self._base, self._say, self._reach = look, diagnose, base, say, reach
+        self._command, self._look, self._diagnose = command, look, diagnose
+        self._base, self._say, self._reach = base, say, reach
         self.host = socket.gethostname()
         self._me = f"{clean(self.host)}-{os.getpid()}"
         self._parts: dict[str, _Part] = {}
@@ -161,7 +166,7 @@ class Nodes:
         """Look at this node; and where a run goes beyond it and stands still, at what the other nodes see."""
         snapshot = self._look()
         self._own = {(host.name, p.pid) for host in snapshot.hosts for p in host.processes if p.role == "rank"}
-        self._parts = _parts(snapshot)
+        self._parts = _parts(snapshot, self._command)
         for name in set(self._folders) - set(self._parts):
             self._folders.pop(name).leave()
         if not self._parts:
@@ -279,15 +284,26 @@ class Nodes:
             self._say(text)
 
 
-def _parts(snapshot: Snapshot) -> dict[str, _Part]:
+def _parts(snapshot: Snapshot, command: int) -> dict[str, _Part]:
     """Runs that have ranks on other nodes, by their names."""
     found: dict[str, _Part] = {}
     for host in snapshot.hosts:
+        launchers = {p.pid for p in host.processes if p.role == "launcher" and _descends(p.pid, command)}
         for process in host.processes:
             who = process.identity
             if process.role == "rank" and who is not None and who.world_size is not None:
-                found.setdefault(name_of_run(who), _Part(who.world_size)).add(process.pid, who)
+                part = found.setdefault(name_of_run(who), _Part(who.world_size))
+                part.add(process.pid, who, process.owner in launchers)
     return {name: part for name, part in found.items() if part.elsewhere}
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    while pid not in (ancestor, 0):
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+        except (OSError, IndexError, ValueError):
+            return False
+    return pid == ancestor
 
 
 def _created(path: Path) -> bool:

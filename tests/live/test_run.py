@@ -54,6 +54,27 @@ def test_the_command_inherits_descriptors_niceness_and_signals() -> None:
         assert pipe.read() == "through\nthrough\n"
 
 
+def test_where_ptrace_is_refused_it_says_so_and_runs_the_command() -> None:
+    told = [
+        sys.executable,
+        str(PROGRAMS / "no_ptrace.py"),
+        HANGDOC,
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "echo ready; read line; exit 4",
+    ]
+    child = subprocess.Popen(told, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stderr is not None
+    assert child.stdout.readline() == "ready\n"
+    assert "hangs may go unnoticed" in (said := child.stderr.readline())
+    assert "ptrace" in said
+    child.communicate("go\n", timeout=20)
+    assert child.returncode == 4
+
+
 class Started:
     """A command under `hangdoc run`, in a process group of its own."""
 
