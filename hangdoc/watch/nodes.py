@@ -7,7 +7,6 @@ Times are compared as the file system gave them to files, never between the node
 """
 
 import contextlib
-import hashlib
 import os
 import socket
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hangdoc import codec
+from hangdoc import codec, run_identity
 from hangdoc.diagnosis import Diagnosis, Job, Verdict
 from hangdoc.phrases import ranks as named
 from hangdoc.snapshot import Connection, Connections, Host, Listener, Process, RankIdentity, Snapshot, merge
@@ -31,8 +30,8 @@ _WORST: tuple[Verdict, ...] = ("hung", "unknown", "waiting", "healthy")
 
 def name_of_run(identity: RankIdentity) -> str:
     """A name that all ranks of a run give it, on whatever node, and no rank of another run."""
-    parts = (identity.run_id, identity.master_address, identity.master_port, identity.world_size)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    meeting = (identity.run_id, identity.master_address, identity.master_port, identity.world_size)
+    return run_identity.digest_of(identity) or run_identity.digest(repr(meeting))
 
 
 class _Folder:
