@@ -163,6 +163,8 @@ class Group(Value, frozen=True, kw_only=True):
     name: str | None
     ranks: tuple[int, ...]
     default: bool = False
+    backend: str | None = None
+    """Its configuration by device as torch keeps it: `cpu:gloo,cuda:nccl`."""
 
 
 class Environment(Reading, frozen=True, kw_only=True):

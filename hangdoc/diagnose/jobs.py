@@ -1,18 +1,16 @@
 """From processes to jobs: which ranks belong together, which are missing, and what each of them is doing."""
 
 import ipaddress
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hangdoc.diagnose import absent, facts, launch, progress
+from hangdoc.diagnose import absent, backends, launch, progress
 from hangdoc.diagnose.links import Connected, pairs_of, silent_seconds
 from hangdoc.diagnose.model import Placed, Rank, Run
 from hangdoc.diagnose.network import interface_with
 from hangdoc.diagnose.states import cpu_percent, state_of
 from hangdoc.parse import natural
 from hangdoc.snapshot import (
-    Clocks,
     Host,
     Interpreter,
     Launch,
@@ -214,7 +212,7 @@ def _run(
         hosts=tuple(host for host in snapshot.hosts if host.name in hosts),
         launchers=tuple(launchers),
         launcher=tool,
-        backend=_backend(process for _, process in members.values()),
+        backend=backends.of_run(process for _, process in members.values()),
         world_size=world,
         master=key.master,
         ranks=ranks,
@@ -274,18 +272,6 @@ def _spawned(launcher: Process) -> int | None:
                 for local in frame.locals:
                     if local.name == "nprocs" and (count := natural(local.text)) is not None:
                         return count
-    return None
-
-
-def _backend(processes: Iterable[Process]) -> str | None:
-    """By the names that the backends give their threads."""
-    for process in processes:
-        if isinstance(process.clocks, Clocks):
-            names = [thread.name for thread in process.clocks.threads]
-            if any(facts.NCCL_THREADS.match(name) for name in names):
-                return "nccl"
-            if facts.GLOO_THREADS & set(names):
-                return "gloo"
     return None
 
 

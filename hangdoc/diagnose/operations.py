@@ -4,7 +4,7 @@ import re
 
 from msgspec import structs
 
-from hangdoc.diagnose import facts, recorded
+from hangdoc.diagnose import backends, facts, recorded
 from hangdoc.diagnose.model import Wait
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
@@ -36,6 +36,14 @@ def is_main(thread: PythonThread | None, pid: int) -> bool:
 def wait_of(process: Process, thread: PythonThread | None) -> Wait | None:
     """The operation that a thread is in, whether or not it is blocked in it; None where nothing names one. Frames come first;
     the flight recorder says what they leave open, and which of the group's collectives it is."""
+    found = _found(process, thread)
+    if found is None or found.kind not in ("collective", "p2p"):
+        return found
+    backend = backends.of_group(process, found.operation.group)
+    return structs.replace(found, operation=structs.replace(found.operation, backend=backend))
+
+
+def _found(process: Process, thread: PythonThread | None) -> Wait | None:
     found = _named(process, thread) if thread is not None else None
     if found is None or found.kind != "collective":
         return found
@@ -203,9 +211,16 @@ def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     inner = [] if native is None else native.frames[:12]
     if not any(f.native and facts.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
         return None
-    named = _from_python(thread, ())
-    op = named.operation.op if named is not None else "wait"
-    return Wait("collective", Operation(op=op, origin=facts.GPU_WAIT), sure=False)
+    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
+    named = _from_python(thread, groups)
+    if named is None:
+        return Wait("collective", Operation(op="wait", origin=facts.GPU_WAIT), sure=False)
+    called = named.operation
+    backend = backends.of_group(process, called.group)
+    if backend is not None and "nccl" not in backends.parts(backend):
+        return None  # Gloo's: what it waits for in the driver is a copy of its own
+    operation = Operation(op=called.op, origin=facts.GPU_WAIT, group=called.group, backend=backend)
+    return Wait("collective", operation, named.members, sure=False)
 
 
 def _native_thread(native: Stack, thread: PythonThread) -> PythonThread | None:

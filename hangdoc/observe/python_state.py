@@ -300,11 +300,8 @@ def _cached_keys_offset(memory: Memory) -> int:
 
 
 def process_groups(memory: Memory, c10d: dict[str, int]) -> tuple[Group, ...]:
-    """torch's process groups and their members, from torch.distributed.distributed_c10d's own registry."""
-    names: dict[int, str] = {}
-    for group, name in memory.items(c10d["_pg_names"]) if "_pg_names" in c10d else ():
-        with contextlib.suppress(Unreadable):
-            names[group] = memory.text(name)
+    """torch's process groups, their members and backends, from torch.distributed.distributed_c10d's own registry."""
+    names, backends = (_texts_by_group(memory, c10d, table) for table in ("_pg_names", "_pg_backend_config"))
     found = []
     for group, members in memory.items(c10d["_pg_group_ranks"]) if "_pg_group_ranks" in c10d else ():
         with contextlib.suppress(Unreadable):
@@ -313,6 +310,15 @@ def process_groups(memory: Memory, c10d: dict[str, int]) -> tuple[Group, ...]:
                 found.append((group, ranks))
     # init_process_group makes the default group first, and a dict keeps its order.
     return tuple(
-        Group(address=group, name=names.get(group), ranks=ranks, default=index == 0)
+        Group(address=group, name=names.get(group), ranks=ranks, default=index == 0, backend=backends.get(group))
         for index, (group, ranks) in enumerate(found)
     )
+
+
+def _texts_by_group(memory: Memory, c10d: dict[str, int], table: str) -> dict[int, str]:
+    """A dict of strings by process group; empty where this torch has none of that name."""
+    found: dict[int, str] = {}
+    for group, text in memory.items(c10d[table]) if table in c10d else ():
+        with contextlib.suppress(Unreadable):
+            found[group] = memory.text(text)
+    return found
