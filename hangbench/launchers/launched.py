@@ -1,0 +1,109 @@
+"""A run that one of the launchers has started, as it really is: its ranks' pids, and whether they move."""
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from hangbench.launchers.table import Launcher
+from hangdoc_trainer.offspring import Offspring
+
+Fault = Literal["none", "uneven", "stopped"]
+SCRIPT = Path(__file__).with_name("train.py")
+_ROOT = Path(__file__).parents[2]
+_READY_SECONDS = 180.0
+_FROZEN_SECONDS = 1.0
+"""How long no rank may take a step until the run counts as frozen; a healthy one takes about 20 in that time."""
+WORLD = 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a run is to be: its launcher, what goes wrong, and after how many seconds its watchdog fires (None: it has none)."""
+
+    launcher: Launcher
+    fault: Fault = "none"
+    watchdog: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.launcher.name}, {'healthy' if self.fault == 'none' else self.fault}"
+
+
+class Launched:
+    """A started run; leaving it ends all its processes. `folder` is its own; `variables` are added to its environment."""
+
+    def __init__(self, part: Part, folder: Path, variables: dict[str, str]) -> None:
+        self.part, self.folder = part, folder
+        self.roots: list[int] = []
+        """What a user gives to `--pid`: the launcher, or each rank where nothing stays above them."""
+        self._variables = variables
+        self._offspring = Offspring()
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> "Launched":
+        self.folder.mkdir(parents=True)
+        script = [str(SCRIPT), str(self.folder), "--under", self.part.launcher.under, "--fault", self.part.fault]
+        if self.part.watchdog is not None:
+            script += ["--watchdog", str(self.part.watchdog)]
+        environment = {
+            **os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(_ROOT),
+            **self._variables, **self.part.launcher.variables, **self._offspring.mark,
+        }  # fmt: skip
+        with (self.folder / "log").open("wb") as log:
+            for command in self.part.launcher.commands(script):
+                child = subprocess.Popen(command, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log,
+                                         stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+                self._children.append(child)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._offspring.end()
+        for child in self._children:
+            child.kill()
+            child.wait()
+
+    def wait(self) -> None:
+        """Until all ranks have joined and, where something goes wrong, nothing moves any more. Raises RuntimeError with
+        what the run printed if that does not come about."""
+        until = time.monotonic() + _READY_SECONDS
+        while len(self.ranks()) < WORLD or (self.part.fault != "none" and not self._frozen()):
+            gone = not self.part.launcher.detached and any(child.poll() is not None for child in self._children)
+            if gone or time.monotonic() > until:
+                raise RuntimeError(f"{self.part} did not come up; it printed:\n{self.log()[-3000:]}")
+            time.sleep(0.1)
+        self.roots = list(self.ranks().values()) if self.part.launcher.detached else [c.pid for c in self._children]
+
+    def ranks(self) -> dict[int, int]:
+        """Rank to pid, as the ranks themselves said."""
+        found = {}
+        for rank in range(WORLD):
+            note = self.folder / f"rank-{rank}"
+            if note.exists() and (text := note.read_text()):
+                found[rank] = int(text)
+        return found
+
+    def processes(self) -> set[int]:
+        """Every process of the run: launcher, ranks and helpers."""
+        return {pid for pid, _ in self._offspring.processes()} | set(self.ranks().values())
+
+    def log(self) -> str:
+        """What launcher and ranks printed."""
+        return (self.folder / "log").read_text("utf-8", "replace")
+
+    def wait_for_report(self, seconds: float = 90.0) -> Path:
+        """The directory of the hang that the watchdog has reported; raises RuntimeError if no report is written."""
+        until = time.monotonic() + seconds
+        while not (found := [path.parent for path in self.folder.glob("hangdoc-*/report.txt")]):
+            if time.monotonic() > until:
+                raise RuntimeError(f"the watchdog wrote no report; the run printed:\n{self.log()[-2000:]}")
+            time.sleep(0.1)
+        return found[0]
+
+    def _frozen(self) -> bool:
+        steps = [self.folder / f"step-{rank}" for rank in range(WORLD)]
+        return all(path.exists() and time.time() - path.stat().st_mtime > _FROZEN_SECONDS for path in steps)
