@@ -4,24 +4,27 @@ It runs in pid, network, mount and /tmp namespaces of its own, so that nothing e
 """
 
 import argparse
-import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from hangbench.launchers.launched import Part
-from hangbench.launchers.scene import Outcome, play
+from hangbench.launchers.scene import Outcome, Scene, play
 from hangbench.launchers.table import BY_NAME, TABLE, Launcher
 
 _INSIDE = "HANGDOC_LAUNCHERS_INSIDE"
 _ENTER = """
 mount -t tmpfs tmpfs /tmp
-ip link set lo up && ip link add v0 type veth peer name v1 && ip addr add 10.77.0.1/24 dev v0 && ip link set v0 up && ip link set v1 up
+ip link set lo up && ip link add v0 type veth peer name v1 && ip addr add 10.77.0.1/24 dev v0
+ip link set v0 up && ip link set v1 up
 "$@"; exit $?
 """
 """An address beside loopback's: with none, the resolver finds no address family. The shell stays, to reap orphans as pid 1."""
-_WATCHDOG_SECONDS = 5.0
+_WATCHDOG_SECONDS = 8.0
 
 
 def isolated() -> None:
@@ -31,81 +34,72 @@ def isolated() -> None:
     if os.geteuid() != 0:
         sys.exit("the matrix of launchers needs namespaces of its own: run it as root")
     os.environ[_INSIDE] = "1"
-    os.execvp("unshare", ["unshare", "--pid", "--fork", "--net", "--mount", "--mount-proc", "--kill-child", "sh", "-c",
-                          _ENTER, "sh", sys.executable, "-m", "hangbench.launchers", *sys.argv[1:]])  # noqa: S606  # fmt: skip
+    apart = ["unshare", "--pid", "--fork", "--net", "--mount", "--mount-proc", "--kill-child", "sh", "-c", _ENTER, "sh"]
+    os.execvp(apart[0], [*apart, sys.executable, "-m", "hangbench.launchers", *sys.argv[1:]])  # noqa: S606
 
 
-def scenes(chosen: list[Launcher], around: list[Launcher]) -> list[tuple[Part, ...]]:
-    """Two for each launcher beside its neighbour: hung beside healthy, and both hung with a watchdog in each. Round the whole
-    table every launcher is healthy once, and hung in each way."""
-    found: list[tuple[Part, ...]] = []
+def pairs(chosen: list[Launcher], around: list[Launcher]) -> Iterator[Scene]:
+    """Two for each launcher beside the next one, without and with watchdogs: both healthy, one hung beside the other healthy,
+    both hung. Round the table each launcher is hung in both ways."""
     for launcher in chosen:
         other = around[(around.index(launcher) + 1) % len(around)]
-        found += [
-            (Part(launcher, "uneven"), Part(other)),
-            (Part(launcher, "uneven", _WATCHDOG_SECONDS), Part(other, "stopped", _WATCHDOG_SECONDS)),
-        ]
-    return found
+        yield Scene((Part(launcher, "uneven"), Part(other, "stopped")), rounds=((0,), (1,)))
+        parts = (Part(launcher, "uneven", _WATCHDOG_SECONDS), Part(other, "stopped", _WATCHDOG_SECONDS))
+        yield Scene(parts, rounds=((0, 1),), by_pid=())
+
+
+def all_at_once(chosen: list[Launcher]) -> Scene:
+    """Every launcher on one host, half of them with a watchdog: each second one goes wrong, then the others too."""
+    parts = tuple(
+        Part(launcher, "uneven" if number % 4 < 2 else "stopped", None if number % 3 else _WATCHDOG_SECONDS)
+        for number, launcher in enumerate(chosen)
+    )
+    return Scene(parts, (tuple(range(0, len(parts), 2)), tuple(range(1, len(parts), 2))))
 
 
 def main() -> None:
     """Play the scenes, print what was wrong, and write all outcomes as JSON."""
     parser = argparse.ArgumentParser(prog="python -m hangbench.launchers", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BY_NAME)}")
-    parser.add_argument("--all-at-once", choices=("even", "odd"), help="one scene of all: the even or the odd ones hung")
+    parser.add_argument("--together", action="store_true", help="all at once on one host, instead of in pairs")
+    parser.add_argument("--ci", action="store_true", help="those that run in CI, together")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the outcomes to this file, one a line")
     parser.add_argument("--bundles", type=Path, metavar="FOLDER", help="leave the bundles of all looks here")
     options = parser.parse_args()
     if unknown := set(options.names) - set(BY_NAME):
         parser.error(f"no such launcher: {', '.join(sorted(unknown))}")
     isolated()
+    around = []
     for launcher in TABLE:
-        if not launcher.here:
+        if launcher.here:
+            around.append(launcher)
+        elif not options.ci or launcher.in_ci:
             print(f"left out: {launcher.name} ({launcher.program} is not installed)", flush=True)
-    around = [launcher for launcher in TABLE if launcher.here]
-    chosen = [launcher for launcher in around if not options.names or launcher.name in options.names]
-    todo = (
-        [all_at_once(chosen, options.all_at_once == "odd")] if options.all_at_once else scenes(chosen, around)
-    )
+    chosen = [one for one in around if (one.in_ci if options.ci else not options.names or one.name in options.names)]
     right = True
-    for parts in todo:
+    for scene in [all_at_once(chosen)] if options.ci or options.together else pairs(chosen, around):
         began = time.monotonic()
         try:
-            outcomes = play(parts, options.bundles)
+            for outcome in play(scene, options.bundles):
+                right = report(outcome, options.json) and right
         except RuntimeError as error:
-            print(f"FAILED  {' | '.join(map(str, parts))}: {error}", flush=True)
             right = False
-            continue
-        right = report(outcomes, options.json) and right
+            print(f"FAILED  {error}", flush=True)
         print(f"        ({time.monotonic() - began:.0f} s)", flush=True)
     sys.exit(0 if right else 1)
 
 
-def all_at_once(chosen: list[Launcher], odd: bool) -> tuple[Part, ...]:
-    """Every launcher on one host: each second one hung, in turn by uneven data and by a stopped rank."""
-    faults = ("uneven", "none", "stopped", "none")
-    return tuple(
-        Part(launcher, faults[(number + odd) % len(faults)], _WATCHDOG_SECONDS) for number, launcher in enumerate(chosen)
-    )
-
-
-def report(outcomes: list[Outcome], file: Path | None) -> bool:
-    """Print the outcomes of a scene and append them to a file; whether all was right."""
-    for outcome in outcomes:
-        beside = " | ".join(map(str, outcome.beside))
-        for kind, wrong in outcome.wrong.items():
-            print(f"{'WRONG ' if wrong else 'right '}  {outcome.part}  by {kind}, beside {beside}"
-                  f"  {outcome.findings.get(kind, '')}", flush=True)  # fmt: skip
-            for line in wrong:
-                print(f"            {line}", flush=True)
-        if file is not None:
-            with file.open("a") as lines:
-                lines.write(json.dumps({
-                    "launcher": outcome.part.launcher.name, "fault": outcome.part.fault,
-                    "watchdog": outcome.part.watchdog is not None,
-                    "beside": [(part.launcher.name, part.fault) for part in outcome.beside],
-                    "wrong": outcome.wrong, "said": outcome.findings}) + "\n")  # fmt: skip
-    return not any(wrong for outcome in outcomes for wrong in outcome.wrong.values())
+def report(outcome: Outcome, file: Path | None) -> bool:
+    """Print an outcome and append it to a file; whether all was right."""
+    others = " | ".join(outcome.beside) if len(outcome.beside) < 3 else f"{len(outcome.beside)} others"
+    print(f"{'WRONG' if outcome.wrong else 'right'}   {outcome.launcher}, {outcome.state}, by {outcome.kind}, beside {others}",
+          flush=True)  # fmt: skip
+    for line in outcome.wrong:
+        print(f"            {line}", flush=True)
+    if file is not None:
+        with file.open("ab") as lines:
+            lines.write(msgspec.json.encode(outcome) + b"\n")
+    return not outcome.wrong
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""A run that one of the launchers has started, as it really is: its ranks' pids, and whether they move."""
+"""A run that one of the launchers has started: the true pids of its ranks, and how it goes wrong."""
 
 import os
+import signal
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -11,10 +13,11 @@ from typing import Literal
 from hangbench.launchers.table import Launcher
 from hangdoc_trainer.offspring import Offspring
 
-Fault = Literal["none", "uneven", "stopped"]
+Fault = Literal["uneven", "stopped"]
 SCRIPT = Path(__file__).with_name("train.py")
 _ROOT = Path(__file__).parents[2]
-_READY_SECONDS = 180.0
+_READY_SECONDS = 300.0
+_FREEZE_SECONDS = 60.0
 _FROZEN_SECONDS = 1.0
 """How long no rank may take a step until the run counts as frozen; a healthy one takes about 20 in that time."""
 WORLD = 2
@@ -22,14 +25,12 @@ WORLD = 2
 
 @dataclass(frozen=True)
 class Part:
-    """What a run is to be: its launcher, what goes wrong, and after how many seconds its watchdog fires (None: it has none)."""
+    """What a run is to be: its launcher, what goes wrong when the harness says so (on its last rank: its data end, or it is
+    stopped), and after how many seconds its watchdog fires (None: it has none)."""
 
     launcher: Launcher
-    fault: Fault = "none"
+    fault: Fault
     watchdog: float | None = None
-
-    def __str__(self) -> str:
-        return f"{self.launcher.name}, {'healthy' if self.fault == 'none' else self.fault}"
 
 
 class Launched:
@@ -37,6 +38,8 @@ class Launched:
 
     def __init__(self, part: Part, folder: Path, variables: dict[str, str]) -> None:
         self.part, self.folder = part, folder
+        self.hung = False
+        """Whether it has gone wrong."""
         self.roots: list[int] = []
         """What a user gives to `--pid`: the launcher, or each rank where nothing stays above them."""
         self._variables = variables
@@ -45,7 +48,7 @@ class Launched:
 
     def __enter__(self) -> "Launched":
         self.folder.mkdir(parents=True)
-        script = [str(SCRIPT), str(self.folder), "--under", self.part.launcher.under, "--fault", self.part.fault]
+        script = [str(SCRIPT), str(self.folder), "--under", self.part.launcher.under]
         if self.part.watchdog is not None:
             script += ["--watchdog", str(self.part.watchdog)]
         environment = {
@@ -68,15 +71,26 @@ class Launched:
             child.wait()
 
     def wait(self) -> None:
-        """Until all ranks have joined and, where something goes wrong, nothing moves any more. Raises RuntimeError with
-        what the run printed if that does not come about."""
-        until = time.monotonic() + _READY_SECONDS
-        while len(self.ranks()) < WORLD or (self.part.fault != "none" and not self._frozen()):
+        """Until all ranks train; raises RuntimeError with what the run printed if that does not come about."""
+        self._wait_until(lambda: len(self.ranks()) == WORLD, _READY_SECONDS)
+        self.roots = list(self.ranks().values()) if self.part.launcher.detached else [c.pid for c in self._children]
+
+    def go_wrong(self) -> None:
+        """Let its fault come, and wait until no rank takes a step any more. Raises RuntimeError if they go on."""
+        self.hung = True
+        if self.part.fault == "stopped":
+            os.kill(self.ranks()[WORLD - 1], signal.SIGSTOP)
+        else:
+            (self.folder / f"end-{WORLD - 1}").touch()
+        self._wait_until(self._frozen, _FREEZE_SECONDS)
+
+    def _wait_until(self, so: Callable[[], bool], seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not so():
             gone = not self.part.launcher.detached and any(child.poll() is not None for child in self._children)
             if gone or time.monotonic() > until:
-                raise RuntimeError(f"{self.part} did not come up; it printed:\n{self.log()[-3000:]}")
+                raise RuntimeError(f"{self.part.launcher.name} did not get there; it printed:\n{self.log()[-3000:]}")
             time.sleep(0.1)
-        self.roots = list(self.ranks().values()) if self.part.launcher.detached else [c.pid for c in self._children]
 
     def ranks(self) -> dict[int, int]:
         """Rank to pid, as the ranks themselves said."""

@@ -11,7 +11,6 @@ from hangbench.launchers.launched import WORLD, Launched
 
 Document = dict[str, Any]
 """As `hangdoc diagnose --json` prints it."""
-_VERDICTS = {"none": ("healthy",), "uneven": ("hung",), "stopped": ("hung",)}
 _CULPRIT = WORLD - 1
 
 
@@ -25,7 +24,8 @@ def diagnose(*arguments: str, bundle: Path | None = None) -> Document:
     try:
         document: Document = json.loads(done.stdout)
     except ValueError as error:
-        raise RuntimeError(f"hangdoc diagnose {' '.join(arguments)} ended with {done.returncode}: {done.stderr[-500:]}") from error
+        said = f"hangdoc diagnose {' '.join(arguments)} ended with {done.returncode}: {done.stderr[-500:]}"
+        raise RuntimeError(said) from error
     return document
 
 
@@ -37,7 +37,7 @@ def pids_of(job: Document) -> set[int]:
 def summary(job: Document) -> str:
     """A job in one line."""
     ranks = ", ".join(f"{rank['rank']}: {rank['state']}" for rank in job["ranks"])
-    lead = next((f"{f['code']} culprits {f['culprits']}" for f in job["findings"]), "no finding")
+    lead = next((f"{f['code']} culprits {f['culprits']}" for f in job["findings"]), "nothing found")
     return f"{job['id']} ({job['launcher']}, world {job['world_size']}) {job['verdict']}, {lead} [{ranks}]"
 
 
@@ -56,10 +56,10 @@ def wrong_about(run: Launched, document: Document) -> list[str]:
         wrong.append(f"world size {job['world_size']}")
     if run.part.launcher.says and job["launcher"] != run.part.launcher.says:
         wrong.append(f"launcher {job['launcher']} instead of {run.part.launcher.says}")
-    if job["verdict"] not in _VERDICTS[run.part.fault]:
-        wrong.append(f"verdict {job['verdict']} instead of {_VERDICTS[run.part.fault][0]}")
+    if job["verdict"] != (verdict := "hung" if run.hung else "healthy"):
+        wrong.append(f"verdict {job['verdict']} instead of {verdict}")
     errors = [finding for finding in job["findings"] if finding["severity"] == "error"]
-    if run.part.fault == "none":
+    if not run.hung:
         wrong += [f"{finding['code']} {finding['summary']}" for finding in errors]
     elif not errors or errors[0]["culprits"] != [_CULPRIT]:
         lead = f"{errors[0]['code']} with culprits {errors[0]['culprits']}" if errors else "no error"
@@ -80,21 +80,29 @@ def wrong_on_the_host(runs: list[Launched], document: Document) -> dict[Launched
     return found
 
 
-def wrong_by_pid(run: Launched, bundle: Path | None = None) -> list[str]:
-    """What a look at a run by its launcher's pid gets wrong."""
-    try:
-        document = diagnose(*(word for pid in run.roots for word in ("--pid", str(pid))), bundle=bundle)
-    except RuntimeError as error:
-        return [str(error)]
-    return wrong_about(run, document) + strangers([run], document)
+def said_of(run: Launched, document: Document) -> str:
+    """The jobs that have a rank of this run, a line each."""
+    return "; ".join(summary(job) for job in document["jobs"] if pids_of(job) & set(run.ranks().values()))
 
 
-def wrong_by_watchdog(run: Launched) -> list[str]:
-    """What a run's watchdog has reported wrongly, about its own run or about others."""
-    if run.part.fault == "none":
-        return [f"it fired on a healthy run: {path.name}" for path in run.folder.glob("hangdoc-*")]
+def by_pid(run: Launched, bundle: Path | None = None) -> tuple[str, list[str]]:
+    """What a look at a run by its launcher's pid says, and what is wrong in it."""
+    return _alone(run, *(word for pid in run.roots for word in ("--pid", str(pid))), bundle=bundle)
+
+
+def by_watchdog(run: Launched) -> tuple[str, list[str]]:
+    """What a run's watchdog has reported, and what is wrong in it, about its own run or about others."""
+    if not run.hung:
+        return "", [f"it fired on a healthy run: {path.name}" for path in run.folder.glob("hangdoc-*")]
     try:
-        document = diagnose(str(run.wait_for_report()))
+        return _alone(run, str(run.wait_for_report()))
     except RuntimeError as error:
-        return [str(error)]
-    return wrong_about(run, document) + strangers([run], document)
+        return "", [str(error)]
+
+
+def _alone(run: Launched, *arguments: str, bundle: Path | None = None) -> tuple[str, list[str]]:
+    try:
+        document = diagnose(*arguments, bundle=bundle)
+    except RuntimeError as error:
+        return "", [str(error)]
+    return said_of(run, document), wrong_about(run, document) + strangers([run], document)

@@ -1,10 +1,12 @@
-"""Runs of several launchers side by side on one host, and what hangdoc says of each."""
+"""Runs of several launchers side by side on one host, and what hangdoc says of each while one after the other goes wrong."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from hangbench.launchers import look
 from hangbench.launchers.launched import Launched, Part
@@ -12,56 +14,82 @@ from hangbench.launchers.slurm import Slurm
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What was said of one run: by kind of look (`host`, `pid`, `watchdog`), what was wrong."""
+class Scene:
+    """Runs that stand side by side. All are healthy in the first round; in each further round, those of `rounds` go wrong."""
 
-    part: Part
-    beside: tuple[Part, ...]
-    wrong: dict[str, list[str]]
-    findings: dict[str, str]
-    """By kind of look, the leading finding's code or the verdict."""
+    parts: tuple[Part, ...]
+    rounds: tuple[tuple[int, ...], ...]
+    """Positions in `parts`."""
+    by_pid: tuple[int, ...] = (1,)
+    """The rounds in which each run is looked at by its launcher's pid as well."""
 
 
-def play(parts: Sequence[Part], bundles: Path | None = None) -> list[Outcome]:
-    """Start all parts at once, look, and end them. Bundles of the looks are left in a folder where one is given.
+class Outcome(msgspec.Struct, frozen=True):
+    """What one kind of look (`host`, `pid` or `watchdog`; `start` for a run that did not come up) said of a run."""
 
-    Raises RuntimeError with a run's output where it does not come up.
+    launcher: str
+    beside: tuple[str, ...]
+    """The other runs: name, and `healthy`, `uneven` or `stopped`."""
+    state: str
+    """`healthy`, `uneven` or `stopped`."""
+    watched: bool
+    kind: str
+    said: str
+    """The job in one line."""
+    wrong: tuple[str, ...]
+
+
+def play(scene: Scene, bundles: Path | None = None) -> Iterator[Outcome]:
+    """Start all parts at once, look in each round, and end them. Bundles are left in a folder where one is given.
+
+    A run that does not come up is an outcome (`start`) with what it printed; raises RuntimeError for one that does not hang.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="launchers-")))
         variables: dict[str, str] = {}
-        if any(part.launcher.slurm for part in parts):
+        if any(part.launcher.slurm for part in scene.parts):
             variables = stack.enter_context(Slurm(folder / "slurm")).variables
         runs = [
             stack.enter_context(Launched(part, folder / f"run-{number}", variables))
-            for number, part in enumerate(parts)
+            for number, part in enumerate(scene.parts)
         ]
-        for run in runs:
-            run.wait()
-        return [
-            Outcome(run.part, tuple(p for p in parts if p is not run.part), wrong, said)
-            for run, (wrong, said) in zip(runs, _looked(runs, bundles), strict=True)
-        ]
+        for run in list(runs):
+            try:
+                run.wait()
+            except RuntimeError as error:
+                runs.remove(run)
+                yield _outcome(runs, run, "start", "", [str(error)])
+        for number, positions in enumerate(((), *scene.rounds)):
+            for run in runs:
+                if scene.parts.index(run.part) in positions:
+                    run.go_wrong()
+            yield from _looked(runs, number in scene.by_pid, bundles, number)
 
 
-def _looked(runs: list[Launched], bundles: Path | None) -> list[tuple[dict[str, list[str]], dict[str, str]]]:
-    """By run, what is wrong and what was said, by kind of look."""
-    found: list[tuple[dict[str, list[str]], dict[str, str]]] = [({}, {}) for _ in runs]
-    document = look.diagnose(bundle=_bundle(bundles, "host", *(run.part for run in runs)))
-    for (wrong, said), (run, faults) in zip(found, look.wrong_on_the_host(runs, document).items(), strict=True):
-        wrong["host"] = faults
-        mine = next((job for job in document["jobs"] if look.pids_of(job) & set(run.ranks().values())), None)
-        said["host"] = "no job" if mine is None else next((f["code"] for f in mine["findings"]), mine["verdict"])
-    for (wrong, _), run in zip(found, runs, strict=True):
-        wrong["pid"] = look.wrong_by_pid(run, _bundle(bundles, "pid", run.part))
+def _looked(runs: list[Launched], by_pid: bool, bundles: Path | None, number: int) -> Iterator[Outcome]:
+    document = look.diagnose(bundle=_bundle(bundles, f"{number}-host", runs))
+    faults = look.wrong_on_the_host(runs, document)
+    for run in runs:
+        yield _outcome(runs, run, "host", look.said_of(run, document), faults[run])
+        if by_pid:
+            yield _outcome(runs, run, "pid", *look.by_pid(run, _bundle(bundles, f"{number}-pid", [run])))
         if run.part.watchdog is not None:
-            wrong["watchdog"] = look.wrong_by_watchdog(run)
-    return found
+            yield _outcome(runs, run, "watchdog", *look.by_watchdog(run))
 
 
-def _bundle(folder: Path | None, kind: str, *parts: Part) -> Path | None:
+def _outcome(runs: Sequence[Launched], run: Launched, kind: str, said: str, wrong: list[str]) -> Outcome:
+    others = tuple(f"{other.part.launcher.name}, {_state(other)}" for other in runs if other is not run)
+    return Outcome(run.part.launcher.name, others, _state(run), run.part.watchdog is not None, kind, said, tuple(wrong))
+
+
+def _state(run: Launched) -> str:
+    return run.part.fault if run.hung else "healthy"
+
+
+def _bundle(folder: Path | None, kind: str, runs: Sequence[Launched]) -> Path | None:
     if folder is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    name = "+".join(f"{part.launcher.name}-{part.fault}" for part in parts)
-    return folder / f"{kind}-{name}.hangdoc".replace(" ", "_").replace("/", "_")
+    watched = "watched-" if any(run.part.watchdog is not None for run in runs) else ""
+    names = "+".join(f"{run.part.launcher.name}-{_state(run)}" for run in runs[:3])
+    return folder / f"{names}-{watched}{kind}.hangdoc".replace(" ", "_").replace("/", "_")

@@ -76,7 +76,9 @@ class Slurm:
 
     def _daemon(self, program: str, *arguments: str) -> None:
         path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-        subprocess.run([program, *arguments], env={**os.environ, **self.variables, "PATH": path}, check=True, timeout=30)
+        subprocess.run(
+            [program, *arguments], env={**os.environ, **self.variables, "PATH": path}, check=True, timeout=30
+        )
 
     def _wait_up(self) -> None:
         until = time.monotonic() + _UP_SECONDS

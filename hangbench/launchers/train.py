@@ -1,13 +1,13 @@
-"""The smallest DDP training that every launcher of the table can start; what goes wrong on the last rank is an option.
+"""The smallest DDP training that every launcher of the table can start. It trains until a rank's data end.
 
-    train.py FOLDER [--under NAME] [--fault none|uneven|stopped] [--meet URL] [--watchdog SECONDS]
+    train.py FOLDER [--under NAME] [--meet URL] [--watchdog SECONDS]
 
-In the folder each rank leaves `rank-N` (its pid) after some steps, and `step-N`, which changes with every step.
+In the folder each rank leaves `rank-N` (its pid) after some steps, and `step-N`, which changes with every step. The data of
+rank N end when somebody creates `end-N` there.
 """
 
 import argparse
 import os
-import signal
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,39 +16,39 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-BATCHES = 100_000
-FEW = 12
+READY = 5
 
 
 def options():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--under", default="torch")
-    parser.add_argument("--fault", choices=("none", "uneven", "stopped"), default="none")
     parser.add_argument("--meet", default="env://")
     parser.add_argument("--watchdog", type=float)
     return parser.parse_known_args()[0]  # DeepSpeed and torch.distributed.launch add --local-rank
 
 
+def batches(rank):
+    while not Path(f"end-{rank}").exists():
+        yield torch.ones(4, 16)
+
+
 def train(args):
     os.chdir(args.folder)
-    rank, world = dist.get_rank(), dist.get_world_size()
-    batches = list(range(BATCHES))
-    if args.fault == "uneven" and rank == world - 1:
-        batches = batches[:FEW]
+    rank = dist.get_rank()
     model = DistributedDataParallel(torch.nn.Linear(16, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with watchdog(args):
-        for step, _batch in enumerate(batches):
+    with watchdog(args) as dog:
+        for step, batch in enumerate(batches(rank)):
             optimizer.zero_grad()
-            loss = model(torch.ones(4, 16)).mean()
+            loss = model(batch).mean()
             loss.backward()
             optimizer.step()
             Path(f"step-{rank}").write_text(str(step))
-            if step == FEW // 2:
+            if step == READY:
                 Path(f"rank-{rank}").write_text(str(os.getpid()))
-            if step == FEW and args.fault == "stopped" and rank == world - 1:
-                os.kill(os.getpid(), signal.SIGSTOP)
+            if dog is not None:
+                dog.beat(step)
             time.sleep(0.02)
         dist.barrier()
 
