@@ -112,11 +112,11 @@ def _deepspeed(script: Script) -> Commands:
 _MPIRUN = ("mpirun", "--oversubscribe", "-n", "2", str(_BIN / "python"))
 _SRUN = ("srun", "-N2", "-n2", str(_BIN / "python"))
 _SRUN_VERSION = ("srun", "--version")
-_DEEPSPEED_PATHS = {
-    "PATH": f"{VENVS / 'deepspeed/bin'}:{os.environ['PATH']}",
-    "TORCH_EXTENSIONS_DIR": str(VENVS / "deepspeed/extensions"),
-    "DS_BUILD_OPS": "0",
-}
+_DEEPSPEED_PATH = {"PATH": f"{VENVS / 'deepspeed/bin'}:{os.environ['PATH']}"}
+"""Its launcher looks for `python` and `deepspeed` there."""
+
+
+_RAY_ON_A_BUSY_MACHINE = {"RAY_raylet_start_wait_time_s": "300", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def _module(python: str, name: str) -> tuple[str, ...]:
@@ -143,10 +143,10 @@ TABLE = (
              slurm=True, in_ci=False),
     Launcher("srun torchrun", _srun_torchrun, "torchrun", program="srun", version=_SRUN_VERSION, slurm=True,
              in_ci=False),
-    Launcher("Ray Train", lambda script: [[str(VENVS / "ray/bin/python"), *script]], "", under="ray",
+    Launcher("Ray Train", lambda script: [[str(VENVS / "ray/bin/python"), *script]], "", under="ray", variables=_RAY_ON_A_BUSY_MACHINE,
              program=str(VENVS / "ray/bin/python"), version=_module(str(VENVS / "ray/bin/python"), "ray"),
              in_ci=False),
-    Launcher("deepspeed", _deepspeed, "deepspeed", under="deepspeed", variables=_DEEPSPEED_PATHS,
+    Launcher("deepspeed", _deepspeed, "deepspeed", variables=_DEEPSPEED_PATH,
              program=str(VENVS / "deepspeed/bin/deepspeed"),
              version=_module(str(VENVS / "deepspeed/bin/python"), "deepspeed"), in_ci=False),
 )  # fmt: skip

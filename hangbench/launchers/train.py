@@ -91,13 +91,6 @@ def under_accelerate(args):
     train(args)
 
 
-def under_deepspeed(args):
-    import deepspeed
-
-    deepspeed.init_distributed(dist_backend="gloo", verbose=False)
-    train(args)
-
-
 def under_fabric(args):
     from lightning_fabric import Fabric
 
