@@ -140,6 +140,11 @@ class RankIdentity(Value, frozen=True, kw_only=True):
     master_address: str | None = None
     master_port: int | None = None
     run_id: str | None = None
+    """TORCHELASTIC_RUN_ID."""
+    run: str | None = None
+    """What the run is called (`hangdoc.run_identity.name`): the same for all of its ranks."""
+    run_digest: str | None = None
+    """Digest of that name, where only the digest is known (a beacon's)."""
     restart_count: int | None = None
 
 
@@ -322,6 +327,9 @@ class Process(Value, frozen=True, kw_only=True):
     launch: Launch | None = None
     owner: int | None = None
     """For a helper, the pid of its rank; for a rank, the pid of its launcher."""
+    launcher_gone: bool = False
+    """A launcher started it, and no launcher is among its ancestors any more. Its parent's pid would not say so: `nohup`,
+    `setsid` and containers give a healthy run the parent 1, and a subreaper gives an orphan another."""
     unreadable_below: int = 0
     """For a launcher, how many Python processes below it forbid to be read: ranks may be among them."""
     uid: int | None = None
@@ -389,7 +397,7 @@ class Listener(Value, frozen=True, kw_only=True):
     name: str = ""
     argv: tuple[str, ...] = ()
     orphan: bool = False
-    """Its parent is gone."""
+    """Its launcher is gone (`Process.launcher_gone`)."""
     started_seconds_ago: float | None = None
 
 

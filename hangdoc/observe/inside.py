@@ -11,7 +11,8 @@ import msgspec
 from hangdoc.observe import identity, pyspy
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.observe.procfs import ProcFS
+from hangdoc.observe.process_group import own_rank
+from hangdoc.observe.procfs import ProcFS, network_of
 from hangdoc.observe.python_state import Modules, inner_environment, locate, process_groups
 from hangdoc.parse import natural
 from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
@@ -31,20 +32,28 @@ def look_inside(
     environment: dict[str, str] = {}
     groups: tuple[Group, ...] = ()
     numbers: dict[str, int] = {}
+    in_group: int | None = None
     try:
         image = locate(proc, pid)
         with Memory(pid, image.version, str(proc.root)) as memory:
             found = Modules(memory, image).namespace("os", "__main__", _C10D)
             environment = inner_environment(memory, found["os"])
             groups = process_groups(memory, found.get(_C10D, {}))
+            in_group = own_rank(memory, groups[0]) if groups else None
             for name in _RANK_NAMES:
                 if name in found.get("__main__", {}):
                     with contextlib.suppress(Unreadable):
                         numbers[name] = memory.integer(found["__main__"][name])
     except (Unreadable, KeyError):
         pass  # the frames may still tell
-    if who := identity.by_environment(environment):
+    network = network_of(proc, pid)
+    if who := identity.by_environment(environment, network):
         return msgspec.structs.replace(who, source="os.environ"), environment
+    if in_group is not None:
+        meeting = identity.meeting_point(environment, network)
+        return RankIdentity(
+            rank=in_group, source="process group", world_size=len(groups[0].ranks), **meeting
+        ), environment
     told = _rank_in_arguments(argv)
     if not (groups or forked or told is not None):
         return None, environment
@@ -57,7 +66,7 @@ def look_inside(
     if rank is None:
         return None, environment
     world = len(groups[0].ranks) if groups else world
-    meeting = identity.meeting_point(environment)
+    meeting = identity.meeting_point(environment, network)
     return RankIdentity(rank=rank, source=source, local_rank=rank, world_size=world, **meeting), environment
 
 

@@ -16,7 +16,7 @@ from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.discover import discover
+from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.flight_recorder import FlightRecorders
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.machine import HostMachine
@@ -55,6 +55,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 30.0
     native: str = "auto"
     pids: tuple[int, ...] = ()
+    run_of: int | None = None
+    slurm_job: str | None = None
+    """See hangdoc.observe.discover.Scope."""
+
+    @property
+    def scope(self) -> Scope:
+        """Which ranks to look at."""
+        return Scope(pids=self.pids, run_of=self.run_of, slurm_job=self.slurm_job)
 
 
 def observe(
@@ -73,7 +81,7 @@ def observe(
     proc = ProcFS()
     taken_at = datetime.datetime.now(datetime.UTC)
     progress("looking for ranks")
-    found = discover(proc, deadline, options.pids)
+    found = discover(proc, deadline, options.scope)
     pool = ThreadPoolExecutor(16, thread_name_prefix="hangdoc")
     scene = Scene(
         proc=proc,
@@ -226,6 +234,7 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         identity=target.identity,
         launch=target.launch,
         owner=target.owner,
+        launcher_gone=target.launcher_gone,
         unreadable_below=target.unreadable_below,
         environment=environment
         if isinstance(environment, Unavailable)

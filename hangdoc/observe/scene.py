@@ -29,6 +29,7 @@ class Target:
     identity: RankIdentity | None = None
     launch: Launch | None = None
     owner: int | None = None
+    launcher_gone: bool = False
     unreadable_below: int = 0
     environment: dict[str, str] | Unavailable = field(default_factory=dict)
     inner_environment: dict[str, str] = field(default_factory=dict)

@@ -16,8 +16,9 @@ from hangdoc.observe.abilities import check_all
 from hangdoc.observe.data import list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import discover
+from hangdoc.observe.listener import listener
 from hangdoc.observe.machine import machine, resolve
-from hangdoc.observe.procfs import ProcError, ProcFS, age
+from hangdoc.observe.procfs import ProcFS, age
 from hangdoc.phrases import duration
 from hangdoc.preflight.plan import Attach, Card, Facts, Plan
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
@@ -109,20 +110,8 @@ def _holder(plan: Plan) -> Listener | None:
 
     for c in psutil.net_connections(kind="tcp"):
         if c.status == psutil.CONN_LISTEN and c.laddr.port == port:
-            return _listener(port, c.pid)
+            return listener(ProcFS(), port, "", c.pid)
     return None
-
-
-def _listener(port: int, pid: int | None) -> Listener:
-    proc = ProcFS()
-    if pid is None:
-        return Listener(port=port, namespace="", pid=None)
-    try:
-        stat = proc.stat(str(pid))
-        return Listener(port=port, namespace="", pid=pid, name=stat.name, argv=redact.argv(proc.words(f"{pid}/cmdline")),
-                        orphan=stat.ppid <= 1, started_seconds_ago=age(proc, stat.start_ticks))  # fmt: skip
-    except ProcError:
-        return Listener(port=port, namespace="", pid=pid)
 
 
 def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
@@ -154,7 +143,7 @@ def _left_over(proc: ProcFS) -> Iterator[str]:
         if target.role != "rank" or pid in mine or (launcher and target.ppid == os.getppid()):
             continue
         who = f"rank {target.identity.rank}" if target.identity is not None else "a rank"
-        orphan = ", an orphan" if target.ppid <= 1 else ""
+        orphan = ", an orphan" if target.launcher_gone else ""
         command = " ".join(redact.argv(target.argv))[:80]
         yield f"{who}, pid {pid}{orphan}, started {duration(age(proc, target.start_ticks))} ago: {command}"
 

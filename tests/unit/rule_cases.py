@@ -250,12 +250,7 @@ FIRES: dict[str, Callable[[], Snapshot]] = {
         in_loop(0, 4),
         rank(1, train(12, source="with self.lock:"), kernel={"syscall": 202, "wchan": "futex_wait_queue"}),
     ),
-    "HD305": lambda: snapshot(
-        *(
-            rank(n, train(12), cpu=0.9, ppid=1, owner=None, environment={"TORCHELASTIC_RUN_ID": "none"})
-            for n in range(2)
-        )
-    ),
+    "HD305": lambda: snapshot(*(rank(n, train(12), cpu=0.9, ppid=1, owner=None, launcher_gone=True) for n in range(2))),
     "HD306": lambda: snapshot(
         replace(AGENT, stack=stack(frame("_exit_barrier", 5, TORCH + "distributed/elastic/agent/api.py")))
     ),
@@ -335,7 +330,7 @@ QUIET: dict[str, Callable[[], Snapshot]] = {
     "HD304": lambda: snapshot(
         in_loop(0, 4), rank(1, train(12, source="ready.wait()"), kernel={"syscall": 202, "wchan": "futex_wait_queue"})
     ),
-    # Started by hand in the background: no torchrun was ever there.
+    # Started by nohup, setsid or in a container: the parent 1 says nothing.
     "HD305": lambda: snapshot(*(rank(n, train(12), cpu=0.9, ppid=1, owner=None) for n in range(2))),
     "HD306": lambda: snapshot(AGENT),
     # The listener is the run's own first rank.

@@ -11,7 +11,7 @@ from hangdoc import beacon, redact
 from hangdoc.observe import identity, source
 from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.discover import discover
+from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.procfs import Gone, ProcFS
 from hangdoc.observe.published import beat_of
 from hangdoc.observe.pyspy import is_library
@@ -75,7 +75,7 @@ def test_a_launcher_inside_a_pod_whose_environment_names_a_rank(tmp_path: Path) 
 def test_only_named_trees(tmp_path: Path) -> None:
     fake_process(tmp_path, 10, 1, "python a.py", TORCH)
     fake_process(tmp_path, 20, 1, "python b.py", {**TORCH, "MASTER_PORT": "29600"})
-    found = discover(ProcFS(str(tmp_path)), Deadline(5), roots=(20,)).targets
+    found = discover(ProcFS(str(tmp_path)), Deadline(5), Scope(pids=(20,))).targets
     assert list(found) == [20]
 
 
@@ -88,7 +88,8 @@ def test_only_named_trees(tmp_path: Path) -> None:
         (TORCH, (1, "environment")),
         ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, (3, "Open MPI")),
         ({"PMI_RANK": "0", "PMI_SIZE": "2"}, (0, "PMI")),
-        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, (5, "Slurm")),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}, (5, "Slurm")),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "7"}, None),
         ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", **TORCH}, (1, "environment")),
         ({"LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "NODE_RANK": "0"}, (1, "LOCAL_RANK")),
         ({"RANK": "2", "WORLD_SIZE": "2"}, None),
