@@ -116,6 +116,10 @@ _DEEPSPEED_PATH = {"PATH": f"{VENVS / 'deepspeed/bin'}:{os.environ['PATH']}"}
 """Its launcher looks for `python` and `deepspeed` there."""
 
 
+def _ray(script: Script) -> Commands:
+    return [[str(VENVS / "ray/bin/python"), *script]]
+
+
 _RAY_ON_A_BUSY_MACHINE = {"RAY_raylet_start_wait_time_s": "300", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
@@ -143,7 +147,7 @@ TABLE = (
              slurm=True, in_ci=False),
     Launcher("srun torchrun", _srun_torchrun, "torchrun", program="srun", version=_SRUN_VERSION, slurm=True,
              in_ci=False),
-    Launcher("Ray Train", lambda script: [[str(VENVS / "ray/bin/python"), *script]], "", under="ray", variables=_RAY_ON_A_BUSY_MACHINE,
+    Launcher("Ray Train", _ray, "", under="ray", variables=_RAY_ON_A_BUSY_MACHINE,
              program=str(VENVS / "ray/bin/python"), version=_module(str(VENVS / "ray/bin/python"), "ray"),
              in_ci=False),
     Launcher("deepspeed", _deepspeed, "deepspeed", variables=_DEEPSPEED_PATH,
