@@ -2,12 +2,13 @@
 # make check   lint, format, types, walls                   make docs, make pictures   write the generated pages anew
 # make bench   the figures of docs/performance.md           make unit    the fast part of the suite
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
+# make launchers   every launcher beside another's job, for docs/launchers.md (ARGS=NAME..., --together, --ci); as root
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 FRAMEWORKS := .venv/.frameworks
 
-.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus clean
+.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus launchers clean
 
 demo: $(READY)
 	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
@@ -55,6 +56,18 @@ soak: $(FRAMEWORKS)
 
 corpus: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --record
+
+# Ray and DeepSpeed get environments of their own; Slurm and mpirun are Debian's slurm-wlm, munge and openmpi-bin.
+export HANGDOC_LAUNCHERS ?= $(HOME)/.cache/hangdoc/launchers
+
+launchers: $(FRAMEWORKS) $(HANGDOC_LAUNCHERS)/ray/.ready $(HANGDOC_LAUNCHERS)/deepspeed/.ready
+	$(BIN)/python -m hangbench.launchers $(ARGS)
+
+$(HANGDOC_LAUNCHERS)/%/.ready: $(READY)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --constraint constraints.txt --editable '.[trainer]' setuptools wheel
+	DS_BUILD_OPS=0 $(@D)/bin/pip install --quiet --no-build-isolation '$(if $(filter ray,$*),ray[train],$*)'
+	touch $@
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hangdoc needs Python 3.11 or newer: make PYTHON=python3.11")'

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from hangbench.launchers.launched import Part
+from hangbench.launchers.page import table
 from hangbench.launchers.scene import Outcome, Scene, play
 from hangbench.launchers.table import BY_NAME, TABLE, Launcher
 
@@ -65,7 +66,12 @@ def main() -> None:
     parser.add_argument("--ci", action="store_true", help="those that run in CI, together")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the outcomes to this file, one a line")
     parser.add_argument("--bundles", type=Path, metavar="FOLDER", help="leave the bundles of all looks here")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="only print the table of these outcomes")
     options = parser.parse_args()
+    if options.table:
+        decoder = msgspec.json.Decoder(Outcome)
+        print(table(outcome for file in options.table for outcome in decoder.decode_lines(file.read_bytes())))
+        return
     if unknown := set(options.names) - set(BY_NAME):
         parser.error(f"no such launcher: {', '.join(sorted(unknown))}")
     isolated()

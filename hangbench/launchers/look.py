@@ -54,7 +54,7 @@ def wrong_about(run: Launched, document: Document) -> list[str]:
         wrong.append(f"ranks {said} instead of {ranks}")
     if job["world_size"] != WORLD:
         wrong.append(f"world size {job['world_size']}")
-    if run.part.launcher.says and job["launcher"] != run.part.launcher.says:
+    if run.part.launcher.says and job["launcher"] not in (None, run.part.launcher.says):
         wrong.append(f"launcher {job['launcher']} instead of {run.part.launcher.says}")
     if job["verdict"] != (verdict := "hung" if run.hung else "healthy"):
         wrong.append(f"verdict {job['verdict']} instead of {verdict}")

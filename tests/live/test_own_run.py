@@ -19,7 +19,10 @@ def test_the_report_is_of_the_watchdogs_own_run(beacons: str, tmp_path: Path) ->
     """The other job is hung as well, with another finding: HD101. A rank without a beacon is found by the run's name."""
     hidden = {"HIDE_BEACON_OF": "1"} if beacons == "of one rank" else {}
     program = str(PROGRAMS / "watched.py")
-    with Started(SCENARIOS["shard-mismatch"]), running(tmp_path, *TORCHRUN, program, "sleep", "report", **hidden) as run:
+    with (
+        Started(SCENARIOS["shard-mismatch"]),
+        running(tmp_path, *TORCHRUN, program, "sleep", "report", **hidden) as run,
+    ):
         log = run.wait_for("the whole report: hangdoc diagnose", 1 if hidden else 2)
         (bundle,) = run.hang().glob("host-*.hangdoc")
         found = diagnose(codec.read(bundle), patience=1)
