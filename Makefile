@@ -1,14 +1,16 @@
 # make demo    a real hang, diagnosed from outside          make test    the whole suite, live runs included
 # make check   lint, format, types, walls                   make docs, make pictures   write the generated pages anew
 # make bench   the figures of docs/performance.md           make unit    the fast part of the suite
+# make pythons   what is read from memory, in the Pythons of Debian's sid (a chroot in $(PYTHONS); root, some minutes, by hand)
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
 # make launchers   every launcher beside another's job, for docs/launchers.md (ARGS=NAME..., --together, --ci); as root
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 FRAMEWORKS := .venv/.frameworks
+PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus launchers clean
+.PHONY: demo test unit live pythons check format docs pictures bench hangbench soak corpus launchers clean
 
 demo: $(READY)
 	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
@@ -22,6 +24,12 @@ unit: $(READY)
 
 live: $(READY)
 	$(BIN)/pytest tests/live
+
+# The ranks run in the chroot and are looked at from outside, as those of a container are from its host.
+pythons: $(READY)
+	[ -e $(PYTHONS)/usr/bin/python3.15 ] || debootstrap --variant=minbase \
+		--include=python3.13,python3.14,python3.15,pypy3 sid $(PYTHONS)
+	HANGDOC_CHROOT=$(PYTHONS) $(BIN)/pytest tests/unit/test_memory.py -rs
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from hangdoc.cli.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandError
 from hangdoc.cli.fleet import Hosts
 from hangdoc.observe.observe import Options, observe
@@ -37,7 +39,8 @@ def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
 
     _no_pids(options)
     hosts, transport = fleet.names(), fleet.transport(options.timeout)
-    return lambda: gather(hosts, options, transport)
+    of_job = replace(options, slurm_job=fleet.slurm_job)
+    return lambda: gather(hosts, of_job, transport)
 
 
 def described(pids: tuple[int, ...], fleet: Hosts) -> str:
@@ -56,7 +59,8 @@ def _look_at_all(options: Options, fleet: Hosts, progress: Callable[[str], None]
     from hangdoc.fleet.gather import gather
 
     _no_pids(options)
-    snapshot = gather(fleet.names(), options, fleet.transport(options.timeout), progress)
+    of_job = replace(options, slurm_job=fleet.slurm_job)
+    snapshot = gather(fleet.names(), of_job, fleet.transport(options.timeout), progress)
     if any(process.role in ("rank", "launcher") for host in snapshot.hosts for process in host.processes):
         return snapshot
     said = [f"{one.host}: {one.why}" for one in snapshot.unreached]

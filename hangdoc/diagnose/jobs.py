@@ -1,8 +1,6 @@
 """From the processes of a run to its ranks: which are missing, and what each of them is doing."""
 
-from collections.abc import Iterable
-
-from hangdoc.diagnose import absent, facts, progress
+from hangdoc.diagnose import absent, backends, progress
 from hangdoc.diagnose.links import Connected, pairs_of, silent_seconds
 from hangdoc.diagnose.model import Placed, Rank, Run
 from hangdoc.diagnose.network import interface_with
@@ -11,7 +9,6 @@ from hangdoc.diagnose.states import cpu_percent, state_of
 from hangdoc.parse import natural
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import (
-    Clocks,
     Host,
     Interpreter,
     Launch,
@@ -57,7 +54,7 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
         hosts=tuple(host for host in snapshot.hosts if host.name in hosts),
         launchers=tuple(launchers),
         launcher=tool,
-        backend=_backend(process for _, process in members.values()),
+        backend=backends.of_run(process for _, process in members.values()),
         world_size=world,
         master=run.master,
         ranks=ranks,
@@ -114,18 +111,6 @@ def _spawned(launcher: Process) -> int | None:
                 for local in frame.locals:
                     if local.name == "nprocs" and (count := natural(local.text)) is not None:
                         return count
-    return None
-
-
-def _backend(processes: Iterable[Process]) -> str | None:
-    """By the names that the backends give their threads."""
-    for process in processes:
-        if isinstance(process.clocks, Clocks):
-            names = [thread.name for thread in process.clocks.threads]
-            if any(facts.NCCL_THREADS.match(name) for name in names):
-                return "nccl"
-            if facts.GLOO_THREADS & set(names):
-                return "gloo"
     return None
 
 

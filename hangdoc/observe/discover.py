@@ -20,6 +20,7 @@ from hangdoc.observe.process_table import Entry, ProcessTable
 from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.observe.rank_search import Search, find, is_python, launchers_of
 from hangdoc.observe.scene import Scene, Target
+from hangdoc.observe.slurm import tasks_of
 from hangdoc.parse import natural
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
@@ -62,7 +63,7 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Fo
 def _wanted(table: ProcessTable, scope: Scope) -> set[int]:
     """The processes that may be ranks. hangdoc is none, nor is what it runs below, unless somebody names that: a watchdog
     has hangdoc run below the very rank that it looks at."""
-    named = {pid for root in scope.pids for pid in table.tree(root)}
+    named = {pid for root in scope.pids for pid in table.tree(root) | tasks_of(table, root)}
     if scope.run_of is not None:
         named |= table.tree(scope.run_of)
     wanted = named if scope.pids and scope.run_of is None else set(table)
@@ -107,7 +108,10 @@ def _unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
     denied = {
         pid
         for pid, entry in search.table.items()
-        if isinstance(entry.environment, Unavailable) and pid in search.wanted and pid not in search.launchers
+        if isinstance(entry.environment, Unavailable)
+        and entry.stat.state not in "ZX"
+        and pid in search.wanted
+        and pid not in search.launchers
     }
     launcher_of = {pid: next((a for a in search.table.ancestors(pid) if a in search.launchers), None) for pid in denied}
     hidden = [pid for pid in denied if launcher_of[pid] is not None and search.table[pid].stat.ppid not in denied]

@@ -8,12 +8,13 @@ import contextlib
 
 import msgspec
 
-from hangdoc.observe import identity, pyspy
+from hangdoc.observe import attach, identity
 from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.process_group import own_rank
 from hangdoc.observe.procfs import ProcFS, network_of
-from hangdoc.observe.python_state import Modules, inner_environment, locate, process_groups
+from hangdoc.observe.python_state import Modules, inner_environment, process_groups
 from hangdoc.parse import natural
 from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
 
@@ -35,7 +36,7 @@ def look_inside(
     in_group: int | None = None
     try:
         image = locate(proc, pid)
-        with Memory(pid, image.version, str(proc.root)) as memory:
+        with Memory(pid, image.layout, str(proc.root)) as memory:
             found = Modules(memory, image).namespace("os", "__main__", _C10D)
             environment = inner_environment(memory, found["os"])
             groups = process_groups(memory, found.get(_C10D, {}))
@@ -57,7 +58,7 @@ def look_inside(
     told = _rank_in_arguments(argv)
     if not (groups or forked or told is not None):
         return None, environment
-    stack = pyspy.dump(pid, deadline)
+    stack = attach.dump(proc, pid, deadline)
     threads = () if isinstance(stack, Unavailable) else stack.threads
     in_torch = bool(groups) or any("torch/distributed/" in f.file for t in threads for f in t.frames)
     rank, world, source = _rank_in_frames(threads, in_torch)

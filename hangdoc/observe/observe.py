@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 
 from hangdoc import redact
-from hangdoc.observe import control_groups
+from hangdoc.observe import natives
 from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.flight_recorder import FlightRecorders
+from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.machine import HostMachine
 from hangdoc.observe.procfs import ProcError, ProcFS, age
@@ -26,12 +27,13 @@ from hangdoc.observe.scene import Evidence, Probe, Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks
 from hangdoc.observe.storage import Storage
-from hangdoc.snapshot import Environment, Host, Process, Progress, Snapshot, Stack, Unavailable
+from hangdoc.snapshot import Environment, Host, KernelState, Process, Progress, Snapshot, Stack, Unavailable
 from hangdoc.version import __version__
 
 # A new probe is one file and one line here. Clocks come first: they are read at the window's very ends.
 PROBES: tuple[Callable[[], Probe], ...] = (
     CpuClocks,
+    Holds,
     ControlGroups,
     Beacons,
     Storage,
@@ -93,12 +95,10 @@ def observe(
         problems=list(found.problems),
         earlier=_stacks_of(earlier),
     )
-    for target in scene.alive():
-        target.held = _held(proc, target)
     evidence: dict[int | None, dict[str, Any]] = {}
     if scene.targets:
         try:
-            evidence = _run(scene, progress, meanwhile)
+            evidence = _run(scene, progress, meanwhile, _natives_of(earlier))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     host = Host(
@@ -125,7 +125,10 @@ def _machine_id(proc: ProcFS) -> str | None:
 
 
 def _run(
-    scene: Scene, progress: Callable[[str], None], meanwhile: Callable[[], None]
+    scene: Scene,
+    progress: Callable[[str], None],
+    meanwhile: Callable[[], None],
+    known: dict[int, tuple[Stack, Stack]],
 ) -> dict[int | None, dict[str, Any]]:
     """Open all probes, let them work through the window, close them, and gather their evidence."""
     stacks = Stacks()
@@ -158,12 +161,22 @@ def _run(
     for probe in probes:
         for pid, field, value in _guarded(scene, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
+    try:
+        for pid, native in natives.take(scene, gathered, known).items():
+            gathered.setdefault(pid, {})["native"] = native
+    except Exception as error:
+        scene.problems.append(f"native stacks failed ({type(error).__name__}: {error}): please report it")
     return gathered
 
 
 def _stacks_of(earlier: Snapshot | None) -> dict[int, Stack]:
     processes = (process for host in (earlier.hosts if earlier is not None else ()) for process in host.processes)
     return {process.pid: process.stack for process in processes if isinstance(process.stack, Stack)}
+
+
+def _natives_of(earlier: Snapshot | None) -> dict[int, tuple[Stack, Stack]]:
+    processes = (process for host in (earlier.hosts if earlier is not None else ()) for process in host.processes)
+    return {p.pid: (p.stack, p.native) for p in processes if isinstance(p.stack, Stack) and isinstance(p.native, Stack)}
 
 
 def _evidence_of(probe: Probe) -> Callable[[Scene], list[Evidence]]:
@@ -179,15 +192,6 @@ def _guarded(scene: Scene, probe: Probe, action: Callable[[Scene], Any]) -> Any:
         return None
 
 
-def _held(proc: ProcFS, target: Target) -> bool:
-    """Whether pausing the process is out of the question: it is stopped, frozen, traced or in the file system."""
-    try:
-        traced = proc.status(str(target.pid)).get("TracerPid", "0") != "0"
-    except ProcError:
-        traced = False
-    return target.state in "TtD" or traced or control_groups.frozen(proc, target.pid)
-
-
 def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
     """Everything about one process; what it refuses stays at its default."""
     proc, pid = scene.proc, target.pid
@@ -195,17 +199,19 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
     try:
         status = proc.status(str(pid))
         facts["uid"] = int(status["Uid"].split()[0])
-        facts["tracer_pid"] = int(status.get("TracerPid", "0"))
         facts["resident_bytes"] = int(status["VmRSS"].split()[0]) * 1024 if "VmRSS" in status else None
     except (ProcError, KeyError, ValueError, IndexError):
         pass
+    end = evidence.pop("at_end", None)
     state = target.state
+    if isinstance(end, KernelState):
+        state = end.state
+        facts |= {"tracer_pid": end.tracer_pid, "tracer": end.tracer, "frozen": end.frozen}
     try:
         stat = proc.stat(str(pid))
-        if stat.start_ticks == target.start_ticks:
+        if stat.start_ticks == target.start_ticks and stat.state in "ZX":
             state = stat.state
-            if state in "ZX":
-                facts["exit_code"] = stat.exit_code
+            facts["exit_code"] = stat.exit_code
     except ProcError:
         state = "X"
     try:
@@ -239,7 +245,6 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         environment=environment
         if isinstance(environment, Unavailable)
         else Environment(variables=redact.environment(environment)),
-        frozen=control_groups.frozen(proc, pid),
         progress=progress,
         **facts,
         **evidence,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.locate import Image, locate
 from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.python_state import Image, locate
 from hangdoc.snapshot import Launch, RankIdentity, Stack, Unavailable
 
 T = TypeVar("T")

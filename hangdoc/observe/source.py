@@ -25,6 +25,10 @@ _CONTEXT_LINES = 30
 _BOUND_SECONDS = 2.0
 
 
+_Around = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
+"""Loops of a function, and the conditions and contexts around a line of it."""
+
+
 class Sources:
     """Reads and keeps source files for one observation."""
 
@@ -34,7 +38,7 @@ class Sources:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="source")
         self._stuck = False
         self._trees: dict[tuple[str, str], ast.Module | None] = {}
-        self._structure: dict[tuple[str, str, str, int], tuple[tuple[Loop, ...], tuple[str, ...]]] = {}
+        self._structure: dict[tuple[str, str, str, int], _Around] = {}
         self._boot = next(
             (float(line.split()[1]) for line in proc.text("stat").splitlines() if line.startswith("btime")),
             0.0,
@@ -70,13 +74,14 @@ class Sources:
         if frame.library:
             return msgspec.structs.replace(frame, source=source)
         around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]
-        loops, conditions = self._around(key, frame)
+        loops, conditions, contexts = self._around(key, frame)
         return msgspec.structs.replace(
             frame,
             source=source,
             context=redact.text("\n".join(around)) if context else None,
             loops=loops,
             conditions=conditions,
+            contexts=contexts,
         )
 
     def _load(self, pid: int, started: float, file: str) -> tuple[str, str]:
@@ -96,17 +101,17 @@ class Sources:
                     self._stuck = True  # a file system that does not answer: the next file would not come either
         return key
 
-    def _around(self, key: tuple[str, str], frame: Frame) -> tuple[tuple[Loop, ...], tuple[str, ...]]:
-        """Loops of the frame's function, and conditions around its line; once for all ranks that stand there."""
+    def _around(self, key: tuple[str, str], frame: Frame) -> _Around:
+        """Of the frame's function and line; once for all ranks that stand there."""
         if key not in self._trees:
             self._trees[key] = _tree("\n".join(self._lines[key]))
         tree = self._trees[key]
         if tree is None:
-            return (), ()
+            return (), (), ()
         place = (*key, frame.function, frame.line)
         if place not in self._structure:
             scope = _scope_of(tree, frame)
-            self._structure[place] = (_loops(scope), _conditions(scope, frame.line))
+            self._structure[place] = (_loops(scope), _conditions(scope, frame.line), _contexts(scope, frame.line))
         return self._structure[place]
 
 
@@ -155,6 +160,13 @@ def _conditions(scope: ast.AST, line: int) -> tuple[str, ...]:
                     and isinstance(guard.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
                 ]  # fmt: skip
     return tuple(redact.text(text)[:200] for _, text in sorted(found))
+
+
+def _contexts(scope: ast.AST, line: int) -> tuple[str, ...]:
+    """What the `with` statements around a line enter, outermost first."""
+    around = [n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and _holds(n.body, line)]
+    items = [item for node in sorted(around, key=lambda node: node.lineno) for item in node.items]
+    return tuple(redact.text(ast.unparse(item.context_expr))[:200] for item in items)
 
 
 def _holds(block: list[ast.stmt], line: int) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hangdoc import redact
 from hangdoc.diagnose import settings
+from hangdoc.diagnose.network import loopback
 from hangdoc.observe.abilities import check_all
 from hangdoc.observe.data import list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
@@ -36,6 +37,7 @@ def gather(plan: Plan) -> Facts:
     variables = redact.environment(dict(os.environ))
     resolved = {name: resolve(name) for name in dict.fromkeys((own, master)) if name}
     is_master = _has(host, resolved.get(master))
+    holder = _holder(plan) if is_master else None
     return Facts(
         name=own,
         machine=host,
@@ -43,7 +45,8 @@ def gather(plan: Plan) -> Facts:
         versions={"hangdoc": __version__, "Python": platform.python_version(), "torch": _torch()},
         resolved=resolved,
         is_master=is_master,
-        holder=_holder(plan) if is_master else None,
+        holder=holder,
+        port_error=_port_error(plan) if is_master and holder is None else None,
         environment={name: value for name, value in variables.items() if _matters(name)},
         arguments=redact.argv(plan.arguments),
         data=tuple(_data(plan, problems)),
@@ -100,7 +103,8 @@ def _cards() -> Iterator[Card]:
 
 def _has(host: Machine | Unavailable, addresses: tuple[str, ...] | Unavailable | None) -> bool:
     mine = {a for one in host.interfaces for a in one.addresses} if isinstance(host, Machine) else set()
-    return isinstance(addresses, tuple) and bool(set(addresses) & mine)
+    # Debian gives a host's own name 127.0.1.1, which no interface lists.
+    return isinstance(addresses, tuple) and any(a in mine or loopback(a) for a in addresses)
 
 
 def _holder(plan: Plan) -> Listener | None:
@@ -111,6 +115,19 @@ def _holder(plan: Plan) -> Listener | None:
     for c in psutil.net_connections(kind="tcp"):
         if c.status == psutil.CONN_LISTEN and c.laddr.port == port:
             return listener(ProcFS(), port, "", c.pid)
+    return None
+
+
+def _port_error(plan: Plan) -> str | None:
+    """Why the run's store could not listen on the master port: bind and listen, on all addresses, as TCPStore does."""
+    port = int((plan.master or "").rpartition(":")[2] or 0)
+    both = socket.has_dualstack_ipv6()
+    try:
+        socket.create_server(
+            ("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both
+        ).close()
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno else str(error)
     return None
 
 

@@ -135,7 +135,7 @@ def test_a_frozen_control_group_is_told_and_left_frozen(healthy: Started) -> Non
 AS_NOBODY = """
 import os, sys
 from hangdoc.cli import diagnose, doctor, group, looking
-import elftools.elf.elffile, psutil, pyroute2
+import psutil, pyroute2
 looking._preload()
 os.setgroups([])
 os.setgid(65534)

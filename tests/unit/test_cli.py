@@ -144,7 +144,7 @@ def test_rules_and_their_pages() -> None:
     ("code", "absent"),
     [
         ("import hangdoc.cli.main", {"click", "rich", "msgspec", "psutil", "pyroute2", "torch"}),
-        ("import hangdoc.cli.diagnose", {"rich", "pyroute2", "torch", "elftools", "pyarrow"}),
+        ("import hangdoc.cli.diagnose", {"rich", "pyroute2", "torch", "pyarrow"}),
         ("import hangdoc.beacon", {"msgspec", "psutil", "torch"}),
         ("import hangdoc_trainer.scenarios", {"torch", "psutil", "pyroute2"}),
     ],

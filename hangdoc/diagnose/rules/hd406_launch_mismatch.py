@@ -107,7 +107,7 @@ def _parts(run: Run) -> list[_Part]:
         return [_agent(h, p, h.name if hosts.count(h.name) == 1 else f"{h.name} (pid {p.pid})") for h, p in agents]
     by_name = {host.name: host for host in run.hosts}
     parts = [_rank(by_name[r.host], r.process, r.rank) for r in run.ranks.values() if r.process and r.host in by_name]
-    return parts if len({(part.address, part.port) for part in parts}) > 1 else []
+    return parts if len({(part.address, part.port, part.nodes) for part in parts}) > 1 else []
 
 
 def _agent(host: Host, process: Process, place: str) -> _Part:
