@@ -16,7 +16,7 @@ from hangdoc_trainer.offspring import Offspring
 Fault = Literal["uneven", "stopped"]
 SCRIPT = Path(__file__).with_name("train.py")
 _ROOT = Path(__file__).parents[2]
-_READY_SECONDS = 300.0
+_READY_SECONDS = 400.0
 _FREEZE_SECONDS = 60.0
 _FROZEN_SECONDS = 1.0
 """How long no rank may take a step until the run counts as frozen; a healthy one takes about 20 in that time."""

@@ -111,7 +111,7 @@ def _deepspeed(script: Script) -> Commands:
 
 _MPIRUN = ("mpirun", "--oversubscribe", "-n", "2", str(_BIN / "python"))
 _SRUN = ("srun", "-N2", "-n2", str(_BIN / "python"))
-_SRUN_VERSION = ("srun", "--version")
+_SRUN_VERSION = ("sh", "-c", "PATH=$PATH:/usr/sbin slurmctld -V")  # srun says nothing without a cluster
 _DEEPSPEED_PATH = {"PATH": f"{VENVS / 'deepspeed/bin'}:{os.environ['PATH']}"}
 """Its launcher looks for `python` and `deepspeed` there."""
 
@@ -120,7 +120,13 @@ def _ray(script: Script) -> Commands:
     return [[str(VENVS / "ray/bin/python"), *script]]
 
 
-_RAY_ON_A_BUSY_MACHINE = {"RAY_raylet_start_wait_time_s": "300", "RAY_USAGE_STATS_ENABLED": "0"}
+_RAY_ON_A_BUSY_MACHINE = {
+    "RAY_raylet_start_wait_time_s": "600",
+    "RAY_agent_register_timeout_ms": "600000",
+    "RAY_worker_register_timeout_seconds": "600",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Two cores are few for Ray's dozen processes: its own patience is shorter than they take to start."""
 
 
 def _module(python: str, name: str) -> tuple[str, ...]:
