@@ -18,8 +18,8 @@ SCRIPT = Path(__file__).with_name("train.py")
 _ROOT = Path(__file__).parents[2]
 _READY_SECONDS = 400.0
 _FREEZE_SECONDS = 60.0
-_FROZEN_SECONDS = 1.0
-"""How long no rank may take a step until the run counts as frozen; a healthy one takes about 20 in that time."""
+_FROZEN_SECONDS = 2.0
+"""How long no rank may take a step until the run counts as frozen; a healthy one takes about 15 in that time."""
 WORLD = 2
 
 

@@ -49,7 +49,7 @@ def train(args):
                 Path(f"rank-{rank}").write_text(str(os.getpid()))
             if dog is not None:
                 dog.beat(step)
-            time.sleep(0.02)
+            time.sleep(0.1)
         dist.barrier()
 
 
