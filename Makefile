@@ -10,20 +10,27 @@ READY := .venv/.ready
 FRAMEWORKS := .venv/.frameworks
 PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live pythons check format docs pictures bench hangbench soak corpus launchers clean
+.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus launchers setup system pythons clean
+
+# Many tests wait for a run to start or to freeze, so more of them run side by side than there are processors (tests/conftest.py).
+PYTEST := $(BIN)/pytest -n auto --dist loadgroup
 
 demo: $(READY)
 	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
 	@$(BIN)/hangdoc demo; code=$$?; [ $$code -eq 1 ] || exit $$code
 
-test: $(FRAMEWORKS)
-	$(BIN)/pytest
+test: setup
+	$(PYTEST)
 
 unit: $(READY)
 	$(BIN)/pytest tests/unit tests/corpus tests/tui
 
-live: $(READY)
-	$(BIN)/pytest tests/live
+live: setup
+	$(PYTEST) tests/live
+
+# What the live tests use beside Python; root installs it, others are told.
+system:
+	@scripts/system-packages tests
 
 # The ranks run in the chroot and are looked at from outside, as those of a container are from its host.
 pythons: $(READY)
@@ -51,11 +58,6 @@ pictures: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench
 
-# What only the frameworks' own cases need (docs/dependencies.md).
-$(FRAMEWORKS): $(READY)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev,frameworks]'
-	touch $@
-
 hangbench: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench $(ARGS)
 
@@ -69,6 +71,7 @@ corpus: $(FRAMEWORKS)
 export HANGDOC_LAUNCHERS ?= $(HOME)/.cache/hangdoc/launchers
 
 launchers: $(FRAMEWORKS) $(HANGDOC_LAUNCHERS)/ray/.ready $(HANGDOC_LAUNCHERS)/deepspeed/.ready
+	@scripts/system-packages launchers
 	$(BIN)/python -m hangbench.launchers $(ARGS)
 
 $(HANGDOC_LAUNCHERS)/%/.ready: $(READY)
@@ -77,13 +80,22 @@ $(HANGDOC_LAUNCHERS)/%/.ready: $(READY)
 	DS_BUILD_OPS=0 $(@D)/bin/pip install --quiet --no-build-isolation '$(if $(filter ray,$*),ray[train],$*)'
 	touch $@
 
-$(READY): pyproject.toml constraints.txt
+# All that the tests and the checks need, on a fresh machine.
+setup: system $(FRAMEWORKS)
+
+$(BIN)/pip:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hangdoc needs Python 3.11 or newer: make PYTHON=python3.11")'
-	@# Debian's python3 comes without venv's pip; root may mend that.
-	$(PYTHON) -m venv .venv || { rm -rf .venv; [ "$$(id -u)" = 0 ] && apt-get install -y python3-venv && $(PYTHON) -m venv .venv; } \
-		|| { echo "venv is missing: apt-get install python3-venv"; exit 1; }
+	@PYTHON=$(PYTHON) scripts/system-packages venv
+	$(PYTHON) -m venv .venv
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev]'
 	touch $@
+
+# With what only the frameworks' own cases need (docs/dependencies.md).
+$(FRAMEWORKS): pyproject.toml constraints.txt | $(BIN)/pip
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev,frameworks]'
+	touch $(READY) $@
 
 clean:
 	rm -rf .venv build dist *.egg-info

@@ -16,6 +16,7 @@ from hangdoc.cli.options import observation_options, patience_option
 from hangdoc.diagnosis import Diagnosis, Job
 from hangdoc.observe.again import cpu_seconds
 from hangdoc.observe.observe import Options
+from hangdoc.redact import Locals
 from hangdoc.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ _MOST_OF_A_CORE = 0.05
 @click.option("--keep", is_flag=True, help="Go on after a hang, instead of ending with exit code 1.")
 @fleet_options
 def command(
-    pids: tuple[int, ...], window: float, native: str, timeout: float, interval: float, patience: float, output: Path,
+    pids: tuple[int, ...], window: float, native: str, locals_: Locals, timeout: float,
+    interval: float, patience: float, output: Path,
     on_hang: str | None, webhook: str | None, metrics: str | None, keep: bool, fleet: Hosts,
 ) -> int:  # fmt: skip
     """Watch without a screen: poll this host or --hosts, and act on a confirmed hang.
@@ -61,7 +63,7 @@ def command(
         raise CommandError(f"--webhook {webhook!r} is no address of the web: http://... or https://...", USAGE)
     check_writable(output / "bundle")
     called = words(on_hang, "--on-hang") if on_hang is not None else ()
-    look = looker(Options(window=window, timeout=timeout, native=native, pids=pids), fleet)
+    look = looker(Options(window=window, timeout=timeout, native=native, pids=pids, locals=locals_), fleet)
     exposed = _expose(metrics)
     os.nice(19)  # as `top`: a run on full cores comes first
     return _watch(look, _Reaction(output, called, webhook, keep), exposed, interval, patience, described(pids, fleet))

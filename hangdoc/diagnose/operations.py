@@ -34,6 +34,8 @@ def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None
 def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
     """The thread that runs the user's code where the main thread only runs a framework's loop (a worker of Ray Train) or waits
     for a thread to end; the main thread where no other, or more than one, may be meant."""
+    if any(frame.function == "_shutdown" and frame.file.endswith("/threading.py") for frame in main.frames):
+        return main  # the program is over; what its threads do is no training
     others = [thread for thread in stack.threads if thread is not main and _runs_own_code(thread)]
     in_torch = [thread for thread in others if any("/torch/" in frame.file for frame in thread.frames)]
     return next((only[0] for only in (in_torch, others) if len(only) == 1), main)

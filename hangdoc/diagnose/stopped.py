@@ -36,7 +36,6 @@ def stopped_by(process: Process) -> Stop | None:
 
 
 def _ran(process: Process) -> bool:
-    """Whether any thread was on a processor in the window."""
-    return isinstance(process.clocks, Clocks) and any(
-        thread.cpu_ns or thread.voluntary_switches for thread in process.clocks.threads
-    )
+    """Whether the main thread was on a processor in the window: a debugger may hold it alone."""
+    threads = process.clocks.threads if isinstance(process.clocks, Clocks) else ()
+    return any(t.cpu_ns or t.voluntary_switches for t in threads if t.tid == process.pid)

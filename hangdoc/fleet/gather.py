@@ -38,7 +38,7 @@ def _arguments(options: Options, transport: Transport) -> tuple[str, ...]:
     pids = (word for pid in options.pids for word in ("--pid", str(pid)))
     slurm = ("--slurm-job", options.slurm_job) if options.slurm_job is not None else ()
     return ("snapshot", "--armor", "--window", f"{options.window:g}", "--timeout", f"{inside:g}",
-            "--native", options.native, *slurm, *pids)  # fmt: skip
+            "--native", options.native, "--locals", options.locals, *slurm, *pids)  # fmt: skip
 
 
 def together(answers: list[Answer], elapsed: float) -> Snapshot:

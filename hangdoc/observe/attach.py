@@ -18,6 +18,8 @@ from hangdoc.snapshot import KernelState, Stack, Unavailable
 
 BOUND_SECONDS = 6.0
 """For one py-spy; a dump takes 20 ms, with native frames up to 2 s on a busy machine."""
+_SHARE = 0.3
+"""Of the time for the whole look, the most that one py-spy may take of it."""
 _SOMEBODY_ELSE = 0.4
 """How long another tracer is waited for, before the rank is read in its hands. A plain dump holds a rank for 2 to 20 ms."""
 _SOMEBODY_ELSE_NATIVE = 3.0
@@ -35,7 +37,7 @@ def dump(
 
     With `native`, C and C++ frames between the Python ones: that takes a pause of 0.4 to 2 s.
     """
-    bound = Deadline(deadline.remaining(BOUND_SECONDS))
+    bound = Deadline(deadline.remaining(min(BOUND_SECONDS, _SHARE * deadline.seconds)))
     others = Deadline(_SOMEBODY_ELSE_NATIVE if native else _SOMEBODY_ELSE)
     reason = ""
     refused = False

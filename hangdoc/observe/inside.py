@@ -19,6 +19,8 @@ from hangdoc.parse import natural
 from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
 
 _C10D = "torch.distributed.distributed_c10d"
+_SHARE = 0.4
+"""Of the time for the whole look, that finding its ranks may take."""
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
 
 
@@ -30,6 +32,9 @@ def look_inside(
     `forked` says that it is a child of a process with torch: then it may be a spawned worker. Others are looked at
     further only if they have process groups or are told a rank: most torch processes of a host are no ranks at all.
     """
+    if deadline.elapsed() > _SHARE * deadline.seconds:
+        deadline.miss("interpreter (is it a rank?)", pid)
+        return None, {}
     environment: dict[str, str] = {}
     groups: tuple[Group, ...] = ()
     numbers: dict[str, int] = {}

@@ -6,7 +6,6 @@ Reads memory without stopping the process; see `python_state`.
 import contextlib
 from collections.abc import Iterable, Iterator
 
-from hangdoc import redact
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.precision import precisions
 from hangdoc.observe.procfs import age
@@ -112,7 +111,7 @@ def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
         with contextlib.suppress(Unreadable):  # a variable that is none of these kinds, or is just being changed
             value = variable(memory, name, address)
             values = _of_object(memory, name, address) if value is None else (value,)
-            found += [Local(name=v.name, text=redact.variable(v.name, v.text), length=v.length) for v in values]
+            found += [Local(name=v.name, text=v.text, length=v.length) for v in values]
     return tuple(found[:_MAX_VARIABLES])
 
 
@@ -131,4 +130,4 @@ def _changed(target: Target, memory: Memory, os_module: dict[str, int]) -> dict[
         except Unreadable:
             return {}
     started = target.environment if isinstance(target.environment, dict) else {}
-    return redact.environment({name: value for name, value in now.items() if started.get(name) != value})
+    return {name: value for name, value in now.items() if started.get(name) != value}

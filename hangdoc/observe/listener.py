@@ -1,6 +1,5 @@
 """Who listens on a port."""
 
-from hangdoc import redact
 from hangdoc.observe.left_over import launcher_gone
 from hangdoc.observe.process_table import read_ancestry
 from hangdoc.observe.procfs import ProcFS, age
@@ -18,7 +17,7 @@ def listener(proc: ProcFS, port: int, namespace: str, pid: int | None) -> Listen
         namespace=namespace,
         pid=pid,
         name=entry.stat.name,
-        argv=redact.argv(entry.argv),
+        argv=entry.argv,
         orphan=launcher_gone(table, pid),
         started_seconds_ago=age(proc, entry.stat.start_ticks),
     )

@@ -18,6 +18,8 @@ _POINT_TO_POINT = re.compile(r"(Send|Recv)Work::wait|UnboundBuffer::wait(Send|Re
 _OF_TORCH = re.compile(r"/lib(torch|c10|cuda|nccl)[^/]*\.so")
 _NUMBER = re.compile(r"-?\d[\d.e+-]*")
 _MOST_OF_A_CLASS = 16
+_LEAST_SECONDS = 1.0
+"""What must be left for a native dump to be begun."""
 _IDLE = 0.05
 """Share of a core that a waiting thread may use: one that polls takes 2 to 4 %."""
 
@@ -66,6 +68,10 @@ def take(
 
 def _dump(scene: Scene, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
     targets = list(targets)
+    if scene.deadline.remaining() < _LEAST_SECONDS:
+        for target in targets:
+            scene.deadline.miss("native stack", target.pid)
+        return {target.pid: Unavailable(reason="no time left") for target in targets}
     stacks = scene.each(lambda t: attach.dump(scene.proc, t.pid, scene.deadline, native=True, locals_=False), targets)
     return {target.pid: believed(stack) for target, stack in zip(targets, stacks, strict=True)}
 

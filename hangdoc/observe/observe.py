@@ -1,6 +1,7 @@
 """Runs all probes across one window, under one deadline, and puts what they saw into a Snapshot."""
 
 import datetime
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -47,7 +48,11 @@ PROBES: tuple[Callable[[], Probe], ...] = (
 
 
 _LATE_SECONDS = 8.0
-"""What a probe may take beyond the window: native stacks on a busy machine take some seconds."""
+"""What a probe may take beyond the window on a machine that is not overloaded; one that takes longer is left behind."""
+_MOST_LOAD = 3.0
+_SHARE_BETWEEN = 0.7
+"""Of the time for the whole look, when the second half of it must begin."""
+_LEAST_SECONDS = 0.5
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +65,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     run_of: int | None = None
     slurm_job: str | None = None
     """See hangdoc.observe.discover.Scope."""
+    locals: redact.Locals = "used"
+    """Which texts of variables are kept."""
 
     @property
     def scope(self) -> Scope:
@@ -109,11 +116,24 @@ def observe(
         processes=tuple(
             _process(scene, target, evidence.get(pid, {})) for pid, target in sorted(scene.targets.items())
         ),
-        problems=tuple(dict.fromkeys(scene.problems)),
+        problems=tuple(dict.fromkeys([*scene.problems, *_not_read(deadline)])),
         machine_id=_machine_id(proc),
         **evidence.get(None, {}),
     )
-    return Snapshot(hangdoc=__version__, hosts=(host,))
+    return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), options.locals)
+
+
+def _not_read(deadline: Deadline) -> list[str]:
+    """What there was no time for."""
+    missed = deadline.missed()
+    return [f"{text}; give the look more time with --timeout" for text in missed]
+
+
+def _late(scene: Scene) -> float:
+    """How long to wait for a probe after the window: longer where everything waits for a processor."""
+    load = min(_MOST_LOAD, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+    deadline = scene.deadline
+    return min(_LATE_SECONDS * load, max(0.0, _SHARE_BETWEEN * deadline.seconds - deadline.elapsed()))
 
 
 def _machine_id(proc: ProcFS) -> str | None:
@@ -145,21 +165,23 @@ def _run(
     pause = min(scene.window, scene.deadline.remaining()) - stacks.lead_seconds() - (time.monotonic() - began)
     progress(f"watching for {scene.window:g} s whether anything moves")
     time.sleep(max(0.0, pause))
-    patience = Deadline(_LATE_SECONDS)
+    patience = Deadline(_late(scene))
     for name, job in running.items():
         try:
-            job.result(min(scene.deadline.remaining(), patience.remaining()))
+            job.result(patience.remaining())
         except FutureTimeout:
-            scene.problems.append(f"the {name} probe did not come back within {_LATE_SECONDS:g} s after the window")
+            scene.problems.append(
+                f"the {name} probe did not come back within {patience.seconds:.0f} s after the window"
+            )
     between.shutdown(wait=False)
     # Stacks take longest, so they go first; the clocks are read last, when the window ends.
     for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
         if isinstance(probe, CpuClocks):
             time.sleep(max(0.0, min(scene.deadline.remaining(), began + scene.window - time.monotonic())))
-        _guarded(scene, probe, probe.close)
+        _in_time(scene, probe, probe.close)
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:
-        for pid, field, value in _guarded(scene, probe, _evidence_of(probe)) or ():
+        for pid, field, value in _in_time(scene, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
     try:
         for pid, native in natives.take(scene, gathered, known).items():
@@ -181,6 +203,20 @@ def _natives_of(earlier: Snapshot | None) -> dict[int, tuple[Stack, Stack]]:
 
 def _evidence_of(probe: Probe) -> Callable[[Scene], list[Evidence]]:
     return lambda scene: list(probe.evidence(scene))
+
+
+def _in_time(scene: Scene, probe: Probe, action: Callable[[Scene], Any]) -> Any:
+    """As `_guarded`, and one that does not end in time is left behind."""
+    alone = ThreadPoolExecutor(1, thread_name_prefix=probe.name)
+    try:
+        return alone.submit(_guarded, scene, probe, action).result(scene.deadline.remaining() + _LEAST_SECONDS)
+    except FutureTimeout:
+        scene.problems.append(
+            f"the {probe.name} probe was left out: no time was left; give the look more with --timeout"
+        )
+        return None
+    finally:
+        alone.shutdown(wait=False)
 
 
 def _guarded(scene: Scene, probe: Probe, action: Callable[[Scene], Any]) -> Any:
@@ -234,7 +270,7 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         ppid=target.ppid,
         role=target.role,
         name=target.name,
-        argv=redact.argv(target.argv),
+        argv=target.argv,
         state=state,
         started_seconds_ago=age(proc, target.start_ticks),
         identity=target.identity,
@@ -242,9 +278,7 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         owner=target.owner,
         launcher_gone=target.launcher_gone,
         unreadable_below=target.unreadable_below,
-        environment=environment
-        if isinstance(environment, Unavailable)
-        else Environment(variables=redact.environment(environment)),
+        environment=environment if isinstance(environment, Unavailable) else Environment(variables=environment),
         progress=progress,
         **facts,
         **evidence,

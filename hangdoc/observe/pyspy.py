@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from hangdoc import redact
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack
 
 running: set[int] = set()
@@ -158,7 +157,7 @@ def _frame(frame: _Frame) -> Frame:
 
 
 def _local(local: _Local) -> Local:
-    text = redact.variable(local.name, local.repr or "?")
+    text = local.repr or "?"
     return Local(
         name=local.name,
         text=text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "...",

@@ -22,6 +22,8 @@ from hangdoc.snapshot import Frame, Loop, PythonThread, Stack
 
 _MAX_BYTES = 2_000_000
 _CONTEXT_LINES = 30
+_MAX_WHOLE = 300_000
+"""Characters; they take 0.2 s of CPU to filter, once."""
 _BOUND_SECONDS = 2.0
 
 
@@ -66,11 +68,11 @@ class Sources:
     def _frame(self, pid: int, started: float, frame: Frame, *, context: bool) -> Frame:
         if frame.native or not frame.file.startswith("/"):
             return frame
-        key = self._load(pid, started, frame.file)
+        key = self._load(pid, started, frame.file, frame.library)
         lines = self._lines.get(key, [])
         if not 0 < frame.line <= len(lines):
             return frame
-        source = redact.text(lines[frame.line - 1].strip())[:200]
+        source = redact.source(lines[frame.line - 1].strip())[:200]
         if frame.library:
             return msgspec.structs.replace(frame, source=source)
         around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]
@@ -78,13 +80,13 @@ class Sources:
         return msgspec.structs.replace(
             frame,
             source=source,
-            context=redact.text("\n".join(around)) if context else None,
+            context="\n".join(around) if context else None,
             loops=loops,
             conditions=conditions,
             contexts=contexts,
         )
 
-    def _load(self, pid: int, started: float, file: str) -> tuple[str, str]:
+    def _load(self, pid: int, started: float, file: str, library: bool) -> tuple[str, str]:
         """Key of the file's lines; processes in one mount namespace share them."""
         try:
             namespace = self._proc.link(f"{pid}/ns/mnt")
@@ -96,7 +98,10 @@ class Sources:
             if not self._stuck:
                 try:
                     path = f"{self._proc.root}/{pid}/root{file}"
-                    self._lines[key] = self._reader.submit(_read_lines, path, started).result(_BOUND_SECONDS)
+                    lines = self._reader.submit(_read_lines, path, started).result(_BOUND_SECONDS)
+                    # A literal may begin lines above the one that is shown, so the user's code is read as a whole.
+                    whole = not library and sum(map(len, lines)) < _MAX_WHOLE
+                    self._lines[key] = redact.source("\n".join(lines)).split("\n") if whole else lines
                 except FutureTimeout:
                     self._stuck = True  # a file system that does not answer: the next file would not come either
         return key
@@ -159,7 +164,7 @@ def _conditions(scope: ast.AST, line: int) -> tuple[str, ...]:
                     if isinstance(guard, ast.If) and not guard.orelse and (guard.end_lineno or 0) < line
                     and isinstance(guard.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
                 ]  # fmt: skip
-    return tuple(redact.text(text)[:200] for _, text in sorted(found))
+    return tuple(text[:200] for _, text in sorted(found))
 
 
 def _contexts(scope: ast.AST, line: int) -> tuple[str, ...]:

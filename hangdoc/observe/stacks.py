@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from hangdoc import redact
 from hangdoc.observe import attach
 from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
@@ -22,6 +21,8 @@ from hangdoc.snapshot import Frame, Local, Stack, Unavailable
 
 _HELPERS_PER_RANK = 16
 _MAX_INSIDE = 60
+_RESERVE_SECONDS = 1.0
+"""What must be left for the other probes before sources and variables are read."""
 _C10D = "torch/distributed/distributed_c10d.py"
 _LAYERS = "/torch/nn/modules/"
 _WAITS_FOR_A_CHILD = (
@@ -90,9 +91,14 @@ class Stacks:
         """Both stacks, the second with source lines and lengths."""
         sources = self._sources or Sources(scene.proc)
         for pid, first in self._first.items():
-            second = self._second.get(pid, first)
+            second = self._second.get(pid, Unavailable(reason="no time was left for a second look"))
+            if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_there(scene, pid):
+                first, second = second, first  # one look is something: it must not pass for two
             if isinstance(second, Stack):
-                second = sources.annotate(pid, _with_amounts(scene, pid, second))
+                if scene.deadline.remaining() > _RESERVE_SECONDS:
+                    second = sources.annotate(pid, _with_amounts(scene, pid, second))
+                else:
+                    scene.deadline.miss("source and variables", pid)
             yield pid, "stack_before", first
             yield pid, "stack", second
         for target in scene.targets.values():
@@ -100,6 +106,13 @@ class Stacks:
                 reason = _why_not(target)
                 yield target.pid, "stack", Unavailable(reason=reason)
                 yield target.pid, "stack_before", Unavailable(reason=reason)
+
+
+def _is_there(scene: Scene, pid: int) -> bool:
+    try:
+        return scene.proc.stat(str(pid)).state not in "ZX"
+    except ProcError:
+        return False
 
 
 def _why_not(target: Target) -> str:
@@ -150,7 +163,7 @@ def _typed(memory: Memory, frame: Frame) -> Frame:
 
 
 def _as_local(variable: Variable) -> Local:
-    return Local(name=variable.name, text=redact.variable(variable.name, variable.text), length=variable.length)
+    return Local(name=variable.name, text=variable.text, length=variable.length)
 
 
 def _measured(memory: Memory, frame: Frame) -> Frame:

@@ -38,7 +38,7 @@ def gather(plan: Plan) -> Facts:
     resolved = {name: resolve(name) for name in dict.fromkeys((own, master)) if name}
     is_master = _has(host, resolved.get(master))
     holder = _holder(plan) if is_master else None
-    return Facts(
+    found = Facts(
         name=own,
         machine=host,
         cards=tuple(_cards()),
@@ -56,6 +56,7 @@ def gather(plan: Plan) -> Facts:
         address=published(host, resolved.get(own), os.environ),
         problems=tuple(problems),
     )
+    return redact.facts(found, os.environ, plan.arguments)
 
 
 def published(

@@ -55,7 +55,7 @@ def test_json_is_one_document_and_nothing_else(bundle: str) -> None:
         "rank", "local_rank", "host", "pid", "label", "state", "operation", "where", "cpu_percent", "batches_done",
         "batches_total", "silent_seconds",
     }  # fmt: skip
-    assert set(job["ranks"][0]["operation"]) == {"op", "origin", "group", "peer", "seq"}
+    assert set(job["ranks"][0]["operation"]) >= {"op", "origin", "group", "peer", "seq"}
     assert set(job["findings"][0]) >= {
         "code", "name", "severity", "confidence", "culprits", "victims", "summary", "evidence", "remedy",
     }  # fmt: skip

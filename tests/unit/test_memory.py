@@ -236,7 +236,7 @@ def test_doctor_does_not_blame_permissions(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(abilities, "locate", refuse)
     monkeypatch.setattr(
-        abilities.pyspy, "dump", lambda pid, deadline: Unavailable(reason="py-spy failed: version 3.99")
+        abilities.attach, "dump", lambda proc, pid, deadline: Unavailable(reason="py-spy failed: version 3.99")
     )
     found = {ability.name: ability for ability in abilities.check_all()}
     for name, reason in (("interpreter memory", "str in an unknown form"), ("stacks (ptrace)", "py-spy failed")):

@@ -57,7 +57,7 @@ def waits_on(pid: int, word: str) -> str:
 
 def scene(*targets: Target) -> Scene:
     return Scene(
-        proc=PROC, deadline=Deadline(10), window=0.1, native="never", targets={t.pid: t for t in targets},
+        proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={t.pid: t for t in targets},
         pool=ThreadPoolExecutor(1),
     )  # fmt: skip
 
