@@ -3,13 +3,14 @@
 # make bench   the figures of docs/performance.md           make unit    the fast part of the suite
 # make pythons   what is read from memory, in the Pythons of Debian's sid (a chroot in $(PYTHONS); root, some minutes, by hand)
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
+# make launchers   every launcher beside another's job, for docs/launchers.md (ARGS=NAME..., --together, --ci); as root
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 FRAMEWORKS := .venv/.frameworks
 PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus setup system pythons clean
+.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus launchers setup system pythons clean
 
 # Many tests wait for a run to start or to freeze, so more of them run side by side than there are processors (tests/conftest.py).
 PYTEST := $(BIN)/pytest -n auto --dist loadgroup
@@ -65,6 +66,19 @@ soak: $(FRAMEWORKS)
 
 corpus: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --record
+
+# Ray and DeepSpeed get environments of their own; Slurm and mpirun are Debian's slurm-wlm, munge and openmpi-bin.
+export HANGDOC_LAUNCHERS ?= $(HOME)/.cache/hangdoc/launchers
+
+launchers: $(FRAMEWORKS) $(HANGDOC_LAUNCHERS)/ray/.ready $(HANGDOC_LAUNCHERS)/deepspeed/.ready
+	@scripts/system-packages launchers
+	$(BIN)/python -m hangbench.launchers $(ARGS)
+
+$(HANGDOC_LAUNCHERS)/%/.ready: $(READY)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --constraint constraints.txt --editable '.[trainer]' setuptools wheel
+	DS_BUILD_OPS=0 $(@D)/bin/pip install --quiet --no-build-isolation '$(if $(filter ray,$*),ray[train],$*)'
+	touch $@
 
 # All that the tests and the checks need, on a fresh machine.
 setup: system $(FRAMEWORKS)
