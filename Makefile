@@ -1,13 +1,14 @@
 # make demo    a real hang, diagnosed from outside          make test    the whole suite, live runs included
 # make check   lint, format, types, walls                   make docs, make pictures   write the generated pages anew
 # make bench   the figures of docs/performance.md           make unit    the fast part of the suite
+# make foreign   other people's programs, by hand (fetches some GB)
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 FRAMEWORKS := .venv/.frameworks
 
-.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus clean
+.PHONY: demo test unit live check format docs pictures bench hangbench foreign soak corpus clean
 
 demo: $(READY)
 	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
@@ -49,6 +50,9 @@ $(FRAMEWORKS): $(READY)
 
 hangbench: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench $(ARGS)
+
+foreign: $(READY)
+	$(BIN)/python -m hangbench.foreign $(ARGS)
 
 soak: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --soak 1000 $(ARGS)

@@ -1,4 +1,7 @@
-"""The command: python -m hangbench.foreign [NAME...] [--write] [--list]; `make foreign`. A NAME is a program or program/situation."""
+"""The command: python -m hangbench.foreign [NAME...] [--write] [--list]; `make foreign`.
+
+A NAME is a program, or PROGRAM/SITUATION.
+"""
 
 import json
 import sys
@@ -14,12 +17,20 @@ from hangbench.foreign.table import PROGRAMS
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--write", is_flag=True, help="Keep the answers in results.json and write docs/accuracy.md's section.")
-@click.option("--bundles", type=click.Path(path_type=Path), default=WORK / "bundles", show_default=True, help="Where evidence is kept.")
+@click.option(
+    "--bundles",
+    type=click.Path(path_type=Path),
+    default=WORK / "bundles",
+    show_default=True,
+    help="Where evidence is kept.",
+)
 @click.option("--list", "listing", is_flag=True, help="Only list programs and situations.")
 @click.option("--inside", "alone", hidden=True)
 @click.option("--bundle", type=click.Path(path_type=Path), hidden=True)
-def main(names: tuple[str, ...], write: bool, bundles: Path, listing: bool, alone: str | None, bundle: Path | None) -> None:
-    """Start foreign programs, healthy and with faults that touch no line of them, and compare hangdoc's first look with what is true."""
+def main(
+    names: tuple[str, ...], write: bool, bundles: Path, listing: bool, alone: str | None, bundle: Path | None
+) -> None:
+    """Start foreign programs, healthy and with faults, and compare hangdoc's look with what is true."""
     chosen = {
         f"{program.name}/{situation.name}": (program, situation)
         for program in PROGRAMS
@@ -46,7 +57,9 @@ def main(names: tuple[str, ...], write: bool, bundles: Path, listing: bool, alon
             all_right = False
             continue
         answer = results.judged(program, situation, version, seen)
-        (bundles / f"{key.replace('/', '--')}.truth.json").write_text(json.dumps(results.truth(program, situation), indent=1))
+        (bundles / f"{key.replace('/', '--')}.truth.json").write_text(
+            json.dumps(results.truth(program, situation), indent=1)
+        )
         click.echo(f"{key:<36}{answer.line()}")
         all_right &= answer.right
         if write:

@@ -1,6 +1,7 @@
 """Makes the tiny inputs of foreign programs: random models, tokenizers and data of our own, for hosts without a model hub.
 
-Run by the foreign program's own Python: python inputs.py KIND FOLDER. It may import what that environment holds, and nothing of hangbench.
+Run by the foreign program's own Python: python inputs.py KIND FOLDER.
+It may import what that environment holds, and nothing of hangbench.
 """
 
 import json
@@ -9,7 +10,27 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-_WORDS = "one rank waits for another while the third reads its data and writes what it knows to the disk".split()
+_WORDS = [
+    "one",
+    "rank",
+    "waits",
+    "for",
+    "another",
+    "while",
+    "the",
+    "third",
+    "reads",
+    "its",
+    "data",
+    "and",
+    "writes",
+    "what",
+    "it",
+    "knows",
+    "to",
+    "the",
+    "disk",
+]
 _SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
 _CHAT = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + ' ' }}{% endfor %}"
 
@@ -34,7 +55,12 @@ def tokenizer(folder: Path) -> None:
     raw = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<pad>", unk_token="<unk>", bos_token="<s>", eos_token="</s>", chat_template=_CHAT
+        tokenizer_object=raw,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        bos_token="<s>",
+        eos_token="</s>",
+        chat_template=_CHAT,
     )
     fast.save_pretrained(folder)
 
@@ -102,7 +128,11 @@ def lightning(folder: Path) -> None:
 def lm_eval(folder: Path) -> None:
     """A model, and a task of made-up questions with two answers."""
     causal(folder / "model")
-    rows(folder / "data.jsonl", 20000, lambda c: {"text": _line(c), "a": _line(c, 3), "b": _line(c, 3), "gold": c.randrange(2)})
+    rows(
+        folder / "data.jsonl",
+        20000,
+        lambda c: {"text": _line(c), "a": _line(c, 3), "b": _line(c, 3), "gold": c.randrange(2)},
+    )
     (folder / "tasks").mkdir()
     (folder / "tasks" / "made_up.yaml").write_text(
         "task: made_up\ndataset_path: json\ndataset_kwargs:\n  data_files:\n    test: "
@@ -110,6 +140,15 @@ def lm_eval(folder: Path) -> None:
         "output_type: multiple_choice\ntest_split: test\ndoc_to_text: '{{text}}'\ndoc_to_choice: '{{[a, b]}}'\n"
         "doc_to_target: '{{gold}}'\nmetric_list:\n  - metric: acc\n"
     )
+
+
+def sockeye(folder: Path) -> None:
+    """Parallel text: a line and its words in reverse order."""
+    for name, count in (("train", 400), ("dev", 40)):
+        chance = random.Random(count)
+        lines = [_line(chance, 8) for _ in range(count)]
+        (folder / f"{name}.src").write_text("\n".join(lines) + "\n")
+        (folder / f"{name}.trg").write_text("\n".join(" ".join(reversed(line.split())) for line in lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ GOING = ("healthy", "waiting")
 class Situation:
     """One way to start the program, and the right answer to it.
 
-    `commands` are shell lines, one for each node, started together; they see IN (inputs), OUT (an empty folder), PORT and PORT2 (free).
-    `act` is a shell line, run once the log has `begun` matches of the program's `progress`; it sees RANK0, RANK1 ... (their pids).
-    `verdict` holds the admissible ones. `culprits` are the admissible
-    sets of ranks to blame (where two nodes disagree, one may be blamed or both), None where no rank is asked for. `codes` are the findings that name
-    the true cause; with none, nothing worse than a note may be said.
+    `commands` are shell lines, one for each node, started together. They see IN (inputs), OUT (an empty folder), PORT and
+    PORT2 (free). `act` is a shell line, run once the log has `begun` matches of the program's `progress`; it sees RANK0,
+    RANK1 ... (their pids). `verdict` holds the admissible ones. `culprits` are the admissible sets of ranks to blame
+    (where two nodes disagree, one may be blamed or both), None where no rank is asked for. `codes` are the findings that
+    name the true cause; with none, nothing worse than a note may be said.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Situation:
     act: str | None = None
     begun: int = 8
     world: int | None = None
-    """Ranks expected, if not the program's."""
+    """Ranks that are to be in the report, if not the program's; 0: any number (nodes that never met have no rank)."""
 
     @property
     def healthy(self) -> bool:
@@ -51,13 +51,14 @@ class Program:
 
 
 def hung(name: str, truth: str, culprit: int | tuple[tuple[int, ...], ...] | None, codes: str, *commands: str,
-         act: str | None = None, begun: int = 8, verdict: tuple[str, ...] = HUNG, world: int | None = None) -> Situation:  # fmt: skip
+         act: str | None = None, begun: int = 8, verdict: tuple[str, ...] = HUNG,
+         world: int | None = None) -> Situation:  # fmt: skip
     """A situation with a fault; `codes` are separated by blanks."""
     sets = ((culprit,),) if isinstance(culprit, int) else culprit
     culprits = None if sets is None else tuple(frozenset(ranks) for ranks in sets)
     return Situation(name, truth, commands, verdict, culprits, tuple(codes.split()), act, begun, world)
 
 
-def healthy(*commands: str, name: str = "healthy", act: str | None = None) -> Situation:
+def healthy(*commands: str, name: str = "healthy", begun: int = 8) -> Situation:
     """A run in which nothing is wrong."""
-    return Situation(name, "Nothing is wrong: steps go on.", commands, act=act)
+    return Situation(name, "Nothing is wrong: steps go on.", commands, begun=begun)

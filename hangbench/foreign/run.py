@@ -22,7 +22,10 @@ _START_BOUND, _SETTLE_BOUND = 480.0, 300.0
 
 
 def isolated(program: Program, situation: Situation, bundle: Path) -> dict[str, object]:
-    """What `inside` returns, from a child alone in its pid, mount and /tmp namespaces; raises RuntimeError with what it printed."""
+    """What `inside` returns, from a child alone in its pid, mount and /tmp namespaces.
+
+    Raises RuntimeError, with what the child printed, if the program did not come to its state.
+    """
     result = bundle.with_suffix(".result.json")
     result.unlink(missing_ok=True)
     command = ["unshare", "--pid", "--fork", "--mount", "--mount-proc", "--kill-child", "sh", "-c",
@@ -47,8 +50,15 @@ def inside(program: Program, situation: Situation, bundle: Path) -> dict[str, ob
     }  # fmt: skip
     with log.open("wb") as sink:
         children = [
-            subprocess.Popen(["bash", "-c", line], env=environment, cwd=out, stdin=subprocess.DEVNULL, stdout=sink,
-                             stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+            subprocess.Popen(
+                ["bash", "-c", line],
+                env=environment,
+                cwd=out,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
             for line in situation.commands
         ]
     progress = re.compile(program.progress.encode())
@@ -63,7 +73,11 @@ def inside(program: Program, situation: Situation, bundle: Path) -> dict[str, ob
                 raise RuntimeError(f"did not come up:\n{log.read_text('utf-8', 'replace')[-3000:]}")
             time.sleep(0.1)
     if situation.act:
-        subprocess.run(["bash", "-c", situation.act], env={**environment, **_ranks()}, check=True, timeout=60)
+        ranks = _ranks()
+        while any(name not in ranks for name in re.findall(r"\bRANK\d+", situation.act)) and time.monotonic() < until:
+            time.sleep(0.5)
+            ranks = _ranks()
+        subprocess.run(["bash", "-c", situation.act], env={**environment, **ranks}, check=True, timeout=60)
     settled = True if situation.healthy and not situation.act else settle(log, quiet=not situation.healthy)
     if not _others():
         raise RuntimeError(f"ended before the look:\n{log.read_text('utf-8', 'replace')[-3000:]}")
@@ -81,7 +95,8 @@ def inside(program: Program, situation: Situation, bundle: Path) -> dict[str, ob
         after = steps()
     ended = [child.poll() for child in children]
     return {
-        "document": json.loads(look.stdout) if look.stdout.strip() else None, "stderr": look.stderr[-2000:], "exit": look.returncode,
+        "document": json.loads(look.stdout) if look.stdout.strip() else None,
+        "stderr": look.stderr[-2000:], "exit": look.returncode,
         "seconds": round(seconds, 1), "settled": settled, "steps_before": before, "steps_after": after, "ended": ended,
     }  # fmt: skip
 
@@ -106,30 +121,37 @@ def _ranks() -> dict[str, str]:
 
 
 def settle(log: Path, *, quiet: bool) -> bool:
-    """Wait until nothing was printed and (almost) nothing computed for a while; False where that did not come."""
+    """Wait until nothing was printed and nobody worked for a while; False where that did not come.
+
+    On a busy machine a process at work gets little CPU, so what counts is how often one of its threads wants to run
+    (state R) or waits for a disk (D). Agents and monitoring threads poll, so that a fifth of the readings may find one at it.
+    """
     until = time.monotonic() + (_SETTLE_BOUND if quiet else 4.0)
-    since, mark = time.monotonic(), (log.stat().st_size, _cpu())
+    readings: list[tuple[float, int, frozenset[int]]] = []
     while time.monotonic() < until:
-        time.sleep(0.5)
-        size, cpu = log.stat().st_size, _cpu()
-        # Agents, rendezvous and monitoring threads poll: a tenth of a core is still quiet.
-        if size != mark[0] or cpu - mark[1] > 0.1 * (time.monotonic() - since) + 0.3:
-            since, mark = time.monotonic(), (size, cpu)
-        elif time.monotonic() - since >= _QUIET:
+        time.sleep(0.25)
+        now = time.monotonic()
+        readings.append((now, log.stat().st_size, _at_work()))
+        recent = [reading for reading in readings if now - reading[0] <= _QUIET]
+        everybody = [pid for _, _, busy in recent for pid in busy]
+        most = max((everybody.count(pid) for pid in set(everybody)), default=0)
+        if now - readings[0][0] > _QUIET + 5 and recent[0][1] == recent[-1][1] and most <= 0.2 * len(recent):
             return True
     return not quiet
 
 
-def _cpu() -> float:
-    """CPU seconds of all processes here."""
-    total = 0.0
+def _at_work() -> frozenset[int]:
+    """Pids with a thread that runs, wants to, or waits for a disk."""
+    found = set()
     for process in _others():
-        try:
-            times = process.cpu_times()
-        except psutil.Error:
-            continue
-        total += times.user + times.system
-    return total
+        for task in Path(f"/proc/{process.pid}/task").glob("*/stat"):
+            try:
+                state = task.read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if state in "RD":
+                found.add(process.pid)
+    return frozenset(found)
 
 
 def prepare(program: Program) -> str:
@@ -150,4 +172,3 @@ def prepare(program: Program) -> str:
                         str(WORK / "in" / program.inputs)], check=True)  # fmt: skip
     ask = f"import importlib.metadata as m; print(m.version({program.package!r}))"
     return subprocess.run([f"{home}/bin/python", "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
-

@@ -7,7 +7,10 @@ _NODE = "torchrun --nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1 --master
 
 def nodes(tail: str, first: str = "", second: str = "", *, port: str = "$PORT") -> tuple[str, str]:
     """A torchrun line for each of two nodes of one rank; `first` and `second` are what only node 0 and only node 1 have."""
-    return (f"{_NODE.format(port='$PORT', rank=0)} {tail} {first}".strip(), f"{_NODE.format(port=port, rank=1)} {tail} {second}".strip())
+    return (
+        f"{_NODE.format(port='$PORT', rank=0)} {tail} {first}".strip(),
+        f"{_NODE.format(port=port, rank=1)} {tail} {second}".strip(),
+    )
 
 
 _TRL = ("--model_name_or_path $IN/model --per_device_train_batch_size 4 --output_dir $OUT/run --use_cpu --bf16 false "
@@ -23,7 +26,7 @@ TRL_SFT = Program(
         healthy(f"torchrun --standalone --nproc-per-node 2 {_SFT_LONG}"),
         hung("stopped", "Rank 1 was stopped (SIGSTOP) in mid-training.", 1, "HD302",
              f"nohup torchrun --nproc-per-node 2 --master-port $PORT {_SFT_LONG}", act=_STOP),
-        hung("eval-on-one", "Node 0 alone was started with --eval_strategy steps, so it prepares a second data set behind a barrier.",
+        hung("eval-on-one", "Node 0 alone was started with --eval_strategy steps, so it prepares a second data set.",
              ((0,), (0, 1)), "HD501 HD203", *nodes(_SFT_LONG, "--eval_strategy steps --eval_steps 5")),
         hung("fewer-data", "Node 1's data set holds 40 lines and node 0's 400, so rank 1 evaluates while rank 0 still trains.",
              1, "HD101", *nodes(f"{_SFT} --num_train_epochs 3 --eval_strategy epoch", "--dataset_name $IN/data",
@@ -54,26 +57,34 @@ EMBEDDER = Program(
     inputs="embedder",
     situations=(
         healthy(f"torchrun --standalone --nproc-per-node 2 {_EMBED}"),
-        hung("missing-node", "Two nodes are asked for and node 1 was never started.", None, "HD401", nodes(_EMBED)[0], world=1),
+        hung("missing-node", "Two nodes are asked for and node 1 was never started.", None, "HD401", nodes(_EMBED)[0], world=0),
         hung("wrong-port", "Node 1 was started with another --master-port, where nobody listens.", None, "HD406",
-             *nodes(_EMBED, port="$PORT2")),
+             *nodes(_EMBED, port="$PORT2"), world=0),
     ),
 )  # fmt: skip
+
+
+def _terminal(line: str) -> str:
+    """In a terminal of its own, where Lightning shows its progress."""
+    return f"script -qfec '{line}' /dev/null"
+
 
 _CHEM = ("chemprop train -i {data} -o $OUT/run{rank} --task-type regression --accelerator cpu --devices 2 --epochs 100000 "
          "--message-hidden-dim 16 --ffn-hidden-dim 16 -b 8 --patience 100000")  # fmt: skip
 
 
 def _chem_rank(rank: int, data: str) -> str:
-    return f"MASTER_ADDR=127.0.0.1 MASTER_PORT=$PORT NODE_RANK=0 LOCAL_RANK={rank} " + _CHEM.format(data=data, rank=rank)
+    return f"MASTER_ADDR=127.0.0.1 MASTER_PORT=$PORT NODE_RANK=0 LOCAL_RANK={rank} " + _CHEM.format(
+        data=data, rank=rank
+    )
 
 
 CHEMPROP = Program(
     "chemprop", "chemprop", "chemprop train (Lightning)", ("chemprop", "chemprop"),
     inputs="chemprop", progress=r"Epoch \d+",
     situations=(
-        healthy("nohup " + _CHEM.format(data="$IN/data.csv", rank=0)),
-        hung("fifo", "Rank 1's table is a FIFO that nobody writes (a file system that does not answer); rank 0 waits for it to join.",
+        healthy(_terminal(_CHEM.format(data="$IN/data.csv", rank=0))),
+        hung("fifo", "Rank 1's table is a FIFO that nobody writes (a file system that does not answer).",
              1, "HD303 HD401", _chem_rank(0, "$IN/data.csv"), f"mkfifo $OUT/pipe.csv; {_chem_rank(1, '$OUT/pipe.csv')}"),
         hung("fewer-data", "Rank 1's table has 60 lines and rank 0's 400, so rank 1 ends its epoch first.", 1, "HD101",
              _chem_rank(0, "$IN/data.csv"), _chem_rank(1, "$IN/short.csv")),
@@ -96,12 +107,13 @@ _TEST = "accelerate.test_utils.scripts.test_script"
 _ACCELERATE = "accelerate launch --cpu --num_processes 2 --num_machines {machines} {more} --module " + _TEST
 ACCELERATE = Program(
     "accelerate-test", "accelerate", f"accelerate launch --module {_TEST}", ("base", "accelerate"),
-    progress=r"\n", situations=(
-        healthy(_ACCELERATE.format(machines=1, more="--main_process_port $PORT")),
+    progress=r"\*\*[A-Z]",
+    situations=(
+        healthy(_ACCELERATE.format(machines=1, more="--main_process_port $PORT"), begun=1),
         hung("stopped", "Rank 1 was stopped (SIGSTOP).", 1, "HD302",
-             "setsid " + _ACCELERATE.format(machines=1, more="--main_process_port $PORT"), act=_STOP),
-        hung("missing-machine", "Two machines are asked for and machine 1 was never started.", None, "HD401",
-             _ACCELERATE.format(machines=2, more="--machine_rank 0 --main_process_ip 127.0.0.1 --main_process_port $PORT"), world=1),
+             "setsid " + _ACCELERATE.format(machines=1, more="--main_process_port $PORT"), act=_STOP, begun=1),
+        hung("rank-0-stopped", "Rank 0 was stopped (SIGSTOP).", 0, "HD302",
+             "nohup " + _ACCELERATE.format(machines=1, more="--main_process_port $PORT"), act="kill -STOP $RANK0", begun=1),
     ),
 )  # fmt: skip
 
@@ -116,7 +128,8 @@ DEEPSPEED = Program(
     ),
 )  # fmt: skip
 
-_BORING = "python $IN/main.py fit --trainer.accelerator cpu --trainer.max_epochs {epochs} --trainer.default_root_dir $OUT/run{rank} {more}"
+_BORING = ("python $IN/main.py fit --trainer.accelerator cpu --trainer.max_epochs {epochs} "
+           "--trainer.default_root_dir $OUT/run{rank} {more}")  # fmt: skip
 _LIT = _BORING.format(epochs=1000000, rank=0, more="--trainer.devices 2 --trainer.strategy ddp")
 
 
@@ -129,12 +142,12 @@ LIGHTNING = Program(
     "lightning-cli", "pytorch-lightning", "LightningCLI(DemoModel, BoringDataModule) of pytorch_lightning.demos",
     ("lit", "pytorch-lightning", "jsonargparse[signatures]", "tensorboardX"), inputs="lightning", progress=r"Epoch \d+",
     situations=(
-        healthy(_LIT),
-        healthy(f"setsid -f {_LIT}", name="healthy-detached"),
-        hung("stopped", "The process that Lightning started for rank 1 was stopped (SIGSTOP).", 1, "HD302", _LIT,
-             act="kill -STOP $(pgrep -f 'main.py fit' | sort -n | tail -1)"),
-        hung("limit-differs", "Rank 1 alone was started with --trainer.limit_train_batches 3, so it ends its epoch first.", 1,
-             "HD501 HD101 HD102", _lit_rank(0, ""), _lit_rank(1, "--trainer.limit_train_batches 3")),
+        healthy(_terminal(_LIT)),
+        healthy(f"setsid -f {_terminal(_LIT)}", name="healthy-detached"),
+        hung("stopped", "The process that the user started, which Lightning makes rank 0, was stopped (SIGSTOP).", 0, "HD302",
+             _terminal(_LIT), act="kill -STOP $(pgrep -f '^python .*main.py fit')"),
+        hung("limit-differs", "Rank 1 alone was started with --trainer.limit_train_batches 3, so it ends its epoch first.",
+             ((1,), (0, 1)), "HD501 HD101 HD102", _lit_rank(0, ""), _lit_rank(1, "--trainer.limit_train_batches 3")),
     ),
 )  # fmt: skip
 
@@ -150,4 +163,44 @@ LM_EVAL = Program(
     ),
 )  # fmt: skip
 
-PROGRAMS = (TRL_SFT, TRL_DPO, EMBEDDER, CHEMPROP, RAY, ACCELERATE, DEEPSPEED, LIGHTNING, LM_EVAL)
+_SHEEP = ("sheeprl exp=ppo env=gym env.id=CartPole-v1 fabric.accelerator=cpu fabric.devices=2 fabric.strategy=ddp env.num_envs=1 "
+          "env.capture_video=False env.sync_env=True algo.rollout_steps=32 algo.mlp_keys.encoder=[state] algo.run_test=False "
+          "algo.total_steps=1000000000 checkpoint.every=1000000000 "
+          "metric.log_level=1 metric.log_every=64 buffer.share_data=True")  # fmt: skip
+
+
+def _sheep_rank(rank: int, more: str) -> str:
+    return (f"MASTER_ADDR=127.0.0.1 MASTER_PORT=$PORT NODE_RANK=0 LOCAL_RANK={rank} {_SHEEP} "
+            f"hydra.run.dir=$OUT/hydra{rank} {more}")  # fmt: skip
+
+
+SHEEPRL = Program(
+    "sheeprl", "sheeprl", "sheeprl exp=ppo (Lightning Fabric)", ("sheeprl", "sheeprl"), progress=r"policy_step",
+    situations=(
+        healthy(_SHEEP),
+        hung("stopped", "The process that Fabric started for rank 1 was stopped (SIGSTOP).", 1, "HD302", f"nohup {_SHEEP}",
+             act="kill -STOP $(pgrep -f '^[^ ]*python.*sheeprl' | sort -n | tail -1)"),
+        hung("batch-differs", "Rank 1 alone was started with half the batch size, so it makes twice the gradient steps.",
+             ((0,), (1,), (0, 1)), "HD501", _sheep_rank(0, ""), _sheep_rank(1, "algo.per_rank_batch_size=32")),
+    ),
+)  # fmt: skip
+
+_SOCKEYE = ("sockeye-train --dist --use-cpu -s {source} -t $IN/train.trg -vs $IN/dev.src -vt $IN/dev.trg -o $OUT/model{rank} "
+            "--num-layers 1 --transformer-model-size 16 --transformer-attention-heads 2 --transformer-feed-forward-num-hidden 32 "
+            "--num-embed 16 --batch-type sentence --batch-size 8 --max-num-epochs 100000 --max-num-checkpoint-not-improved -1 "
+            "--checkpoint-interval 20 --decode-and-evaluate 0 --no-bucketing --max-seq-len 30")  # fmt: skip
+SOCKEYE = Program(
+    "sockeye", "sockeye", "sockeye-train --dist", ("sockeye", "sockeye"),
+    inputs="sockeye", progress=r"Checkpoint \[|Batch\[|checkpoint",
+    situations=(
+        healthy("torchrun --standalone --no-python --nproc-per-node 2 " + _SOCKEYE.format(source="$IN/train.src", rank=0)),
+        hung("stopped", "Rank 1 was stopped (SIGSTOP).", 1, "HD302",
+             "torchrun --no-python --nproc-per-node 2 --master-port $PORT "
+             + _SOCKEYE.format(source="$IN/train.src", rank=0), act=_STOP),
+        hung("fifo", "Rank 0's training text is a FIFO that nobody writes (a file system that does not answer).", 0, "HD303",
+             "mkfifo $OUT/pipe; torchrun --no-python --nproc-per-node 2 --master-port $PORT "
+             + _SOCKEYE.format(source="$OUT/pipe", rank=0)),
+    ),
+)  # fmt: skip
+
+PROGRAMS = (TRL_SFT, TRL_DPO, EMBEDDER, CHEMPROP, RAY, ACCELERATE, DEEPSPEED, LIGHTNING, LM_EVAL, SHEEPRL, SOCKEYE)
