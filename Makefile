@@ -2,12 +2,13 @@
 # make check   lint, format, types, walls                   make docs, make pictures   write the generated pages anew
 # make bench   the figures of docs/performance.md           make unit    the fast part of the suite
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
+# make observers   many observers side by side at one healthy run, 200 looks
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 FRAMEWORKS := .venv/.frameworks
 
-.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus clean
+.PHONY: demo test unit live check format docs pictures bench hangbench soak observers corpus clean
 
 demo: $(READY)
 	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
@@ -52,6 +53,9 @@ hangbench: $(FRAMEWORKS)
 
 soak: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --soak 1000 $(ARGS)
+
+observers: $(READY)
+	$(BIN)/python -m bench.observers 200
 
 corpus: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --record
