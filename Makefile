@@ -5,13 +5,14 @@
 # make foreign   other people's programs, by hand (fetches some GB)
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
 # make launchers   every launcher beside another's job, for docs/launchers.md (ARGS=NAME..., --together, --ci); as root
+# make observers   many observers side by side at one healthy run, 200 looks
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 FRAMEWORKS := .venv/.frameworks
 PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live check format docs pictures bench hangbench foreign soak corpus launchers setup system pythons clean
+.PHONY: demo test unit live check format docs pictures bench hangbench foreign soak corpus launchers observers setup system pythons clean
 
 # Many tests wait for a run to start or to freeze, so more of them run side by side than there are processors (tests/conftest.py).
 PYTEST := $(BIN)/pytest -n auto --dist loadgroup
@@ -67,6 +68,9 @@ foreign: $(READY)
 
 soak: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --soak 1000 $(ARGS)
+
+observers: $(READY)
+	$(BIN)/python -m bench.observers 200
 
 corpus: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --record
