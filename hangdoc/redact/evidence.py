@@ -118,6 +118,7 @@ class _Gate:
             (Frame, "source"): self._code,
             (Frame, "context"): self._code,
             (Frame, "conditions"): self._codes,
+            (Frame, "contexts"): self._codes,
             (Loop, "header"): self._code,
             (Process, "argv"): self._argv,
             (Listener, "argv"): self._argv,
