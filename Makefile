@@ -27,7 +27,7 @@ live: setup
 
 # What the live tests use beside Python; root installs it, others are told.
 system:
-	@scripts/system-packages tests
+	@scripts/system-packages tests mpi
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -17,8 +17,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that take longest first, so that the short ones fill the workers that are done early: tests with a bound of their own,
-    then the live ones, then all others."""
+    """The longest first, so that the short ones fill the workers that are done early: tests with a bound of their own, then the
+    live ones, then all others."""
     items.sort(key=lambda item: (item.get_closest_marker("timeout") is None, item.get_closest_marker("live") is None))
 
 
