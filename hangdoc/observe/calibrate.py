@@ -32,7 +32,9 @@ def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
     (yet).
     """
     names = dict(memory.named_items(modules))
-    system = memory.namespace(names["sys"])
+    system: dict[str, int] = {}
+    with contextlib.suppress(Unreadable, KeyError):
+        system = memory.namespace(names["sys"])
     if not {"maxunicode", "hexversion", "float_info", "path", "stdlib_module_names"} <= system.keys():
         raise Misread("the module sys")
     _choose(
@@ -71,8 +73,10 @@ def _choose(memory: Memory, what: str, forms: Iterable[dict[str, Any]], right: C
 
 def _float_info(memory: Memory, address: int) -> bool:
     fields = list(memory.elements(address, 11))
-    return memory.number(fields[0]) == sys.float_info.max and all(
-        memory.integer(fields[index]) == value for index, value in _FLOAT_INFO.items()
+    return (
+        len(fields) == 11
+        and memory.number(fields[0]) == sys.float_info.max
+        and all(memory.integer(fields[index]) == value for index, value in _FLOAT_INFO.items())
     )
 
 

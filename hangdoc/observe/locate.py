@@ -91,6 +91,7 @@ def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[
             version = calibrate(memory, modules)
         except Misread as what:
             if last:
+                memory.word(runtime.address)  # raises where the process has ended meanwhile
                 raise Unsupported(f"{runtime.name} has {what} in an unknown form") from what
             continue
         if memory.layout.instances:
@@ -146,6 +147,7 @@ def _modules(memory: Memory, runtime: _Runtime) -> int:
             if _is_modules(memory, address, runtime.dict_type):
                 _places[runtime.key] = place
                 return address
+    memory.word(runtime.address)  # raises where the process has ended meanwhile
     raise Unsupported(f"sys.modules was not found in {runtime.name}")
 
 

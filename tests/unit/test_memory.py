@@ -39,7 +39,7 @@ class Loader:
     def __init__(self, data): self.dataset, self.batch_size, self._private = data, 4, 9
 class Named(list):
     pass
-loader, with_dict, from_list = Loader(Data(12)), Loader(Data(12)), Named()
+loader, with_dict, from_list, bare = Loader(Data(12)), Loader(Data(12)), Named(), Named()
 vars(with_dict)["later"] = 6
 from_list.extra = 8
 class P2POp:
@@ -118,6 +118,7 @@ def test_attributes_wherever_an_object_keeps_them(memory: Memory) -> None:
     assert set(moved) == {"dataset", "batch_size", "_private", "later"}
     assert memory.integer(moved["later"]) == 6
     assert [memory.integer(value) for _, value in memory.attributes(main["from_list"])] == [8]
+    assert list(memory.attributes(main["bare"])) == []
     for other in ("os", "Data", "isend", "small"):
         with pytest.raises(Unreadable):
             list(memory.attributes(main[other]))
