@@ -236,9 +236,7 @@ def test_doctor_does_not_blame_permissions(monkeypatch: pytest.MonkeyPatch) -> N
         raise Unsupported("Python 3.99 stores str")
 
     monkeypatch.setattr(abilities, "locate", refuse)
-    monkeypatch.setattr(
-        abilities.pyspy, "dump", lambda pid, deadline: Unavailable(reason="py-spy failed: version 3.99")
-    )
+    monkeypatch.setattr(abilities.pyspy, "dump", lambda *_, **__: Unavailable(reason="py-spy failed: version 3.99"))
     found = {ability.name: ability for ability in abilities.check_all()}
     for name, reason in (("interpreter memory", "stores str"), ("stacks (ptrace)", "py-spy failed")):
         assert not found[name].works
