@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from hangbench.launchers.launched import Part
+from hangbench.launchers.launched import Fault, Part
 from hangbench.launchers.page import table
 from hangbench.launchers.scene import Outcome, Scene, play
 from hangbench.launchers.table import BY_NAME, TABLE, Launcher
@@ -49,20 +49,24 @@ def pairs(chosen: list[Launcher], around: list[Launcher]) -> Iterator[Scene]:
         yield Scene(parts, rounds=((0, 1),), by_pid=())
 
 
-def all_at_once(chosen: list[Launcher]) -> Scene:
-    """Every launcher on one host, half of them with a watchdog: each second one goes wrong, then the others too."""
+def all_at_once(chosen: list[Launcher], turn: int) -> Scene:
+    """Every launcher on one host: each second one goes wrong, then the others too. In the one turn a third of them has a
+    watchdog, in the other turn those that had none, and the faults are exchanged."""
+    faults: tuple[Fault, Fault] = ("stopped", "uneven") if turn else ("uneven", "stopped")
     parts = tuple(
-        Part(launcher, "uneven" if number % 4 < 2 else "stopped", None if number % 3 else _WATCHDOG_SECONDS)
+        Part(launcher, faults[number // 2 % 2], _WATCHDOG_SECONDS if (number % 3 == 0) == (turn == 0) else None)
         for number, launcher in enumerate(chosen)
     )
-    return Scene(parts, (tuple(range(0, len(parts), 2)), tuple(range(1, len(parts), 2))))
+    return Scene(parts, (tuple(range(turn, len(parts), 2)), tuple(range(1 - turn, len(parts), 2))))
 
 
 def main() -> None:
     """Play the scenes, print what was wrong, and write all outcomes as JSON."""
     parser = argparse.ArgumentParser(prog="python -m hangbench.launchers", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BY_NAME)}")
-    parser.add_argument("--together", action="store_true", help="all at once on one host, instead of in pairs")
+    parser.add_argument(
+        "--together", action="store_true", help="all at once on one host, in two turns, instead of in pairs"
+    )
     parser.add_argument("--ci", action="store_true", help="those that run in CI, together")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the outcomes to this file, one a line")
     parser.add_argument("--bundles", type=Path, metavar="FOLDER", help="leave the bundles of all looks here")
@@ -83,7 +87,11 @@ def main() -> None:
             print(f"left out: {launcher.name} ({launcher.program} is not installed)", flush=True)
     chosen = [one for one in around if (one.in_ci if options.ci else not options.names or one.name in options.names)]
     right = True
-    for scene in [all_at_once(chosen)] if options.ci or options.together else pairs(chosen, around):
+    if options.ci or options.together:
+        todo = iter([all_at_once(chosen, turn) for turn in ((0,) if options.ci else (0, 1))])
+    else:
+        todo = pairs(chosen, around)
+    for scene in todo:
         began = time.monotonic()
         try:
             for outcome in play(scene, options.bundles):
