@@ -2,15 +2,17 @@
 # make check   lint, format, types, walls                   make docs, make pictures   write the generated pages anew
 # make bench   the figures of docs/performance.md           make unit    the fast part of the suite
 # make pythons   what is read from memory, in the Pythons of Debian's sid (a chroot in $(PYTHONS); root, some minutes, by hand)
+# make foreign   other people's programs, by hand (fetches some GB)
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
 # make launchers   every launcher beside another's job, for docs/launchers.md (ARGS=NAME..., --together, --ci); as root
+# make observers   many observers side by side at one healthy run, 200 looks
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 FRAMEWORKS := .venv/.frameworks
 PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live check format docs pictures bench hangbench soak corpus launchers setup system pythons clean
+.PHONY: demo test unit live check format docs pictures bench hangbench foreign soak corpus launchers observers setup system pythons clean
 
 # Many tests wait for a run to start or to freeze, so more of them run side by side than there are processors (tests/conftest.py).
 PYTEST := $(BIN)/pytest -n auto --dist loadgroup
@@ -61,8 +63,14 @@ bench: $(READY)
 hangbench: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench $(ARGS)
 
+foreign: $(READY)
+	$(BIN)/python -m hangbench.foreign $(ARGS)
+
 soak: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --soak 1000 $(ARGS)
+
+observers: $(READY)
+	$(BIN)/python -m bench.observers 200
 
 corpus: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --record

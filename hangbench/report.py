@@ -128,9 +128,9 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
         f"called hung {_percent(plain.controls_called_hung)}. Lost: {'; '.join(lost) or 'nothing'}.",
     ]
     left = ["", *(f"Left out: {name}." for name in left_out)] if left_out else []
-    _between(ACCURACY, "figures", [*about, *_markdown(looks), "", *confusion(looks), *native_never, *left])
-    _between(ACCURACY, "cases", listing)
-    _between(README, "accuracy", [*_markdown(looks), "", *confusion(looks)])
+    between(ACCURACY, "figures", [*about, *_markdown(looks), "", *confusion(looks), *native_never, *left])
+    between(ACCURACY, "cases", listing)
+    between(README, "accuracy", [*_markdown(looks), "", *confusion(looks)])
 
 
 def write_beacons(looks: Sequence[Look], left_out: Sequence[str]) -> None:
@@ -147,17 +147,17 @@ def write_beacons(looks: Sequence[Look], left_out: Sequence[str]) -> None:
         f"Lost: {'; '.join(lost) or 'nothing'}.",
         *(f"Left out: {name}." for name in left_out),
     ]
-    _between(ACCURACY, "beacons", text)
+    between(ACCURACY, "beacons", text)
 
 
 def write_soak(looks: int, controls: int, hung: int, errors: int) -> None:
     """The soak's line."""
     text = f"{looks} looks at {controls} controls with windows of 0.1 to 1 s: **{hung}** called hung, {errors} errors."
-    _between(ACCURACY, "soak", [text])
-    _between(README, "soak", [text])
+    between(ACCURACY, "soak", [text])
+    between(README, "soak", [text])
 
 
-def _between(path: Path, mark: str, lines: Sequence[str]) -> None:
+def between(path: Path, mark: str, lines: Sequence[str]) -> None:
     """Replace what stands between `<!-- MARK -->` and `<!-- /MARK -->`; raises ValueError where the marks are missing."""
     text = path.read_text()
     pattern = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)

@@ -11,6 +11,7 @@ Standard library only: the watchdog brings this module into a trainer.
 import hashlib
 import ipaddress
 from collections.abc import Mapping
+from typing import Protocol
 
 DIGEST_LENGTH = 24
 _TORCHRUN_DEFAULT = "none"
@@ -35,6 +36,23 @@ def name(environment: Mapping[str, str], network: str = "") -> str | None:
 def digest(run: str) -> str:
     """`run` as 24 hexadecimal digits: equal for equal names only."""
     return hashlib.blake2b(run.encode(), digest_size=DIGEST_LENGTH // 2).hexdigest()
+
+
+class Named(Protocol):
+    """What carries a run's name, or its digest alone (hangdoc.snapshot.RankIdentity)."""
+
+    @property
+    def run(self) -> str | None:
+        """The name."""
+
+    @property
+    def run_digest(self) -> str | None:
+        """Its digest, where only that is known."""
+
+
+def digest_of(who: Named) -> str | None:
+    """Digest of the name of a rank's run; None where the run has no name."""
+    return digest(who.run) if who.run is not None else who.run_digest
 
 
 def slurm_job(environment: Mapping[str, str]) -> frozenset[str]:

@@ -189,14 +189,15 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
             break
         names.append(frame.function)
     text = "\n".join(names)
+    called = _origin(thread, thread.frames[0]) if thread.frames else None
     if facts.NATIVE_CONNECT.search(text):
         return Wait("rendezvous", Operation(op="init_process_group"))
     if facts.NATIVE_STORE_WAIT.search(text):
         return Wait("store", Operation(op="wait", origin="store"))
     for pattern, op, origin in facts.NATIVE:
         if pattern.search(text):
-            origin = origin or _origin(thread, thread.frames[0])
-            if op == "broadcast" and _origin(thread, thread.frames[0]) == "ddp-forward":
+            origin = origin or called
+            if op == "broadcast" and called == "ddp-forward":
                 origin = "ddp-forward"
             if op in facts.POINT_TO_POINT:
                 return Wait("p2p", Operation(op=op, origin=origin, peer=_peer_outside(op, thread)))
@@ -205,7 +206,7 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
         op = _op_in_source(thread)
         kind = "p2p" if op in facts.POINT_TO_POINT else "collective"
         peer = _peer_outside(op, thread) if kind == "p2p" else None
-        return Wait(kind, Operation(op=op, origin=_origin(thread, thread.frames[0]), peer=peer), sure=op != "wait")
+        return Wait(kind, Operation(op=op, origin=called, peer=peer), sure=op != "wait")
     return None
 
 

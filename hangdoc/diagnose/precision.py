@@ -26,8 +26,9 @@ def half(rank: Rank) -> tuple[str, str] | None:
 def _uses(rank: Rank) -> Iterator[tuple[str, str]]:
     variables = _variables(rank)
     models = [(match, local) for local in variables if (match := _PARAMETERS.fullmatch(f"{local.name} {local.text}"))]
-    # The largest is what is trained: a layer that stays in float32, or a small copy in 16 bit, is not.
-    for match, local in sorted(models, key=lambda model: -int(model[0]["count"]))[:1]:
+    # The largest is what is trained: a layer that stays in float32, or a small copy in 16 bit, is not. Of equal ones (a copy
+    # of the whole model) nobody knows, so 32 bit comes first and nothing is said.
+    for match, local in sorted(models, key=lambda model: (-int(model[0]["count"]), model[0]["dtype"] in _HALF))[:1]:
         if match["dtype"] in _HALF:
             yield match["dtype"], f"{int(match['count']):,} elements of {local.name} are {match['dtype']}"
     for local in variables:

@@ -66,7 +66,7 @@ def _start(found: dict[str, Gathered], host: Host, process: Process, who: RankId
         now = environment_of(process)
         address, port = now.get("MASTER_ADDR"), natural(now.get("MASTER_PORT"))
     master = f"{address}:{port}" if address is not None else None
-    digest = who.run_digest or (run_identity.digest(who.run) if who.run is not None else None)
+    digest = run_identity.digest_of(who)
     network = process.namespaces.get("net", host.name)
     local = address is not None and run_identity.is_loopback(address)
     if digest is not None:

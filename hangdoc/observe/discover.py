@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from hangdoc import run_identity
-from hangdoc.observe import identity, process_table
+from hangdoc.observe import process_table
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.left_over import launcher_gone
 from hangdoc.observe.process_table import Entry, ProcessTable
@@ -82,12 +82,12 @@ def _of_one_run(search: Search, scope: Scope) -> dict[int, RankIdentity]:
     nothing else is known."""
     assert scope.run_of is not None  # noqa: S101
     mine = search.ranks.get(scope.run_of)
-    digest = identity.digest_of(mine) if mine is not None else None
+    digest = run_identity.digest_of(mine) if mine is not None else None
     named = {pid for root in (scope.run_of, *scope.pids) for pid in search.table.tree(root)}
     return {
         pid: who
         for pid, who in search.ranks.items()
-        if pid in named or (digest is not None and identity.digest_of(who) == digest)
+        if pid in named or (digest is not None and run_identity.digest_of(who) == digest)
     }
 
 

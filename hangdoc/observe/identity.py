@@ -85,11 +85,6 @@ def meeting_point(environment: Mapping[str, str], network: str = "") -> Meeting:
     }
 
 
-def digest_of(who: RankIdentity) -> str | None:
-    """Digest of the name of a rank's run; None where the run has no name."""
-    return run_identity.digest(who.run) if who.run is not None else who.run_digest
-
-
 def launch_of(name: str, argv: tuple[str, ...]) -> Launch | None:
     """What a launcher's command line asks for; None where the process is none. `name` is the kernel's short name."""
     found = launchers.split(name, argv)

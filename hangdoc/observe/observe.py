@@ -171,7 +171,7 @@ def _run(
             job.result(patience.remaining())
         except FutureTimeout:
             scene.problems.append(
-                f"the {name} probe did not come back within {patience.seconds:.0f} s after the window"
+                f"the {name} probe was left behind: it had not ended {patience.seconds:.0f} s after the window"
             )
     between.shutdown(wait=False)
     # Stacks take longest, so they go first; the clocks are read last, when the window ends.

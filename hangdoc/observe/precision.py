@@ -14,14 +14,15 @@ from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.python_state import Variable, torch_value
 
 _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\]")
-_MAX_MODULES = 128
-_MAX_PARAMETERS = 128
+_MAX_MODULES = 64
+_MAX_PARAMETERS = 24
+"""Of one model: a sample that takes 2 to 3 ms. The parameters of a layer are read together."""
 _FLOATS = ("float", "bfloat")
 
 
 def precisions(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterator[Variable]:
     """`model.parameters()` as `bfloat16[65792]` for a torch.nn.Module: the type that most elements have, and how many, of its
-    first 128 parameters. `autocast(cpu, bfloat16)` for a torch.autocast that was entered and is enabled. Also of the
+    first parameters. `autocast(cpu, bfloat16)` for a torch.autocast that was entered and is enabled. Also of the
     object's own attributes."""
     try:
         held = dict(islice(memory.attributes(instance), 256))

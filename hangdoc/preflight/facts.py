@@ -10,6 +10,8 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from importlib import metadata
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from hangdoc import redact
 from hangdoc.diagnose import settings
 from hangdoc.diagnose.network import loopback
@@ -115,7 +117,8 @@ def _holder(plan: Plan) -> Listener | None:
 
     for c in psutil.net_connections(kind="tcp"):
         if c.status == psutil.CONN_LISTEN and c.laddr.port == port:
-            return listener(ProcFS(), port, "", c.pid)
+            found = listener(ProcFS(), port, "", c.pid)
+            return replace(found, argv=redact.argv(found.argv))
     return None
 
 

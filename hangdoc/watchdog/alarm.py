@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hangdoc import beacon
 from hangdoc.beacon import FLIGHT_SUFFIX
+from hangdoc.phrases import beginning
 from hangdoc.watchdog import attach, recorder
 from hangdoc.watchdog.board import Board
 from hangdoc.watchdog.meeting import Meeting
@@ -24,7 +25,6 @@ from hangdoc.watchdog.voice import Voice
 _PEERS_SECONDS = 1.5
 _SNAPSHOT_SECONDS = 30
 _REPORT_SECONDS = 20.0
-_SHOWN_LINES = 12
 _ANSWERS = (0, 1, 4)
 """Exit codes of `hangdoc` with something to read on its stdout; 4 says what could not be seen."""
 
@@ -167,14 +167,11 @@ class Alarm:
         while not report.exists() and time.monotonic() < until:
             time.sleep(0.05)
         try:
-            lines = report.read_text().splitlines()
+            shown = beginning(report.read_text())
         except OSError:
             self._say(f"no report came; what there is lies in {folder}: hangdoc diagnose {folder}")
             return
-        shown = [line for line in lines if line.strip()]
-        told = next((at for at, line in enumerate(shown) if line.startswith("  evidence")), len(shown))
-        shown = shown[: min(told, _SHOWN_LINES)]
-        self._say("\n".join([*shown, f"the whole report: hangdoc diagnose {folder}"]))
+        self._say(f"{shown}\nthe whole report: hangdoc diagnose {folder}")
 
 
 def _alive(pid: int) -> bool:

@@ -95,6 +95,7 @@ def layer(function: str, text: str) -> Frame:
         ((train(12, locals=(local("ctx", "autocast(cuda, bfloat16)"),)),), None),
         # What is trained is the larger one.
         ((train(12, locals=(local("model.parameters()", "float32[999]"), local("ema.parameters()", "bfloat16[72]"))),), None),
+        ((train(12, locals=(local("ema.parameters()", "bfloat16[72]"), local("model.parameters()", "float32[72]"))),), None),
         ((train(12, locals=(local("norm.parameters()", "float32[9]"), local("model.parameters()", "bfloat16[72]"))),),
          "72 elements of model.parameters() are bfloat16"),
     ],

@@ -2,8 +2,8 @@
 
 ## What it finds
 
-Ranks with NCCL's threads, not in a call of a group that uses Gloo alone, whose training thread is in a synchronization with
-the GPU at both looks, at full CPU, while none of their counters moves.
+Ranks with NCCL's threads whose training thread stands in a synchronization with the GPU at both looks, at full CPU, while
+none of their counters moves. A rank in a call of a group that uses Gloo alone is not among them.
 
 ## Why it hangs
 

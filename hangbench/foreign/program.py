@@ -1,0 +1,64 @@
+"""What is known of a foreign program: how to get it, how to start it, what is done to it, and what is then true."""
+
+from dataclasses import dataclass, field
+
+HUNG = ("hung",)
+GOING = ("healthy", "waiting")
+"""A run that goes on may be seen while one rank is at work and the other waits for it."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One way to start the program, and the right answer to it.
+
+    `commands` are shell lines, one for each node, started together. They see IN (inputs), OUT (an empty folder), PORT and
+    PORT2 (free). `act` is a shell line, run once the log has `begun` matches of the program's `progress`; it sees RANK0,
+    RANK1 ... (their pids). `verdict` holds the admissible ones. `culprits` are the admissible sets of ranks to blame
+    (where two nodes disagree, one may be blamed or both), None where no rank is asked for. `codes` are the findings that
+    name the true cause; with none, nothing worse than a note may be said.
+    """
+
+    name: str
+    truth: str
+    commands: tuple[str, ...]
+    verdict: tuple[str, ...] = GOING
+    culprits: tuple[frozenset[int], ...] | None = None
+    codes: tuple[str, ...] = ()
+    act: str | None = None
+    begun: int = 8
+    world: int | None = None
+    """Ranks that are to be in the report, if not the program's; 0: any number (nodes that never met have no rank)."""
+
+    @property
+    def healthy(self) -> bool:
+        """A run in which nothing is to be found."""
+        return not self.codes
+
+
+@dataclass(frozen=True)
+class Program:
+    """An entry point of a package. `install` is what pip is given; `inputs` the function of inputs.py that makes its files."""
+
+    name: str
+    package: str
+    entry: str
+    install: tuple[str, ...]
+    situations: tuple[Situation, ...]
+    inputs: str | None = None
+    progress: str = r"'loss'"
+    environment: dict[str, str] = field(default_factory=dict)
+    world: int = 2
+
+
+def hung(name: str, truth: str, culprit: int | tuple[tuple[int, ...], ...] | None, codes: str, *commands: str,
+         act: str | None = None, begun: int = 8, verdict: tuple[str, ...] = HUNG,
+         world: int | None = None) -> Situation:  # fmt: skip
+    """A situation with a fault; `codes` are separated by blanks."""
+    sets = ((culprit,),) if isinstance(culprit, int) else culprit
+    culprits = None if sets is None else tuple(frozenset(ranks) for ranks in sets)
+    return Situation(name, truth, commands, verdict, culprits, tuple(codes.split()), act, begun, world)
+
+
+def healthy(*commands: str, name: str = "healthy", begun: int = 8) -> Situation:
+    """A run in which nothing is wrong."""
+    return Situation(name, "Nothing is wrong: steps go on.", commands, begun=begun)

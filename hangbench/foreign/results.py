@@ -1,0 +1,193 @@
+"""Compares a look with what is true, and keeps the answers.
+
+The first look at a situation stays for ever; the newest is kept beside it.
+"""
+
+import fcntl
+import json
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hangbench.foreign.program import Program, Situation
+from hangbench.foreign.run import ROOT
+from hangbench.report import ACCURACY, between
+
+KEPT = Path(__file__).with_name("results.json")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one look said, and which parts of it are right (None: the part does not apply)."""
+
+    commit: str
+    version: str
+    verdict: str
+    leading: str | None
+    culprits: tuple[int, ...]
+    jobs: int
+    verdict_right: bool
+    culprit_right: bool | None
+    cause_right: bool
+    healthy_called_hung: bool | None
+    seconds: float
+    note: str
+
+    @property
+    def right(self) -> bool:
+        """Everything that applies is right."""
+        return not self.wrong
+
+    @property
+    def wrong(self) -> list[str]:
+        """The parts that are wrong."""
+        parts = {"verdict": self.verdict_right, "culprit": self.culprit_right, "cause": self.cause_right}
+        return [name for name, part in parts.items() if part is False]
+
+    def line(self) -> str:
+        """For the terminal."""
+        blamed = f"{self.leading or '-'} {list(self.culprits)}"
+        said = f"WRONG {', '.join(self.wrong)}" if self.wrong else "right"
+        return f"{self.verdict:<9}{blamed:<16}{self.seconds:5.1f} s  {said}  {self.note}"
+
+
+def judged(program: Program, situation: Situation, version: str, seen: dict[str, Any]) -> Answer:
+    """The look of `run.inside` against the situation's truth. One run is one job: more than one counts as a wrong verdict."""
+    document = seen["document"] or {"jobs": [], "verdict": "none", "problems": []}
+    job = max(
+        document["jobs"],
+        key=lambda found: len(found["ranks"]),
+        default={"verdict": "none", "findings": [], "ranks": []},
+    )
+    findings = job["findings"]
+    leading = findings[0] if findings else None
+    world = program.world if situation.world is None else situation.world
+    whole = len(document["jobs"]) == 1 and len(job["ranks"]) in (world or len(job["ranks"]),)
+    notes = [] if whole else [f"{len(document['jobs'])} jobs, {len(job['ranks'])} of {world} ranks in this one"]
+    notes += document["problems"][:2]
+    if not seen["settled"]:
+        notes.append("did not settle before the look")
+    if situation.healthy and seen["steps_after"] <= seen["steps_before"]:
+        notes.append("no step after the look")
+    worse = [f for f in findings if f["severity"] != "info"]
+    culprits = tuple(leading["culprits"]) if leading else ()
+    return Answer(
+        commit=_commit(),
+        version=version,
+        verdict=document["verdict"],
+        leading=leading["code"] if leading else None,
+        culprits=culprits,
+        jobs=len(document["jobs"]),
+        verdict_right=document["verdict"] in situation.verdict and whole,
+        culprit_right=None if situation.culprits is None else frozenset(culprits) in situation.culprits,
+        cause_right=(leading is not None and leading["code"] in situation.codes) if situation.codes else not worse,
+        healthy_called_hung=document["verdict"] == "hung" if "hung" not in situation.verdict else None,
+        seconds=seen["seconds"],
+        note="; ".join(notes)[:300],
+    )
+
+
+def truth(program: Program, situation: Situation) -> dict[str, Any]:
+    """What is true, to lie beside a bundle."""
+    return {
+        "program": program.name, "entry": program.entry, "situation": situation.name, "truth": situation.truth,
+        "commands": situation.commands, "act": situation.act, "verdict": situation.verdict,
+        "culprits": None if situation.culprits is None else [sorted(ranks) for ranks in situation.culprits],
+        "codes": situation.codes,
+    }  # fmt: skip
+
+
+def _commit() -> str:
+    asked = subprocess.run(
+        ["git", "log", "-1", "--format=%h", "--", "hangdoc"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return asked.stdout.strip()
+
+
+def kept() -> dict[str, dict[str, Answer]]:
+    """situation -> {"first": Answer, "after": Answer}; `after` only where there was a second look."""
+    if not KEPT.exists() or not KEPT.stat().st_size:
+        return {}
+    names = {field.name for field in fields(Answer)}
+    return {
+        key: {
+            which: Answer(**{k: tuple(v) if k == "culprits" else v for k, v in raw.items() if k in names})
+            for which, raw in both.items()
+        }
+        for key, both in json.loads(KEPT.read_text()).items()
+    }
+
+
+def keep(key: str, answer: Answer) -> None:
+    """As the first answer where there is none yet, else as the newest."""
+    with KEPT.open("a") as lock:  # several runs may go on side by side
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        everything = kept()
+        both = everything.setdefault(key, {})
+        both["after" if "first" in both else "first"] = answer
+        raw = {k: {which: asdict(a) for which, a in pair.items()} for k, pair in sorted(everything.items())}
+        KEPT.write_text(json.dumps(raw, indent=1) + "\n")
+
+
+def write_page(programs: tuple[Program, ...]) -> None:
+    """docs/accuracy.md's section: counts, then a line for each situation; situations that were never looked at are left out."""
+    answers = kept()
+    pairs = [
+        (program, situation, answers[key])
+        for program in programs
+        for situation in program.situations
+        if (key := f"{program.name}/{situation.name}") in answers
+    ]
+    newest = [(program, situation, both.get("after", both["first"])) for program, situation, both in pairs]
+    first = [(program, situation, both["first"]) for program, situation, both in pairs]
+    tried = {program.name: program for program, _, _ in pairs}
+    again = sum("after" in both for _, _, both in pairs)
+    lines = [
+        f"{len(tried)} programs of {len({p.package for p in tried.values()})} packages, {len(pairs)} situations, "
+        f"{sum(s.healthy for _, s, _ in pairs)} of them healthy. {again} were looked at again, at the commit in the table.",
+        "",
+        "| | first look | newest look |",
+        "| --- | --- | --- |",
+        *(f"| {name} | {count(first)} | {count(newest)} |" for name, count in _COUNTS),
+        "",
+        "| program | what is true | command | first look | right? | newest look | right? |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for program, situation, both in pairs:
+        cells = [
+            f"{program.entry}, {program.package} {both['first'].version}: {situation.name}",
+            situation.truth,
+            " ; ".join(f"`{' '.join(line.split())[:70]}`" for line in situation.commands),
+            *_cells(both["first"]),
+            *(_cells(both["after"]) if "after" in both else ("", "")),
+        ]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    between(ACCURACY, "foreign", lines)
+
+
+def _cells(answer: Answer) -> tuple[str, str]:
+    blamed = f" {answer.leading} {list(answer.culprits)}" if answer.leading else ""
+    note = f" ({answer.note})" if answer.note and not answer.right else ""
+    return (
+        f"{answer.verdict}{blamed} at {answer.commit}{note}",
+        "yes" if answer.right else f"**no**: {', '.join(answer.wrong)}",
+    )
+
+
+_Looks = Sequence[tuple[Program, Situation, Answer]]
+
+
+def _share(parts: Iterable[bool | None]) -> str:
+    applying = [part for part in parts if part is not None]
+    return f"{sum(applying)} of {len(applying)}"
+
+
+_COUNTS: tuple[tuple[str, Callable[[_Looks], str]], ...] = (
+    ("verdict right", lambda looks: _share(a.verdict_right for _, _, a in looks)),
+    ("culprit right", lambda looks: _share(a.culprit_right for _, _, a in looks)),
+    ("leading cause right", lambda looks: _share(a.cause_right for _, s, a in looks if s.codes)),
+    ("nothing claimed of a healthy run", lambda looks: _share(a.cause_right for _, s, a in looks if not s.codes)),
+    ("healthy called hung", lambda looks: _share(a.healthy_called_hung for _, _, a in looks)),
+)
