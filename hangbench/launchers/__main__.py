@@ -61,15 +61,18 @@ def all_at_once(chosen: list[Launcher], turn: int) -> Scene:
 
 
 def main() -> None:
-    """Play the scenes, print what was wrong, and write all outcomes as JSON."""
+    """Play the scenes and print what was wrong."""
     parser = argparse.ArgumentParser(prog="python -m hangbench.launchers", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BY_NAME)}")
     parser.add_argument(
         "--together", action="store_true", help="all at once on one host, in two turns, instead of in pairs"
     )
     parser.add_argument("--ci", action="store_true", help="those that run in CI, together")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append the outcomes to this file, one a line")
-    parser.add_argument("--bundles", type=Path, metavar="FOLDER", help="leave the bundles of all looks here")
+    parser.add_argument(
+        "--json", action="store_true", help="the outcomes on stdout, one a line; what people read on stderr"
+    )
+    parser.add_argument("--bundles", type=Path, metavar="FOLDER", help="leave the bundles of all looks here (not in /tmp: the "
+                        "matrix has one of its own)")  # fmt: skip
     parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="only print the table of these outcomes")
     options = parser.parse_args()
     if options.table:
@@ -84,7 +87,7 @@ def main() -> None:
         if launcher.here:
             around.append(launcher)
         elif not options.ci or launcher.in_ci:
-            print(f"left out: {launcher.name} ({launcher.program} is not installed)", flush=True)
+            print(f"left out: {launcher.name} ({launcher.program} is not installed)", file=sys.stderr)
     chosen = [one for one in around if (one.in_ci if options.ci else not options.names or one.name in options.names)]
     right = True
     if options.ci or options.together:
@@ -98,21 +101,21 @@ def main() -> None:
                 right = report(outcome, options.json) and right
         except RuntimeError as error:
             right = False
-            print(f"FAILED  {error}", flush=True)
-        print(f"        ({time.monotonic() - began:.0f} s)", flush=True)
+            print(f"FAILED  {error}", file=sys.stderr)
+        print(f"        ({time.monotonic() - began:.0f} s)", file=sys.stderr)
     sys.exit(0 if right else 1)
 
 
-def report(outcome: Outcome, file: Path | None) -> bool:
-    """Print an outcome and append it to a file; whether all was right."""
+def report(outcome: Outcome, as_json: bool) -> bool:
+    """Print an outcome; whether all was right."""
+    out = sys.stderr if as_json else sys.stdout
     others = " | ".join(outcome.beside) if len(outcome.beside) < 3 else f"{len(outcome.beside)} others"
-    print(f"{'WRONG' if outcome.wrong else 'right'}   {outcome.launcher}, {outcome.state}, by {outcome.kind}, beside {others}",
-          flush=True)  # fmt: skip
+    about = f"{outcome.launcher}, {outcome.state}, by {outcome.kind}, beside {others}"
+    print(f"{'WRONG' if outcome.wrong else 'right'}   {about}", file=out, flush=True)
     for line in outcome.wrong:
-        print(f"            {line}", flush=True)
-    if file is not None:
-        with file.open("ab") as lines:
-            lines.write(msgspec.json.encode(outcome) + b"\n")
+        print(f"            {line}", file=out, flush=True)
+    if as_json:
+        print(msgspec.json.encode(outcome).decode(), flush=True)
     return not outcome.wrong
 
 
