@@ -1,27 +1,44 @@
 # make demo    a real hang, diagnosed from outside          make test    the whole suite, live runs included
 # make check   lint, format, types, walls                   make docs, make pictures   write the generated pages anew
 # make bench   the figures of docs/performance.md           make unit    the fast part of the suite
+# make pythons   what is read from memory, in the Pythons of Debian's sid (a chroot in $(PYTHONS); root, some minutes, by hand)
 # make foreign   other people's programs, by hand (fetches some GB)
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
+# make launchers   every launcher beside another's job, for docs/launchers.md (ARGS=NAME..., --together, --ci); as root
+# make observers   many observers side by side at one healthy run, 200 looks
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 FRAMEWORKS := .venv/.frameworks
+PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live check format docs pictures bench hangbench foreign soak corpus clean
+.PHONY: demo test unit live check format docs pictures bench hangbench foreign soak corpus launchers observers setup system pythons clean
+
+# Many tests wait for a run to start or to freeze, so more of them run side by side than there are processors (tests/conftest.py).
+PYTEST := $(BIN)/pytest -n auto --dist loadgroup
 
 demo: $(READY)
 	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
 	@$(BIN)/hangdoc demo; code=$$?; [ $$code -eq 1 ] || exit $$code
 
-test: $(FRAMEWORKS)
-	$(BIN)/pytest
+test: setup
+	$(PYTEST)
 
 unit: $(READY)
 	$(BIN)/pytest tests/unit tests/corpus tests/tui
 
-live: $(READY)
-	$(BIN)/pytest tests/live
+live: setup
+	$(PYTEST) tests/live
+
+# What the live tests use beside Python; root installs it, others are told.
+system:
+	@scripts/system-packages tests
+
+# The ranks run in the chroot and are looked at from outside, as those of a container are from its host.
+pythons: $(READY)
+	[ -e $(PYTHONS)/usr/bin/python3.15 ] || debootstrap --variant=minbase \
+		--include=python3.13,python3.14,python3.15,pypy3 sid $(PYTHONS)
+	HANGDOC_CHROOT=$(PYTHONS) $(BIN)/pytest tests/unit/test_memory.py -rs
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -43,11 +60,6 @@ pictures: $(READY)
 bench: $(READY)
 	$(BIN)/python -m bench
 
-# What only the frameworks' own cases need (docs/dependencies.md).
-$(FRAMEWORKS): $(READY)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev,frameworks]'
-	touch $@
-
 hangbench: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench $(ARGS)
 
@@ -57,16 +69,41 @@ foreign: $(READY)
 soak: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --soak 1000 $(ARGS)
 
+observers: $(READY)
+	$(BIN)/python -m bench.observers 200
+
 corpus: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --record
 
-$(READY): pyproject.toml constraints.txt
+# Ray and DeepSpeed get environments of their own; Slurm and mpirun are Debian's slurm-wlm, munge and openmpi-bin.
+export HANGDOC_LAUNCHERS ?= $(HOME)/.cache/hangdoc/launchers
+
+launchers: $(FRAMEWORKS) $(HANGDOC_LAUNCHERS)/ray/.ready $(HANGDOC_LAUNCHERS)/deepspeed/.ready
+	@scripts/system-packages launchers
+	$(BIN)/python -m hangbench.launchers $(ARGS)
+
+$(HANGDOC_LAUNCHERS)/%/.ready: $(READY)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --constraint constraints.txt --editable '.[trainer]' setuptools wheel
+	DS_BUILD_OPS=0 $(@D)/bin/pip install --quiet --no-build-isolation '$(if $(filter ray,$*),ray[train],$*)'
+	touch $@
+
+# All that the tests and the checks need, on a fresh machine.
+setup: system $(FRAMEWORKS)
+
+$(BIN)/pip:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "hangdoc needs Python 3.11 or newer: make PYTHON=python3.11")'
-	@# Debian's python3 comes without venv's pip; root may mend that.
-	$(PYTHON) -m venv .venv || { rm -rf .venv; [ "$$(id -u)" = 0 ] && apt-get install -y python3-venv && $(PYTHON) -m venv .venv; } \
-		|| { echo "venv is missing: apt-get install python3-venv"; exit 1; }
+	@PYTHON=$(PYTHON) scripts/system-packages venv
+	$(PYTHON) -m venv .venv
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev]'
 	touch $@
+
+# With what only the frameworks' own cases need (docs/dependencies.md).
+$(FRAMEWORKS): pyproject.toml constraints.txt | $(BIN)/pip
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev,frameworks]'
+	touch $(READY) $@
 
 clean:
 	rm -rf .venv build dist *.egg-info

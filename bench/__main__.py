@@ -1,7 +1,9 @@
 """Measures everything and prints a table of ratios.
 
 python -m bench [beyond-window] [start-up] [slow-down] [beat] [watched-steps] [last-dump]
-                [top-keys] [top-slow-down] [ranks] [hosts]
+                [top-keys] [top-slow-down] [ranks] [hosts] [pauses]
+
+`python -m bench.observers [LOOKS]` is a soak of its own: many observers of one run.
 """
 
 import os
@@ -12,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import scale, top
+from bench import pauses, scale, top
 from bench.table import HANGDOC, PY_SPY, row, seconds, step
 from hangdoc.watchdog import Watchdog
 from hangdoc_trainer import corpus
@@ -156,6 +158,7 @@ def main(chosen: list[str]) -> None:
         ("top-slow-down", top.slow_down),
         ("ranks", scale.ranks),
         ("hosts", scale.hosts),
+        ("pauses", pauses.pauses),
     ):
         if not chosen or name in chosen:
             measure()

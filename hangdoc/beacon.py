@@ -1,9 +1,9 @@
 """The progress beacon: a small memory-mapped file in which a trainer says how far it is.
 
-Layout, version 2, 256 bytes, little-endian:
+Layout, version 3, 256 bytes, little-endian:
 
     offset size
-      0     8   magic `HANGDOC2`
+      0     8   magic `HANGDOC3`
       8     8   sequence, odd while a beat is being written (a seqlock)
      16     8   CLOCK_MONOTONIC of the beat, ns
      24     8   pid, in the writer's own pid namespace
@@ -17,7 +17,7 @@ Layout, version 2, 256 bytes, little-endian:
     168     8   seconds that the phase may take without a beat, IEEE double; 0 where nobody said
     176     8   rank
     184     8   world size
-    192    32   id of the run, UTF-8, padded with NUL
+    192    32   digest of the run's name (hangdoc.run_identity), ASCII, padded with NUL: never a part of the name itself
     224    32   four stages (data, forward, backward, optimizer): microseconds of the last step, then smoothed, u32 each
 
 The file lies at `<directory>/<pid>.beacon` in a per-user directory of mode 0700. A reader treats it as untrusted bytes.
@@ -34,7 +34,9 @@ import weakref
 from pathlib import Path
 from typing import NamedTuple
 
-MAGIC = b"HANGDOC2"
+from hangdoc import run_identity
+
+MAGIC = b"HANGDOC3"
 SIZE = 256
 SUFFIX = ".beacon"
 FLIGHT_SUFFIX = ".flight.json"
@@ -69,7 +71,7 @@ class Beat(NamedTuple):
     patience_seconds: float | None = None
     rank: int | None = None
     world_size: int | None = None
-    run: str | None = None
+    run_digest: str | None = None
     stages: tuple[float, ...] = ()
     """Smoothed seconds of each of STAGES; empty where the trainer measures none."""
 
@@ -128,7 +130,8 @@ os.register_at_fork(after_in_child=_in_child)
 class Beacon:
     """Writes this process's beacon. Never raises after construction: a trainer must not die of its beacon.
 
-    With `published=False` it keeps to itself, and no file is made. Raises OSError from the constructor where the directory
+    `run` is the run's whole name (hangdoc.run_identity). With `published=False` it keeps to itself, and no file is made.
+    Raises OSError from the constructor where the directory
     can't be made or belongs to somebody else.
     """
 
@@ -149,7 +152,7 @@ class Beacon:
         self._map = _mapped(folder, fresh) if published else mmap.mmap(-1, SIZE)
         who = (_UNKNOWN if rank is None else rank, _UNKNOWN if world_size is None else world_size)
         _LAYOUT.pack_into(self._map, 0, MAGIC, 0, self.last_ns, self._pid, *self._numbers, b"train", b"", 0.0,
-                          *who, _fit(run or "", 32), *[0] * 8)  # fmt: skip
+                          *who, _fit(run_identity.digest(run) if run else "", 32), *[0] * 8)  # fmt: skip
         if published:  # made aside and renamed: no reader ever sees a short file, and a left-over is replaced whole
             fresh.rename(self.path)
         _living.add(self)
@@ -249,5 +252,5 @@ def _mapped(folder: Path, fresh: Path) -> mmap.mmap:
 
 
 def _fit(text: str, size: int) -> bytes:
-    """UTF-8 that leaves room for a NUL, cut between characters."""
-    return text.encode()[: size - 1].decode("utf-8", "ignore").encode()
+    """UTF-8, cut between characters. A field may be full: only a shorter text ends with a NUL."""
+    return text.encode()[:size].decode("utf-8", "ignore").encode()

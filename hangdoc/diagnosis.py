@@ -20,7 +20,7 @@ class Operation(Answer, frozen=True, kw_only=True):
     """What a rank waits in, in torch.distributed's own names.
 
     `group` is None for the default group; `peer` is the rank a point-to-point call names; `seq` is the collective's
-    sequence number where a flight recorder gave it.
+    sequence number where a flight recorder gave it; `backend` is the group's (`gloo`, `cpu:gloo,cuda:nccl`), where known.
     """
 
     op: str
@@ -28,6 +28,7 @@ class Operation(Answer, frozen=True, kw_only=True):
     group: str | None = None
     peer: int | None = None
     seq: int | None = None
+    backend: str | None = None
 
 
 class Where(Answer, frozen=True, kw_only=True):

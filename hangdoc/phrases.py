@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+_BEGINNING_LINES = 12
+
 
 def numbers(ranks: Iterable[int]) -> str:
     """`0-2, 5`: ascending, with runs shortened."""
@@ -31,3 +33,10 @@ def ranks(which: Iterable[int]) -> str:
     if not which:
         return "no rank"
     return f"rank{'s' * (len(set(which)) != 1)} {numbers(which)}"
+
+
+def beginning(report: str) -> str:
+    """The first lines of a report, up to the evidence of its first finding: what belongs into a log."""
+    lines = [line for line in report.splitlines() if line.strip()]
+    end = next((at for at, line in enumerate(lines) if line.startswith("  evidence")), len(lines))
+    return "\n".join(lines[: min(end, _BEGINNING_LINES)])

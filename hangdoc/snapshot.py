@@ -74,6 +74,8 @@ class Frame(Value, frozen=True, kw_only=True):
     conditions: tuple[str, ...] = ()
     """What holds at the line, outermost first: tests of the `if`s around it (their opposite in an else branch or behind a
     guard that returns), and the `except` it stands in."""
+    contexts: tuple[str, ...] = ()
+    """What the `with` statements around the line enter, outermost first: `torch.autocast('cpu', dtype=torch.bfloat16)`."""
     native: bool = False
     library: bool = False
     """True for the standard library and site-packages: not the user's own code."""
@@ -140,6 +142,11 @@ class RankIdentity(Value, frozen=True, kw_only=True):
     master_address: str | None = None
     master_port: int | None = None
     run_id: str | None = None
+    """TORCHELASTIC_RUN_ID."""
+    run: str | None = None
+    """What the run is called (`hangdoc.run_identity.name`): the same for all of its ranks."""
+    run_digest: str | None = None
+    """Digest of that name, where only the digest is known (a beacon's)."""
     restart_count: int | None = None
 
 
@@ -161,6 +168,8 @@ class Group(Value, frozen=True, kw_only=True):
     name: str | None
     ranks: tuple[int, ...]
     default: bool = False
+    backend: str | None = None
+    """Its configuration by device as torch keeps it: `cpu:gloo,cuda:nccl`."""
 
 
 class Environment(Reading, frozen=True, kw_only=True):
@@ -306,6 +315,19 @@ class FlightRecorder(Reading, frozen=True, kw_only=True):
 # --- a process -----------------------------------------------------------------------------------------------------
 
 
+class KernelState(Value, frozen=True, kw_only=True):
+    """What the kernel shows of a process at one moment (proc_pid_status(5))."""
+
+    state: str
+    """R S D T t Z X I; t while a tracer holds it."""
+    tracer_pid: int = 0
+    """Who is attached with ptrace(2); 0 for nobody, and for a tracer outside of the observer's pid namespace."""
+    tracer: str = ""
+    """The tracer's program."""
+    frozen: bool = False
+    """Its control group is frozen (cgroup.events)."""
+
+
 class Process(Value, frozen=True, kw_only=True):
     """One process of interest: a rank, a launcher, or a helper of a rank."""
 
@@ -316,12 +338,15 @@ class Process(Value, frozen=True, kw_only=True):
     name: str
     argv: tuple[str, ...]
     state: str
-    """The kernel's letter: R S D T t Z X I (proc_pid_stat(5))."""
+    """The kernel's letter: R S D T t Z X I (proc_pid_stat(5)), at the end of the window, as `tracer_pid` and `frozen`."""
     started_seconds_ago: float
     identity: RankIdentity | None = None
     launch: Launch | None = None
     owner: int | None = None
     """For a helper, the pid of its rank; for a rank, the pid of its launcher."""
+    launcher_gone: bool = False
+    """A launcher started it, and no launcher is among its ancestors any more. Its parent's pid would not say so: `nohup`,
+    `setsid` and containers give a healthy run the parent 1, and a subreaper gives an orphan another."""
     unreadable_below: int = 0
     """For a launcher, how many Python processes below it forbid to be read: ranks may be among them."""
     uid: int | None = None
@@ -330,8 +355,12 @@ class Process(Value, frozen=True, kw_only=True):
     exit_code: int | None = None
     """Of a zombie, as waitpid(2) encodes it."""
     tracer_pid: int = 0
+    tracer: str = ""
+    """The tracer's program."""
     frozen: bool = False
     """Its control group is frozen (cgroup.events)."""
+    at_start: KernelState | None = None
+    """State, tracer and freezer at the beginning of the window; None where nobody read them then."""
     control_group: str | None = None
     namespaces: dict[str, str] = {}
     resident_bytes: int | None = None
@@ -389,7 +418,7 @@ class Listener(Value, frozen=True, kw_only=True):
     name: str = ""
     argv: tuple[str, ...] = ()
     orphan: bool = False
-    """Its parent is gone."""
+    """Its launcher is gone (`Process.launcher_gone`)."""
     started_seconds_ago: float | None = None
 
 

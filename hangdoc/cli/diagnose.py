@@ -15,6 +15,7 @@ from hangdoc.cli.looking import check_writable, look
 from hangdoc.cli.options import observation_options, patience_option
 from hangdoc.diagnosis import Diagnosis, exit_code
 from hangdoc.observe.observe import Options
+from hangdoc.redact import Locals
 from hangdoc.snapshot import Snapshot, merge
 from hangdoc.version import __version__
 
@@ -35,6 +36,7 @@ def command(
     pids: tuple[int, ...],
     window: float,
     native: str,
+    locals_: Locals,
     timeout: float,
     as_json: bool,
     html: Path | None,
@@ -54,7 +56,9 @@ def command(
     check_writable(html)
     check_writable(save)
     try:
-        snapshot = _evidence(bundles, Options(window=window, timeout=timeout, native=native, pids=pids), fleet)
+        snapshot = _evidence(
+            bundles, Options(window=window, timeout=timeout, native=native, pids=pids, locals=locals_), fleet
+        )
     except CommandError as error:
         if as_json:  # a script that reads us gets its document all the same
             click.echo(_json(_nothing(str(error))))

@@ -25,6 +25,11 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
     fanout: int
     host_timeout: float
 
+    @property
+    def slurm_job(self) -> str | None:
+        """The job of `slurm:JOBID`, whose processes alone are looked at; other jobs may share its hosts."""
+        return self.hosts.removeprefix("slurm:") if self.hosts is not None and self.hosts.startswith("slurm:") else None
+
     def names(self) -> tuple[str, ...]:
         """The hosts; raises CommandError where the text can't be read."""
         from hangdoc.fleet.hosts import HostsError, expand

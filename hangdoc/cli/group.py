@@ -15,6 +15,7 @@ _COMMANDS = {
     "top": ("top", "command"),
     "snapshot": ("take_snapshot", "command"),
     "watch": ("watch", "command"),
+    "run": ("run", "command"),
     "preflight": ("preflight", "command"),
     "launch-diff": ("launches", "diff"),
     "launch-explain": ("launches", "explain"),

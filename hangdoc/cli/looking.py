@@ -6,10 +6,16 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
+
 from hangdoc.cli.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandError
 from hangdoc.cli.fleet import Hosts
 from hangdoc.observe.observe import Options, observe
+from hangdoc.observe.procfs import ProcFS, age
 from hangdoc.snapshot import Snapshot
+
+_TO_TELL_SECONDS = 0.5
+"""CPU that the diagnosis and the report take."""
 
 
 def look(options: Options, fleet: Hosts | None = None) -> Snapshot:
@@ -20,9 +26,18 @@ def look(options: Options, fleet: Hosts | None = None) -> Snapshot:
         if fleet is not None and fleet.hosts is not None:
             return _look_at_all(options, fleet, progress)
         check_pids(options.pids)
-        snapshot = observe(options, progress, _preload)
+        snapshot = observe(msgspec.structs.replace(options, timeout=left(options.timeout)), progress, _preload)
     _check_seen(snapshot, options)
     return snapshot
+
+
+def left(timeout: float) -> float:
+    """Of the seconds for the whole command, those for looking: it has taken some to start, and will take some to diagnose and
+    to print, the more the busier the machine is."""
+    proc, cpu = ProcFS(), os.times()
+    started = age(proc, proc.stat("self").start_ticks)
+    busy = max(1.0, started / max(0.05, cpu.user + cpu.system))
+    return max(timeout - started - min(_TO_TELL_SECONDS * busy, timeout / 3), timeout / 3)
 
 
 def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
@@ -37,7 +52,8 @@ def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
 
     _no_pids(options)
     hosts, transport = fleet.names(), fleet.transport(options.timeout)
-    return lambda: gather(hosts, options, transport)
+    of_job = msgspec.structs.replace(options, slurm_job=fleet.slurm_job)
+    return lambda: gather(hosts, of_job, transport)
 
 
 def described(pids: tuple[int, ...], fleet: Hosts) -> str:
@@ -56,7 +72,8 @@ def _look_at_all(options: Options, fleet: Hosts, progress: Callable[[str], None]
     from hangdoc.fleet.gather import gather
 
     _no_pids(options)
-    snapshot = gather(fleet.names(), options, fleet.transport(options.timeout), progress)
+    of_job = msgspec.structs.replace(options, slurm_job=fleet.slurm_job)
+    snapshot = gather(fleet.names(), of_job, fleet.transport(options.timeout), progress)
     if any(process.role in ("rank", "launcher") for host in snapshot.hosts for process in host.processes):
         return snapshot
     said = [f"{one.host}: {one.why}" for one in snapshot.unreached]

@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import click
 
+from hangdoc.redact import LOCALS
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 pid_option = click.option(
@@ -14,6 +16,11 @@ pid_option = click.option(
 native_option = click.option(
     "--native", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True,
     help="C++ frames: where the Python stack leaves it open, or never, or of every rank.",
+)  # fmt: skip
+
+locals_option = click.option(
+    "--locals", "locals_", type=click.Choice(LOCALS), default="used", show_default=True,
+    help="Texts of variables to keep: paths and short names, or all that look like no secret.",
 )  # fmt: skip
 
 
@@ -37,7 +44,7 @@ def patience_option(text: str = "How long a wait for a working rank is no error.
 
 
 def observation_options(command: F) -> F:
-    """Add --pid, --window, --native and --timeout to a command that looks."""
-    for option in (timeout_option(), native_option, window_option(), pid_option):
+    """Add --pid, --window, --native, --locals and --timeout to a command that looks."""
+    for option in (timeout_option(), locals_option, native_option, window_option(), pid_option):
         command = option(command)
     return command

@@ -1,5 +1,6 @@
 """`hangdoc preflight`: can this topology work at all?"""
 
+import os
 import sys
 from collections.abc import Generator, Mapping
 
@@ -16,7 +17,11 @@ _IDLE_SECONDS = 120
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
-@click.option("--master", metavar="ADDR:PORT", help="Where the run will meet.")
+@click.option(
+    "--master",
+    metavar="ADDR:PORT",
+    help="Where the run will meet. Default: MASTER_ADDR and MASTER_PORT of the environment.",
+)
 @click.option(
     "--ranks-per-node",
     type=click.IntRange(1, 4096),
@@ -56,9 +61,10 @@ def command(
     """
     if answer:
         return _answer()
+    meeting, origin, unused = _meeting(master, os.environ)
     plan = Plan(
-        master=_meeting(master), ranks_per_node=ranks_per_node, parameters=parameters(params), dtype=dtype, data=data,
-        arguments=script_arguments, checkpoints=checkpoints, nodes=1,
+        master=meeting, master_origin=origin, ranks_per_node=ranks_per_node, parameters=parameters(params), dtype=dtype,
+        data=data, arguments=script_arguments, checkpoints=checkpoints, nodes=1,
     )  # fmt: skip
     silent: dict[str, str] = {}
     if fleet.hosts is None:
@@ -68,7 +74,7 @@ def command(
     else:
         facts, links, silent = _over(fleet, plan, timeout)
         plan = msgspec.structs.replace(plan, nodes=len(facts) + len(silent))
-    return conclude(facts, links, plan, silent, as_json)
+    return conclude(facts, links, plan, silent, as_json, unused)
 
 
 def parameters(text: str | None) -> int | None:
@@ -86,13 +92,33 @@ def parameters(text: str | None) -> int | None:
     return number
 
 
-def _meeting(master: str | None) -> str | None:
-    if master is None:
-        return None
-    address, _, port = master.rpartition(":")
-    if not address or not port.isdigit() or not 0 < int(port) < 65536:
-        raise CommandError(f"--master {master!r}: ADDR:PORT is expected, for instance node0:29500.", USAGE)
-    return master
+def _meeting(master: str | None, environment: Mapping[str, str]) -> tuple[str | None, str | None, list[Check]]:
+    """(address and port at which the run will meet, where they come from if not from the option, what to report)."""
+    if master is not None:
+        address, _, port = master.rpartition(":")
+        if not address or not _is_port(port):
+            raise CommandError(f"--master {master!r}: ADDR:PORT is expected, for instance node0:29500.", USAGE)
+        return master, None, []
+    address, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
+    if address and port:
+        if not _is_port(port):
+            raise CommandError(
+                f"MASTER_PORT is {port!r} in the environment: set it to 1-65535, or give --master.", USAGE
+            )
+        return f"{address}:{port}", "MASTER_ADDR and MASTER_PORT of the environment", []
+    if not address and not port:
+        return None, None, []
+    is_set, missing = ("MASTER_ADDR", "MASTER_PORT") if address else ("MASTER_PORT", "MASTER_ADDR")
+    text = f"not checked: {is_set} is set in the environment and {missing} is not"
+    return (
+        None,
+        None,
+        [Check(name="master port", status="unknown", text=text, remedy="Set both, or give --master ADDR:PORT.")],
+    )
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text) < 65536
 
 
 def _over(fleet: Hosts, plan: Plan, timeout: float) -> tuple[list[Facts], list[Link], dict[str, str]]:

@@ -9,8 +9,9 @@ from hangdoc.cli.bundles import files
 from hangdoc.cli.errors import USAGE, CommandError
 from hangdoc.cli.fleet import Hosts, fleet_options
 from hangdoc.cli.looking import described, looker
-from hangdoc.cli.options import patience_option, pid_option, timeout_option, window_option
+from hangdoc.cli.options import locals_option, patience_option, pid_option, timeout_option, window_option
 from hangdoc.observe.observe import Options
+from hangdoc.redact import Locals
 
 
 @click.command()
@@ -26,14 +27,15 @@ from hangdoc.observe.observe import Options
 )
 @window_option("Length of each look.", default=0.5)
 @patience_option()
+@locals_option
 @timeout_option("Bound on one poll.")
 @click.option(
     "--allow-signals", is_flag=True, help="Let keys continue a stopped rank or end an orphan, after a question."
 )
 @fleet_options
 def command(
-    bundles: tuple[Path, ...], pids: tuple[int, ...], rate: float, window: float, patience: float, timeout: float,
-    allow_signals: bool, fleet: Hosts,
+    bundles: tuple[Path, ...], pids: tuple[int, ...], rate: float, window: float, patience: float, locals_: Locals,
+    timeout: float, allow_signals: bool, fleet: Hosts,
 ) -> int:  # fmt: skip
     """Watch every rank: what it does, who waits for whom, and why.
 
@@ -51,7 +53,7 @@ def command(
         source = Recorded(files(bundles), patience)
     else:
         os.nice(19)  # a run on full cores comes first
-        options = Options(window=window, timeout=timeout, native="auto", pids=pids)
+        options = Options(window=window, timeout=timeout, native="auto", pids=pids, locals=locals_)
         source = Live(looker(options, fleet), described(pids, fleet), patience)
     Top(source, rate=rate, allow_signals=allow_signals).run()
     return 0

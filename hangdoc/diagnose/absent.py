@@ -13,17 +13,17 @@ def fill_in(
     ranks: dict[int, Rank],
     unseen: dict[int, str],
     *,
-    together: bool,
+    alone_on: str | None,
     unreadable: dict[str, int],
     unreached: tuple[Unreached, ...] = (),
 ) -> None:
     """Add the `missing` ranks: those that must be on a host we looked at are dead (the zombies in `dead` first), the others
-    unseen. `together`: the run's meeting point is a loopback address, so that all of it is on one host. `unreadable`: by
+    unseen. `alone_on`: the host that all of the run is on, because it meets at a loopback address. `unreadable`: by
     host, how many processes below the run's launcher forbid to be read; any of them may be such a rank. `unreached`: the hosts
     that sent no evidence; an absent rank may be there."""
     for number in missing:
-        host = _home(number, members, together)
-        arrived = any(_has_met(process) for _, process in members.values())
+        host = _home(number, members, alone_on)
+        arrived = any(has_met(process) for _, process in members.values())
         if dead:
             where, process = dead.pop(0)
             state = state_of(process, [], ())
@@ -50,7 +50,7 @@ def _not_reached(unreached: tuple[Unreached, ...]) -> str:
     return f"; not reached: {first.host} ({first.why}){more}"
 
 
-def _home(number: int, members: dict[int, Placed], together: bool) -> str | None:
+def _home(number: int, members: dict[int, Placed], alone_on: str | None) -> str | None:
     """The host, among those looked at, on which a rank without a process must be; None where it may be elsewhere."""
     for rank, (host, process) in members.items():
         identity: RankIdentity | None = process.identity
@@ -62,12 +62,10 @@ def _home(number: int, members: dict[int, Placed], together: bool) -> str | None
                 return host.name
         if identity.source == "mp.spawn":
             return host.name
-    if together and members:
-        return next(iter(members.values()))[0].name
-    return None
+    return alone_on if members else None
 
 
-def _has_met(process: Process) -> bool:
+def has_met(process: Process) -> bool:
     """Whether a rank is past its rendezvous, so that all others must have been there too."""
     if isinstance(process.interpreter, Interpreter) and process.interpreter.groups:
         return True

@@ -10,6 +10,7 @@ from hangdoc.diagnose.model import Rank, Run, environment_of
 Standing = Literal["must agree", "should agree", "names data", "meant to differ", "inert", "tuning", "unknown"]
 _STANDINGS: dict[str, Standing] = {
     "collectives": "must agree",
+    "meeting": "must agree",
     "numbers": "should agree",
     "data": "names data",
     "differs": "meant to differ",

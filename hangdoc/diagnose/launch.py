@@ -30,13 +30,12 @@ def waits_for_nodes(process: Process) -> bool:
 
 
 def program(argv: tuple[str, ...]) -> str:
-    """The name of the script or module that a launcher starts; empty where it can't be told."""
+    """The name of the script or module that a command line runs, also behind a launcher; empty where it can't be told."""
     words = list(argv)
-    start = next((at for at, word in enumerate(words) if word.endswith(("torchrun", "torch.distributed.run"))), -1)
-    rest = words[start + 1 :]
-    for at, word in enumerate(rest):
-        if word == "-m" and at + 1 < len(rest):
-            return rest[at + 1]
+    start = next((at for at, word in enumerate(words) if word.endswith(("torchrun", "torch.distributed.run"))), 0)
+    for at, word in enumerate(words[start + 1 :], start + 1):
+        if word == "-m" and at + 1 < len(words):
+            return words[at + 1]
         if word.endswith(".py"):
             return word.rpartition("/")[2]
     return ""

@@ -1,18 +1,43 @@
-"""Connections between the ranks of a job, and how long they have been silent."""
+"""Connections between ranks, and how long they have been silent."""
+
+from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnose.model import Placed
 from hangdoc.parse import natural
-from hangdoc.snapshot import Connection, Connections
+from hangdoc.snapshot import Connection, Connections, Host
 
+End = tuple[str, str, int, str, int]
+"""Of a connection: the network namespace where its address is a loopback one, own address and port, the other's."""
 Connected = dict[int, tuple[tuple[Connection, ...], tuple[Connection, ...]]]
+
+
+def peers_by_connection(
+    hosts: Iterable[Host], wanted: set[tuple[str, int]], store_ports: set[int]
+) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
+    """Pairs of processes, as (host, pid) among the `wanted`, that have a live connection to each other; without those to a
+    store."""
+    owner: dict[End, tuple[str, int]] = {}
+    for host in hosts:
+        for c in host.connections.connections if isinstance(host.connections, Connections) else ():
+            who = (host.name, c.pid)
+            if who in wanted and c.state == "ESTABLISHED" and not {c.local_port, c.remote_port} & store_ports:
+                owner[_end(c)] = who
+    for (scope, address, port, remote, remote_port), who in owner.items():
+        peer = owner.get((scope, remote, remote_port, address, port))
+        if peer is not None and peer != who:
+            yield who, peer
+
+
+def _end(c: Connection) -> End:
+    scope = c.namespace if c.local_address.startswith("127.") else ""
+    return scope, c.local_address, c.local_port, c.remote_address, c.remote_port
 
 
 def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
     """Each rank's connections to other ranks of the job, and those to the world. Helpers inherit copies of them, the
     store's say nothing."""
-    port = master.rpartition(":")[2] if master else None
-    store = natural(port)
-    owners: dict[tuple[str, str, int, str, int], int] = {}
+    store = natural(master.rpartition(":")[2]) if master else None
+    owners: dict[End, int] = {}
     mine: dict[int, list[Connection]] = {rank: [] for rank in members}
     by_pid = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
     local_addresses: set[str] = set()
@@ -25,19 +50,17 @@ def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
             if rank is None or store in (connection.local_port, connection.remote_port):
                 continue
             mine[rank].append(connection)
-            scope = connection.namespace if connection.local_address.startswith("127.") else ""
-            owners[scope, connection.local_address, connection.local_port,
-                   connection.remote_address, connection.remote_port] = rank  # fmt: skip
+            owners[_end(connection)] = rank
     found = {}
     for rank, connections in mine.items():
         kept, others = [], []
         for c in connections:
             if c.state == "LISTEN":
                 continue
-            scope = c.namespace if c.local_address.startswith("127.") else ""
-            peer = owners.get((scope, c.remote_address, c.remote_port, c.local_address, c.local_port))
+            scope, address, port, remote, remote_port = _end(c)
+            peer = owners.get((scope, remote, remote_port, address, port))
             # The other end is a rank we saw, or may be one on a host that nobody looked at.
-            if (peer is not None and peer != rank) or (peer is None and c.remote_address not in local_addresses):
+            if (peer is not None and peer != rank) or (peer is None and remote not in local_addresses):
                 kept.append(c)
             if peer is None:
                 others.append(c)

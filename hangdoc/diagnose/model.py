@@ -6,7 +6,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from hangdoc.diagnose import facts
+from hangdoc.diagnose import backends, facts
 from hangdoc.diagnosis import Label, Operation, Where
 from hangdoc.snapshot import Connection, Environment, Frame, Host, Interpreter, Loop, Process, PythonThread, Unavailable
 
@@ -154,10 +154,10 @@ class Run:
     @cached_property
     def idle(self) -> bool:
         """Whether no rank is in an operation and yet none does anything, as far as it was seen: each stands still in something
-        of its own (a file, a lock, a worker), and no thread of it works. Not of NCCL's ranks: a GPU's work is not seen from
-        the host."""
+        of its own (a file, a lock, a worker), and no thread of it works. Not where a group uses NCCL: a GPU's work is not
+        seen from the host."""
         return (
-            self.backend != "nccl"
+            "nccl" not in backends.parts(self.backend)
             and bool(self.ranks)
             and all(
                 rank.label == "blocked"

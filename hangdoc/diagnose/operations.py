@@ -1,10 +1,11 @@
 """Which operation a stack is in: from Python frames, then native ones, then the user's own source line."""
 
+import itertools
 import re
 
 from msgspec import structs
 
-from hangdoc.diagnose import facts, recorded
+from hangdoc.diagnose import backends, facts, recorded
 from hangdoc.diagnose.model import Wait
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
@@ -21,11 +22,32 @@ def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None
     if isinstance(stack, Unavailable) or not stack.threads:
         return None
     main = next((t for t in stack.threads if is_main(t, pid)), None)
+    if main is not None and (not _runs_own_code(main) or _joins_a_thread(main)):
+        main = _in_place_of_main(stack, main)
     trains = main is not None and (main.active or any("/torch/" in frame.file for frame in main.frames))
     for thread in (main,) if trains else (main, *stack.threads):
         if thread is not None and any(_is_c10d_call(frame) for frame in thread.frames):
             return thread
     return main or stack.threads[-1]
+
+
+def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
+    """The thread that runs the user's code where the main thread only runs a framework's loop (a worker of Ray Train) or waits
+    for a thread to end; the main thread where no other, or more than one, may be meant."""
+    if any(frame.function == "_shutdown" and frame.file.endswith("/threading.py") for frame in main.frames):
+        return main  # the program is over; what its threads do is no training
+    others = [thread for thread in stack.threads if thread is not main and _runs_own_code(thread)]
+    in_torch = [thread for thread in others if any("/torch/" in frame.file for frame in thread.frames)]
+    return next((only[0] for only in (in_torch, others) if len(only) == 1), main)
+
+
+def _joins_a_thread(thread: PythonThread) -> bool:
+    waits = itertools.takewhile(lambda frame: frame.library or frame.native, thread.frames)
+    return any(facts.plain(f.function) == "join" and f.file.endswith("/threading.py") for f in waits)
+
+
+def _runs_own_code(thread: PythonThread) -> bool:
+    return any(not frame.library and not frame.native for frame in thread.frames)
 
 
 def is_main(thread: PythonThread | None, pid: int) -> bool:
@@ -36,6 +58,14 @@ def is_main(thread: PythonThread | None, pid: int) -> bool:
 def wait_of(process: Process, thread: PythonThread | None) -> Wait | None:
     """The operation that a thread is in, whether or not it is blocked in it; None where nothing names one. Frames come first;
     the flight recorder says what they leave open, and which of the group's collectives it is."""
+    found = _found(process, thread)
+    if found is None or found.kind not in ("collective", "p2p"):
+        return found
+    backend = backends.of_group(process, found.operation.group)
+    return structs.replace(found, operation=structs.replace(found.operation, backend=backend))
+
+
+def _found(process: Process, thread: PythonThread | None) -> Wait | None:
     found = _named(process, thread) if thread is not None else None
     if found is None or found.kind != "collective":
         return found
@@ -159,14 +189,15 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
             break
         names.append(frame.function)
     text = "\n".join(names)
+    called = _origin(thread, thread.frames[0]) if thread.frames else None
     if facts.NATIVE_CONNECT.search(text):
         return Wait("rendezvous", Operation(op="init_process_group"))
     if facts.NATIVE_STORE_WAIT.search(text):
         return Wait("store", Operation(op="wait", origin="store"))
     for pattern, op, origin in facts.NATIVE:
         if pattern.search(text):
-            origin = origin or _origin(thread, thread.frames[0])
-            if op == "broadcast" and _origin(thread, thread.frames[0]) == "ddp-forward":
+            origin = origin or called
+            if op == "broadcast" and called == "ddp-forward":
                 origin = "ddp-forward"
             if op in facts.POINT_TO_POINT:
                 return Wait("p2p", Operation(op=op, origin=origin, peer=_peer_outside(op, thread)))
@@ -175,7 +206,7 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
         op = _op_in_source(thread)
         kind = "p2p" if op in facts.POINT_TO_POINT else "collective"
         peer = _peer_outside(op, thread) if kind == "p2p" else None
-        return Wait(kind, Operation(op=op, origin=_origin(thread, thread.frames[0]), peer=peer), sure=op != "wait")
+        return Wait(kind, Operation(op=op, origin=called, peer=peer), sure=op != "wait")
     return None
 
 
@@ -203,9 +234,16 @@ def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     inner = [] if native is None else native.frames[:12]
     if not any(f.native and facts.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
         return None
-    named = _from_python(thread, ())
-    op = named.operation.op if named is not None else "wait"
-    return Wait("collective", Operation(op=op, origin=facts.GPU_WAIT), sure=False)
+    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
+    named = _from_python(thread, groups)
+    if named is None:
+        return Wait("collective", Operation(op="wait", origin=facts.GPU_WAIT), sure=False)
+    called = named.operation
+    backend = backends.of_group(process, called.group)
+    if backend is not None and "nccl" not in backends.parts(backend):
+        return None  # Gloo's: what it waits for in the driver is a copy of its own
+    operation = Operation(op=called.op, origin=facts.GPU_WAIT, group=called.group, backend=backend)
+    return Wait("collective", operation, named.members, sure=False)
 
 
 def _native_thread(native: Stack, thread: PythonThread) -> PythonThread | None:

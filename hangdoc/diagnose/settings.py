@@ -10,8 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["collectives", "numbers", "data", "differs", "tuning"]
-"""`collectives`: must agree, it changes which collectives are called, how often or how large. `numbers`: should agree, the
+Kind = Literal["collectives", "meeting", "numbers", "data", "differs", "tuning"]
+"""`collectives`: must agree, it changes which collectives are called, how often or how large. `meeting`:
+must agree, it says where and with how many the run meets. `numbers`: should agree, the
 results differ. `data`: names data. `differs`: is meant to differ. `tuning`: harmless."""
 
 
@@ -64,7 +65,7 @@ ARGUMENTS: tuple[Setting, ...] = (
 # Environment variables by their own names.
 VARIABLES: tuple[Setting, ...] = (
     _entry(r"^TORCH_DISTRIBUTED_DEBUG$", "collectives", "with DETAIL a rank makes extra collectives that the others know nothing of"),
-    _entry(r"^(WORLD_SIZE|NNODES|MASTER_PORT|MASTER_ADDR)$", "collectives", "ranks that disagree on it cannot meet"),
+    _entry(r"^(WORLD_SIZE|NNODES|MASTER_PORT|MASTER_ADDR)$", "meeting", "ranks that disagree on it cannot meet"),
     _entry(r"^GLOO_DEVICE_TRANSPORT$", "collectives", "the transports do not speak to each other"),
     _entry(r"^NCCL_(ALGO|PROTO|COMM_ID|COLLNET_ENABLE|NVLS_ENABLE|MIN_NCHANNELS|MAX_NCHANNELS|NTHREADS|BUFFSIZE|LAUNCH_MODE"
            r"|P2P_LEVEL|CROSS_NIC)$", "collectives", "NCCL requires the same on all ranks"),

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from hangdoc.diagnose import facts, locks, operations, progress
 from hangdoc.diagnose.model import BUSY, Wait
+from hangdoc.diagnose.stopped import stopped_by
 from hangdoc.diagnosis import Label
 from hangdoc.snapshot import Clocks, Connection, FileBytes, Frame, KernelThread, Process, Progress, PythonThread, Stack
 
@@ -74,9 +75,8 @@ def state_of(
     ) -> State:
         return State(label, state, why, wait, thread, moving, share=share)
 
-    stopped = _stopped(process)
-    if stopped:
-        return concluded("blocked", "stopped", stopped)
+    if (stopped := stopped_by(process)) is not None:
+        return concluded("blocked", "stopped", stopped.why)
     # A main thread that waits is not moved by what another thread counts: a monitor counts in every hang.
     mine = progress.user_frames(thread) if wait is not None and operations.is_main(thread, process.pid) else None
     counters = progress.counters_moved(process, among=mine)
@@ -145,16 +145,6 @@ def how_it_ended(process: Process) -> str:
         number = code & 0x7F
         return f"killed by {signal.Signals(number).name if number in _SIGNALS else f'signal {number}'}"
     return f"exited with code {code >> 8 & 0xFF}"
-
-
-def _stopped(process: Process) -> str | None:
-    if process.frozen:
-        return "its control group is frozen"
-    if process.tracer_pid:
-        return f"held by a debugger (pid {process.tracer_pid})"
-    if process.state in "Tt":
-        return "stopped by a signal (state T)"
-    return None
 
 
 def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:

@@ -23,7 +23,7 @@ def draw(run: Run) -> None:
         ages = [rank.process.started_seconds_ago for rank in run.waiting() if rank.process is not None]
     if not run.ranks:  # agents that have not started any
         ages = [process.started_seconds_ago for _, process in run.launchers]
-    if any(rank.spins for rank in run.waiting()):
+    if any(rank.spins or (rank.wait is not None and rank.wait.operation.backend == "nccl") for rank in run.waiting()):
         ages = []  # NCCL's data passes over other ways than these sockets, whose silence says nothing
     run.age_seconds = min(ages) if ages else None
 

@@ -36,8 +36,9 @@ def gather(
 def _arguments(options: Options, transport: Transport) -> tuple[str, ...]:
     inside = max(1.0, min(options.timeout, transport.host_timeout - _HURRY_SECONDS))
     pids = (word for pid in options.pids for word in ("--pid", str(pid)))
+    slurm = ("--slurm-job", options.slurm_job) if options.slurm_job is not None else ()
     return ("snapshot", "--armor", "--window", f"{options.window:g}", "--timeout", f"{inside:g}",
-            "--native", options.native, *pids)  # fmt: skip
+            "--native", options.native, "--locals", options.locals, *slurm, *pids)  # fmt: skip
 
 
 def together(answers: list[Answer], elapsed: float) -> Snapshot:

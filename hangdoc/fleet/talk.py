@@ -31,6 +31,8 @@ class _Talk(EventHandler, Generic[T]):  # type: ignore[misc]
         self._script, self._seconds = script, seconds
         self._here: dict[str, bytes] = {}
         self._present = set(hosts)
+        self._gone: dict[str, str] = {}
+        """Who has ended, and why that is too early unless this was the last round and it had answered."""
         self._until = time.monotonic() + seconds
         self._over = False
 
@@ -48,9 +50,8 @@ class _Talk(EventHandler, Generic[T]):  # type: ignore[misc]
 
     def ev_hup(self, worker: Any, node: str, rc: int) -> None:
         self._present.discard(str(node))
-        answer = self.answers[str(node)]
-        if not self._over and answer.why is None:
-            answer.why = explain(answer, rc)
+        if not self._over:
+            self._gone[str(node)] = explain(self.answers[str(node)], rc)
         self._go_on()
 
     def ev_timer(self, timer: Any) -> None:
@@ -68,11 +69,17 @@ class _Talk(EventHandler, Generic[T]):  # type: ignore[misc]
         said, self._here = self._here, {}
         self._until = time.monotonic() + self._seconds
         try:
-            self.worker.write(self._script.send(said) + b"\n")
+            line = self._script.send(said)
         except StopIteration as ended:
             self._over = True
             self.result = ended.value
+        for host, why in self._gone.items():
+            if not (self._over and host in said):
+                self.answers[host].why = self.answers[host].why or why
+        if self._over:
             self.worker.set_write_eof()
+        else:
+            self.worker.write(line + b"\n")
 
 
 def talk(

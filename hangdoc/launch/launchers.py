@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
-           "accelerate.commands.launch": "accelerate"}  # fmt: skip
+           "accelerate.commands.launch": "accelerate", "deepspeed.launcher.launch": "deepspeed"}  # fmt: skip
 PROGRAMS = {"torchrun": "torchrun", "accelerate": "accelerate", "accelerate-launch": "accelerate",
             "mpirun": "mpirun", "mpiexec": "mpirun", "srun": "srun", "deepspeed": "deepspeed"}  # fmt: skip
 _PYTHON = re.compile(r"(python|pypy)[\d.]*$")

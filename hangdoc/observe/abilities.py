@@ -9,16 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from hangdoc.observe import pyspy
+from hangdoc.observe import attach, pyspy
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.locate import SUPPORTED, locate
+from hangdoc.observe.memory import Unreadable, Unsupported
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.observe.python_state import Modules, locate
 from hangdoc.snapshot import Stack
 
 _PTRACE_REMEDY = (
     "Run hangdoc as root, or as the ranks' own user with kernel.yama.ptrace_scope=0; in a container add "
     "--cap-add=SYS_PTRACE (Docker) or securityContext.capabilities.add: [SYS_PTRACE] (Kubernetes)."
+)
+_PY_SPY_REMEDY = f"Permissions are not the reason. py-spy may be too old for Python {sys.version.split()[0]}."
+_PYTHON_REMEDY = (
+    f"Permissions are not the reason: hangdoc reads the memory of {SUPPORTED} with a GIL. Of other interpreters, module "
+    "variables, changes of os.environ and process groups stay unknown; stacks, sockets and clocks are still used."
 )
 
 
@@ -66,19 +71,23 @@ def _py_spy() -> Ability:
 
 
 def _stacks(pid: int) -> Ability:
-    stack = pyspy.dump(pid, Deadline(10))
-    works = isinstance(stack, Stack)
-    return Ability("stacks (ptrace)", works, "readable" if isinstance(stack, Stack) else stack.reason, _PTRACE_REMEDY)
+    stack = attach.dump(ProcFS(), pid, Deadline(10))
+    if isinstance(stack, Stack):
+        return Ability("stacks (ptrace)", True, "readable", "")
+    remedy = _PTRACE_REMEDY if "permission denied" in stack.reason else _PY_SPY_REMEDY
+    return Ability("stacks (ptrace)", False, stack.reason, remedy)
 
 
 def _memory(pid: int) -> Ability:
     proc = ProcFS()
     try:
         image = locate(proc, pid)
-        with Memory(pid, image.version) as memory:
-            Modules(memory, image)
+    except Unsupported as error:
+        return Ability("interpreter memory", False, str(error), _PYTHON_REMEDY)
     except Unreadable as error:
         return Ability("interpreter memory", False, str(error), _PTRACE_REMEDY)
+    if image.gap:
+        return Ability("interpreter memory", False, image.gap, _PYTHON_REMEDY)
     return Ability("interpreter memory", True, f"readable (Python {image.version[0]}.{image.version[1]})", "")
 
 

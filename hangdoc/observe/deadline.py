@@ -4,11 +4,13 @@ import time
 
 
 class Deadline:
-    """Ends `seconds` from its making; monotonic."""
+    """Ends `seconds` from its making; monotonic. It remembers what was left out when it had passed."""
 
     def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
         self.started = time.monotonic()
         self._end = self.started + seconds
+        self._missed: dict[str, list[int]] = {}
 
     def elapsed(self) -> float:
         """Seconds since it began."""
@@ -17,3 +19,19 @@ class Deadline:
     def remaining(self, at_most: float = float("inf")) -> float:
         """Seconds left, never negative, at most `at_most`."""
         return max(0.0, min(at_most, self._end - time.monotonic()))
+
+    def miss(self, what: str, pid: int) -> None:
+        """Remember that `what` of a process was not read for lack of time."""
+        self._missed.setdefault(what, []).append(pid)
+
+    def missed(self) -> list[str]:
+        """What was left out, one sentence for each kind."""
+        return [
+            f"the {what} of {len(set(pids))} process(es) could not be read in time: pid "
+            + ", ".join(map(str, sorted(set(pids))[:_SHOWN]))
+            + (", ..." if len(set(pids)) > _SHOWN else "")
+            for what, pids in sorted(self._missed.items())
+        ]
+
+
+_SHOWN = 8

@@ -8,27 +8,32 @@ descends from a rank is its helper: it inherits the rank's environment and often
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from hangdoc.observe import identity
+import msgspec
+
+from hangdoc import run_identity
+from hangdoc.observe import process_table
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.inside import look_inside
-from hangdoc.observe.procfs import Denied, ProcError, ProcFS, Stat
-from hangdoc.observe.published import beat_of
+from hangdoc.observe.left_over import launcher_gone
+from hangdoc.observe.process_table import Entry, ProcessTable
+from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.observe.rank_search import Search, find, is_python, launchers_of
 from hangdoc.observe.scene import Scene, Target
+from hangdoc.observe.slurm import tasks_of
 from hangdoc.parse import natural
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 
-class Entry(NamedTuple):
-    """A process of the host's table."""
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """Which ranks are wanted: all of this host where nothing is named."""
 
-    pid: int
-    stat: Stat
-    argv: tuple[str, ...]
-    environment: dict[str, str] | Unavailable
+    pids: tuple[int, ...] = ()
+    """Only ranks in the trees of these processes."""
+    run_of: int | None = None
+    """Only ranks of the run that this process is a rank of, and those in the trees of `pids`."""
+    slurm_job: str | None = None
+    """Only processes of this Slurm job: `123`, `123.0`, `100_3`."""
 
 
 @dataclass
@@ -39,134 +44,90 @@ class Found:
     problems: list[str]
 
 
-def discover(proc: ProcFS, deadline: Deadline, roots: Iterable[int] = ()) -> Found:
-    """Every rank, launcher and helper; with `roots`, ranks in the trees of these pids only."""
-    table = _table(proc)
-    tree = _Tree(table)
-    own = set(tree.ancestors(os.getpid())) | {os.getpid()} | set(tree.descendants(os.getpid()))
-    named = {pid for root in roots for pid in (root, *tree.descendants(root))}
-    scope = named or set(table)
-    # Even where it runs below a rank, as a watchdog has it: the observer is no helper, and the launcher above it is one.
-    own = (own - named) | {os.getpid()}
-    problems: list[str] = []
+def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Found:
+    """Every rank, launcher and helper in the scope."""
+    scope = scope or Scope()
+    table = process_table.read(proc)
+    search = Search(proc, table, _wanted(table, scope), launchers_of(table))
+    find(search, deadline)
+    if scope.run_of is not None:
+        search.ranks = _of_one_run(search, scope)
+        search.wanted &= {below for pid in search.ranks for below in table.tree(pid)}
+    targets = _rank_targets(search)
+    _add_launchers(search, targets, restricted=bool(scope.pids))
+    _add_zombies(search, targets)
+    _add_helpers(search, targets)
+    return Found(targets, _unreadable(search, targets))
 
-    launchers: dict[int, Target] = {}
-    known: dict[int, RankIdentity] = {}
-    denied: set[int] = set()
-    for pid, entry in table.items():
-        launch = identity.launch_of(entry.stat.name, entry.argv) if pid != os.getpid() else None
-        # `bash -c "torchrun ..."` and a pager showing the word are no launchers: the program itself must run it.
-        if launch and entry.stat.state not in "ZX":
-            launchers[pid] = _target(proc, entry, "launcher", launch=launch)
-            continue
-        if pid not in scope or pid in own:
-            continue
-        if isinstance(entry.environment, Unavailable):
-            if entry.argv and entry.argv != ("",) and "python" in entry.argv[0]:
-                denied.add(pid)
-            continue
-        if found := identity.by_environment(entry.environment):
-            known[pid] = found
 
-    ranks = _representatives(proc, table, tree, known, set(launchers))
-    below = {pid for rank in ranks for pid in tree.descendants(rank)}
-    deep = [
-        pid
-        for pid in table
-        if pid in scope and pid not in own and pid not in ranks and pid not in below and pid not in launchers
-        and _maps_torch(proc, pid)
-    ]  # fmt: skip
-    inner: dict[int, dict[str, str]] = {}
-    for pid in deep:  # parents come before their children: pids of one boot seldom wrap, and a helper costs one look
-        if any(ancestor in ranks for ancestor in tree.ancestors(pid)):
-            continue
-        forked = _maps_torch(proc, table[pid].stat.ppid)
-        found, inner[pid] = look_inside(proc, deadline, pid, table[pid].argv, forked)
-        if found:
-            ranks[pid] = found
-    for pid in sorted(scope & set(table) - own - set(ranks) - set(launchers)):
-        beat = beat_of(proc, pid, table[pid].environment)
-        if beat is not None and beat.rank is not None and not any(a in ranks for a in tree.ancestors(pid)):
-            ranks[pid] = RankIdentity(rank=beat.rank, source="beacon", world_size=beat.world_size, run_id=beat.run)
+def _wanted(table: ProcessTable, scope: Scope) -> set[int]:
+    """The processes that may be ranks. hangdoc is none, nor is what it runs below, unless somebody names that: a watchdog
+    has hangdoc run below the very rank that it looks at."""
+    named = {pid for root in scope.pids for pid in table.tree(root) | tasks_of(table, root)}
+    if scope.run_of is not None:
+        named |= table.tree(scope.run_of)
+    wanted = named if scope.pids and scope.run_of is None else set(table)
+    if scope.slurm_job is not None:
+        wanted &= {pid for pid, entry in table.items() if scope.slurm_job in _slurm_job(entry)}
+    own = {*table.ancestors(os.getpid()), *table.descendants(os.getpid())} - named
+    return wanted - own - {os.getpid()}
 
+
+def _slurm_job(entry: Entry) -> frozenset[str]:
+    return frozenset() if isinstance(entry.environment, Unavailable) else run_identity.slurm_job(entry.environment)
+
+
+def _of_one_run(search: Search, scope: Scope) -> dict[int, RankIdentity]:
+    """The ranks of the run that `scope.run_of` is a rank of, and those in the trees of `scope.pids`. Of a run without a name,
+    nothing else is known."""
+    assert scope.run_of is not None  # noqa: S101
+    mine = search.ranks.get(scope.run_of)
+    digest = run_identity.digest_of(mine) if mine is not None else None
+    named = {pid for root in (scope.run_of, *scope.pids) for pid in search.table.tree(root)}
+    return {
+        pid: who
+        for pid, who in search.ranks.items()
+        if pid in named or (digest is not None and run_identity.digest_of(who) == digest)
+    }
+
+
+def _rank_targets(search: Search) -> dict[int, Target]:
     targets: dict[int, Target] = {}
-    for pid, who in ranks.items():
-        target = _target(proc, table[pid], "rank", identity=who)
-        target.inner_environment = inner.get(pid, {})
-        target.owner = next((a for a in tree.ancestors(pid) if a in launchers), None)
-        if target.owner is None and table[pid].stat.ppid > 1:
-            target.owner = table[pid].stat.ppid
-        targets[pid] = target
-    _add_launchers(proc, table, tree, targets, launchers, scope, bool(tuple(roots)))
-    _add_zombies(proc, table, targets)
-    for pid in ranks:
-        for helper in tree.descendants(pid):
-            if helper not in targets and helper not in own:
-                targets[helper] = _target(proc, table[helper], "helper")
-                targets[helper].owner = next(a for a in tree.ancestors(helper) if a in ranks)
+    for pid, who in search.ranks.items():
+        target = targets[pid] = _target(search.proc, search.table[pid], "rank", identity=who)
+        target.inner_environment = search.inner.get(pid, {})
+        target.owner = next((a for a in search.table.ancestors(pid) if a in search.launchers), None)
+        target.launcher_gone = launcher_gone(search.table, pid)
+        if target.owner is None and search.table[pid].stat.ppid > 1:
+            target.owner = search.table[pid].stat.ppid
+    return targets
 
-    above = {pid: next((a for a in tree.ancestors(pid) if a in launchers), None) for pid in denied}
-    hidden = {pid for pid, launcher in above.items() if launcher is not None}
-    for launcher, count in Counter(above[pid] for pid in hidden).items():
+
+def _unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
+    """What to say of processes below a launcher that forbid to be read, and counted in their launcher."""
+    denied = {
+        pid
+        for pid, entry in search.table.items()
+        if isinstance(entry.environment, Unavailable)
+        and entry.stat.state not in "ZX"
+        and pid in search.wanted
+        and pid not in search.launchers
+    }
+    launcher_of = {pid: next((a for a in search.table.ancestors(pid) if a in search.launchers), None) for pid in denied}
+    hidden = [pid for pid in denied if launcher_of[pid] is not None and search.table[pid].stat.ppid not in denied]
+    for launcher, count in Counter(launcher_of[pid] for pid in hidden).items():
         if launcher in targets:
             targets[launcher].unreadable_below = count
-    if hidden:
-        others = [pid for pid in hidden if _uid(proc, pid) != os.geteuid()]
-        problems.append(
-            f"{len(hidden)} process(es) below a launcher belong to another user and can't be read: "
-            "run hangdoc as that user or as root"
-            if others
-            else f"{len(hidden)} process(es) below a launcher can't be read though they are this user's: the container "
-            "lacks CAP_SYS_PTRACE, or they forbid it; run hangdoc as root with that capability"
-        )
-    return Found(targets, problems)
-
-
-def _table(proc: ProcFS) -> dict[int, Entry]:
-    table = {}
-    for pid in proc.pids():
-        try:
-            stat = proc.stat(str(pid))
-            argv = proc.words(f"{pid}/cmdline")
-        except ProcError:
-            continue
-        environment: dict[str, str] | Unavailable
-        try:
-            environment = proc.environ(pid)
-        except Denied:
-            environment = Unavailable(reason="permission denied (another user's process)")
-        except ProcError as error:
-            environment = Unavailable(reason=str(error))
-        table[pid] = Entry(pid, stat, argv, environment)
-    return table
-
-
-class _Tree:
-    """Who descends from whom."""
-
-    def __init__(self, table: dict[int, Entry]) -> None:
-        self._parent = {pid: entry.stat.ppid for pid, entry in table.items()}
-        self._children: dict[int, list[int]] = {}
-        for pid, parent in self._parent.items():
-            self._children.setdefault(parent, []).append(pid)
-
-    def children(self, pid: int) -> list[int]:
-        return self._children.get(pid, [])
-
-    def ancestors(self, pid: int) -> Iterator[int]:
-        """Nearest first."""
-        seen = {pid}
-        while (pid := self._parent.get(pid, 0)) > 0 and pid not in seen:
-            seen.add(pid)
-            yield pid
-
-    def descendants(self, pid: int) -> Iterator[int]:
-        """Parents before their children."""
-        todo = list(self.children(pid))
-        while todo:
-            pid = todo.pop(0)
-            yield pid
-            todo += self.children(pid)
+    if not hidden:
+        return []
+    others = any(_uid(search.proc, pid) != os.geteuid() for pid in hidden)
+    return [
+        f"{len(hidden)} process(es) below a launcher belong to another user and can't be read: "
+        "run hangdoc as that user or as root"
+        if others
+        else f"{len(hidden)} process(es) below a launcher can't be read though they are this user's: the container "
+        "lacks CAP_SYS_PTRACE, or they forbid it; run hangdoc as root with that capability"
+    ]
 
 
 def _target(
@@ -188,7 +149,7 @@ def _target(
         identity=identity,
         launch=launch,
         environment=entry.environment,
-        python=entry.stat.state not in "ZX" and _is_python(proc, entry.pid),
+        python=entry.stat.state not in "ZX" and is_python(proc, entry.pid),
     )
 
 
@@ -199,94 +160,41 @@ def _uid(proc: ProcFS, pid: int) -> int | None:
         return None
 
 
-def _is_python(proc: ProcFS, pid: int) -> bool:
-    try:
-        program = os.path.basename(proc.link(f"{pid}/exe")).removesuffix(" (deleted)")
-    except ProcError:
-        return False
-    if program.startswith(("python", "pypy")):
-        return True
-    try:
-        return b"/libpython3" in proc.read(f"{pid}/maps")
-    except ProcError:
-        return False
-
-
-def _maps_torch(proc: ProcFS, pid: int) -> bool:
-    try:
-        return b"/libtorch_python" in proc.read(f"{pid}/maps")
-    except ProcError:
-        return False
-
-
-def _representatives(
-    proc: ProcFS, table: dict[int, Entry], tree: _Tree, known: dict[int, RankIdentity], launchers: set[int]
-) -> dict[int, RankIdentity]:
-    """Of the processes that share an identity down a tree, the topmost Python: wrappers above it are shells."""
-    chosen: dict[int, RankIdentity] = {}
-    for pid in sorted(known, key=lambda p: sum(1 for _ in tree.ancestors(p))):
-        who = known[pid]
-        # Only torch's own variables make a rank by themselves; a cluster's do for whatever runs under it.
-        if not _is_python(proc, pid) or (who.source != identity.TORCH and not _maps_torch(proc, pid)):
-            continue
-        for ancestor in tree.ancestors(pid):
-            if ancestor in launchers:
-                ancestor_rank = None
-                break
-            if ancestor in chosen:
-                ancestor_rank = chosen[ancestor]
-                break
-        else:
-            ancestor_rank = None
-        if ancestor_rank is None or (ancestor_rank.rank, ancestor_rank.run_id) != (who.rank, who.run_id):
-            chosen[pid] = who
-    # In a container whose environment names a rank, everything in it looks like that rank: those with torch win.
-    by_rank: dict[tuple[object, ...], list[int]] = {}
-    for pid, who in chosen.items():
-        by_rank.setdefault((who.rank, who.master_address, who.master_port, who.run_id), []).append(pid)
-    for pids in by_rank.values():
-        with_torch = [pid for pid in pids if _maps_torch(proc, pid)] if len(pids) > 1 else []
-        for pid in pids:
-            if with_torch and pid not in with_torch:
-                del chosen[pid]
-    return chosen
-
-
-def _add_launchers(
-    proc: ProcFS,
-    table: dict[int, Entry],
-    tree: _Tree,
-    targets: dict[int, Target],
-    launchers: dict[int, Target],
-    scope: set[int],
-    restricted: bool,
-) -> None:
-    """Launchers in scope or above a rank, and as one the parent that several ranks share (mp.spawn)."""
-    above = {ancestor for pid in targets for ancestor in tree.ancestors(pid)}
-    targets.update(
-        (pid, target)
-        for pid, target in launchers.items()
-        if pid in above or (pid in scope and (target.name == "pt_elastic" or target.python))
-    )
-    if restricted:
-        return
+def _add_launchers(search: Search, targets: dict[int, Target], *, restricted: bool) -> None:
+    """Launchers in scope or above a rank, and as one the Python parent that ranks share (mp.spawn); where only some processes
+    are wanted, no other parent is touched."""
+    proc, table = search.proc, search.table
+    above = {ancestor for pid in targets for ancestor in table.ancestors(pid)}
+    for pid, launch in search.launchers.items():
+        target = _target(proc, table[pid], "launcher", launch=launch)
+        if pid in above or (pid in search.wanted and (target.name == "pt_elastic" or target.python)):
+            targets[pid] = target
     for pid in {target.owner for target in targets.values() if target.role == "rank" and target.owner}:
-        if pid in table and pid not in targets and _is_python(proc, pid):
+        if pid in table and pid not in targets and is_python(proc, pid) and (pid in search.wanted or not restricted):
             targets[pid] = _target(proc, table[pid], "launcher")
 
 
-def _add_zombies(proc: ProcFS, table: dict[int, Entry], targets: dict[int, Target]) -> None:
+def _add_zombies(search: Search, targets: dict[int, Target]) -> None:
     """Children that ranks' parents have not reaped: ranks that ended. Their environment went with their memory."""
     parents = {t.ppid for t in targets.values() if t.role == "rank"} | {
         pid for pid, t in targets.items() if t.role == "launcher"
     }
     names = {t.name for t in targets.values() if t.role == "rank"}
-    for pid, entry in table.items():
+    for pid, entry in search.table.items():
         if entry.stat.state in "ZX" and entry.stat.ppid in parents - {1} and pid not in targets:
             if names and entry.stat.name not in names:
                 continue
-            targets[pid] = _target(proc, entry, "rank")
+            targets[pid] = _target(search.proc, entry, "rank")
             targets[pid].owner = entry.stat.ppid
+
+
+def _add_helpers(search: Search, targets: dict[int, Target]) -> None:
+    own = {os.getpid(), *search.table.descendants(os.getpid())}
+    for pid in search.ranks:
+        for helper in search.table.descendants(pid):
+            if helper not in targets and helper not in own:
+                target = targets[helper] = _target(search.proc, search.table[helper], "helper")
+                target.owner = next(a for a in search.table.ancestors(helper) if a in search.ranks)
 
 
 def adopt_helpers(scene: Scene) -> list[int]:

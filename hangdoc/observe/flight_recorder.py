@@ -210,7 +210,7 @@ def _started(scene: Scene, target: Target) -> tuple[str | None, bool]:
     environment = target.environment if isinstance(target.environment, dict) else {}
     try:
         image = scene.image(target.pid)
-        with Memory(target.pid, image.version, str(scene.proc.root)) as memory:
+        with Memory(target.pid, image.layout, str(scene.proc.root)) as memory:
             found = Modules(memory, image).namespace("os", _DEBUG_SERVER)
             path = {**environment, **inner_environment(memory, found.get("os", {}))}.get(_SOCKET_VARIABLE)
             server = found.get(_DEBUG_SERVER, {}).get("_WORKER_SERVER")

@@ -7,6 +7,7 @@ torchrun, plain `RANK=... python`, Lightning and Accelerate use torch's own name
 from collections.abc import Mapping
 from typing import TypedDict
 
+from hangdoc import run_identity
 from hangdoc.launch import launchers
 from hangdoc.parse import natural
 from hangdoc.snapshot import Launch, RankIdentity
@@ -20,7 +21,7 @@ _SCHEMES = (
         "OMPI_COMM_WORLD_SIZE",
         "OMPI_COMM_WORLD_LOCAL_RANK",
         "OMPI_COMM_WORLD_LOCAL_SIZE",
-        "OMPI_COMM_WORLD_NODE_RANK",
+        "",  # OMPI_COMM_WORLD_NODE_RANK is the rank within the node
     ),
     ("PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_NODE_RANK"),
     ("Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_NODEID"),
@@ -29,20 +30,25 @@ TORCH = "environment"
 
 
 class Meeting(TypedDict):
-    """The fields of a RankIdentity that say where the job meets."""
+    """The fields of a RankIdentity that say where the run meets and what it is called."""
 
     master_address: str | None
     master_port: int | None
     run_id: str | None
+    run: str | None
     restart_count: int | None
 
 
-def by_environment(environment: Mapping[str, str]) -> RankIdentity | None:
-    """The identity that `environment` gives, or None."""
+def by_environment(environment: Mapping[str, str], network: str = "") -> RankIdentity | None:
+    """The identity that `environment` gives, or None. `network` is the process's network namespace."""
     for source, rank_name, world_name, local_name, local_world_name, node_name in _SCHEMES:
         rank, world = natural(environment.get(rank_name)), natural(environment.get(world_name))
         if rank is None or world is None or not 0 <= rank < world:
             continue
+        if source != TORCH and world == 1:
+            continue  # a cluster's shell (`srun --pty bash`), in which anything may run
+        if source == "Slurm" and "SLURM_STEP_ID" not in environment:
+            continue  # the batch script itself: what it starts inherits the number 0
         return RankIdentity(
             rank=rank,
             source=source,
@@ -50,7 +56,7 @@ def by_environment(environment: Mapping[str, str]) -> RankIdentity | None:
             local_rank=natural(environment.get(local_name)),
             local_world_size=natural(environment.get(local_world_name)),
             node_rank=natural(environment.get(node_name) or environment.get("NODE_RANK")),
-            **meeting_point(environment),
+            **meeting_point(environment, network),
         )
     # Lightning's own launcher names everything but the rank (lightning/fabric/strategies/launchers/subprocess_script.py).
     local, world = natural(environment.get("LOCAL_RANK")), natural(environment.get("WORLD_SIZE"))
@@ -63,17 +69,18 @@ def by_environment(environment: Mapping[str, str]) -> RankIdentity | None:
                 world_size=world,
                 local_rank=local,
                 node_rank=node,
-                **meeting_point(environment),
+                **meeting_point(environment, network),
             )
     return None
 
 
-def meeting_point(environment: Mapping[str, str]) -> Meeting:
-    """Where the job meets, as fields of a RankIdentity."""
+def meeting_point(environment: Mapping[str, str], network: str = "") -> Meeting:
+    """Where the run meets and what it is called, as fields of a RankIdentity."""
     return {
         "master_address": environment.get("MASTER_ADDR") or None,
         "master_port": natural(environment.get("MASTER_PORT")),
         "run_id": environment.get("TORCHELASTIC_RUN_ID") or None,
+        "run": run_identity.name(environment, network),
         "restart_count": natural(environment.get("TORCHELASTIC_RESTART_COUNT")),
     }
 

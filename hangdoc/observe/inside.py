@@ -8,15 +8,19 @@ import contextlib
 
 import msgspec
 
-from hangdoc.observe import identity, pyspy
+from hangdoc.observe import attach, identity
 from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.python_state import Modules, inner_environment, locate, process_groups
+from hangdoc.observe.process_group import own_rank
+from hangdoc.observe.procfs import ProcFS, network_of
+from hangdoc.observe.python_state import Modules, inner_environment, process_groups
 from hangdoc.parse import natural
 from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
 
 _C10D = "torch.distributed.distributed_c10d"
+_SHARE = 0.4
+"""Of the time for the whole look, that finding its ranks may take."""
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
 
 
@@ -28,27 +32,38 @@ def look_inside(
     `forked` says that it is a child of a process with torch: then it may be a spawned worker. Others are looked at
     further only if they have process groups or are told a rank: most torch processes of a host are no ranks at all.
     """
+    if deadline.elapsed() > _SHARE * deadline.seconds:
+        deadline.miss("interpreter (is it a rank?)", pid)
+        return None, {}
     environment: dict[str, str] = {}
     groups: tuple[Group, ...] = ()
     numbers: dict[str, int] = {}
+    in_group: int | None = None
     try:
         image = locate(proc, pid)
-        with Memory(pid, image.version, str(proc.root)) as memory:
+        with Memory(pid, image.layout, str(proc.root)) as memory:
             found = Modules(memory, image).namespace("os", "__main__", _C10D)
             environment = inner_environment(memory, found["os"])
             groups = process_groups(memory, found.get(_C10D, {}))
+            in_group = own_rank(memory, groups[0]) if groups else None
             for name in _RANK_NAMES:
                 if name in found.get("__main__", {}):
                     with contextlib.suppress(Unreadable):
                         numbers[name] = memory.integer(found["__main__"][name])
     except (Unreadable, KeyError):
         pass  # the frames may still tell
-    if who := identity.by_environment(environment):
+    network = network_of(proc, pid)
+    if who := identity.by_environment(environment, network):
         return msgspec.structs.replace(who, source="os.environ"), environment
+    if in_group is not None:
+        meeting = identity.meeting_point(environment, network)
+        return RankIdentity(
+            rank=in_group, source="process group", world_size=len(groups[0].ranks), **meeting
+        ), environment
     told = _rank_in_arguments(argv)
     if not (groups or forked or told is not None):
         return None, environment
-    stack = pyspy.dump(pid, deadline)
+    stack = attach.dump(proc, pid, deadline)
     threads = () if isinstance(stack, Unavailable) else stack.threads
     in_torch = bool(groups) or any("torch/distributed/" in f.file for t in threads for f in t.frames)
     rank, world, source = _rank_in_frames(threads, in_torch)
@@ -57,7 +72,7 @@ def look_inside(
     if rank is None:
         return None, environment
     world = len(groups[0].ranks) if groups else world
-    meeting = identity.meeting_point(environment)
+    meeting = identity.meeting_point(environment, network)
     return RankIdentity(rank=rank, source=source, local_rank=rank, world_size=world, **meeting), environment
 
 

@@ -4,17 +4,28 @@ Reads memory without stopping the process; see `python_state`.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from hangdoc import redact
-from hangdoc.observe.memory import Memory, Unreadable
-from hangdoc.observe.python_state import Modules, amounts, inner_environment, process_groups, variable
+from hangdoc.observe.memory import Memory, Unreadable, Unsupported
+from hangdoc.observe.precision import precisions
+from hangdoc.observe.procfs import age
+from hangdoc.observe.python_state import (
+    Modules,
+    Variable,
+    amounts,
+    inner_environment,
+    process_groups,
+    variable,
+)
 from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.parse import integer
 from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
 
 _MAX_VARIABLES = 300
 _C10D = "torch.distributed.distributed_c10d"
+_STARTING_SECONDS = 10.0
+"""The interpreter of a younger process may not be ready, which looks as if it were not understood."""
+_CONSEQUENCE = "variables, changes of os.environ and process groups of such ranks are not known"
 
 
 class InterpreterState:
@@ -25,6 +36,8 @@ class InterpreterState:
     def __init__(self) -> None:
         self._first: dict[int, Interpreter | Unavailable] = {}
         self._second: dict[int, Interpreter | Unavailable] = {}
+        self._refused: set[str] = set()
+        """Kinds of interpreters that are not understood: said once, whatever the number of ranks."""
 
     def open(self, scene: Scene) -> None:
         """Nothing: the look is taken beside the window's other work."""
@@ -33,16 +46,17 @@ class InterpreterState:
         """Variables and groups, the first time."""
         for target in scene.ranks():
             if target.state not in "ZX" and target.python:
-                self._first[target.pid] = _look(scene, target)
+                self._first[target.pid] = self._look(scene, target)
 
     def close(self, scene: Scene) -> None:
         """And again."""
         for pid, first in self._first.items():
             if isinstance(first, Interpreter):
-                self._second[pid] = _look(scene, scene.targets[pid], groups=False)
+                self._second[pid] = self._look(scene, scene.targets[pid], groups=False)
 
     def evidence(self, scene: Scene) -> Iterable[Evidence]:
         """The second look, with the numbers and the groups of the first."""
+        scene.problems += (f"{reason}; {_CONSEQUENCE}" for reason in sorted(self._refused))
         for pid, first in self._first.items():
             second = self._second.get(pid, first)
             if isinstance(first, Unavailable) or isinstance(second, Unavailable):
@@ -60,25 +74,33 @@ class InterpreterState:
                 ),
             )
 
+    def _look(self, scene: Scene, target: Target, groups: bool = True) -> Interpreter | Unavailable:
+        try:
+            image = scene.image(target.pid)
+            if image.gap:
+                self._refuse(scene, target, image.gap)
+            with Memory(target.pid, image.layout, str(scene.proc.root)) as memory:
+                wanted = ("__main__", "os", _C10D) if groups else ("__main__",)
+                found = Modules(memory, image).namespace(*wanted)
+                variables = _variables(memory, found.get("__main__", {}))
+                if not groups:
+                    return Interpreter(environment={}, globals=variables)
+                members: tuple[Group, ...] = ()
+                if _C10D in found:
+                    with contextlib.suppress(Unreadable):  # torch may keep them elsewhere in another version
+                        members = process_groups(memory, found[_C10D])
+                return Interpreter(
+                    environment=_changed(target, memory, found.get("os", {})), globals=variables, groups=members
+                )
+        except Unsupported as error:
+            self._refuse(scene, target, str(error))
+            return Unavailable(reason=str(error))
+        except Unreadable as error:
+            return Unavailable(reason=str(error))
 
-def _look(scene: Scene, target: Target, groups: bool = True) -> Interpreter | Unavailable:
-    try:
-        image = scene.image(target.pid)
-        with Memory(target.pid, image.version, str(scene.proc.root)) as memory:
-            wanted = ("__main__", "os", _C10D) if groups else ("__main__",)
-            found = Modules(memory, image).namespace(*wanted)
-            variables = _variables(memory, found.get("__main__", {}))
-            if not groups:
-                return Interpreter(environment={}, globals=variables)
-            members: tuple[Group, ...] = ()
-            if _C10D in found:
-                with contextlib.suppress(Unreadable):  # torch may keep them elsewhere in another version
-                    members = process_groups(memory, found[_C10D])
-            return Interpreter(
-                environment=_changed(target, memory, found.get("os", {})), globals=variables, groups=members
-            )
-    except Unreadable as error:
-        return Unavailable(reason=str(error))
+    def _refuse(self, scene: Scene, target: Target, reason: str) -> None:
+        if age(scene.proc, target.start_ticks) >= _STARTING_SECONDS:
+            self._refused.add(reason)
 
 
 def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
@@ -88,9 +110,15 @@ def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
             continue
         with contextlib.suppress(Unreadable):  # a variable that is none of these kinds, or is just being changed
             value = variable(memory, name, address)
-            values = amounts(memory, name, address) if value is None else (value,)
-            found += [Local(name=v.name, text=redact.variable(v.name, v.text), length=v.length) for v in values]
+            values = _of_object(memory, name, address) if value is None else (value,)
+            found += [Local(name=v.name, text=v.text, length=v.length) for v in values]
     return tuple(found[:_MAX_VARIABLES])
+
+
+def _of_object(memory: Memory, name: str, address: int) -> Iterator[Variable]:
+    """What an object computes in, and how much it has."""
+    yield from precisions(memory, name, address)
+    yield from amounts(memory, name, address)
 
 
 def _changed(target: Target, memory: Memory, os_module: dict[str, int]) -> dict[str, str]:
@@ -102,4 +130,4 @@ def _changed(target: Target, memory: Memory, os_module: dict[str, int]) -> dict[
         except Unreadable:
             return {}
     started = target.environment if isinstance(target.environment, dict) else {}
-    return redact.environment({name: value for name, value in now.items() if started.get(name) != value})
+    return {name: value for name, value in now.items() if started.get(name) != value}

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from hangdoc.observe.locate import python_version
+from hangdoc.observe.maps import mapped_files, reach
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.observe.python_state import python_version
 from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.snapshot import Interface, Machine, Runtime, Unavailable
 
@@ -166,15 +167,16 @@ def _runtime(proc: ProcFS, target: Target, torch_versions: dict[str, str | None]
     try:
         executable: str | None = proc.link(f"{pid}/exe")
         version = python_version(proc, pid)
-        torch_library = re.search(rb"(/\S*/torch)/lib/libtorch_python", proc.read(f"{pid}/maps"))
+        torch_library = next((m for m in mapped_files(proc, pid) if "/torch/lib/libtorch_python" in m.path), None)
     except ProcError as error:
         return Unavailable(reason=str(error))
     torch: str | None = None
     if torch_library:
-        package = torch_library[1].decode("utf-8", "replace")
-        if package not in torch_versions:
-            torch_versions[package] = _torch_version(Path(f"{proc.root}/{pid}/root{package}"))
-        torch = torch_versions[package]
+        key = f"{torch_library.device} {torch_library.inode}"
+        if key not in torch_versions:
+            file = reach(proc, pid, torch_library)
+            torch_versions[key] = _torch_version(file.parent.parent) if file else None
+        torch = torch_versions[key]
     try:
         cpus = len(os.sched_getaffinity(pid))
     except OSError:

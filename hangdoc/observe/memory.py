@@ -1,19 +1,25 @@
 """Reads Python objects in another process's memory, without stopping it.
 
-Only layouts that CPython 3.11 to 3.13 share are used, and every read is checked and bounded: the process runs on
-meanwhile, so whatever does not look right is left out. Sources: CPython's Include/object.h, Include/cpython/object.h,
-Include/cpython/unicodeobject.h, Include/internal/pycore_dict.h, Include/cpython/longintrepr.h.
+Every read is checked and bounded: the process runs on meanwhile, so whatever does not look right is left out. What
+differs between versions of CPython is in `layout`; what all supported versions share comes from Include/object.h,
+Include/cpython/object.h, Include/cpython/listobject.h, Include/cpython/setobject.h and Include/internal/pycore_dict.h.
 """
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterator
 from types import TracebackType
+from typing import NamedTuple
 
-# tp_flags bits of the fast subclass checks (Include/object.h)
-LONG, LIST, TUPLE, BYTES, UNICODE, DICT = (1 << bit for bit in (24, 25, 26, 27, 28, 29))
-_TP_NAME, _TP_FLAGS = 24, 168
+from hangdoc.observe.layout import Layout
+
+# tp_flags (Include/object.h): kinds of types, and the bits of the fast subclass checks
+MANAGED_DICT, _HEAP_TYPE = 1 << 4, 1 << 9
+LONG, LIST, TUPLE, BYTES, UNICODE, DICT, _TYPE = (1 << bit for bit in (24, 25, 26, 27, 28, 29, 31))
+_TP_NAME, _TP_BASICSIZE, _TP_FLAGS, _TP_DICTOFFSET = 24, 32, 168, 288
 _MAX_ENTRIES = 20_000
+_MAX_ATTRIBUTES = 64
 _MAX_TEXT = 4_096
 
 
@@ -21,14 +27,27 @@ class Unreadable(Exception):
     """Memory that can't be read, or does not hold what was expected."""
 
 
+class Unsupported(Unreadable):
+    """An interpreter whose memory hangdoc does not understand. The reason names the interpreter, not the process."""
+
+
+class Keys(NamedTuple):
+    """The entries of a dict's keys (PyDictKeysObject)."""
+
+    entries: int
+    first: int
+    """Address of the first entry."""
+    size: int
+    """Bytes of an entry."""
+    skip: int
+    """Offset of the key in an entry; its value follows."""
+
+
 class Memory:
-    """The memory of process `pid`, read through `<root>/PID/mem`; raises Unreadable where that is not allowed.
+    """The memory of process `pid`, read through `<root>/PID/mem`; raises Unreadable where that is not allowed."""
 
-    `version` is the target's Python version as (major, minor).
-    """
-
-    def __init__(self, pid: int, version: tuple[int, int], root: str = "/proc") -> None:
-        self.pid, self.version = pid, version
+    def __init__(self, pid: int, layout: Layout, root: str = "/proc") -> None:
+        self.pid, self.layout = pid, layout
         self._types: dict[int, tuple[str, int]] = {}
         try:
             self._fd = os.open(f"{root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
@@ -59,6 +78,13 @@ class Memory:
         """The unsigned 64-bit word at `address`."""
         return int.from_bytes(self.read(address, 8), "little")
 
+    def c_string(self, address: int) -> str:
+        """The NUL-terminated string at `address`, cut at 128 bytes."""
+        out = b""
+        while b"\0" not in out and len(out) < 128:
+            out += self.read(address + len(out), 16)
+        return out.split(b"\0", 1)[0].decode("utf-8", "replace")
+
     def kind(self, address: int) -> tuple[str, int]:
         """(type name, tp_flags) of the object at `address`."""
         of = self.word(address + 8)
@@ -67,14 +93,8 @@ class Memory:
 
     def _flags(self, of: int) -> int:
         if of not in self._types:
-            self._types[of] = (self._c_string(self.word(of + _TP_NAME)), self.word(of + _TP_FLAGS))
+            self._types[of] = (self.c_string(self.word(of + _TP_NAME)), self.word(of + _TP_FLAGS))
         return self._types[of][1]
-
-    def _c_string(self, address: int) -> str:
-        out = b""
-        while b"\0" not in out and len(out) < 128:
-            out += self.read(address + len(out), 16)
-        return out.split(b"\0", 1)[0].decode("utf-8", "replace")
 
     def text(self, address: int) -> str:
         """The str at `address`, cut at 4096 characters."""
@@ -89,8 +109,8 @@ class Memory:
         width, compact, ascii_only = (state >> 2) & 7, (state >> 5) & 1, (state >> 6) & 1
         if not compact or width not in (1, 2, 4):
             raise Unreadable("not a compact str")
-        base = 48 if self.version == (3, 11) else 40  # 3.12 dropped wstr
-        offset = base if ascii_only else base + (24 if self.version == (3, 11) else 16)
+        # Other characters come after the UTF-8 form's length and pointer and, where there was one, wstr's length.
+        offset = self.layout.text + (0 if ascii_only else self.layout.text - 24)
         size = min(length, _MAX_TEXT) * width
         raw = head[offset : offset + size]
         if len(raw) < size:
@@ -108,15 +128,21 @@ class Memory:
         if not self.kind(address)[1] & LONG:
             raise Unreadable("not an int")
         tag, digits = struct.unpack("<q8s", self.read(address + 16, 16))
-        if self.version >= (3, 12):
+        if self.layout.tagged_ints:
             size, sign = tag >> 3, 1 - (tag & 3)
         else:
             size, sign = abs(tag), (tag > 0) - (tag < 0)
-        if size > 2:
+        if not 0 <= size <= 2:
             raise Unreadable("a larger int")
         low, high = struct.unpack("<II", digits)
         value = (low if size else 0) + ((high << 30) if size > 1 else 0)
         return int(sign * value)
+
+    def number(self, address: int) -> float:
+        """The float at `address`."""
+        if self.kind(address)[0] != "float":
+            raise Unreadable("not a float")
+        return float(struct.unpack("<d", self.read(address + 16, 8))[0])
 
     def length(self, address: int) -> int | None:
         """`len()` of the list, tuple, dict or set at `address`; None for anything else."""
@@ -131,27 +157,39 @@ class Memory:
         if not flags & (LIST | TUPLE):
             raise Unreadable("not a list")
         count = min(self.word(address + 16), most)
-        first = self.word(address + 24) if flags & LIST else address + 24
+        first = self.word(address + 24) if flags & LIST else address + self.layout.tuple_items
         yield from struct.unpack(f"<{count}Q", self.read(first, count * 8)) if count else ()
 
     def items(self, address: int) -> Iterator[tuple[int, int]]:
         """Addresses of the keys and values of the (combined) dict at `address`, in order."""
         if not self.kind(address)[1] & DICT:
             raise Unreadable("not a dict")
-        _used, _tag, keys, values = struct.unpack("<4Q", self.read(address + 16, 32))
+        _used, _tag, at, values = struct.unpack("<4Q", self.read(address + 16, 32))
         if values:
             raise Unreadable("a split dict")
-        header = self.read(keys, 32)
-        index_bytes, kind = header[9], header[10]
-        entries = int.from_bytes(header[24:32], "little")
-        if kind > 1 or index_bytes > 30 or entries > _MAX_ENTRIES:
-            raise Unreadable("not a dict of a known form")
-        size, skip = (24, 8) if kind == 0 else (16, 0)
-        table = self.read(keys + 32 + (1 << index_bytes), entries * size)
-        for entry in range(entries):
-            key, value = struct.unpack_from("<QQ", table, entry * size + skip)
+        keys = self.keys(at)
+        table = self.read(keys.first, keys.entries * keys.size)
+        for entry in range(keys.entries):
+            key, value = struct.unpack_from("<QQ", table, entry * keys.size + keys.skip)
             if key and value:
                 yield key, value
+
+    def keys(self, address: int) -> Keys:
+        """The dict keys (PyDictKeysObject) at `address`."""
+        if self.layout.wide_keys:
+            size, _lookup, _usable, count = struct.unpack("<4Q", self.read(address + 8, 32))
+            header, stride, skip = 40, 24, 8
+            indices = size * (1 if size <= 0xFF else 2 if size <= 0xFFFF else 4)
+            known = 1 <= size <= 1 << 28 and count <= size
+        else:
+            raw = self.read(address, 32)
+            index_bytes, kind, count = raw[9], raw[10], int.from_bytes(raw[24:32], "little")
+            header, stride, skip = 32, *((24, 8) if kind == 0 else (16, 0))  # 0: any keys, 1 and 2: str alone
+            indices = 1 << min(index_bytes, 31)
+            known = kind <= 2 and index_bytes <= 30
+        if not known or count > _MAX_ENTRIES:
+            raise Unreadable("not a dict of a known form")
+        return Keys(count, address + header + indices, stride, skip)
 
     def named_items(self, address: int) -> Iterator[tuple[str, int]]:
         """The str keys of a dict with the addresses of their values; other keys are passed over."""
@@ -160,3 +198,63 @@ class Memory:
                 yield self.text(key), value
             except Unreadable:
                 continue
+
+    def namespace(self, module: int) -> dict[str, int]:
+        """Names and addresses of the variables of the module at `module`."""
+        return dict(self.named_items(self.word(module + self._dict_offset(self.word(module + 8)))))
+
+    def _dict_offset(self, of: int) -> int:
+        offset = self.word(of + _TP_DICTOFFSET)
+        if not 16 <= offset < 4096 or offset % 8:  # none, or counted from the end of an object of variable size
+            raise Unreadable("no attributes")
+        return offset
+
+    def attributes(self, instance: int) -> Iterator[tuple[str, int]]:
+        """Names and addresses of the attributes of an instance of a Python class; raises Unreadable for any other object.
+
+        They are kept in a dict, or as values beside the key names that the class shares (InternalDocs/object_layout.md,
+        Include/internal/pycore_dict.h).
+        """
+        of = self.word(instance + 8)
+        flags = self._flags(of)
+        values = 0
+        if not flags & MANAGED_DICT:
+            if not flags & _HEAP_TYPE or flags & _TYPE:
+                raise Unreadable("a built-in object or a class")
+            whole = self.word(instance + self._dict_offset(of))
+        elif self.layout.instances == "before":
+            values, whole = self.word(instance - 32), self.word(instance - 24)
+        elif self.layout.instances == "tagged":
+            either = self.word(instance - 24)
+            values, whole = (either + 1, 0) if either & 1 else (0, either)  # PyDictOrValues: tagged by the lowest bit
+        elif self.layout.instances == "inline":
+            whole, values = self.word(instance - 24), instance + self.word(of + _TP_BASICSIZE)
+        else:
+            raise Unreadable("attributes in an unknown place")
+        if whole:
+            at, values = self.word(whole + 32), self.word(whole + 40)
+            if not values:
+                yield from self.named_items(whole)
+                return
+        elif values and self.layout.cached_keys is not None:
+            at = self.word(of + self.layout.cached_keys)
+        else:
+            return
+        if self.layout.instances == "inline":
+            values += 8  # four bytes of state and padding
+        yield from self._shared(self.keys(at), values)
+
+    def _shared(self, keys: Keys, values: int) -> Iterator[tuple[str, int]]:
+        """Attributes whose names lie in `keys` and whose values are an array of pointers at `values`."""
+        for index in range(min(keys.entries, _MAX_ATTRIBUTES)):
+            with contextlib.suppress(Unreadable):
+                if value := self.word(values + index * 8):
+                    yield self.text(self.word(keys.first + index * keys.size + keys.skip)), value
+
+    def shared_names(self, keys: int) -> set[str]:
+        """The names in the dict keys at `keys`; raises Unreadable where there are none."""
+        found = self.keys(keys)
+        return {
+            self.text(self.word(found.first + index * found.size + found.skip))
+            for index in range(min(found.entries, _MAX_ATTRIBUTES))
+        }

@@ -1,6 +1,7 @@
 """Runs all probes across one window, under one deadline, and puts what they saw into a Snapshot."""
 
 import datetime
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -11,13 +12,14 @@ from typing import Any
 import msgspec
 
 from hangdoc import redact
-from hangdoc.observe import control_groups
+from hangdoc.observe import natives
 from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.discover import discover
+from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.flight_recorder import FlightRecorders
+from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.machine import HostMachine
 from hangdoc.observe.procfs import ProcError, ProcFS, age
@@ -26,12 +28,13 @@ from hangdoc.observe.scene import Evidence, Probe, Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks
 from hangdoc.observe.storage import Storage
-from hangdoc.snapshot import Environment, Host, Process, Progress, Snapshot, Stack, Unavailable
+from hangdoc.snapshot import Environment, Host, KernelState, Process, Progress, Snapshot, Stack, Unavailable
 from hangdoc.version import __version__
 
 # A new probe is one file and one line here. Clocks come first: they are read at the window's very ends.
 PROBES: tuple[Callable[[], Probe], ...] = (
     CpuClocks,
+    Holds,
     ControlGroups,
     Beacons,
     Storage,
@@ -45,7 +48,11 @@ PROBES: tuple[Callable[[], Probe], ...] = (
 
 
 _LATE_SECONDS = 8.0
-"""What a probe may take beyond the window: native stacks on a busy machine take some seconds."""
+"""What a probe may take beyond the window on a machine that is not overloaded; one that takes longer is left behind."""
+_MOST_LOAD = 3.0
+_SHARE_BETWEEN = 0.7
+"""Of the time for the whole look, when the second half of it must begin."""
+_LEAST_SECONDS = 0.5
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +62,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = 30.0
     native: str = "auto"
     pids: tuple[int, ...] = ()
+    run_of: int | None = None
+    slurm_job: str | None = None
+    """See hangdoc.observe.discover.Scope."""
+    locals: redact.Locals = "used"
+    """Which texts of variables are kept."""
+
+    @property
+    def scope(self) -> Scope:
+        """Which ranks to look at."""
+        return Scope(pids=self.pids, run_of=self.run_of, slurm_job=self.slurm_job)
 
 
 def observe(
@@ -73,7 +90,7 @@ def observe(
     proc = ProcFS()
     taken_at = datetime.datetime.now(datetime.UTC)
     progress("looking for ranks")
-    found = discover(proc, deadline, options.pids)
+    found = discover(proc, deadline, options.scope)
     pool = ThreadPoolExecutor(16, thread_name_prefix="hangdoc")
     scene = Scene(
         proc=proc,
@@ -85,12 +102,10 @@ def observe(
         problems=list(found.problems),
         earlier=_stacks_of(earlier),
     )
-    for target in scene.alive():
-        target.held = _held(proc, target)
     evidence: dict[int | None, dict[str, Any]] = {}
     if scene.targets:
         try:
-            evidence = _run(scene, progress, meanwhile)
+            evidence = _run(scene, progress, meanwhile, _natives_of(earlier))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     host = Host(
@@ -101,11 +116,24 @@ def observe(
         processes=tuple(
             _process(scene, target, evidence.get(pid, {})) for pid, target in sorted(scene.targets.items())
         ),
-        problems=tuple(dict.fromkeys(scene.problems)),
+        problems=tuple(dict.fromkeys([*scene.problems, *_not_read(deadline)])),
         machine_id=_machine_id(proc),
         **evidence.get(None, {}),
     )
-    return Snapshot(hangdoc=__version__, hosts=(host,))
+    return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), options.locals)
+
+
+def _not_read(deadline: Deadline) -> list[str]:
+    """What there was no time for."""
+    missed = deadline.missed()
+    return [f"{text}; give the look more time with --timeout" for text in missed]
+
+
+def _late(scene: Scene) -> float:
+    """How long to wait for a probe after the window: longer where everything waits for a processor."""
+    load = min(_MOST_LOAD, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+    deadline = scene.deadline
+    return min(_LATE_SECONDS * load, max(0.0, _SHARE_BETWEEN * deadline.seconds - deadline.elapsed()))
 
 
 def _machine_id(proc: ProcFS) -> str | None:
@@ -117,7 +145,10 @@ def _machine_id(proc: ProcFS) -> str | None:
 
 
 def _run(
-    scene: Scene, progress: Callable[[str], None], meanwhile: Callable[[], None]
+    scene: Scene,
+    progress: Callable[[str], None],
+    meanwhile: Callable[[], None],
+    known: dict[int, tuple[Stack, Stack]],
 ) -> dict[int | None, dict[str, Any]]:
     """Open all probes, let them work through the window, close them, and gather their evidence."""
     stacks = Stacks()
@@ -134,22 +165,29 @@ def _run(
     pause = min(scene.window, scene.deadline.remaining()) - stacks.lead_seconds() - (time.monotonic() - began)
     progress(f"watching for {scene.window:g} s whether anything moves")
     time.sleep(max(0.0, pause))
-    patience = Deadline(_LATE_SECONDS)
+    patience = Deadline(_late(scene))
     for name, job in running.items():
         try:
-            job.result(min(scene.deadline.remaining(), patience.remaining()))
+            job.result(patience.remaining())
         except FutureTimeout:
-            scene.problems.append(f"the {name} probe did not come back within {_LATE_SECONDS:g} s after the window")
+            scene.problems.append(
+                f"the {name} probe was left behind: it had not ended {patience.seconds:.0f} s after the window"
+            )
     between.shutdown(wait=False)
     # Stacks take longest, so they go first; the clocks are read last, when the window ends.
     for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
         if isinstance(probe, CpuClocks):
             time.sleep(max(0.0, min(scene.deadline.remaining(), began + scene.window - time.monotonic())))
-        _guarded(scene, probe, probe.close)
+        _in_time(scene, probe, probe.close)
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:
-        for pid, field, value in _guarded(scene, probe, _evidence_of(probe)) or ():
+        for pid, field, value in _in_time(scene, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
+    try:
+        for pid, native in natives.take(scene, gathered, known).items():
+            gathered.setdefault(pid, {})["native"] = native
+    except Exception as error:
+        scene.problems.append(f"native stacks failed ({type(error).__name__}: {error}): please report it")
     return gathered
 
 
@@ -158,8 +196,27 @@ def _stacks_of(earlier: Snapshot | None) -> dict[int, Stack]:
     return {process.pid: process.stack for process in processes if isinstance(process.stack, Stack)}
 
 
+def _natives_of(earlier: Snapshot | None) -> dict[int, tuple[Stack, Stack]]:
+    processes = (process for host in (earlier.hosts if earlier is not None else ()) for process in host.processes)
+    return {p.pid: (p.stack, p.native) for p in processes if isinstance(p.stack, Stack) and isinstance(p.native, Stack)}
+
+
 def _evidence_of(probe: Probe) -> Callable[[Scene], list[Evidence]]:
     return lambda scene: list(probe.evidence(scene))
+
+
+def _in_time(scene: Scene, probe: Probe, action: Callable[[Scene], Any]) -> Any:
+    """As `_guarded`, and one that does not end in time is left behind."""
+    alone = ThreadPoolExecutor(1, thread_name_prefix=probe.name)
+    try:
+        return alone.submit(_guarded, scene, probe, action).result(scene.deadline.remaining() + _LEAST_SECONDS)
+    except FutureTimeout:
+        scene.problems.append(
+            f"the {probe.name} probe was left out: no time was left; give the look more with --timeout"
+        )
+        return None
+    finally:
+        alone.shutdown(wait=False)
 
 
 def _guarded(scene: Scene, probe: Probe, action: Callable[[Scene], Any]) -> Any:
@@ -171,15 +228,6 @@ def _guarded(scene: Scene, probe: Probe, action: Callable[[Scene], Any]) -> Any:
         return None
 
 
-def _held(proc: ProcFS, target: Target) -> bool:
-    """Whether pausing the process is out of the question: it is stopped, frozen, traced or in the file system."""
-    try:
-        traced = proc.status(str(target.pid)).get("TracerPid", "0") != "0"
-    except ProcError:
-        traced = False
-    return target.state in "TtD" or traced or control_groups.frozen(proc, target.pid)
-
-
 def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
     """Everything about one process; what it refuses stays at its default."""
     proc, pid = scene.proc, target.pid
@@ -187,17 +235,19 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
     try:
         status = proc.status(str(pid))
         facts["uid"] = int(status["Uid"].split()[0])
-        facts["tracer_pid"] = int(status.get("TracerPid", "0"))
         facts["resident_bytes"] = int(status["VmRSS"].split()[0]) * 1024 if "VmRSS" in status else None
     except (ProcError, KeyError, ValueError, IndexError):
         pass
+    end = evidence.pop("at_end", None)
     state = target.state
+    if isinstance(end, KernelState):
+        state = end.state
+        facts |= {"tracer_pid": end.tracer_pid, "tracer": end.tracer, "frozen": end.frozen}
     try:
         stat = proc.stat(str(pid))
-        if stat.start_ticks == target.start_ticks:
+        if stat.start_ticks == target.start_ticks and stat.state in "ZX":
             state = stat.state
-            if state in "ZX":
-                facts["exit_code"] = stat.exit_code
+            facts["exit_code"] = stat.exit_code
     except ProcError:
         state = "X"
     try:
@@ -220,17 +270,15 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         ppid=target.ppid,
         role=target.role,
         name=target.name,
-        argv=redact.argv(target.argv),
+        argv=target.argv,
         state=state,
         started_seconds_ago=age(proc, target.start_ticks),
         identity=target.identity,
         launch=target.launch,
         owner=target.owner,
+        launcher_gone=target.launcher_gone,
         unreadable_below=target.unreadable_below,
-        environment=environment
-        if isinstance(environment, Unavailable)
-        else Environment(variables=redact.environment(environment)),
-        frozen=control_groups.frozen(proc, pid),
+        environment=environment if isinstance(environment, Unavailable) else Environment(variables=environment),
         progress=progress,
         **facts,
         **evidence,

@@ -125,6 +125,14 @@ def age(proc: ProcFS, start_ticks: int) -> float:
     return round(max(0.0, uptime - start_ticks / proc.ticks_per_second), 2)
 
 
+def network_of(proc: ProcFS, pid: int) -> str:
+    """The network namespace of a process, as `net:[4026531840]`; empty where it can't be read."""
+    try:
+        return proc.link(f"{pid}/ns/net")
+    except ProcError:
+        return ""
+
+
 def _translate(error: OSError, name: str) -> ProcError:
     if isinstance(error, PermissionError):
         return Denied(f"/proc/{name}: permission denied")

@@ -1,23 +1,23 @@
 """py-spy: the Python stacks of a running process, read from outside (https://github.com/benfred/py-spy).
 
-py-spy stops a process for the milliseconds it reads (PTRACE_SEIZE: if py-spy dies, the kernel lets the process go).
-Whatever is already stopped, frozen or held is read with `--nonblocking`, which stops nothing.
+py-spy pauses a process for the milliseconds it reads (PTRACE_SEIZE: if py-spy dies, the kernel lets the process go), or
+with `--nonblocking` reads it as it runs. Which of the two a process can take is decided in `attach`, the only caller.
 """
 
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from hangdoc import redact
-from hangdoc.observe.deadline import Deadline
-from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
+from hangdoc.snapshot import Frame, Local, PythonThread, Stack
 
-BOUND_SECONDS = 6.0
-"""For one dump; a dump takes 20 ms, with native frames up to 2 s on a busy machine."""
+running: set[int] = set()
+"""Pids of this process's own py-spy children: as tracers of a rank they are no strangers."""
 _MAX_TEXT = 240
 _MAX_LOCALS = 80
 
@@ -54,24 +54,41 @@ def executable() -> str | None:
     return str(beside) if beside.exists() else shutil.which("py-spy")
 
 
-def dump(
-    pid: int, deadline: Deadline, *, native: bool = False, held: bool = False, locals_: bool = True
-) -> Stack | Unavailable:
-    """All Python threads of `pid`, innermost frames first; never raises.
+class Refused(Exception):
+    """py-spy printed no stack; the text is one clause for a person."""
 
-    `held` says that the process is stopped, frozen or traced: it is then read without being paused.
+
+class NotPaused(Refused):
+    """The process could not be paused: it is stopped, or another tracer is attached."""
+
+
+class TooLate(Refused):
+    """py-spy did not end in time."""
+
+
+def dump(
+    pid: int, seconds: float, at: float, *, native: bool, paused: bool, locals_: bool, root: str | None = None
+) -> Stack:
+    """All Python threads of `pid`, innermost frames first, within `seconds`; `at` is when, for `Stack.at_seconds`.
+
+    `paused` pauses the process while it is read; native frames need that. `root` is the root directory that a process in
+    a chroot has: py-spy would look for the files of /proc/PID/maps below it twice, unless it runs in there itself.
+    Raises Refused.
     """
     program = executable()
     if program is None:
-        return Unavailable(reason="py-spy is not installed: pip install py-spy")
-    if native and held:
-        return Unavailable(reason="native frames need a process that may be paused")
+        raise Refused("py-spy is not installed: pip install py-spy")
     command = [program, "dump", "--pid", str(pid), "--json", "--full-filenames"]
-    command += ["--native"] * native + ["--nonblocking"] * held + ["--locals"] * locals_
-    seconds = deadline.remaining(BOUND_SECONDS)
-    if seconds < 0.05:
-        return Unavailable(reason="no time left")
-    at = deadline.elapsed()
+    command += ["--native"] * native + ["--nonblocking"] * (not paused) + ["--locals"] * locals_
+    inside: dict[str, Any] = {}
+    file = os.open(program, os.O_RDONLY | os.O_CLOEXEC) if root is not None else None
+    if root is not None and file is not None:
+        enter = root  # py-spy is linked statically: it needs no file of the other root
+        inside = {
+            "executable": f"/proc/self/fd/{file}",
+            "pass_fds": (file,),
+            "preexec_fn": lambda: _enter(enter),
+        }
     # A session of its own: a Ctrl-C at the terminal reaches us, not a py-spy that is just holding a rank.
     try:
         child = subprocess.Popen(
@@ -80,25 +97,40 @@ def dump(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            **inside,
         )
-    except OSError as error:
-        return Unavailable(reason=f"py-spy can't be started: {error.strerror}")
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Refused(f"py-spy can't be started: {error}") from error
+    finally:
+        if file is not None:
+            os.close(file)
+    running.add(child.pid)
+    with contextlib.suppress(
+        OSError
+    ):  # one that must wait for a processor lets the rank wait: `top` and `watch` are nice
+        os.setpriority(os.PRIO_PROCESS, child.pid, 0)
     try:
         out, complaint = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        return Unavailable(reason=f"py-spy did not answer within {seconds:.0f} s")
+        raise TooLate(f"py-spy did not answer within {seconds:.1f} s") from None
     finally:
         if child.poll() is None:
             child.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=1)
+        running.discard(child.pid)
     if child.returncode != 0:
-        return Unavailable(reason=_explain(complaint.decode("utf-8", "replace"), child.returncode))
+        raise _refusal(complaint.decode("utf-8", "replace"), child.returncode)
     try:
         threads = _DECODER.decode(out)
     except msgspec.DecodeError as error:
-        return Unavailable(reason=f"py-spy printed what can't be read: {error}")
+        raise Refused(f"py-spy printed what can't be read: {error}") from error
     return Stack(at_seconds=at, threads=tuple(_thread(thread) for thread in threads))
+
+
+def _enter(root: str) -> None:
+    os.chroot(root)
+    os.chdir("/")
 
 
 def _thread(thread: _Thread) -> PythonThread:
@@ -125,7 +157,7 @@ def _frame(frame: _Frame) -> Frame:
 
 
 def _local(local: _Local) -> Local:
-    text = redact.variable(local.name, local.repr or "?")
+    text = local.repr or "?"
     return Local(
         name=local.name,
         text=text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "...",
@@ -143,13 +175,17 @@ def is_library(file: str) -> bool:
     return bool(python) and tail.partition("/")[0].rstrip("t").isdigit()
 
 
-def _explain(complaint: str, code: int) -> str:
+def _refusal(complaint: str, code: int) -> Refused:
     lowered = complaint.lower()
+    if "failed to suspend process" in lowered:  # before permissions: another tracer gives EPERM, too
+        return NotPaused("the process could not be paused")
     if "permission denied" in lowered or "operation not permitted" in lowered:
-        return "permission denied (needs ptrace: root, CAP_SYS_PTRACE, or the ranks' user with Yama's ptrace_scope 0)"
+        return Refused(
+            "permission denied (needs ptrace: root, CAP_SYS_PTRACE, or the ranks' user with Yama's ptrace_scope 0)"
+        )
     if "no such process" in lowered or "failed to open process" in lowered or "os error 3" in lowered:
-        return "the process has ended"
+        return Refused("the process has ended")
     if "failed to find python version" in lowered or "no python" in lowered:
-        return "not a Python process"
+        return Refused("not a Python process")
     last = [line.strip() for line in complaint.splitlines() if line.strip()]
-    return f"py-spy failed: {(last[0] if last else f'exit code {code}')[:160]}"
+    return Refused(f"py-spy failed: {(last[0] if last else f'exit code {code}')[:160]}")

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.locate import Image, locate
 from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.python_state import Image, locate
 from hangdoc.snapshot import Launch, RankIdentity, Stack, Unavailable
 
 T = TypeVar("T")
@@ -29,6 +29,7 @@ class Target:
     identity: RankIdentity | None = None
     launch: Launch | None = None
     owner: int | None = None
+    launcher_gone: bool = False
     unreadable_below: int = 0
     environment: dict[str, str] | Unavailable = field(default_factory=dict)
     inner_environment: dict[str, str] = field(default_factory=dict)

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from hangdoc import redact
-from hangdoc.observe.procfs import Gone, ProcError, age
+from hangdoc.observe.listener import listener
+from hangdoc.observe.procfs import Gone, ProcError, network_of
 from hangdoc.observe.scene import Evidence, Scene
 from hangdoc.parse import natural
 from hangdoc.snapshot import Connection, Connections, Listener, Unavailable
@@ -55,7 +55,7 @@ class Sockets:
             return
         self._listeners = listeners(scene, sockets)
         for target in scene.alive():
-            namespace = _namespace(scene, target.pid)
+            namespace = network_of(scene.proc, target.pid)
             try:
                 links = scene.proc.links(f"{target.pid}/fd")
             except Gone:
@@ -82,7 +82,7 @@ class Sockets:
         own = _own_namespace()
         seen: dict[str, int] = {}
         for target in scene.alive():
-            seen.setdefault(_namespace(scene, target.pid), target.pid)
+            seen.setdefault(network_of(scene.proc, target.pid), target.pid)
         for namespace, pid in seen.items():
             try:
                 inside = None if namespace in (own, "") else f"{scene.proc.root}/{pid}/ns/net"
@@ -143,26 +143,15 @@ def listeners(scene: Scene, sockets: dict[tuple[str, int], Any]) -> list[Listene
         if len(found) == len(wanted):
             break
         try:
-            namespace = _namespace(scene, pid)
+            namespace = network_of(scene.proc, pid)
             inodes = {int(m[1]) for link in scene.proc.links(f"{pid}/fd").values() if (m := _INODE.match(link))}
-            stat = scene.proc.stat(str(pid))
-            for key in ((namespace, inode) for inode in inodes if (namespace, inode) in wanted):
-                found.setdefault(key, Listener(
-                    port=wanted[key], namespace=key[0], pid=pid, name=stat.name,
-                    argv=redact.argv(scene.proc.words(f"{pid}/cmdline")), orphan=stat.ppid <= 1,
-                    started_seconds_ago=age(scene.proc, stat.start_ticks),
-                ))  # fmt: skip
         except ProcError:
             continue
+        for key in ((namespace, inode) for inode in inodes if (namespace, inode) in wanted):
+            if key not in found:
+                found[key] = listener(scene.proc, wanted[key], namespace, pid)
     unknown = [Listener(port=port, namespace=key[0], pid=None) for key, port in wanted.items() if key not in found]
     return sorted([*found.values(), *unknown], key=lambda one: (one.port, one.namespace, one.pid or 0))
-
-
-def _namespace(scene: Scene, pid: int) -> str:
-    try:
-        return scene.proc.link(f"{pid}/ns/net")
-    except ProcError:
-        return ""
 
 
 def _own_namespace() -> str:

@@ -22,7 +22,13 @@ from hangdoc.snapshot import Frame, Loop, PythonThread, Stack
 
 _MAX_BYTES = 2_000_000
 _CONTEXT_LINES = 30
+_MAX_WHOLE = 300_000
+"""Characters; they take 0.2 s of CPU to filter, once."""
 _BOUND_SECONDS = 2.0
+
+
+_Around = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
+"""Loops of a function, and the conditions and contexts around a line of it."""
 
 
 class Sources:
@@ -34,7 +40,7 @@ class Sources:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="source")
         self._stuck = False
         self._trees: dict[tuple[str, str], ast.Module | None] = {}
-        self._structure: dict[tuple[str, str, str, int], tuple[tuple[Loop, ...], tuple[str, ...]]] = {}
+        self._structure: dict[tuple[str, str, str, int], _Around] = {}
         self._boot = next(
             (float(line.split()[1]) for line in proc.text("stat").splitlines() if line.startswith("btime")),
             0.0,
@@ -62,24 +68,25 @@ class Sources:
     def _frame(self, pid: int, started: float, frame: Frame, *, context: bool) -> Frame:
         if frame.native or not frame.file.startswith("/"):
             return frame
-        key = self._load(pid, started, frame.file)
+        key = self._load(pid, started, frame.file, frame.library)
         lines = self._lines.get(key, [])
         if not 0 < frame.line <= len(lines):
             return frame
-        source = redact.text(lines[frame.line - 1].strip())[:200]
+        source = redact.source(lines[frame.line - 1].strip())[:200]
         if frame.library:
             return msgspec.structs.replace(frame, source=source)
         around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]
-        loops, conditions = self._around(key, frame)
+        loops, conditions, contexts = self._around(key, frame)
         return msgspec.structs.replace(
             frame,
             source=source,
-            context=redact.text("\n".join(around)) if context else None,
+            context="\n".join(around) if context else None,
             loops=loops,
             conditions=conditions,
+            contexts=contexts,
         )
 
-    def _load(self, pid: int, started: float, file: str) -> tuple[str, str]:
+    def _load(self, pid: int, started: float, file: str, library: bool) -> tuple[str, str]:
         """Key of the file's lines; processes in one mount namespace share them."""
         try:
             namespace = self._proc.link(f"{pid}/ns/mnt")
@@ -91,22 +98,25 @@ class Sources:
             if not self._stuck:
                 try:
                     path = f"{self._proc.root}/{pid}/root{file}"
-                    self._lines[key] = self._reader.submit(_read_lines, path, started).result(_BOUND_SECONDS)
+                    lines = self._reader.submit(_read_lines, path, started).result(_BOUND_SECONDS)
+                    # A literal may begin lines above the one that is shown, so the user's code is read as a whole.
+                    whole = not library and sum(map(len, lines)) < _MAX_WHOLE
+                    self._lines[key] = redact.source("\n".join(lines)).split("\n") if whole else lines
                 except FutureTimeout:
                     self._stuck = True  # a file system that does not answer: the next file would not come either
         return key
 
-    def _around(self, key: tuple[str, str], frame: Frame) -> tuple[tuple[Loop, ...], tuple[str, ...]]:
-        """Loops of the frame's function, and conditions around its line; once for all ranks that stand there."""
+    def _around(self, key: tuple[str, str], frame: Frame) -> _Around:
+        """Of the frame's function and line; once for all ranks that stand there."""
         if key not in self._trees:
             self._trees[key] = _tree("\n".join(self._lines[key]))
         tree = self._trees[key]
         if tree is None:
-            return (), ()
+            return (), (), ()
         place = (*key, frame.function, frame.line)
         if place not in self._structure:
             scope = _scope_of(tree, frame)
-            self._structure[place] = (_loops(scope), _conditions(scope, frame.line))
+            self._structure[place] = (_loops(scope), _conditions(scope, frame.line), _contexts(scope, frame.line))
         return self._structure[place]
 
 
@@ -154,7 +164,14 @@ def _conditions(scope: ast.AST, line: int) -> tuple[str, ...]:
                     if isinstance(guard, ast.If) and not guard.orelse and (guard.end_lineno or 0) < line
                     and isinstance(guard.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
                 ]  # fmt: skip
-    return tuple(redact.text(text)[:200] for _, text in sorted(found))
+    return tuple(text[:200] for _, text in sorted(found))
+
+
+def _contexts(scope: ast.AST, line: int) -> tuple[str, ...]:
+    """What the `with` statements around a line enter, outermost first."""
+    around = [n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and _holds(n.body, line)]
+    items = [item for node in sorted(around, key=lambda node: node.lineno) for item in node.items]
+    return tuple(redact.text(ast.unparse(item.context_expr))[:200] for item in items)
 
 
 def _holds(block: list[ast.stmt], line: int) -> bool:

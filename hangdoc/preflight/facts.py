@@ -10,14 +10,18 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from importlib import metadata
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from hangdoc import redact
 from hangdoc.diagnose import settings
+from hangdoc.diagnose.network import loopback
 from hangdoc.observe.abilities import check_all
 from hangdoc.observe.data import list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import discover
+from hangdoc.observe.listener import listener
 from hangdoc.observe.machine import machine, resolve
-from hangdoc.observe.procfs import ProcError, ProcFS, age
+from hangdoc.observe.procfs import ProcFS, age
 from hangdoc.phrases import duration
 from hangdoc.preflight.plan import Attach, Card, Facts, Plan
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
@@ -35,14 +39,16 @@ def gather(plan: Plan) -> Facts:
     variables = redact.environment(dict(os.environ))
     resolved = {name: resolve(name) for name in dict.fromkeys((own, master)) if name}
     is_master = _has(host, resolved.get(master))
-    return Facts(
+    holder = _holder(plan) if is_master else None
+    found = Facts(
         name=own,
         machine=host,
         cards=tuple(_cards()),
         versions={"hangdoc": __version__, "Python": platform.python_version(), "torch": _torch()},
         resolved=resolved,
         is_master=is_master,
-        holder=_holder(plan) if is_master else None,
+        holder=holder,
+        port_error=_port_error(plan) if is_master and holder is None else None,
         environment={name: value for name, value in variables.items() if _matters(name)},
         arguments=redact.argv(plan.arguments),
         data=tuple(_data(plan, problems)),
@@ -52,6 +58,7 @@ def gather(plan: Plan) -> Facts:
         address=published(host, resolved.get(own), os.environ),
         problems=tuple(problems),
     )
+    return redact.facts(found, os.environ, plan.arguments)
 
 
 def published(
@@ -99,7 +106,8 @@ def _cards() -> Iterator[Card]:
 
 def _has(host: Machine | Unavailable, addresses: tuple[str, ...] | Unavailable | None) -> bool:
     mine = {a for one in host.interfaces for a in one.addresses} if isinstance(host, Machine) else set()
-    return isinstance(addresses, tuple) and bool(set(addresses) & mine)
+    # Debian gives a host's own name 127.0.1.1, which no interface lists.
+    return isinstance(addresses, tuple) and any(a in mine or loopback(a) for a in addresses)
 
 
 def _holder(plan: Plan) -> Listener | None:
@@ -109,20 +117,22 @@ def _holder(plan: Plan) -> Listener | None:
 
     for c in psutil.net_connections(kind="tcp"):
         if c.status == psutil.CONN_LISTEN and c.laddr.port == port:
-            return _listener(port, c.pid)
+            found = listener(ProcFS(), port, "", c.pid)
+            return replace(found, argv=redact.argv(found.argv))
     return None
 
 
-def _listener(port: int, pid: int | None) -> Listener:
-    proc = ProcFS()
-    if pid is None:
-        return Listener(port=port, namespace="", pid=None)
+def _port_error(plan: Plan) -> str | None:
+    """Why the run's store could not listen on the master port: bind and listen, on all addresses, as TCPStore does."""
+    port = int((plan.master or "").rpartition(":")[2] or 0)
+    both = socket.has_dualstack_ipv6()
     try:
-        stat = proc.stat(str(pid))
-        return Listener(port=port, namespace="", pid=pid, name=stat.name, argv=redact.argv(proc.words(f"{pid}/cmdline")),
-                        orphan=stat.ppid <= 1, started_seconds_ago=age(proc, stat.start_ticks))  # fmt: skip
-    except ProcError:
-        return Listener(port=port, namespace="", pid=pid)
+        socket.create_server(
+            ("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both
+        ).close()
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno else str(error)
+    return None
 
 
 def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
@@ -154,7 +164,7 @@ def _left_over(proc: ProcFS) -> Iterator[str]:
         if target.role != "rank" or pid in mine or (launcher and target.ppid == os.getppid()):
             continue
         who = f"rank {target.identity.rank}" if target.identity is not None else "a rank"
-        orphan = ", an orphan" if target.ppid <= 1 else ""
+        orphan = ", an orphan" if target.launcher_gone else ""
         command = " ".join(redact.argv(target.argv))[:80]
         yield f"{who}, pid {pid}{orphan}, started {duration(age(proc, target.start_ticks))} ago: {command}"
 

@@ -83,6 +83,7 @@ def port(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[
     """Nobody holds the master port."""
     if plan.master is None:
         return
+    origin = f" ({plan.master_origin})" if plan.master_origin is not None else ""
     for one in facts:
         if (holder := one.holder) is not None:
             old = (
@@ -96,12 +97,20 @@ def port(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[
                 f"pid {holder.pid} ({command}{old}{orphan})" if holder.pid else "another user's or container's process"
             )
             yield Check(name="master port", status="fail", nodes=(one.node,),
-                        text=f"{holder.port} on {one.node} belongs to {who} (HD402)",
+                        text=f"{holder.port}{origin} on {one.node} belongs to {who} (HD402)",
                         remedy="End that process if it is a left-over, or take another --master-port.")  # fmt: skip
             return
-    if len(facts) > 1 and not any(one.is_master for one in facts):
-        yield Check(name="master port", status="fail", text=f"no node has the address of {plan.master}",
-                    remedy="Look from all nodes, or correct --master.")  # fmt: skip
+        if one.port_error is not None:
+            yield Check(name="master port", status="fail", nodes=(one.node,),
+                        text=f"{plan.master}{origin} can't be bound on {one.node}: {one.port_error}",
+                        remedy="Take another --master-port.")  # fmt: skip
+            return
+    if not any(one.is_master for one in facts):
+        alone = len(facts) == 1
+        who = f"no interface of {facts[0].node}" if alone else "no node"
+        yield Check(name="master port", status="unknown" if alone else "fail",
+                    text=f"{who} has the address of {plan.master}{origin}",
+                    remedy="Run preflight on all nodes, or correct --master.")  # fmt: skip
         return
     calls = [link for link in links if link.called == MASTER]
     for link in calls:
@@ -111,7 +120,7 @@ def port(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[
                         remedy="Open the port on the master, or correct --master.")  # fmt: skip
     if all(link.outcome == "ok" for link in calls):
         reached = f", and {len(calls)} nodes reach it" if calls else ""
-        yield Check(name="master port", status="pass", text=f"{plan.master} is free{reached}")
+        yield Check(name="master port", status="pass", text=f"{plan.master}{origin} is free{reached}")
 
 
 def interfaces(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:

@@ -78,9 +78,13 @@ def arguments(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iter
     for name in sorted({name for one in facts for name in one.environment}):
         setting = settings.variable(name)
         values = {one.node: one.environment.get(name) for one in facts}
-        if len(set(values.values())) > 1 and setting is not None and setting.kind in ("collectives", "numbers"):
+        if (
+            len(set(values.values())) > 1
+            and setting is not None
+            and setting.kind in ("collectives", "meeting", "numbers")
+        ):
             wrong += 1
-            yield agree(name, values, f"{setting.why} (HD502).", "fail" if setting.kind == "collectives" else "warn")
+            yield agree(name, values, f"{setting.why} (HD502).", "warn" if setting.kind == "numbers" else "fail")
     if not wrong:
         yield Check(name="settings", status="pass", text="arguments and variables agree where they must")
 

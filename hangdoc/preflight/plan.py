@@ -13,6 +13,8 @@ class Plan(Value, frozen=True, kw_only=True):
 
     master: str | None = None
     """Address and port at which the run will meet."""
+    master_origin: str | None = None
+    """Where `master` was taken from, if nobody gave it as an option."""
     ranks_per_node: int = 1
     parameters: int | None = None
     """Of the model, to predict memory and the time of an all-reduce."""
@@ -57,6 +59,8 @@ class Facts(Value, frozen=True, kw_only=True):
     """Whether the master's address is this node's."""
     holder: Listener | None
     """Who listens on the master port, where it is."""
+    port_error: str | None = None
+    """Why the master port can't be bound, though nobody is seen to listen on it."""
     environment: dict[str, str]
     arguments: tuple[str, ...]
     data: tuple[DataSource, ...]

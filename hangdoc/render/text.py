@@ -68,7 +68,9 @@ def _job(job: Job) -> Iterator[RenderableType]:
         yield Text(
             {
                 "healthy": "Every rank makes progress.",
-                "waiting": "Some ranks stand still; none waits for another.",
+                "waiting": "Some ranks are not making progress, and none of them waits for another rank."
+                if any(rank.label != "dead" for rank in job.ranks)
+                else "No rank of this run is alive: its launcher has not started any yet, or they have ended.",
             }.get(job.verdict, "Nothing found.")
         )
         yield ""

@@ -1,4 +1,4 @@
-"""What is done about a sure hang: bundle and report on disk, a command, a web hook. None of them ends the watch."""
+"""What is done about a sure hang: bundle, report and page on disk, a command, a web hook. None of them ends the watch."""
 
 import io
 import os
@@ -6,13 +6,15 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
 from hangdoc import codec
-from hangdoc.diagnosis import Diagnosis
+from hangdoc.diagnosis import Diagnosis, Job
+from hangdoc.render.html import page
 from hangdoc.render.text import report
 from hangdoc.snapshot import Snapshot
 
@@ -25,11 +27,12 @@ class Kept(msgspec.Struct, frozen=True):
 
     bundle: Path
     report: Path
+    page: Path
     text: str
 
 
 def keep(snapshot: Snapshot, diagnosis: Diagnosis, folder: Path) -> Kept:
-    """Write the bundle and the report, named after the time; raises BundleError."""
+    """Write the bundle, the report and the page, named after the time; raises BundleError."""
     console = Console(width=100, record=True, file=io.StringIO())
     report(diagnosis, console)
     text = console.export_text()
@@ -38,9 +41,10 @@ def keep(snapshot: Snapshot, diagnosis: Diagnosis, folder: Path) -> Kept:
     while (bundle := folder / f"{stem}{f'-{number}' if number else ''}.hangdoc").exists():
         number += 1
     codec.write(snapshot, bundle)
-    path = bundle.with_suffix(".txt")
-    codec.write_aside(path, text.encode())
-    return Kept(bundle, path, text)
+    written, shown = bundle.with_suffix(".txt"), bundle.with_suffix(".html")
+    codec.write_aside(written, text.encode())
+    codec.write_aside(shown, page(diagnosis).encode())
+    return Kept(bundle, written, shown, text)
 
 
 def call(command: tuple[str, ...], kept: Kept, diagnosis: Diagnosis, jobs: tuple[str, ...]) -> str | None:
@@ -50,6 +54,7 @@ def call(command: tuple[str, ...], kept: Kept, diagnosis: Diagnosis, jobs: tuple
         **os.environ,
         "HANGDOC_BUNDLE": str(kept.bundle),
         "HANGDOC_REPORT": str(kept.report),
+        "HANGDOC_PAGE": str(kept.page),
         "HANGDOC_VERDICT": diagnosis.verdict,
         "HANGDOC_JOBS": " ".join("".join(c if c.isprintable() else "·" for c in job) for job in jobs),
     }
@@ -76,3 +81,32 @@ def post(url: str, diagnosis: Diagnosis) -> str | None:
             return None
     except (OSError, urllib.error.URLError, ValueError) as error:
         return f"--webhook did not take the report: {getattr(error, 'reason', error)}"
+
+
+class Reaction:
+    """What to do about a sure hang, and with whose words; what fails is said, and the rest is done all the same."""
+
+    def __init__(
+        self, folder: Path, command: tuple[str, ...], webhook: str | None, say: Callable[[str], None],
+        show: Callable[[Kept], None],
+    ) -> None:  # fmt: skip
+        self._folder, self._command, self._webhook, self._say, self._show = folder, command, webhook, say, show
+
+    def act(self, snapshot: Snapshot, diagnosis: Diagnosis, jobs: Iterable[Job]) -> Kept | None:
+        """Write, show, call, post; what was written."""
+        try:
+            kept = keep(snapshot, diagnosis, self._folder)
+        except codec.BundleError as error:
+            self._say(str(error))
+            kept = None
+        if kept is not None:
+            self._show(kept)
+            self._say(f"bundle {kept.bundle}, report {kept.report}, page {kept.page}")
+        wrong = []
+        if self._command and kept is not None:
+            wrong.append(call(self._command, kept, diagnosis, tuple(job.id for job in jobs)))
+        if self._webhook is not None:
+            wrong.append(post(self._webhook, diagnosis))
+        for text in filter(None, wrong):
+            self._say(text)
+        return kept

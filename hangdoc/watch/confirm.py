@@ -1,6 +1,6 @@
 """When a hang is sure: two looks in a row that say the same, and long enough. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hangdoc.diagnosis import Diagnosis, Job
 
@@ -12,7 +12,19 @@ class _Suspect:
     story: _Story
     since: float
     looks: int
-    told: bool
+    reported: bool
+
+
+@dataclass(frozen=True)
+class News:
+    """What a look changed."""
+
+    sure: list[Job] = field(default_factory=list)
+    """Jobs whose hang has become sure with this look."""
+    over: list[Job] = field(default_factory=list)
+    """Jobs whose hang was sure, and that make progress again."""
+    soon: bool = False
+    """Whether one more look may be all that a hang lacks."""
 
 
 class Confirmation:
@@ -22,25 +34,36 @@ class Confirmation:
         self._patience = patience
         self._suspects: dict[str, _Suspect] = {}
 
-    def add(self, diagnosis: Diagnosis, now: float) -> list[Job]:
-        """Jobs whose hang has become sure with this look; each is told once, and again after it has moved. `now` in seconds of
+    def add(self, diagnosis: Diagnosis, now: float) -> News:
+        """What is new with this look. A hang becomes sure once, and again after the job has made progress. `now` in seconds of
         any clock that does not jump."""
-        sure = []
-        hung = {job.id: job for job in diagnosis.jobs if job.verdict == "hung"}
-        for gone in set(self._suspects) - set(hung):
-            del self._suspects[gone]
-        for name, job in hung.items():
+        sure, over, soon = [], [], False
+        jobs = {job.id: job for job in diagnosis.jobs}
+        for name, suspect in list(self._suspects.items()):
+            job = jobs.get(name)
+            if job is not None and (job.verdict == "hung" or (suspect.reported and job.verdict == "unknown")):
+                continue  # one look that sees too little does not end a hang
+            if job is not None and suspect.reported:
+                over.append(job)
+            del self._suspects[name]
+        for name, job in jobs.items():
+            if job.verdict != "hung":
+                continue
             story = _story(job)
-            suspect = self._suspects.get(name)
-            if suspect is None or suspect.story != story:
-                told = suspect is not None and suspect.told  # another finding about a hang that was told is no news
-                suspect = self._suspects[name] = _Suspect(story, now, 0, told)
-            suspect.looks += 1
-            age = max(now - suspect.since, job.hung_for_seconds or 0.0)
-            if not suspect.told and suspect.looks >= 2 and age >= self._patience:
-                suspect.told = True
+            known = self._suspects.get(name)
+            if known is None or known.story != story:
+                reported = known is not None and known.reported  # another finding about a reported hang is no news
+                known = self._suspects[name] = _Suspect(story, now, 0, reported)
+            known.looks += 1
+            age = max(now - known.since, job.hung_for_seconds or 0.0)
+            if known.reported or age < self._patience:
+                continue
+            if known.looks >= 2:
+                known.reported = True
                 sure.append(job)
-        return sure
+            else:
+                soon = True
+        return News(sure, over, soon)
 
 
 def _story(job: Job) -> _Story:

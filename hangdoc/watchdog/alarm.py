@@ -15,6 +15,7 @@ from pathlib import Path
 
 from hangdoc import beacon
 from hangdoc.beacon import FLIGHT_SUFFIX
+from hangdoc.phrases import beginning
 from hangdoc.watchdog import attach, recorder
 from hangdoc.watchdog.board import Board
 from hangdoc.watchdog.meeting import Meeting
@@ -24,7 +25,6 @@ from hangdoc.watchdog.voice import Voice
 _PEERS_SECONDS = 1.5
 _SNAPSHOT_SECONDS = 30
 _REPORT_SECONDS = 20.0
-_SHOWN_LINES = 12
 _ANSWERS = (0, 1, 4)
 """Exit codes of `hangdoc` with something to read on its stdout; 4 says what could not be seen."""
 
@@ -34,7 +34,7 @@ class Alarm:
     that others may look into this process only while it is looked at for the hang."""
 
     def __init__(self, member: Member, beacons: Path, board: Board, say: Voice, *, closed: bool = False) -> None:
-        self._rank, self._world_size, self._run = member
+        self._rank, self._world_size, self._run = member.rank, member.world_size, member.digest
         self._beacons, self._board, self._say = beacons, board, say
         self._closed = closed
 
@@ -91,14 +91,14 @@ class Alarm:
             (self._beacons / f"{os.getpid()}{FLIGHT_SUFFIX}").unlink(missing_ok=True)
 
     def _peers(self) -> dict[int, beacon.Beat]:
-        """Ranks of this run on this host, by their beacons."""
+        """Ranks of this run on this host that have a beacon."""
         found: dict[int, beacon.Beat] = {}
         for path in self._beacons.glob("*.beacon"):
             try:
                 beat = beacon.parse(path.read_bytes())
             except OSError:
                 continue
-            if beat is not None and beat.rank is not None and (beat.run or "run") == self._run and _alive(beat.pid):
+            if beat is not None and beat.rank is not None and beat.run_digest == self._run and _alive(beat.pid):
                 found[beat.rank] = beat
         return found
 
@@ -115,8 +115,9 @@ class Alarm:
             self._say(f"rank {rank} (pid {peers[rank].pid}) could not dump its own stacks")
             self._adopt(folder, rank, peers[rank].pid)
         bundle = folder / f"host-{host}.hangdoc"
-        pids = [word for beat in peers.values() for word in ("--pid", str(beat.pid))]
-        self._command(["snapshot", "-o", str(bundle), *pids], None)
+        # This run only, never the whole host: another job may hang as well. Ranks without a watchdog are found by the run's name.
+        pids = [word for pid in self._pids(peers) for word in ("--pid", str(pid))]
+        self._command(["snapshot", "-o", str(bundle), "--run-of", str(os.getpid()), *pids], None)
         if not bundle.exists():
             return
         elsewhere = self._elsewhere(peers)
@@ -128,6 +129,10 @@ class Alarm:
             meeting.gather()
             self._command(["diagnose", "--patience", "1", str(folder)], folder / "report.txt")
             meeting.publish()
+
+    @staticmethod
+    def _pids(peers: dict[int, beacon.Beat]) -> set[int]:
+        return {os.getpid(), *(beat.pid for beat in peers.values())}
 
     def _adopt(self, folder: Path, rank: int, pid: int) -> None:
         """The stacks that a rank's dead man's switch has written without its interpreter."""
@@ -162,14 +167,11 @@ class Alarm:
         while not report.exists() and time.monotonic() < until:
             time.sleep(0.05)
         try:
-            lines = report.read_text().splitlines()
+            shown = beginning(report.read_text())
         except OSError:
             self._say(f"no report came; what there is lies in {folder}: hangdoc diagnose {folder}")
             return
-        shown = [line for line in lines if line.strip()]
-        told = next((at for at, line in enumerate(shown) if line.startswith("  evidence")), len(shown))
-        shown = shown[: min(told, _SHOWN_LINES)]
-        self._say("\n".join([*shown, f"the whole report: hangdoc diagnose {folder}"]))
+        self._say(f"{shown}\nthe whole report: hangdoc diagnose {folder}")
 
 
 def _alive(pid: int) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from hangdoc import run_identity
 from hangdoc.beacon import STAGES, Beacon
 from hangdoc.watchdog.board import Board
 from hangdoc.watchdog.guard import Guard, OnHang
@@ -65,7 +66,7 @@ class Watchdog:
         known_rank, known_world = _who_am_i()
         rank = rank if rank is not None else known_rank
         world = world_size if world_size is not None else known_world
-        self._member = Member(rank, world, run or _run_of_environment())
+        self._member = Member(rank, world, run or _run_name())
         self._say = Voice(rank)
         self._board = Board()
         self._beacon = self._make_beacon()
@@ -206,7 +207,30 @@ def _who_am_i() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def _run_of_environment() -> str:
-    named = os.environ.get("TORCHELASTIC_RUN_ID", "none")  # torchrun's own default says nothing
-    parts = (named if named != "none" else "", os.environ.get("MASTER_PORT", ""))
-    return "-".join(part for part in parts if part) or "run"
+def _run_name() -> str:
+    """What the run is called: by the launcher's variables, else by the store that it met in, else by the parent that spawned
+    this rank and its siblings. A rank of which none of these is known is a run of its own: it must not take another's ranks
+    for its own."""
+    try:
+        network = os.readlink("/proc/self/ns/net")
+    except OSError:
+        network = ""
+    known = run_identity.name(os.environ, network) or _store_name(network)
+    if known is None:
+        multiprocessing = sys.modules.get("multiprocessing")
+        spawned = multiprocessing is not None and multiprocessing.parent_process() is not None
+        known = f"children of {os.getppid()}" if spawned else f"process {os.getpid()}"
+    return known
+
+
+def _store_name(network: str) -> str | None:
+    """The meeting point by the run's own store, where there is one yet (torch.distributed's TCPStore behind its prefixes)."""
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    if c10d is None or not c10d.is_initialized():
+        return None
+    with contextlib.suppress(Exception):  # another kind of store
+        store = c10d._get_default_store()
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        return run_identity.name({"MASTER_ADDR": str(store.host), "MASTER_PORT": str(store.port)}, network)
+    return None

@@ -1,6 +1,7 @@
 """The directory of one hang: where all ranks of a run leave what they have, and how they agree on it.
 
-`hangdoc-<run>-<time>/` holds `rank-<n>.stacks.txt` of every rank that could dump, `host-<name>.hangdoc` of every host, and
+`hangdoc-<digest of the run's name>-<time>/` holds
+`rank-<n>.stacks.txt` of every rank that could dump, `host-<name>.hangdoc` of every host, and
 `report.txt`. Who does what only one may do is settled by a file that only one can create.
 """
 
@@ -12,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from hangdoc import run_identity
+
 _FRESH_SECONDS = 120.0
 _ROOM_BYTES = 64 << 10
 
@@ -22,7 +25,13 @@ class Member(NamedTuple):
     rank: int
     world_size: int
     run: str
-    """Its name: the same for all ranks, another for another run of the same user."""
+    """The run's whole name (hangdoc.run_identity, or what the trainer calls it): the same for all ranks, another for another
+    run of the same user."""
+
+    @property
+    def digest(self) -> str:
+        """The run's name in a short field or a file's name."""
+        return run_identity.digest(self.run)
 
 
 def clean(name: str) -> str:
@@ -57,7 +66,7 @@ class Call:
     def __init__(self, folder: Path, run: str, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` in seconds is one that those ranks have in common: within a host the monotonic one, which no
         administrator turns; between hosts the wall clock."""
-        self._file = folder / f".hangdoc-{clean(run)}.call"
+        self._file = folder / f".hangdoc-{run_identity.digest(run)}.call"
         self._clock = clock
         self._since = clock()
 
@@ -97,5 +106,5 @@ class Call:
 
 
 def name_of_hang(run: str) -> str:
-    """`hangdoc-<run>-<time, UTC>`."""
-    return f"hangdoc-{clean(run)}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    """`hangdoc-<digest of the run's name>-<time, UTC>`."""
+    return f"hangdoc-{run_identity.digest(run)[:12]}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"

@@ -12,7 +12,7 @@ from hangbench.case import Case, cases
 from hangbench.look import judged as judge
 from hangbench.record import CORPUS, bundle, publishable
 from hangbench.score import score
-from hangdoc import codec
+from hangdoc import codec, redact
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.snapshot import Process, Snapshot, Unavailable
@@ -133,6 +133,24 @@ def test_less_evidence_never_makes_surer(case: Case) -> None:
         less = diagnose(without(snapshot, source), patience=case.tolerance)
         for key, confidence in confidences(less).items():
             assert confidence <= known.get(key, 1.0), (source, key)
+
+
+@every_case
+@pytest.mark.parametrize("locals_", redact.LOCALS)
+def test_the_answer_needs_nothing_that_is_removed(case: Case, locals_: redact.Locals) -> None:
+    snapshot = load(case)
+    kept = redact.snapshot(snapshot, locals_)
+    assert redact.snapshot(kept, locals_) == kept
+    assert _told(diagnose(kept, patience=case.tolerance)) == _told(diagnose(snapshot, patience=case.tolerance))
+
+
+def _told(diagnosis: Diagnosis) -> object:
+    """All of an answer but its quotations."""
+    return [
+        (job.id, job.verdict, job.unseen, [msgspec.structs.replace(rank, where=None) for rank in job.ranks],
+         [msgspec.structs.replace(finding, evidence=()) for finding in job.findings])
+        for job in diagnosis.jobs
+    ]  # fmt: skip
 
 
 def test_recordings_hold_nothing_of_the_recording_machine() -> None:

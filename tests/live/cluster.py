@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
+from tests.live.needs import needs
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
 _SSHD = """
@@ -94,6 +96,7 @@ class Cluster:
         self._cleanup = ExitStack()
 
     def __enter__(self) -> "Cluster":
+        needs("root", "unshare", "nsenter", "ip", "tc", "nft", "ssh", "ssh-keygen", "sshd")
         try:
             self._build()
         except BaseException:

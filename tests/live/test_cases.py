@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from hangbench.case import cases
+from hangbench.case import Case, cases
 from hangbench.run import Running
 from hangbench.score import Score, score
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe.observe import Options, observe
+from tests.live.needs import needs
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 HUNG = (
@@ -45,6 +46,14 @@ CONTROLS = (
     "slow_steps",
     "tight_loop",
 )
+_NEEDED = dict.fromkeys(("two-hosts", "slow-link", "cut-link"), ("root", "ip", "tc")) | {"cpu-quota": ("root",)}
+
+
+def case_of(name: str) -> Case:
+    """The case, if this machine can have the situation that it is in."""
+    case = cases()[name]
+    needs(*_NEEDED.get(case.situation or "", ()))
+    return case
 
 
 def look(run: Running, window: float = 1.0) -> tuple[Diagnosis, Score]:
@@ -55,7 +64,7 @@ def look(run: Running, window: float = 1.0) -> tuple[Diagnosis, Score]:
 
 @pytest.mark.parametrize("name", HUNG)
 def test_hung(name: str) -> None:
-    with Running(cases()[name]) as run:
+    with Running(case_of(name)) as run:
         _, judged = look(run)
     assert judged.right, judged.complaints()
 
@@ -64,7 +73,7 @@ def test_hung(name: str) -> None:
 def test_control(name: str) -> None:
     """From the first moment on: imports, rendezvous, first step; and then in its stride."""
     starting: list[Diagnosis] = []
-    with Running(cases()[name], while_starting=lambda run: starting.append(look(run, 0.2)[0])) as run:
+    with Running(case_of(name), while_starting=lambda run: starting.append(look(run, 0.2)[0])) as run:
         settled = [look(run)[1] for _ in range(2)]
     for found in starting:
         assert found.verdict != "hung"
@@ -83,6 +92,7 @@ def test_an_agent_that_waits_is_young_before_it_is_hung() -> None:
 
 def test_ranks_in_a_network_namespace_of_their_own() -> None:
     """Their sockets are invisible from the host's namespace; the silence is known all the same."""
+    needs("root", "unshare", "ip")
     run = Running(cases()["recv_never"])
     run.wrap = lambda node, command: ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
     with run:

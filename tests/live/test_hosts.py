@@ -13,6 +13,7 @@ import pytest
 from hangdoc_trainer import corpus
 from hangdoc_trainer.scenarios import SMALL
 from tests.live.cluster import HANGDOC, REPOSITORY, Cluster, Node
+from tests.live.needs import apart
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 LOOP = f"{REPOSITORY}/tests/live/programs/loop.py"
@@ -170,8 +171,8 @@ def test_an_unfriendly_host_is_one_clear_line(kind: str, tmp_path: Path) -> None
     (tmp_path / "host").chmod(0o755)
     began = time.monotonic()
     done = subprocess.run(
-        [HANGDOC, "diagnose", "--hosts", "good,bad", "--via", f"{tmp_path}/host {{host}}", "--remote-command", "anything",
-         "--host-timeout", "8", "--json"],
+        apart(HANGDOC, "diagnose", "--hosts", "good,bad", "--via", f"{tmp_path}/host {{host}}", "--remote-command", "anything",
+              "--host-timeout", "8", "--json"),
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert time.monotonic() - began < 30

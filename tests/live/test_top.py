@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc_trainer.scenarios import start
+from tests.live.needs import needs
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 HANGDOC = Path(sys.executable).with_name("hangdoc")
@@ -48,6 +49,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal() -> Iterator[list[Terminal]]:
+    needs("tmux")
     opened: list[Terminal] = []
     yield opened
     for one in opened:

@@ -17,6 +17,7 @@ from hangdoc.snapshot import FlightRecorder, Progress
 from hangdoc_trainer import corpus
 from hangdoc_trainer.offspring import free_port
 from hangdoc_trainer.scenarios import SCENARIOS, SMALL, Started
+from tests.live.needs import needs
 from tests.live.watched import Watched, running, under_torchrun, watched
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
@@ -57,6 +58,8 @@ def test_evidence_of_every_rank_and_a_verdict_within_seconds(mode: str, code: st
 
 def test_a_run_that_moves_on_is_reported_and_fires_once(tmp_path: Path) -> None:
     with watched(tmp_path, "pause") as run:
+        run.wait_for("the whole report")
+        run.go_on()
         log = run.wait_for("is through", 2)
     assert len(re.findall("no progress for", log)) <= 2  # once a rank
     assert len(list(tmp_path.glob("hangdoc-*"))) == 1
@@ -80,7 +83,7 @@ def test_abort_makes_torchrun_restart_and_the_run_goes_on_from_its_checkpoint(tm
         "--fault=endless-loop:1:5", "--watchdog=3", "--on-hang=abort",
     )  # fmt: skip
     with running(tmp_path, *command, NANOCHAT_DATA_DIR=str(tmp_path / "shards")) as run:
-        log = run.wait_for("evaluation at the end", 1, 90)
+        log = run.wait_for("evaluation at the end")
         assert run.launcher.wait(30) == 0
     assert "ending the process with code 86" in log
     assert "HD202 missing-rank" in log
@@ -120,7 +123,7 @@ def test_a_trainers_fault_is_told_in_its_own_log(name: str) -> None:
     scenario = SCENARIOS[name]
     truth = cases()[f"trainer_{name.replace('-', '_')}"]
     with Started(replace(scenario, arguments=(*scenario.arguments, "--watchdog", "3"))) as run:
-        until = time.monotonic() + 40
+        until = time.monotonic() + 150
         while "hangdoc[rank 0] the whole report" not in run.log():
             assert time.monotonic() < until, run.log()[-2000:]
             time.sleep(0.1)
@@ -136,7 +139,7 @@ def test_a_trainers_fault_is_told_in_its_own_log(name: str) -> None:
 )  # fmt: skip
 def test_a_framework_brings_the_watchdog_along(program: str, batches: tuple[int, int] | None, tmp_path: Path) -> None:
     with under_torchrun(tmp_path, program) as run:
-        log = run.wait_for("the whole report: hangdoc diagnose", 2, 90)
+        log = run.wait_for("the whole report: hangdoc diagnose", 2)
         (bundle,) = run.hang().glob("host-*.hangdoc")
     assert "error HD202 missing-rank" in log
     assert re.search(r"rank 0 waits in all_reduce .* for rank 1, which sleeps", log)
@@ -154,6 +157,7 @@ def test_a_framework_brings_the_watchdog_along(program: str, batches: tuple[int,
 
 def test_the_call_reaches_another_host(tmp_path: Path) -> None:
     """Two hosts by name, with directories and beacons of their own: only the run's store is between them."""
+    needs("root", "unshare")
     port = free_port()
 
     def host(name: str, number: int) -> AbstractContextManager[Watched]:
@@ -162,7 +166,7 @@ def test_the_call_reaches_another_host(tmp_path: Path) -> None:
             around=("unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh"))  # fmt: skip
 
     with host("node-a", 0) as one, host("node-b", 1) as other:
-        logs = [run.wait_for("the whole report: hangdoc diagnose", 1, 90) for run in (one, other)]
+        logs = [run.wait_for("the whole report: hangdoc diagnose") for run in (one, other)]
         folders = [run.hang() for run in (one, other)]
     assert folders[0].name == folders[1].name
     for log in logs:
@@ -187,5 +191,5 @@ def test_a_phase_on_another_host_is_no_hang(tmp_path: Path) -> None:
             "--nproc-per-node=1", "--master-addr=127.0.0.1"), port=port, GLOO_SOCKET_IFNAME="lo")  # fmt: skip
 
     with host("node-a", 0) as one, host("node-b", 1) as other:
-        logs = [run.wait_for("is through", 1, 90) for run in (one, other)]
+        logs = [run.wait_for("is through") for run in (one, other)]
     assert not any("no progress" in log for log in logs)

@@ -23,13 +23,17 @@ class Watched:
     def log(self) -> str:
         return self._log.read_text("utf-8", "replace")
 
-    def wait_for(self, text: str, times: int = 1, seconds: float = 60) -> str:
+    def wait_for(self, text: str, times: int = 1, seconds: float = 150) -> str:
         """Until the ranks have printed this so often."""
         until = time.monotonic() + seconds
         while len(re.findall(text, self.log())) < times:
             assert time.monotonic() < until, self.log()[-3000:]
             time.sleep(0.05)
         return self.log()
+
+    def go_on(self) -> None:
+        """End the pause that the program makes."""
+        (self.folder / "over").touch()
 
     def hang(self) -> Path:
         """The directory of its only hang."""

@@ -250,12 +250,7 @@ FIRES: dict[str, Callable[[], Snapshot]] = {
         in_loop(0, 4),
         rank(1, train(12, source="with self.lock:"), kernel={"syscall": 202, "wchan": "futex_wait_queue"}),
     ),
-    "HD305": lambda: snapshot(
-        *(
-            rank(n, train(12), cpu=0.9, ppid=1, owner=None, environment={"TORCHELASTIC_RUN_ID": "none"})
-            for n in range(2)
-        )
-    ),
+    "HD305": lambda: snapshot(*(rank(n, train(12), cpu=0.9, ppid=1, owner=None, launcher_gone=True) for n in range(2))),
     "HD306": lambda: snapshot(
         replace(AGENT, stack=stack(frame("_exit_barrier", 5, TORCH + "distributed/elastic/agent/api.py")))
     ),
@@ -273,7 +268,7 @@ FIRES: dict[str, Callable[[], Snapshot]] = {
         *(in_loop(n, 4, runtime=Runtime(python="3.11", executable=None, torch=f"2.{n}.0")) for n in range(2))
     ),
     "HD504": lambda: snapshot(
-        rank(0, train(12, locals=(local("dtype", "torch.bfloat16"),)), cpu=0.9, world=1),
+        rank(0, train(12, locals=(local("model.parameters()", "bfloat16[65792]"),)), cpu=0.9, world=1),
         machine=machine(cpu_flags=("avx2",)),
     ),
     "HD505": lambda: snapshot(rank(0, train(12), cpu=0.9, world=1, clocks=crowd(8)), machine=machine(cores=2)),
@@ -335,7 +330,7 @@ QUIET: dict[str, Callable[[], Snapshot]] = {
     "HD304": lambda: snapshot(
         in_loop(0, 4), rank(1, train(12, source="ready.wait()"), kernel={"syscall": 202, "wchan": "futex_wait_queue"})
     ),
-    # Started by hand in the background: no torchrun was ever there.
+    # Started by nohup, setsid or in a container: the parent 1 says nothing.
     "HD305": lambda: snapshot(*(rank(n, train(12), cpu=0.9, ppid=1, owner=None) for n in range(2))),
     "HD306": lambda: snapshot(AGENT),
     # The listener is the run's own first rank.
@@ -358,9 +353,19 @@ QUIET: dict[str, Callable[[], Snapshot]] = {
     "HD503": lambda: snapshot(
         *(in_loop(n, 4, runtime=Runtime(python="3.11", executable=None, torch="2.13.0")) for n in range(2))
     ),
+    # Named and not used: nanoGPT on a CPU.
     "HD504": lambda: snapshot(
-        rank(0, train(12, locals=(local("dtype", "torch.bfloat16"),)), cpu=0.9, world=1),
-        machine=machine(cpu_flags=("avx2", "amx_bf16")),
+        rank(
+            0,
+            train(
+                12, locals=(local("dtype", "'float16'"), local("ptdtype", "torch.float16"), local("x", "float16[4]"))
+            ),
+            cpu=0.9,
+            world=1,
+            argv=("python", "train.py", "--dtype=float16", "--bf16"),
+            environment={"ACCELERATE_MIXED_PRECISION": "bf16"},
+        ),
+        machine=machine(cpu_flags=("avx2",)),
     ),
     "HD505": lambda: snapshot(rank(0, train(12), cpu=0.9, world=1, clocks=crowd(2)), machine=machine(cores=2)),
     # It imports and prepares: the process group may still come.

@@ -10,9 +10,11 @@ from msgspec import inspect as structure
 from rich.console import Console
 
 from hangdoc.diagnose.engine import diagnose
+from hangdoc.diagnose.operations import wait_of
 from hangdoc.diagnosis import exit_code
 from hangdoc.render.text import report
-from hangdoc.snapshot import Host, Snapshot
+from hangdoc.snapshot import Host, PythonThread, Snapshot
+from tests.unit.builders import native_backward, rank, train
 
 # Values that mean something to the rules, so that the search gets past the first `if`.
 _TEXTS = (
@@ -67,6 +69,16 @@ def test_nothing_raises(seed: int, count: int) -> None:
     report(diagnosis, Console(file=out, width=80))
     assert "\x1b" not in out.getvalue()
     for job in diagnosis.jobs:
+        assert job.verdict != "hung" or job.findings[0].explained_by is None
         for finding in job.findings:
             assert 0 <= finding.confidence < 1
             assert not set(finding.culprits) & set(finding.victims)
+
+
+def test_a_native_wait_of_a_thread_without_a_python_frame() -> None:
+    """It names its operation, and nobody who called it."""
+    process = rank(0, train(15), native=native_backward())
+    bare = PythonThread(tid=process.pid, name="MainThread", active=False, owns_gil=False, frames=())
+    wait = wait_of(process, bare)
+    assert wait is not None
+    assert (wait.operation.op, wait.operation.origin) == ("all_reduce", "ddp-backward")

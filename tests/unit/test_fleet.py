@@ -1,6 +1,7 @@
 """Bundles as text, names of hosts, and many answers as one snapshot."""
 
 import random
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hangdoc import armor, codec
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.fleet.gather import together
 from hangdoc.fleet.hosts import HostsError, expand
+from hangdoc.fleet.talk import MARK, talk
 from hangdoc.fleet.transport import Answer, Transport, run
 from hangdoc.snapshot import Snapshot, merge
 from tests.unit.builders import c10d, rank, snapshot, train
@@ -123,3 +125,19 @@ def test_no_word_of_a_command_is_shell(tmp_path: Path) -> None:
     assert answer.raw is None
     assert answer.said == [f"$(touch {harm}) ; touch {harm}; %hosts n1 hangdoc a b `touch {harm}`"]
     assert not harm.exists()
+
+
+def test_a_host_that_ends_after_the_last_round_has_taken_part(tmp_path: Path) -> None:
+    """The quick one has answered and ended before the slow one answers; the silent one ends with no answer."""
+    (tmp_path / "host").write_text(
+        f"#!/bin/sh\nread line\n[ $1 = silent ] && exit 0\n[ $1 = slow ] && sleep 0.5\necho '{MARK.decode()}'$1\n"
+    )
+    (tmp_path / "host").chmod(0o755)
+
+    def script() -> Generator[bytes, Mapping[str, bytes], set[bytes]]:
+        return set((yield b"go").values())
+
+    via = Transport(via=(f"{tmp_path}/host", "{host}"), host_timeout=60, timeout=60)
+    said, left = talk(("quick", "slow", "silent"), (), via, script())
+    assert said == {b"quick", b"slow"}
+    assert left == {"silent": "it sent no bundle (exit code 0)"}

@@ -1,69 +1,110 @@
-"""Reading another interpreter's memory: every kind of value, checked against a real process."""
+"""Reading another interpreter's memory: every kind of value, in every Python at hand, checked against a real process."""
 
+import ctypes
+import json
+import mmap
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe import abilities, interpreter, locate
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.elf import MappedFile
+from hangdoc.observe.interpreter import InterpreterState
+from hangdoc.observe.layout import Layout
+from hangdoc.observe.maps import mapped_files, reach
+from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.python_state import Modules, amounts, inner_environment, locate, variable
+from hangdoc.observe.python_state import Modules, amounts, inner_environment, posted, process_groups, variable
+from hangdoc.observe.scene import Scene, Target
+from hangdoc.snapshot import Group, Interpreter, Unavailable
+from tests.pythons import VERSIONS, command, running
 
 PROGRAM = """
 import os, sys
 os.environ["SET_LATER"] = "yes, später"
-small, negative, large, huge = 7, -5, 2**40 + 3, 2**90
-flag, ratio, name, wide = True, 2.5, "plain", "日本"
+zero, small, negative, large, low, huge = 0, 7, -5, 2**40 + 3, -(2**40 + 3), 2**90
+flag, ratio, name, accent, wide, emoji = True, 2.5, "plain", "é", "日本", "😀"
 items, pair, table, group, empty = [1, 2, 3], (1, 2), {"a": 1}, {1, 2, 3, 4}, []
 class Data:
     def __init__(self, n): self.paths, self.size, self.name = list(range(n)), n, "x"
 class Loader:
     def __init__(self, data): self.dataset, self.batch_size, self._private = data, 4, 9
-loader = Loader(Data(12))
+class Named(list):
+    pass
+loader, with_dict, from_list = Loader(Data(12)), Loader(Data(12)), Named()
+vars(with_dict)["later"] = 6
+from_list.extra = 8
+class P2POp:
+    def __init__(self, op, peer): self.op, self.peer = op, peer
+def isend(): pass
+calls = [P2POp(isend, 1), P2POp(isend, 3)]
+class ProcessGroup: pass
+world, half = ProcessGroup(), ProcessGroup()
+_pg_names = {world: "0", half: "half"}
+_pg_group_ranks = {world: {0: 0, 1: 1, 2: 2}, half: {2: 0, 0: 1}}
 print("ready", flush=True)
 sys.stdin.read()
 """
+RUNNING = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
-@pytest.fixture(scope="module")
-def victim(can_attach: None) -> Iterator[int]:
-    child = subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    child.stdout.readline()
-    yield child.pid
-    child.kill()
-    child.communicate()
+@pytest.fixture(scope="module", params=VERSIONS)
+def victim(request: pytest.FixtureRequest, can_attach: None) -> Iterator[tuple[int, str]]:
+    version: str = request.param
+    words = command(version)
+    if words is None:
+        pytest.skip(f"Python {version} is not installed here (`make pythons` runs 3.13 to 3.15)")
+    with running(words, PROGRAM) as pid:
+        yield pid, version
 
 
-def test_every_kind_of_value(victim: int) -> None:
-    image = locate(ProcFS(), victim)
-    assert image.version == sys.version_info[:2]
-    with Memory(victim, image.version) as memory:
-        main = Modules(memory, image).namespace("__main__")["__main__"]
-        texts = {}
-        for name, address in main.items():
-            try:
-                value = variable(memory, name, address)
-            except Unreadable:
-                continue
-            if value is not None:
-                texts[name] = value.text
+@pytest.fixture
+def memory(victim: tuple[int, str]) -> Iterator[Memory]:
+    image = locate.locate(ProcFS(), victim[0])
+    assert (f"{image.version[0]}.{image.version[1]}", image.gap) == (victim[1], "")
+    with Memory(victim[0], image.layout) as opened:
+        yield opened
+
+
+def main_of(memory: Memory, module: str = "__main__") -> dict[str, int]:
+    return Modules(memory, locate.locate(ProcFS(), memory.pid)).namespace(module)[module]
+
+
+def test_every_kind_of_value(memory: Memory) -> None:
+    texts = {}
+    for name, address in main_of(memory).items():
+        try:
+            value = variable(memory, name, address)
+        except Unreadable:
+            continue
+        if value is not None:
+            texts[name] = value.text
     expected = {
-        "small": "7", "negative": "-5", "large": str(2**40 + 3), "flag": "True", "ratio": "2.5",
-        "name": "'plain'", "wide": "'日本'", "items": "<list of 3>", "pair": "<tuple of 2>",
-        "table": "<dict of 1>", "group": "<set of 4>", "empty": "<list of 0>",
+        "zero": "0", "small": "7", "negative": "-5", "large": str(2**40 + 3), "low": str(-(2**40) - 3), "flag": "True",
+        "ratio": "2.5", "name": "'plain'", "accent": "'é'", "wide": "'日本'", "emoji": "'😀'", "items": "<list of 3>",
+        "pair": "<tuple of 2>", "table": "<dict of 1>", "group": "<set of 4>", "empty": "<list of 0>",
     }  # fmt: skip
     assert {name: texts.get(name) for name in expected} == expected
     assert "huge" not in texts
 
 
-def test_amounts_inside_objects(victim: int) -> None:
-    image = locate(ProcFS(), victim)
-    with Memory(victim, image.version) as memory:
-        loader = Modules(memory, image).namespace("__main__")["__main__"]["loader"]
-        found = {v.name: (v.number, v.length) for v in amounts(memory, "loader", loader)}
+def test_elements(memory: Memory) -> None:
+    main = main_of(memory)
+    assert [memory.integer(one) for one in memory.elements(main["items"], 9)] == [1, 2, 3]
+    assert [memory.integer(one) for one in memory.elements(main["pair"], 9)] == [1, 2]
+
+
+def test_amounts_inside_objects(memory: Memory) -> None:
+    main = main_of(memory)
+    found = {v.name: (v.number, v.length) for v in amounts(memory, "loader", main["loader"])}
     assert found == {
         "loader.dataset.paths": (None, 12),
         "loader.dataset.size": (12, None),
@@ -71,27 +112,219 @@ def test_amounts_inside_objects(victim: int) -> None:
     }
 
 
-def test_the_environment_as_it_is_now(victim: int) -> None:
-    image = locate(ProcFS(), victim)
-    with Memory(victim, image.version) as memory:
-        inside = inner_environment(memory, Modules(memory, image).namespace("os")["os"])
+def test_attributes_wherever_an_object_keeps_them(memory: Memory) -> None:
+    main = main_of(memory)
+    moved = dict(memory.attributes(main["with_dict"]))
+    assert set(moved) == {"dataset", "batch_size", "_private", "later"}
+    assert memory.integer(moved["later"]) == 6
+    assert [memory.integer(value) for _, value in memory.attributes(main["from_list"])] == [8]
+    for other in ("os", "Data", "isend", "small"):
+        with pytest.raises(Unreadable):
+            list(memory.attributes(main[other]))
+
+
+def test_posted_calls_and_groups(memory: Memory) -> None:
+    main = main_of(memory)
+    assert [v.text for v in posted(memory, "calls", main["calls"])] == ["P2POp(isend, 1)", "P2POp(isend, 3)"]
+    assert process_groups(memory, main) == (
+        Group(address=main["world"], name="0", ranks=(0, 1, 2), default=True),
+        Group(address=main["half"], name="half", ranks=(0, 2), default=False),
+    )
+
+
+def test_the_environment_as_it_is_now(memory: Memory) -> None:
+    inside = inner_environment(memory, main_of(memory, "os"))
     assert inside["SET_LATER"] == "yes, später"
     assert inside["PATH"] == os.environ["PATH"]
-    assert "SET_LATER" not in ProcFS().environ(victim)
+    assert "SET_LATER" not in ProcFS().environ(memory.pid)
 
 
-def test_nonsense_addresses_are_refused(victim: int) -> None:
-    with Memory(victim, (3, 11)) as memory:
-        for address in (0, 8, 1 << 46, 1 << 63, 12345678):
-            with pytest.raises(Unreadable):
-                memory.text(address)
+def test_nonsense_addresses_are_refused(memory: Memory) -> None:
+    for address in (0, 8, 1 << 46, 1 << 63, 12345678):
+        with pytest.raises(Unreadable):
+            memory.text(address)
+
+
+# --- what is not supported is said ---------------------------------------------------------------------------------
 
 
 def test_a_process_without_python_is_said_to_be_one() -> None:
     child = subprocess.Popen(["sleep", "30"])
     try:
-        with pytest.raises(Unreadable, match="no CPython"):
-            locate(ProcFS(), child.pid)
+        with pytest.raises(Unsupported, match=r"no CPython found in /\S*sleep|coreutils"):
+            locate.locate(ProcFS(), child.pid)
     finally:
         child.kill()
         child.wait()
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [("pypy3", "no CPython"), ("3.13t", "free-threaded"), ("3.14t", "free-threaded"), ("3.9", "unknown form")],
+)
+def test_other_interpreters_are_refused(version: str, reason: str, can_attach: None) -> None:
+    words = command(version)
+    if words is None:
+        pytest.skip(f"{version} is not installed here")
+    program = "import sys; print('ready', flush=True); sys.stdin.read()"
+    with running(words, program) as pid, pytest.raises(Unsupported, match=reason):
+        locate.locate(ProcFS(), pid)
+
+
+STRANGE = """
+import sys
+sys.maxunicode = 5  # no form of int reads this as it should be
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def strangers(monkeypatch: pytest.MonkeyPatch, can_attach: None) -> Iterator[list[int]]:
+    """Two processes of an interpreter whose ints are not understood."""
+    monkeypatch.setattr(locate, "_layouts", {})
+    monkeypatch.setattr(interpreter, "_STARTING_SECONDS", 0.0)
+    with running([sys.executable], STRANGE) as one, running([sys.executable], STRANGE) as other:
+        yield [one, other]
+
+
+def look(pids: list[int]) -> tuple[list[object], list[str]]:
+    """What the probe says of these processes, and the problems."""
+    proc = ProcFS()
+    targets = {
+        pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
+        for pid in pids
+    }
+    with ThreadPoolExecutor(2) as pool:
+        scene = Scene(proc, Deadline(10), 0.1, "never", targets, pool)
+        probe = InterpreterState()
+        for step in (probe.open, probe.during, probe.close):
+            step(scene)
+        return [value for _, _, value in probe.evidence(scene)], scene.problems
+
+
+def test_a_layout_that_is_not_understood_is_a_problem_once(strangers: list[int]) -> None:
+    found, problems = look(strangers)
+    assert all(isinstance(one, Unavailable) and "has int in an unknown form" in one.reason for one in found)
+    assert len(problems) == 1
+    assert f"Python {RUNNING} (" in problems[0]
+    assert "variables, changes of os.environ and process groups of such ranks are not known" in problems[0]
+
+
+def test_what_just_starts_is_no_problem(strangers: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "_STARTING_SECONDS", 60.0)
+    found, problems = look(strangers)
+    assert all(isinstance(one, Unavailable) and "has int in an unknown form" in one.reason for one in found)
+    assert problems == []
+
+
+def test_modules_are_read_where_instances_are_not(monkeypatch: pytest.MonkeyPatch, can_attach: None) -> None:
+    """The half that is understood is used, and the other half is said to be missing."""
+    monkeypatch.setattr(locate, "_layouts", {})
+    monkeypatch.setattr(interpreter, "_STARTING_SECONDS", 0.0)
+    program = "import os, sys; os.environ = os.environb = steps = 3; print('ready', flush=True); sys.stdin.read()"
+    with running([sys.executable], program) as pid:
+        (found,), problems = look([pid])
+    assert isinstance(found, Interpreter)
+    assert {local.name: local.text for local in found.globals}["steps"] == "3"
+    assert [f"Python {RUNNING} (" in one and "where objects keep their attributes" in one for one in problems] == [True]
+
+
+def test_doctor_does_not_blame_permissions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(proc: ProcFS, pid: int) -> None:
+        raise Unsupported("Python 3.99 has str in an unknown form")
+
+    monkeypatch.setattr(abilities, "locate", refuse)
+    monkeypatch.setattr(
+        abilities.attach, "dump", lambda proc, pid, deadline: Unavailable(reason="py-spy failed: version 3.99")
+    )
+    found = {ability.name: ability for ability in abilities.check_all()}
+    for name, reason in (("interpreter memory", "str in an unknown form"), ("stacks (ptrace)", "py-spy failed")):
+        assert not found[name].works
+        assert reason in found[name].found
+        assert "Permissions are not the reason" in found[name].remedy
+        assert "ptrace" not in found[name].remedy
+
+
+# --- in a container, and without the file ---------------------------------------------------------------------------
+
+LOOK = """
+import json, sys
+from hangdoc.observe.locate import locate
+from hangdoc.observe.maps import mapped_files, reach
+from hangdoc.observe.memory import Memory
+from hangdoc.observe.procfs import ProcFS
+from hangdoc.observe.python_state import Modules, amounts
+pid, proc = int(sys.argv[1]), ProcFS()
+image = locate(proc, pid)
+with Memory(pid, image.layout) as memory:
+    main = Modules(memory, image).namespace("__main__")["__main__"]
+    numbers = {one.name: one.length for one in amounts(memory, "loader", main["loader"])}
+python = next(one for one in mapped_files(proc, pid) if "python" in one.path)
+print(json.dumps([numbers, python.path, reach(proc, pid, python) is not None]))
+"""
+
+
+@pytest.mark.parametrize("own_mounts", [False, True], ids=["chroot", "container"])
+def test_a_rank_under_another_root_seen_from_outside(own_mounts: bool, tmp_path: Path, can_attach: None) -> None:
+    """A chroot's files have another path here than inside; a container's mounts have none here at all."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root for a chroot")
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "look.py").write_text(LOOK)
+    root = tmp_path / "root"
+    root.mkdir()
+    into = f"cd {root} && pivot_root . mnt && exec chroot ." if own_mounts else f"exec chroot {root}"
+    enter = f"mount --rbind / {root} && {into} {sys.executable} {tmp_path}/program.py"
+    script = f"""
+        mkfifo {tmp_path}/in {tmp_path}/out
+        {"unshare --mount" if own_mounts else ""} sh -c '{enter}' < {tmp_path}/in > {tmp_path}/out &
+        exec 3> {tmp_path}/in 4< {tmp_path}/out
+        read line <&4
+        {sys.executable} {tmp_path}/look.py $!
+    """
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-ec", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    numbers, path, reached = json.loads(done.stdout)
+    assert numbers == {"loader.dataset.paths": 12, "loader.dataset.size": None, "loader.batch_size": None}
+    assert path.startswith(str(root)) is not own_mounts
+    assert reached
+
+
+def test_the_interpreter_may_be_replaced_on_disk(tmp_path: Path, can_attach: None) -> None:
+    """As by an upgrade under a running job: what is mapped counts, not what lies there now."""
+    copy = tmp_path / f"python{RUNNING}"
+    shutil.copy(os.path.realpath(sys.executable), copy)
+    library = sysconfig.get_config_var("LIBDIR")
+    with running([str(copy)], PROGRAM, {"PYTHONHOME": sys.base_prefix, "LD_LIBRARY_PATH": library}) as pid:
+        copy.unlink()
+        copy.write_bytes(b"something else")
+        image = locate.locate(ProcFS(), pid)
+        with Memory(pid, image.layout) as memory:
+            assert memory.integer(main_of(memory)["small"]) == 7
+
+
+def test_only_the_mapped_file_itself_is_reached(tmp_path: Path) -> None:
+    """Device and inode are compared: another file at the same path is not taken for the one that is mapped."""
+    file = tmp_path / "library.so"
+    file.write_bytes(b"x" * 4096)
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 4096):
+        mapping = next(one for one in mapped_files(ProcFS(), os.getpid()) if one.path == str(file))
+        assert reach(ProcFS(), os.getpid(), mapping) == Path(f"/proc/{os.getpid()}/root{file}")
+        file.rename(tmp_path / "old")
+        file.write_bytes(b"y" * 4096)
+        assert reach(ProcFS(), os.getpid(), mapping) is None
+
+
+def test_symbols_are_those_the_dynamic_linker_sees(can_attach: None) -> None:
+    """Compared with what this process finds in itself."""
+    expected = ctypes.addressof(ctypes.c_ulong.in_dll(ctypes.pythonapi, "Py_Version"))
+    with Memory(os.getpid(), Layout()) as memory:
+        bases = [one.base for one in mapped_files(ProcFS(), os.getpid()) if "python" in one.path.rsplit("/", 1)[-1]]
+        found = [symbol for base in bases if (symbol := MappedFile(memory, base).symbol("Py_Version"))]
+        assert [(symbol.address, symbol.size) for symbol in found] == [(expected, 8)]
+        assert MappedFile(memory, bases[0]).symbol("no_such_symbol") is None
+        with pytest.raises(Unreadable, match="not a 64-bit"):
+            MappedFile(memory, expected)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc import beacon, redact
+from hangdoc import beacon, run_identity
 from hangdoc.observe import identity, source
 from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.discover import discover
+from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.procfs import Gone, ProcFS
 from hangdoc.observe.published import beat_of
 from hangdoc.observe.pyspy import is_library
@@ -57,7 +57,7 @@ def test_wrappers_and_helpers_are_no_ranks(tmp_path: Path) -> None:
     fake_process(tmp_path, 30, 20, "python train.py", TORCH)
     fake_process(tmp_path, 40, 30, "python train.py", TORCH)
     fake_process(tmp_path, 50, 1, "python other.py", {})
-    found = discover(ProcFS(str(tmp_path)), Deadline(5)).targets
+    found = discover(ProcFS(str(tmp_path)), Deadline(60)).targets
     assert {pid: target.role for pid, target in found.items()} == {10: "launcher", 30: "rank", 40: "helper"}
     assert found[30].owner == 10
     assert found[40].owner == 30
@@ -68,14 +68,14 @@ def test_a_launcher_inside_a_pod_whose_environment_names_a_rank(tmp_path: Path) 
     pod = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
     fake_process(tmp_path, 10, 1, "python -m torch.distributed.run --nnodes=2 train.py", pod)
     fake_process(tmp_path, 20, 10, "python train.py", {**pod, "LOCAL_RANK": "0", "TORCHELASTIC_RUN_ID": "x"})
-    found = discover(ProcFS(str(tmp_path)), Deadline(5)).targets
+    found = discover(ProcFS(str(tmp_path)), Deadline(60)).targets
     assert {pid: target.role for pid, target in found.items()} == {10: "launcher", 20: "rank"}
 
 
 def test_only_named_trees(tmp_path: Path) -> None:
     fake_process(tmp_path, 10, 1, "python a.py", TORCH)
     fake_process(tmp_path, 20, 1, "python b.py", {**TORCH, "MASTER_PORT": "29600"})
-    found = discover(ProcFS(str(tmp_path)), Deadline(5), roots=(20,)).targets
+    found = discover(ProcFS(str(tmp_path)), Deadline(60), Scope(pids=(20,))).targets
     assert list(found) == [20]
 
 
@@ -88,7 +88,8 @@ def test_only_named_trees(tmp_path: Path) -> None:
         (TORCH, (1, "environment")),
         ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, (3, "Open MPI")),
         ({"PMI_RANK": "0", "PMI_SIZE": "2"}, (0, "PMI")),
-        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8"}, (5, "Slurm")),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}, (5, "Slurm")),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "7"}, None),
         ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", **TORCH}, (1, "environment")),
         ({"LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "NODE_RANK": "0"}, (1, "LOCAL_RANK")),
         ({"RANK": "2", "WORLD_SIZE": "2"}, None),
@@ -222,45 +223,6 @@ def test_what_is_library() -> None:
     assert not is_library("/home/me/lib/python/train.py")
 
 
-# --- secrets -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("WANDB_API_KEY", "abc"),
-        ("HF_TOKEN", "x"),
-        ("DB_PASSWORD", "hunter2"),
-        ("HARMLESS", "hf_" + "a" * 30),
-        ("NOTE", "https://user:pass@host/x"),
-        ("OTHER", "AKIA" + "A" * 16),
-        ("HASH", "0123456789abcdef0123456789abcdef01234567"),
-    ],
-)
-def test_secrets_go(name: str, value: str) -> None:
-    assert redact.REDACTED in redact.variable(name, value)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("RANK", "1"),
-        ("TOKENIZERS_PARALLELISM", "false"),
-        ("MASTER_ADDR", "node0"),
-        ("NANOCHAT_DATA_DIR", "/data/shards"),
-        ("eval_tokens", "4096"),
-        ("num_tokens", "12"),
-    ],
-)
-def test_what_is_no_secret_stays(name: str, value: str) -> None:
-    assert redact.variable(name, value) == value
-
-
-def test_secret_arguments_go_in_both_spellings() -> None:
-    words = redact.argv(("train.py", "--api-key", "abc", "--password=x y", "--eval-tokens", "40", "--lr", "1"))
-    assert words == ("train.py", "--api-key", "<redacted>", "--password=<redacted>", "--eval-tokens", "40", "--lr", "1")
-
-
 # --- data, beacon, addresses ---------------------------------------------------------------------------------------
 
 
@@ -290,7 +252,7 @@ def test_beacon_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert beat is not None
     assert (beat.step, beat.batches_done, beat.batches_total, beat.epoch, beat.shards) == (3, 4, 201, None, 4)
     assert (beat.phase, beat.patience_seconds, beat.stages) == ("evaluate", 90.0, (0.25, 1.0, 2.0, 0.5))
-    assert (beat.rank, beat.world_size, beat.run) == (3, 8, ("nächtlich" * 4)[:28])
+    assert (beat.rank, beat.world_size, beat.run_digest) == (3, 8, run_identity.digest("nächtlich" * 9))
     assert writer.path.parent.stat().st_mode & 0o777 == 0o700
     writer.close()
     assert not writer.path.exists()

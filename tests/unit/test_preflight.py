@@ -1,8 +1,13 @@
 """What facts and links mean for a launch."""
 
+import os
 import socket
+import subprocess
+import sys
 import time
+from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -107,6 +112,41 @@ def test_numbers_of_parameters() -> None:
     for wrong in ("x", "-3", "0", "M", "1e400"):
         with pytest.raises(CommandError):
             parameters(wrong)
+
+
+def preflight(**variables: str) -> tuple[int, dict[str, Check]]:
+    """The command in an environment with these variables: exit code, and the checks of the master."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MASTER_")}
+    words = [str(Path(sys.executable).with_name("hangdoc")), "preflight", "--json"]
+    done = subprocess.run(words, capture_output=True, timeout=60, check=False, env={**kept, **variables})
+    if done.returncode == 2:
+        raise CommandError(done.stderr.decode(), 2)
+    checks = msgspec.convert(msgspec.json.decode(done.stdout)["checks"], list[Check])
+    return done.returncode, {check.name: check for check in checks if check.name.startswith("master")}
+
+
+@pytest.mark.parametrize("listens", [True, False])
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost"])
+def test_the_environment_names_the_master_and_a_held_port_fails(address: str, listens: bool) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        if listens:
+            holder.listen()
+        port = str(holder.getsockname()[1])
+        code, checks = preflight(MASTER_ADDR=address, MASTER_PORT=port)
+    assert (code, checks["master port"].status) == (1, "fail")
+    assert port in checks["master port"].text
+    assert "MASTER_ADDR and MASTER_PORT of the environment" in checks["master port"].text
+    assert (f"pid {os.getpid()}" in checks["master port"].text) == listens
+    assert preflight(MASTER_ADDR=address, MASTER_PORT=port)[1]["master port"].status == "pass"
+
+
+def test_a_master_that_was_not_looked_at_does_not_pass() -> None:
+    assert preflight()[1] == {}
+    for variables in ({"MASTER_ADDR": "192.0.2.1", "MASTER_PORT": "29500"}, {"MASTER_ADDR": "127.0.0.1"}):
+        assert preflight(**variables)[1]["master port"].status == "unknown"
+    with pytest.raises(CommandError, match="MASTER_PORT is '99999'"):
+        preflight(MASTER_ADDR="127.0.0.1", MASTER_PORT="99999")
 
 
 def test_calls_are_answered_refused_or_late() -> None:

@@ -71,6 +71,16 @@ def test_codes_and_names_are_unique() -> None:
             assert re.fullmatch(r"HD\d{3}", consequence)
 
 
+def test_no_finding_explains_itself_by_way_of_others() -> None:
+    # In such a circle every finding is a consequence, and the report has none to lead with.
+    explains = {rule.CODE: set(rule.EXPLAINS) for rule in all_rules()}
+    for code in explains:
+        reached = set[str]()
+        while new := {far for near in (reached or {code}) for far in explains.get(near, ())} - reached:
+            reached |= new
+        assert code not in reached
+
+
 def test_every_rule_has_its_page() -> None:
     for rule in all_rules():
         page = inspect.cleandoc(rule.__doc__)
@@ -232,6 +242,15 @@ def test_a_broadcast_with_two_roots_is_no_mismatch_of_tensors() -> None:
     found = job(snapshot(calls(0, 0, "int64[1]"), calls(1, 0, "uint8[22]"), calls(2, 1, "int64[1]")))
     assert [(f.code, f.culprits, f.victims) for f in found.findings] == [("HD201", (2,), (0, 1))]
     assert found.findings[0].summary.endswith("with different roots: 0 on ranks 0-1; 1 on rank 2")
+
+
+def test_two_mismatches_at_once_have_a_leading_finding() -> None:
+    def calls(number: int, op: str, size: int) -> Process:
+        return rank(number, *c10d(op, local("tensor", f"float32[{size}]")), frame(op, 5), world=3)
+
+    found = job(snapshot(calls(0, "all_reduce", 4), calls(1, "all_reduce", 8), calls(2, "barrier", 1)))
+    assert found.verdict == "hung"
+    assert [(f.code, f.explained_by) for f in found.findings] == [("HD206", None), ("HD201", "HD206")]
 
 
 def test_calls_whose_peers_are_unknown_are_said_one_by_one() -> None:

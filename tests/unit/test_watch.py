@@ -21,18 +21,19 @@ def moving(answer: Diagnosis) -> Diagnosis:
 
 def test_one_look_is_never_enough() -> None:
     sure = Confirmation(patience=30)
-    assert sure.add(hung(silent=900), 0) == []
-    assert len(sure.add(hung(silent=915), 15)) == 1
+    first = sure.add(hung(silent=900), 0)
+    assert (first.sure, first.soon) == ([], True)
+    assert len(sure.add(hung(silent=915), 15).sure) == 1
 
 
 def test_a_young_hang_waits_for_the_patience() -> None:
     sure = Confirmation(patience=30)
-    assert [len(sure.add(hung(), at)) for at in (0, 15, 29, 31, 45)] == [0, 0, 0, 1, 0]
+    assert [len(sure.add(hung(), at).sure) for at in (0, 15, 29, 31, 45)] == [0, 0, 0, 1, 0]
 
 
 def test_another_story_begins_anew_and_a_hang_is_told_once() -> None:
     sure = Confirmation(patience=0)
-    assert [len(sure.add(hung(code=code), at)) for at, code in enumerate(("HD302", "HD202", "HD202", "HD302", "HD302"))] == [
+    assert [len(sure.add(hung(code=code), at).sure) for at, code in enumerate(("HD302", "HD202", "HD202", "HD302", "HD302"))] == [
         0, 0, 1, 0, 0,
     ]  # fmt: skip
 
@@ -40,4 +41,19 @@ def test_another_story_begins_anew_and_a_hang_is_told_once() -> None:
 def test_after_it_has_moved_it_may_hang_again() -> None:
     sure = Confirmation(patience=0)
     looks = [hung(), hung(), moving(hung()), hung(), hung()]
-    assert [len(sure.add(look, at)) for at, look in enumerate(looks)] == [0, 1, 0, 0, 1]
+    news = [sure.add(look, at) for at, look in enumerate(looks)]
+    assert [len(new.sure) for new in news] == [0, 1, 0, 0, 1]
+    assert [len(new.over) for new in news] == [0, 0, 1, 0, 0]
+
+
+def test_a_look_that_sees_too_little_does_not_end_a_reported_hang() -> None:
+    sure = Confirmation(patience=0)
+    blind = replace(hung(), jobs=(replace(hung().jobs[0], verdict="unknown", findings=()),))
+    news = [sure.add(look, at) for at, look in enumerate([hung(), hung(), blind, hung(), hung(), moving(hung())])]
+    assert [len(new.sure) for new in news] == [0, 1, 0, 0, 0, 0]
+    assert [len(new.over) for new in news] == [0, 0, 0, 0, 0, 1]
+
+
+def test_a_hang_that_was_never_sure_is_never_over() -> None:
+    sure = Confirmation(patience=60)
+    assert [sure.add(look, at).over for at, look in enumerate([hung(), hung(), moving(hung())])] == [[], [], []]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hangdoc import beacon
+from hangdoc import beacon, run_identity
 from hangdoc.watchdog import HangError, Watchdog
 from hangdoc.watchdog.patience import Patience
 from hangdoc.watchdog.scene import Call, claim, make_room
@@ -128,7 +128,7 @@ def test_an_old_call_is_history(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "soon /x", "nan /x", "/x"])
 def test_a_call_file_of_something_else(text: str, tmp_path: Path) -> None:
     call = Call(tmp_path, "run-1")
-    (tmp_path / ".hangdoc-run-1.call").write_text(text)
+    (tmp_path / f".hangdoc-{run_identity.digest('run-1')}.call").write_text(text)
     assert call.heard() is None
     assert call.out(tmp_path / "out") == tmp_path / "out" == call.heard()
 

@@ -15,9 +15,10 @@ import pytest
 from hangdoc.observe import files
 from hangdoc.observe.clocks import _waiting_place
 from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory
 from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.python_state import Modules, locate, posted, torch_value
+from hangdoc.observe.python_state import Modules, posted, torch_value
 from hangdoc.observe.scene import Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.storage import Storage
@@ -56,7 +57,7 @@ def waits_on(pid: int, word: str) -> str:
 
 def scene(*targets: Target) -> Scene:
     return Scene(
-        proc=PROC, deadline=Deadline(10), window=0.1, native="never", targets={t.pid: t for t in targets},
+        proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={t.pid: t for t in targets},
         pool=ThreadPoolExecutor(1),
     )  # fmt: skip
 
@@ -140,7 +141,7 @@ def variables_of(program: str) -> Iterator[tuple[Memory, dict[str, int]]]:
         assert process.stdout is not None
         process.stdout.readline()
         image = locate(PROC, process.pid)
-        with Memory(process.pid, image.version) as memory:
+        with Memory(process.pid, image.layout) as memory:
             yield memory, Modules(memory, image).namespace("__main__")["__main__"]
 
 

@@ -49,12 +49,22 @@ class Offspring:
             time.sleep(0.05)
 
 
+_RESERVED: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """A TCP port that nobody listens on just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port that nobody listens on, kept for this process until it ends.
+
+    The socket stays bound, with SO_REUSEADDR and without listening. A listener that sets SO_REUSEADDR as well (torch's store,
+    Python's servers) can have the port, and the kernel gives it to nobody who asks for any port (Linux,
+    net/ipv4/inet_connection_sock.c). Without this, another run takes it in the seconds until torchrun listens.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    _RESERVED.append(holder)
+    port: int = holder.getsockname()[1]
+    return port
 
 
 def parent(pid: int) -> int:

@@ -138,6 +138,10 @@ class Started:
         """The launchers."""
         return tuple(launcher.pid for launcher in self._launchers)
 
+    def launchers(self) -> tuple[int, ...]:
+        """The launchers that have not ended."""
+        return tuple(launcher.pid for launcher in self._launchers if launcher.poll() is None)
+
     def rank_pids(self) -> dict[int, int]:
         """Rank to pid, of the ranks that are there."""
         found = {}
@@ -168,7 +172,7 @@ class Started:
             environment = {
                 **os.environ, **node.environment, "OMP_NUM_THREADS": "1", **self.offspring.mark,
                 "NANOCHAT_DATA_DIR": str(folders[index]), "PYTHONWARNINGS": "ignore",
-                "XDG_RUNTIME_DIR": str(self.folder),
+                "XDG_RUNTIME_DIR": str(self.folder), "TMPDIR": str(self.folder),
             }  # fmt: skip
             with (self.folder / f"node{index}.log").open("wb") as log:
                 # A terminal of one's own, and a standard input that stays open for a rank that asks.

@@ -48,7 +48,7 @@ def ending(scene: Scene) -> Deed | str:
     rank = scene.run.ranks.get(scene.selected) if scene.selected is not None else None
     if view is None or view.pid is None or rank is None or rank.process is None:
         return "the selected rank has no process"
-    if rank.process.ppid != 1 and not any(f.code == "HD305" for f in scene.job.findings):
+    if not rank.process.launcher_gone:
         return f"rank {view.rank} is no orphan: its launcher is there"
     return _deed(view.pid, signal.SIGTERM, f"End rank {view.rank}, an orphan")
 

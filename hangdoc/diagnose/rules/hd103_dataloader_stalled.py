@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 from hangdoc.diagnose import facts, states, words
 from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.stopped import stopped_by
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Clocks, Frame, KernelThread, Machine, Process, PythonThread, Stack
 
@@ -81,7 +82,7 @@ def _cause(run: Run, rank: Rank) -> _Cause:
     inside = _loads_itself(rank)
     workers = sorted((helper for helper in run.helpers(rank) if _is_worker(helper)), key=lambda worker: worker.pid)
     dead = [worker for worker in workers if worker.state in "ZX"]
-    stopped = [worker for worker in workers if worker.state in "Tt" or worker.frozen]
+    stopped = [worker for worker in workers if stopped_by(worker) is not None]
     stuck = [worker for worker in workers if worker not in dead + stopped and _place(worker) is not None]
     # The state says that its workers are not at work: one that could run is kept from it.
     starved = [w for w in workers if w.state == "R" or ((main := _main_thread(w)) is not None and main.state == "R")]
@@ -208,8 +209,8 @@ def _place(helper: Process) -> Frame | None:
 def _describe(worker: Process) -> str:
     if worker.state in "ZX":
         return f"worker pid {worker.pid}: {states.how_it_ended(worker)}"
-    if worker.state in "Tt" or worker.frozen:
-        return f"worker pid {worker.pid} is stopped (state {worker.state})"
+    if (stopped := stopped_by(worker)) is not None:
+        return f"worker pid {worker.pid} is {stopped.why}"
     frame = _place(worker)
     place = f"in {frame.function} ({frame.file}:{frame.line} `{frame.source or '?'}`)" if frame else "in its queue"
     main = _main_thread(worker)

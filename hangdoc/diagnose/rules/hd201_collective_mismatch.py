@@ -40,7 +40,7 @@ from hangdoc.diagnosis import Finding
 
 CODE = "HD201"
 NAME = "collective-mismatch"
-EXPLAINS = ("HD203", "HD206", "HD901")
+EXPLAINS = ("HD203", "HD901")
 
 
 def check(run: Run) -> Iterator[Finding]:

@@ -2,8 +2,9 @@
 
 ## What it finds
 
-A rank that the kernel does not run (state T, a frozen control group, a tracer that holds it), or that reads from its
-terminal: `input()`, a breakpoint.
+A rank that the kernel does not run over the whole window (state T, a frozen control group, a debugger that holds it), or
+that reads from its terminal: `input()`, a breakpoint. A tracer that is attached for a moment (py-spy, another hangdoc) is
+an observer and stops nothing.
 
 ## Why it hangs
 
@@ -12,8 +13,8 @@ wait in their next collective.
 
 ## Evidence
 
-The kernel's state of the process, its control group's `cgroup.events`, its tracer; for input, the system call and file
-descriptor it reads from. A stopped rank's receive queues fill up.
+The kernel's state of the process, its control group's `cgroup.events`, and its tracer, at both ends of the window; for
+input, the system call and file descriptor it reads from. A stopped rank's receive queues fill up.
 
 ## What to do
 
@@ -33,6 +34,7 @@ from collections.abc import Iterator
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.stopped import stopped_by
 from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD302"
@@ -85,18 +87,23 @@ def _finding(run: Run, group: list[Rank]) -> Finding:
 def _remedy(rank: Rank) -> str:
     if rank.state == "waiting-input":
         return "Answer the prompt on the rank's terminal, or take input() and breakpoints out of the training script."
-    if rank.process is not None and rank.process.frozen:
-        return "Thaw the control group: write 0 to its cgroup.freeze."
-    if rank.process is not None and rank.process.tracer_pid:
-        return "Let the debugger continue or detach."
+    match _by(rank):
+        case "freezer":
+            return "Thaw the control group: write 0 to its cgroup.freeze."
+        case "tracer":
+            return "Let the debugger continue or detach."
     return "Continue it with SIGCONT, once you know who stopped it."
 
 
 def _commands(rank: Rank) -> tuple[str, ...]:
-    if rank.process is None:
-        return ()
-    if rank.process.tracer_pid:
+    by = _by(rank)
+    if rank.process is not None and by == "tracer" and rank.process.tracer_pid:
         return (f"ps -p {rank.process.tracer_pid} -o pid,user,args",)
-    if rank.state == "stopped" and not rank.process.frozen:
+    if by == "signal":
         return (f"kill -CONT {rank.pid}",)
     return words.look_again(rank)
+
+
+def _by(rank: Rank) -> str | None:
+    stopped = stopped_by(rank.process) if rank.process is not None else None
+    return stopped.by if stopped is not None else None

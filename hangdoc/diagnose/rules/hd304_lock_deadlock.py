@@ -51,6 +51,8 @@ def check(run: Run) -> Iterator[Finding]:
     for rank in run.ranks.values():
         if rank.process is None or rank.label != "blocked" or rank.waits or rank.moving or rank.thread is None:
             continue
+        if rank.state == "stopped":  # it keeps what it held, and waits for no lock
+            continue
         found = _story(rank, rank.process)
         if found is not None:
             yield _finding(run, rank, [v for v in victims if v != rank.rank], *found)

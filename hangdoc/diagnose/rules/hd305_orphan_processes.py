@@ -12,8 +12,8 @@ wait in it for ever.
 
 ## Evidence
 
-The parent of each rank (1, or another reaper), the variables of torchrun it still carries, its memory and its age; whether
-it listens on the master port.
+The variables of torchrun that each rank carries although no launcher is among its ancestors, its memory and its age; whether
+it listens on the master port. The parent's pid is not used: `nohup`, `setsid` and containers give healthy ranks the parent 1.
 
 ## What to do
 
@@ -35,7 +35,7 @@ from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.phrases import duration
-from hangdoc.snapshot import Connections, Environment
+from hangdoc.snapshot import Connections
 
 CODE = "HD305"
 NAME = "orphan-processes"
@@ -44,7 +44,7 @@ EXPLAINS: tuple[str, ...] = ()
 
 def check(run: Run) -> Iterator[Finding]:
     """One finding for all orphans of a run."""
-    orphans = [rank for rank in run.ranks.values() if _is_orphan(run, rank)]
+    orphans = [rank for rank in run.ranks.values() if _is_orphan(rank)]
     if not orphans:
         return
     who = [rank.rank for rank in orphans]
@@ -80,9 +80,5 @@ def check(run: Run) -> Iterator[Finding]:
     )
 
 
-def _is_orphan(run: Run, rank: Rank) -> bool:
-    process = rank.process
-    if process is None or rank.label == "dead" or process.ppid > 1 or run.launchers:
-        return False
-    variables = process.environment.variables if isinstance(process.environment, Environment) else {}
-    return "TORCHELASTIC_RUN_ID" in variables
+def _is_orphan(rank: Rank) -> bool:
+    return rank.process is not None and rank.label != "dead" and rank.process.launcher_gone

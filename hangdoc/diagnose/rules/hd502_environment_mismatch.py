@@ -52,7 +52,7 @@ def check(run: Run) -> Iterator[Finding]:
     environments = {rank.rank: environment_of(rank.process) for rank in living if rank.process is not None}
     for name in sorted({name for environment in environments.values() for name in environment}):
         setting = settings.variable(name)
-        if setting is None or setting.kind in ("differs", "tuning") or settings.inert(name, run.backend):
+        if setting is None or setting.kind in ("differs", "tuning", "meeting") or settings.inert(name, run.backend):
             continue
         camps = words.by_value(living, {rank: environment.get(name) for rank, environment in environments.items()})
         # A folder that differs by node is common; a default on one of them is not.

@@ -12,8 +12,9 @@ does not use it.
 
 ## Evidence
 
-The type in the scripts' variables, tensors and command lines; the processor's flags; whether a GPU is present, and
-whether the ranks have it open.
+Use of the type: the parameters of a model that the script holds, an autocast that was entered or whose `with` block the
+rank is in, or the tensors that one of torch's layers works on. A variable or an option that only names the type is not
+enough. Then the processor's flags; whether a GPU is present, and whether the ranks have it open.
 
 ## What to do
 
@@ -22,7 +23,7 @@ amx_bf16, or on the GPU.
 
 ## When it would be wrong
 
-Where only a small part of the model or a saved copy is kept in that type.
+Where the model in that type is a saved copy, or one that is only evaluated now and then.
 
 ## References
 
@@ -30,19 +31,17 @@ Where only a small part of the model or a saved copy is kept in that type.
 - oneDNN data types: https://uxlfoundation.github.io/oneDNN/dev_guide_data_types.html
 """
 
-import re
 from collections.abc import Iterator
 
-from hangdoc.diagnose import progress, settings, words
-from hangdoc.diagnose.model import Rank, Run, environment_of
+from hangdoc.diagnose import precision, words
+from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.snapshot import Interpreter, Machine, Runtime
+from hangdoc.snapshot import Machine, Runtime
 
 CODE = "HD504"
 NAME = "slow-dtype"
 EXPLAINS: tuple[str, ...] = ()
 
-_HALF = re.compile(r"(?i)\b(torch\.)?(bfloat16|float16|bf16|fp16|half)\b")
 _NATIVE = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp", "asimdhp")}
 
 
@@ -53,7 +52,7 @@ def check(run: Run) -> Iterator[Finding]:
             continue
         found: dict[str, list[tuple[Rank, str]]] = {}
         for rank in run.on(host.name):
-            if rank.label == "computing" and not _on_gpu(rank) and (seen := _dtype(rank)):
+            if rank.label == "computing" and not _on_gpu(rank) and (seen := precision.half(rank)):
                 found.setdefault(seen[0], []).append((rank, seen[1]))
         for dtype, ranks in sorted(found.items()):
             if not set(_NATIVE[dtype]) & set(host.machine.cpu_flags):
@@ -62,36 +61,6 @@ def check(run: Run) -> Iterator[Finding]:
 
 def _on_gpu(rank: Rank) -> bool:
     return rank.process is not None and isinstance(rank.process.runtime, Runtime) and rank.process.runtime.gpu
-
-
-def _dtype(rank: Rank) -> tuple[str, str] | None:
-    """(bfloat16 or float16, where it is said); None where nothing says so."""
-    for place, name, text in _places(rank):
-        if (match := _HALF.search(text)) is not None:
-            kind = "bfloat16" if match[2].lower() in ("bfloat16", "bf16") else "float16"
-            return kind, f"{place} `{name}` is {text.strip(chr(39))}"
-    return None
-
-
-def _places(rank: Rank) -> Iterator[tuple[str, str, str]]:
-    process = rank.process
-    if process is None:
-        return
-    scopes = [frame.locals for frame in progress.user_frames(rank.thread)]
-    if isinstance(process.interpreter, Interpreter):
-        scopes.append(process.interpreter.globals)
-    for local in (local for scope in scopes for local in scope):
-        # A tensor, a torch.dtype, or what a script calls its type: a text elsewhere may say anything.
-        if local.text.startswith(("torch.", "bfloat16[", "float16[")) or "dtype" in local.name.lower():
-            yield "variable", local.name, local.text
-    for name, value in settings.options(process.argv).items():
-        setting = settings.argument(name)
-        if setting is not None and "type of the tensors" in setting.why and value != "(set)":
-            yield "option", name, value
-        elif name in ("bf16", "fp16") and value == "(set)":
-            yield "option", name, name
-    if precision := environment_of(process).get("ACCELERATE_MIXED_PRECISION"):
-        yield "environment variable", "ACCELERATE_MIXED_PRECISION", precision
 
 
 def _finding(machine: Machine, dtype: str, ranks: list[tuple[Rank, str]]) -> Finding:

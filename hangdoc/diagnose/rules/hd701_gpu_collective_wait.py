@@ -2,8 +2,8 @@
 
 ## What it finds
 
-Ranks with a NCCL process group whose training thread stands in a synchronization with the GPU at both looks, at full CPU,
-while none of their counters moves.
+Ranks with NCCL's threads whose training thread stands in a synchronization with the GPU at both looks, at full CPU, while
+none of their counters moves. A rank in a call of a group that uses Gloo alone is not among them.
 
 ## Why it hangs
 
@@ -24,6 +24,9 @@ with torch's flight recorder (TORCH_NCCL_TRACE_BUFFER_SIZE), or set TORCH_NCCL_D
 
 A long kernel of the rank's own (not a collective) looks the same from the host, so this is always a note: the error is the
 finding about the rank that is elsewhere. Where all spin, look twice, a minute apart, and compare the lines.
+
+No machine with a GPU was available for the development of this rule: the native frames are those of the reports below, and
+no real rank that spins was looked at.
 
 ## References
 

@@ -21,7 +21,7 @@ with Watchdog(timeout=3 if me == 0 or stop else 600) as dog:
         if n == 20 and me == 1 and not stop:
             if sys.argv[1:] == ["phase"]:
                 with dog.phase("evaluate", timeout=60):
-                    time.sleep(8)
+                    time.sleep(6)
             else:
                 time.sleep(10_000)
         dist.all_reduce(torch.ones(4))

@@ -1,0 +1,126 @@
+"""Many observers of one healthy run, side by side: how often does one of them say what is not so?
+
+python -m bench.observers [LOOKS]; `make observers`. Two loops of `diagnose`, one of the snapshot that a watchdog takes,
+`watch`, the looks of `top`, and py-spy by itself, until they have looked so often in all. Ends with 1 where a look said
+anything but healthy or waiting; such a look is kept in the working directory.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.table import HANGDOC, PY_SPY
+from hangdoc import codec
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.observe.again import Again
+from hangdoc.observe.observe import Options
+from hangdoc.snapshot import Snapshot
+from hangdoc_trainer.scenarios import SCENARIOS, Started
+
+RIGHT = ("healthy", "waiting")
+
+
+class Observers:
+    """All observers of a run; `said` counts their verdicts by observer, `wrong` holds what must not have been said."""
+
+    def __init__(self, run: Started, looks: int, folder: Path, keep: Path | None = None) -> None:
+        self._pid, self._wanted, self._folder, self._keep = run.pids[0], looks, folder, keep
+        self._ranks = list(run.rank_pids().values())
+        self.said: Counter[tuple[str, str]] = Counter()
+        self.wrong: list[str] = []
+        self.problems: Counter[str] = Counter()
+
+    def run(self) -> None:
+        """Until they have looked often enough."""
+        top = Again(Options(pids=(self._pid,)))
+        loops: dict[str, Callable[[], None]] = {
+            "diagnose 1": lambda: self._diagnose("diagnose 1"),
+            "diagnose 2": lambda: self._diagnose("diagnose 2"),
+            "watchdog": self._snapshot,
+            "top": lambda: self._judge("top", top.look()),
+        }
+        with ExitStack() as stack:
+            log = stack.enter_context((self._folder / "watch.log").open("w+"))
+            watch = subprocess.Popen(
+                [HANGDOC, "watch", "--pid", str(self._pid), "--interval", "1", "--keep", "-o", str(self._folder)],
+                stdout=subprocess.DEVNULL, stderr=log,
+            )  # fmt: skip
+            stack.callback(watch.wait)
+            stack.callback(watch.terminate)
+            threads = [threading.Thread(target=self._loop, args=(one,)) for one in (*loops.values(), self._py_spy)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            log.seek(0)
+            for line in log:
+                verdict = line.split()[1].rstrip(":") if len(line.split()) > 1 else ""
+                if verdict in (*RIGHT, "hung", "unknown"):
+                    self._count("watch", verdict, line.strip())
+
+    def looks(self) -> int:
+        """How many there were."""
+        return sum(self.said.values())
+
+    def _loop(self, look: Callable[[], None]) -> None:
+        while self.looks() < self._wanted:
+            look()
+
+    def _count(self, who: str, verdict: str, text: str) -> None:
+        self.said[who, verdict] += 1
+        if verdict not in RIGHT:
+            self.wrong.append(f"{who}: {text}")
+
+    def _diagnose(self, who: str) -> None:
+        done = subprocess.run(
+            [HANGDOC, "diagnose", "--json", "--pid", str(self._pid)], capture_output=True, text=True, check=False
+        )
+        found = json.loads(done.stdout)
+        self.problems.update(found["problems"])
+        summaries = [finding["summary"] for job in found["jobs"] for finding in job["findings"]]
+        self._count(who, found["verdict"], f"{found['verdict']}: {summaries} {found['problems']}")
+
+    def _snapshot(self) -> None:
+        bundle = self._folder / "watchdog.hangdoc"
+        pids = [word for pid in self._ranks for word in ("--pid", str(pid))]
+        subprocess.run([HANGDOC, "snapshot", "-o", str(bundle), *pids], capture_output=True, check=True)
+        self._judge("watchdog", codec.read(bundle))
+
+    def _judge(self, who: str, snapshot: Snapshot) -> None:
+        found = diagnose(snapshot)
+        self.problems.update(found.problems)
+        if found.verdict not in RIGHT and self._keep is not None:
+            codec.write(snapshot, self._keep / f"observers-{who}-{self.looks()}.hangdoc")
+        summaries = [finding.summary for job in found.jobs for finding in job.findings]
+        self._count(who, found.verdict, f"{found.verdict}: {summaries}")
+
+    def _py_spy(self) -> None:
+        for pid in self._ranks:
+            subprocess.run([PY_SPY, "dump", "--pid", str(pid)], capture_output=True, check=False)
+        time.sleep(0.2)
+
+
+def main(looks: int = 200) -> int:
+    """The soak, and its table."""
+    began = time.monotonic()
+    with Started(SCENARIOS["healthy"]) as run, tempfile.TemporaryDirectory() as folder:
+        observers = Observers(run, looks, Path(folder), Path.cwd())
+        observers.run()
+    for (who, verdict), count in sorted(observers.said.items()):
+        print(f"{who:12} {verdict:8} {count:5}")
+    for text, count in observers.problems.most_common(5):
+        print(f"problem, {count} times: {text}")
+    print("\n".join(observers.wrong[:10]))
+    print(f"{observers.looks()} looks in {time.monotonic() - began:.0f} s: {len(observers.wrong)} wrong")
+    return 1 if observers.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:2])))

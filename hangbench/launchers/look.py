@@ -1,0 +1,108 @@
+"""What hangdoc says about launched runs, held against what is true of them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from hangbench.launchers.launched import WORLD, Launched
+
+Document = dict[str, Any]
+"""As `hangdoc diagnose --json` prints it."""
+_CULPRIT = WORLD - 1
+
+
+def diagnose(*arguments: str, bundle: Path | None = None) -> Document:
+    """The document of `hangdoc diagnose ARGUMENTS`, the bundle saved where one is wanted; raises RuntimeError where the
+    command prints none."""
+    command = [sys.executable, "-m", "hangdoc", "diagnose", "--json", *arguments]
+    if bundle is not None:
+        command += ["--save", str(bundle)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+    try:
+        document: Document = json.loads(done.stdout)
+    except ValueError as error:
+        said = f"hangdoc diagnose {' '.join(arguments)} ended with {done.returncode}: {done.stderr[-500:]}"
+        raise RuntimeError(said) from error
+    return document
+
+
+def pids_of(job: Document) -> set[int]:
+    """The pids of a job's ranks."""
+    return {rank["pid"] for rank in job["ranks"] if rank["pid"]}
+
+
+def summary(job: Document) -> str:
+    """A job in one line."""
+    ranks = ", ".join(f"{rank['rank']}: {rank['state']}" for rank in job["ranks"])
+    lead = next((f"{f['code']} culprits {f['culprits']}" for f in job["findings"]), "nothing found")
+    return f"{job['id']} ({job['launcher']}, world {job['world_size']}) {job['verdict']}, {lead} [{ranks}]"
+
+
+def wrong_about(run: Launched, document: Document) -> list[str]:
+    """What a document gets wrong about a run; empty where it is right."""
+    ranks = run.ranks()
+    mine = [job for job in document["jobs"] if pids_of(job) & set(ranks.values())]
+    if len(mine) != 1:
+        return [f"{len(mine)} jobs instead of one: " + "; ".join(summary(job) for job in mine)]
+    job = mine[0]
+    said = {rank["rank"]: rank["pid"] for rank in job["ranks"]}
+    wrong = []
+    if said != ranks:
+        wrong.append(f"ranks {said} instead of {ranks}")
+    if job["world_size"] != WORLD:
+        wrong.append(f"world size {job['world_size']}")
+    if run.part.launcher.says and job["launcher"] not in (None, run.part.launcher.says):
+        wrong.append(f"launcher {job['launcher']} instead of {run.part.launcher.says}")
+    if job["verdict"] != (verdict := "hung" if run.hung else "healthy"):
+        wrong.append(f"verdict {job['verdict']} instead of {verdict}")
+    errors = [finding for finding in job["findings"] if finding["severity"] == "error"]
+    if not run.hung:
+        wrong += [f"{finding['code']} {finding['summary']}" for finding in errors]
+    elif not errors or errors[0]["culprits"] != [_CULPRIT]:
+        lead = f"{errors[0]['code']} with culprits {errors[0]['culprits']}" if errors else "no error"
+        wrong.append(f"{lead} instead of culprit {_CULPRIT}")
+    return [f"{', '.join(wrong)} in: {summary(job)}"] if wrong else []
+
+
+def strangers(runs: Iterable[Launched], document: Document) -> list[str]:
+    """Jobs and ranks of a document that belong to none of these runs."""
+    known = {pid for run in runs for pid in run.processes()}
+    return [f"a job that is none of its: {summary(job)}" for job in document["jobs"] if not pids_of(job) & known]
+
+
+def wrong_on_the_host(runs: list[Launched], document: Document) -> dict[Launched, list[str]]:
+    """By run, what a look at the whole host gets wrong; a stranger is counted with the first."""
+    found = {run: wrong_about(run, document) for run in runs}
+    found[runs[0]] += strangers(runs, document)
+    return found
+
+
+def said_of(run: Launched, document: Document) -> str:
+    """The jobs that have a rank of this run, a line each."""
+    return "; ".join(summary(job) for job in document["jobs"] if pids_of(job) & set(run.ranks().values()))
+
+
+def by_pid(run: Launched, bundle: Path | None = None) -> tuple[str, list[str]]:
+    """What a look at a run by its launcher's pid says, and what is wrong in it."""
+    return _alone(run, *(word for pid in run.roots for word in ("--pid", str(pid))), bundle=bundle)
+
+
+def by_watchdog(run: Launched) -> tuple[str, list[str]]:
+    """What a run's watchdog has reported, and what is wrong in it, about its own run or about others."""
+    if not run.hung:
+        return "", [f"it fired on a healthy run: {path.name}" for path in run.folder.glob("hangdoc-*")]
+    try:
+        return _alone(run, str(run.wait_for_report()))
+    except RuntimeError as error:
+        return "", [str(error)]
+
+
+def _alone(run: Launched, *arguments: str, bundle: Path | None = None) -> tuple[str, list[str]]:
+    try:
+        document = diagnose(*arguments, bundle=bundle)
+    except RuntimeError as error:
+        return "", [str(error)]
+    return said_of(run, document), wrong_about(run, document) + strangers([run], document)

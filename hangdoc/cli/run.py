@@ -1,0 +1,221 @@
+"""`hangdoc run`: start a launcher and observe its processes from outside."""
+
+import contextlib
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hangdoc.cli.errors import USAGE, CommandError
+from hangdoc.cli.fleet import Hosts, fleet_options, words
+from hangdoc.cli.options import locals_option, native_option, timeout_option, window_option
+from hangdoc.cli.watch import check_webhook, watch_of, watching_options
+from hangdoc.phrases import beginning
+from hangdoc.redact import Locals
+from hangdoc.watch import command as passthrough
+
+if TYPE_CHECKING:
+    from hangdoc.fleet.transport import Transport
+    from hangdoc.observe.observe import Options
+    from hangdoc.snapshot import Snapshot
+    from hangdoc.watch.act import Kept, Reaction
+    from hangdoc.watch.loop import Seen
+    from hangdoc.watch.nodes import Nodes
+
+_DEFER_SECONDS = 30.0
+"""How long a node leaves the report of a run on several nodes to the node of rank 0."""
+_ELSEWHERE = {
+    "srun": "put hangdoc behind it, `srun hangdoc run -- torchrun ...`.",
+    "sbatch": "put hangdoc into the script, `srun hangdoc run -- torchrun ...`.",
+    "ssh": "put hangdoc behind it, `ssh host hangdoc run -- torchrun ...`.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What the options say."""
+
+    program: str
+    window: float
+    native: str
+    locals: Locals
+    timeout: float
+    interval: float
+    patience: float
+    output: Path
+    stop: bool
+    call: tuple[str, ...]
+    webhook: str | None
+    hosts: tuple[str, ...]
+    transport: "Transport | None"
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("command_line", nargs=-1, required=True, metavar="-- COMMAND", type=click.UNPROCESSED)
+@window_option()
+@native_option
+@locals_option
+@timeout_option("Bound on one look.")
+@watching_options
+@click.option(
+    "--on-hang", default="report", show_default=True, metavar="report|stop|CMD",
+    help="After the report: go on, or end the command (exit code 86), or run CMD (report on its stdin) and go on.",
+)  # fmt: skip
+@click.option(
+    "--grace", type=click.FloatRange(0, 3600), default=10.0, show_default=True, metavar="SECONDS",
+    help="With --on-hang stop: from SIGTERM to SIGKILL.",
+)  # fmt: skip
+@fleet_options
+def command(
+    command_line: tuple[str, ...], window: float, native: str, locals_: Locals, timeout: float, interval: float,
+    patience: float, output: Path, on_hang: str, webhook: str | None, grace: float, fleet: Hosts,
+) -> int:  # fmt: skip
+    """Start a launcher and observe its processes from outside: hangdoc run -- torchrun ... train.py
+
+    The command keeps its standard input and output, its signals and its exit code. When its ranks hang, the verdict goes to
+    stderr, and bundle, report and page into --output. On several nodes, start it on each one (srun hangdoc run -- torchrun ...)
+    with a shared --output, or with --hosts: the node of rank 0 reports for all.
+
+    Exit code: the command's; 86 where --on-hang stop ended it, 127 where it was not found, 126 where it could not be run.
+    """
+    check_webhook(webhook)
+    output = output.absolute()  # the observer must not depend on what the command does to directories
+    if not os.access(output, os.W_OK | os.X_OK) or not output.is_dir():
+        raise CommandError(
+            f"cannot write into {output}: no such directory, or permission denied. Choose another.", USAGE
+        )
+    asked = _Asked(
+        program=command_line[0],
+        window=window, native=native, locals=locals_, timeout=timeout, interval=interval, patience=patience, output=output,
+        stop=on_hang == "stop", call=() if on_hang in ("report", "stop") else words(on_hang, "--on-hang"), webhook=webhook,
+        hosts=fleet.names() if fleet.hosts is not None else (),
+        transport=fleet.transport(timeout) if fleet.hosts is not None else None,
+    )  # fmt: skip
+    try:
+        return passthrough.run(command_line, lambda pid, lifeline: _observe(pid, lifeline, asked), grace, _say)
+    except passthrough.StartError as error:
+        raise CommandError(str(error), error.exit_code) from None
+
+
+def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
+    """Watch the command until it ends, or is to be stopped."""
+    from hangdoc.observe.again import Again
+    from hangdoc.observe.observe import Options
+    from hangdoc.watch.act import Reaction
+    from hangdoc.watch.nodes import Nodes
+
+    if sys.stderr.isatty():
+        _say(f"watching pid {pid}; a hang that lasts {asked.patience:g} s is reported here and in {asked.output}")
+    _say_what_is_forbidden()
+    options = Options(window=asked.window, timeout=asked.timeout, native=asked.native, pids=(pid,), locals=asked.locals)
+    alone = watch_of(Again(options).look, asked.interval, asked.patience)
+    nodes = Nodes(pid, alone.look, alone.diagnose, asked.output, _say, _reach(options, asked))
+    watch = alone._replace(
+        look=nodes.look, diagnose=lambda snapshot: nodes.mine(alone.diagnose(snapshot)), pause=nodes.pause
+    )
+    reaction = Reaction(asked.output, asked.call, asked.webhook, _say, _show)
+    if (better := _ELSEWHERE.get(os.path.basename(asked.program))) is not None:
+        _say(f"{asked.program} starts the ranks elsewhere, where nobody observes them: {better}")
+    lifeline.at_end = nodes.leave
+    story = _Story(nodes, reaction, asked.patience)
+    try:
+        hangs = (True for seen in watch.looks() if story.goes_on(seen, lifeline))
+        for _ in hangs:
+            if asked.stop:
+                return passthrough.STOPPED_CODE
+    finally:
+        nodes.leave()
+    return 0
+
+
+class _Story:
+    """What is said about a run, and when: a hang and its end once, by one node."""
+
+    def __init__(self, nodes: "Nodes", reaction: "Reaction", patience: float) -> None:
+        self._nodes, self._reaction, self._patience = nodes, reaction, patience
+        self._deferred: float | None = None
+        """Since when a sure hang is left to the node of rank 0."""
+        self._unclear: dict[str, float] = {}
+        """Since when jobs could not be judged for want of other nodes' bundles; infinite once that was said."""
+
+    def goes_on(self, seen: "Seen", lifeline: passthrough.Lifeline) -> bool:
+        """Say what a look brought; whether it was a hang, here or on another node."""
+        nodes, news, now = self._nodes, seen.news, time.monotonic()
+        for job in news.over:
+            self._deferred = None
+            _say(f"job {job.id} makes progress again")
+        if (where := nodes.announced()) is not None:
+            self._deferred = None
+            _say(f"HUNG: {where}")
+            return True
+        self._say_who_is_missing(seen, now)
+        hung = news.sure or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
+        if not hung or (self._deferred is None and not news.sure):
+            return False
+        if not all(nodes.reports_here(job) for job in hung):
+            if self._deferred is None:
+                self._deferred = now
+                _say("HUNG: the report is left to the node of rank 0, which sees more")
+            if now - self._deferred < _DEFER_SECONDS:
+                return False
+            _say(f"the node of rank 0 reported nothing for {_DEFER_SECONDS:g} s, so {nodes.host} reports what it saw")
+        self._deferred = None
+        with lifeline.held():
+            kept = self._reaction.act(seen.snapshot, seen.diagnosis, hung)
+            for text in filter(None, map(nodes.missing, hung)):
+                _say(text)
+            nodes.announce(f"reported by {nodes.host}" + (f" in {kept.report}" if kept is not None else ""))
+        return True
+
+    def _say_who_is_missing(self, seen: "Seen", now: float) -> None:
+        """A run whose other nodes stay dark can't be judged; that is said once, when a hang would be sure."""
+        unclear = {}
+        for job in seen.diagnosis.jobs:
+            missing = self._nodes.missing(job) if job.verdict == "unknown" and self._nodes.reports_here(job) else None
+            if missing is not None:
+                since = unclear[job.id] = self._unclear.get(job.id, now)
+                if now - since >= self._patience:
+                    _say(f"job {job.id} stands still on {self._nodes.host}, and nothing can be said of it: {missing}")
+                    unclear[job.id] = math.inf
+        self._unclear = unclear
+
+
+def _reach(options: "Options", asked: _Asked) -> "Callable[[], Snapshot] | None":
+    transport = asked.transport
+    if transport is None:
+        return None
+    from msgspec.structs import replace
+
+    from hangdoc.fleet.gather import gather
+
+    there = replace(options, pids=())
+    return lambda: gather(asked.hosts, there, transport)
+
+
+def _say_what_is_forbidden() -> None:
+    """Try what a look takes, and say what does not work; the command goes on all the same."""
+    from hangdoc.observe.abilities import check_all
+
+    missing = [ability for ability in check_all() if not ability.works]
+    if missing:
+        found = "; ".join(f"{ability.name}: {ability.found}" for ability in missing)
+        _say(f"hangs may go unnoticed, because the ranks can't be read here ({found}). {missing[0].remedy}")
+
+
+def _show(kept: "Kept") -> None:
+    _say(beginning(kept.text))
+
+
+def _say(text: str) -> None:
+    """Lines on stderr, in one piece: the command writes there, too."""
+    from hangdoc.render.words import clean
+
+    said = "".join(f"hangdoc: {clean(line)}\n" for line in text.splitlines())
+    with contextlib.suppress(OSError):
+        os.write(2, said.encode("utf-8", "replace"))

@@ -1,0 +1,55 @@
+"""Which backend the collectives of a job and of a group use: `gloo`, `nccl`, or one for each device (`cpu:gloo,cuda:nccl`).
+
+torch keeps that text for each group. Where it could not be read, the names that the backends give their threads say it.
+"""
+
+from collections.abc import Iterable
+
+from hangdoc.diagnose import facts
+from hangdoc.snapshot import Clocks, Group, Interpreter, Process
+
+_DEVICES = {"gloo": "cpu", "nccl": "cuda"}
+"""Where each is at home: torch also lists Gloo for GPUs (`cpu:gloo,cuda:gloo`), through copies to the host."""
+
+
+def parts(backend: str | None) -> frozenset[str]:
+    """The backends in such a text, without the devices."""
+    return frozenset(pair.rpartition(":")[2] for pair in (backend or "").split(",") if pair)
+
+
+def of_run(processes: Iterable[Process]) -> str | None:
+    """Of all groups together; None where nothing tells."""
+    processes = list(processes)
+    configured = [group.backend for process in processes for group in _groups(process) if group.backend is not None]
+    return _joined(configured or (name for process in processes for name in _by_threads(process)))
+
+
+def of_group(process: Process, name: str | None) -> str | None:
+    """Of one of a rank's groups; `name` is None for the default group. None where it is unknown."""
+    for group in _groups(process):
+        if group.name == name if name is not None else group.default:
+            return _joined([group.backend] if group.backend is not None else [])
+    return None
+
+
+def _groups(process: Process) -> tuple[Group, ...]:
+    return process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
+
+
+def _by_threads(process: Process) -> Iterable[str]:
+    names = {thread.name for thread in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
+    if names & facts.GLOO_THREADS:
+        yield "cpu:gloo"
+    if any(facts.NCCL_THREADS.match(name) for name in names):
+        yield "cuda:nccl"
+
+
+def _joined(configurations: Iterable[str]) -> str | None:
+    devices: dict[str, str] = {}
+    for pair in ",".join(configurations).split(","):
+        device, _, name = pair.rpartition(":")
+        if name:
+            devices.setdefault(name, _DEVICES.get(name, device))
+    if len(devices) < 2:
+        return next(iter(devices), None)
+    return ",".join(sorted(f"{device}:{name}".lstrip(":") for name, device in devices.items()))

@@ -1,0 +1,95 @@
+"""In which type a rank computes on the CPU, by evidence of use: its model's parameters, an autocast that it is in, or the
+tensors that one of torch's layers works on. What a variable or an option merely names is no evidence."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from hangdoc.diagnose import progress
+from hangdoc.diagnose.model import Rank
+from hangdoc.snapshot import Frame, Interpreter, Local
+
+_HALF = ("bfloat16", "float16")
+_PARAMETERS = re.compile(r"\S+\.parameters\(\) (?P<dtype>\w+)\[(?P<count>\d{1,18})\]")
+_TENSOR = re.compile(r"(bfloat16|float16)\[[\d, ]*\]")
+_AUTOCAST = re.compile(r"autocast\(cpu, (bfloat16|float16)\)")
+_LAYERS = "/torch/nn/modules/"
+_DEFAULT = "bfloat16"
+"""Of torch.autocast on a CPU."""
+
+
+def half(rank: Rank) -> tuple[str, str] | None:
+    """(bfloat16 or float16, the evidence in words); None where nothing shows that the rank computes in either."""
+    return next(_uses(rank), None)
+
+
+def _uses(rank: Rank) -> Iterator[tuple[str, str]]:
+    variables = _variables(rank)
+    models = [(match, local) for local in variables if (match := _PARAMETERS.fullmatch(f"{local.name} {local.text}"))]
+    # The largest is what is trained: a layer that stays in float32, or a small copy in 16 bit, is not. Of equal ones (a copy
+    # of the whole model) nobody knows, so 32 bit comes first and nothing is said.
+    for match, local in sorted(models, key=lambda model: (-int(model[0]["count"]), model[0]["dtype"] in _HALF))[:1]:
+        if match["dtype"] in _HALF:
+            yield match["dtype"], f"{int(match['count']):,} elements of {local.name} are {match['dtype']}"
+    for local in variables:
+        if (match := _AUTOCAST.fullmatch(local.text)) is not None:
+            yield match[1], f"`{local.name}` is an autocast to {match[1]} that was entered"
+    known = {local.name: local.text for local in reversed(variables)}
+    for frame in progress.user_frames(rank.thread):
+        for context in frame.contexts:
+            if (dtype := autocast_to(context, known)) is not None:
+                yield dtype, f"line {frame.line} runs under `with {context}`"
+    for frame in rank.thread.frames if rank.thread is not None else ():
+        if _LAYERS in frame.file and frame.function.endswith(".forward"):
+            yield from _worked_on(frame)
+
+
+def _worked_on(layer: Frame) -> Iterator[tuple[str, str]]:
+    for local in layer.locals:
+        if (match := _TENSOR.fullmatch(local.text)) is not None:
+            yield match[1], f"`{local.name}` of {layer.function} is {local.text}"
+
+
+def _variables(rank: Rank) -> list[Local]:
+    """Those of the user's frames, innermost first, and of the main module."""
+    found = [local for frame in progress.user_frames(rank.thread) for local in frame.locals]
+    if rank.process is not None and isinstance(rank.process.interpreter, Interpreter):
+        found += rank.process.interpreter.globals
+    return found
+
+
+def autocast_to(context: str, known: dict[str, str]) -> str | None:
+    """The type of an enabled autocast on the CPU that `with CONTEXT` enters: torch.autocast(device_type, dtype, enabled) or
+    torch.cpu.amp.autocast(enabled, dtype). None for anything else, and where an argument's value is unknown."""
+    try:
+        call = ast.parse(context, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    if not isinstance(call, ast.Call):
+        return None
+    name = ast.unparse(call.func)
+    if name.rpartition(".")[2] != "autocast":
+        return None
+    of_cpu = name.endswith("cpu.amp.autocast")
+    order = ("enabled", "dtype") if of_cpu else ("device_type", "dtype", "enabled")
+    given: dict[str | None, ast.expr] = {
+        **dict(zip(order, call.args, strict=False)),
+        **{k.arg: k.value for k in call.keywords},
+    }
+    if None in given or (not of_cpu and _value(given.get("device_type"), known) != "'cpu'"):
+        return None
+    if "enabled" in given and _value(given["enabled"], known) != "True":
+        return None
+    dtype = _value(given["dtype"], known) if "dtype" in given else f"torch.{_DEFAULT}"
+    plain = (dtype or "").removeprefix("torch.")
+    return plain if plain in _HALF else _DEFAULT if dtype == "None" else None
+
+
+def _value(node: ast.expr | None, known: dict[str, str]) -> str | None:
+    """A literal, a `torch.` constant or a variable's value, as text."""
+    if isinstance(node, ast.Constant):
+        return repr(node.value)
+    if isinstance(node, ast.Name):
+        text = known.get(node.id)
+        return f"'{text[1:-1]}'" if text is not None and text[:1] == '"' else text
+    return ast.unparse(node) if isinstance(node, ast.Attribute) else None

@@ -1,0 +1,114 @@
+"""Learns how an interpreter lays out its objects, from objects whose values are known.
+
+A form is taken only if it reads a known object right, so there is no table of offsets per version: a new version works
+where nothing that matters changed, and an interpreter that can't be understood is refused instead of misread.
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from hangdoc.observe.layout import Instances, Layout
+from hangdoc.observe.memory import DICT, MANAGED_DICT, Memory, Unreadable
+
+_ENVIRON = frozenset({"encodekey", "decodekey", "encodevalue", "decodevalue", "_data"})
+"""The attributes of os.environ."""
+_FLOAT_INFO = {1: sys.float_info.max_exp, 4: sys.float_info.min_exp, 7: sys.float_info.mant_dig}
+"""Fields of sys.float_info, a tuple, that are the same everywhere; one is negative."""
+_PREFERRED: dict[tuple[int, int], Instances] = {(3, 11): "before", (3, 12): "tagged"}
+"""Where the version decides because an instance looks the same in two forms: its attributes were moved into a dict."""
+
+
+class Misread(Exception):
+    """No known form reads a known object right; the text names the kind of object."""
+
+
+def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
+    """Complete `memory.layout` and return the interpreter's (major, minor) version; `modules` is the address of
+    sys.modules, and the forms of str and dict are known already.
+
+    Raises Misread where objects are not understood. `instances` stays None where those are not, or where `os` is not imported
+    (yet).
+    """
+    names = dict(memory.named_items(modules))
+    system = memory.namespace(names["sys"])
+    if not {"maxunicode", "hexversion", "float_info", "path", "stdlib_module_names"} <= system.keys():
+        raise Misread("the module sys")
+    _choose(
+        memory, "int", ({"tagged_ints": True}, {"tagged_ints": False}),
+        lambda: memory.integer(system["maxunicode"]) == sys.maxunicode,
+    )  # fmt: skip
+    _choose(
+        memory, "tuple", ({"tuple_items": 24}, {"tuple_items": 32}), lambda: _float_info(memory, system["float_info"])
+    )
+    _choose(memory, "list", ({},), lambda: all(memory.kind(one)[0] for one in memory.elements(system["path"], 16)))
+    _choose(memory, "set", ({},), lambda: 100 < (memory.length(system["stdlib_module_names"]) or 0) < 1000)
+    release = memory.integer(system["hexversion"])
+    version = release >> 24, release >> 16 & 0xFF
+    inside = memory.namespace(names["os"]) if "os" in names else {}
+    if not {"environ", "environb", "getenv"} <= inside.keys():
+        return version  # os is not imported, or not to its end
+    memory.layout = memory.layout._replace(function_name=_name_offset(memory, inside["getenv"]))
+    for name in ("environ", "environb"):  # a script may have put something else in the place of the first
+        with contextlib.suppress(Unreadable, Misread):
+            _learn_instances(memory, inside[name], version)
+            break
+    return version
+
+
+def _choose(memory: Memory, what: str, forms: Iterable[dict[str, Any]], right: Callable[[], bool]) -> None:
+    """Set the first of the forms with which a known object is read right."""
+    before: Layout = memory.layout
+    for form in forms:
+        memory.layout = before._replace(**form)
+        with contextlib.suppress(Unreadable):
+            if right():
+                return
+    memory.layout = before
+    raise Misread(what)
+
+
+def _float_info(memory: Memory, address: int) -> bool:
+    fields = list(memory.elements(address, 11))
+    return memory.number(fields[0]) == sys.float_info.max and all(
+        memory.integer(fields[index]) == value for index, value in _FLOAT_INFO.items()
+    )
+
+
+def _name_offset(memory: Memory, function: int) -> int | None:
+    """Offset of `func_name` (or of the equal `func_qualname`) in `os.getenv`."""
+    for offset in range(16, 96, 8):
+        with contextlib.suppress(Unreadable):
+            if memory.text(memory.word(function + offset)) == "getenv":
+                return offset
+    return None
+
+
+def _learn_instances(memory: Memory, environ: int, version: tuple[int, int]) -> None:
+    """Where an instance has its attributes, from `os.environ` and its class."""
+    of = memory.word(environ + 8)
+    if not memory.kind(environ)[1] & MANAGED_DICT:
+        forms: list[Instances] = ["dict"]
+    else:
+        forms = sorted(("inline", "tagged", "before"), key=lambda form: form != _PREFERRED.get(version, "inline"))
+    cached = None
+    for offset in range(400, 1400, 8) if "dict" not in forms else ():
+        with contextlib.suppress(Unreadable):
+            if memory.shared_names(memory.word(of + offset)) >= _ENVIRON:
+                cached = offset
+                break
+    _choose(
+        memory, "instance", [{"instances": form, "cached_keys": cached} for form in forms],
+        lambda: _is_environ(memory, environ),
+    )  # fmt: skip
+
+
+def _is_environ(memory: Memory, address: int) -> bool:
+    found = dict(memory.attributes(address))
+    if not found.keys() >= _ENVIRON or not memory.kind(found["_data"])[1] & DICT:
+        return False
+    pairs = list(memory.items(found["_data"]))[:16]
+    return all(
+        memory.read(one + 32 + memory.word(one + 16), 1) == b"\0" for pair in pairs for one in pair
+    )  # bytes end so

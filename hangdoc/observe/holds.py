@@ -1,0 +1,65 @@
+"""What holds a process at both ends of the window: a stop, a frozen control group, a tracer.
+
+One look never concludes a stop: a tracer that is there for a moment is another observer.
+"""
+
+import time
+from collections.abc import Iterable
+
+from hangdoc.observe import attach
+from hangdoc.observe.procfs import ProcError
+from hangdoc.observe.scene import Evidence, Scene
+from hangdoc.snapshot import KernelState
+
+_MOMENT_SECONDS = 0.05
+_UNSEEN = KernelState(state="?")
+
+
+class Holds:
+    """The probe."""
+
+    name = "holds"
+
+    def __init__(self) -> None:
+        self._first: dict[int, KernelState] = {}
+        self._second: dict[int, KernelState] = {}
+
+    def open(self, scene: Scene) -> None:
+        """Read the state of every process; what somebody is just reading, once more."""
+        self._first = _look(scene)
+        for pid, state in self._first.items():
+            scene.targets[pid].held = state.frozen or state.state in "Tt"
+
+    def during(self, scene: Scene) -> None:
+        """Nothing."""
+
+    def close(self, scene: Scene) -> None:
+        """And again."""
+        self._second = _look(scene)
+
+    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+        """Both."""
+        for pid in self._first.keys() | self._second.keys():
+            yield pid, "at_start", self._first.get(pid, _UNSEEN)  # a helper that was started meanwhile
+            if pid in self._second:
+                yield pid, "at_end", self._second[pid]
+
+
+def _look(scene: Scene) -> dict[int, KernelState]:
+    until = time.monotonic() + scene.deadline.remaining(_MOMENT_SECONDS)
+    found: dict[int, KernelState] = {}
+    wanted = [target.pid for target in scene.alive()]
+    while wanted:
+        traced = []
+        for pid in wanted:
+            try:
+                found[pid] = state = attach.kernel_state(scene.proc, pid)
+            except ProcError:
+                found.pop(pid, None)
+                continue
+            if attach.is_traced(state):
+                traced.append(pid)
+        wanted = traced if time.monotonic() < until else []
+        if wanted:
+            time.sleep(0.004)
+    return found

@@ -1,0 +1,19 @@
+"""Whether a process has lost the launcher that started it."""
+
+from hangdoc.observe import identity
+from hangdoc.observe.process_table import ProcessTable
+from hangdoc.snapshot import Unavailable
+
+
+def launcher_gone(table: ProcessTable, pid: int) -> bool:
+    """Whether a launcher started a process and is none of its ancestors any more. Only torchrun's agent and
+    multiprocessing's `spawn` leave a mark on what they start; of other processes nothing is concluded."""
+    entry = table[pid]
+    above = [table[ancestor] for ancestor in table.ancestors(pid) if ancestor in table]
+    if not isinstance(entry.environment, Unavailable) and "TORCHELASTIC_RUN_ID" in entry.environment:
+        if pid != 1 and entry.stat.ppid == 0:
+            return False  # its parent is outside of this namespace of processes
+        return not any(identity.launch_of(e.stat.name, e.argv) and e.stat.state not in "ZX" for e in above)
+    # `python -c "from multiprocessing.spawn import spawn_main; ..." --multiprocessing-fork`: its parent is a Python.
+    spawned = "--multiprocessing-fork" in entry.argv
+    return spawned and not any("python" in e.stat.name or "python" in "".join(e.argv[:1]) for e in above[:1])

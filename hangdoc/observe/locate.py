@@ -1,0 +1,192 @@
+"""Finds the CPython in another process.
+
+`sys.modules` is found by looking through the `_PyRuntime` structure, whose symbol every CPython exports, for the pointer to
+a dict that has `__main__` among its keys: no table of offsets per version, and no file of the process is opened.
+"""
+
+import contextlib
+import re
+import struct
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from hangdoc.observe.calibrate import Misread, calibrate
+from hangdoc.observe.elf import MappedFile
+from hangdoc.observe.layout import TEXTS_AND_KEYS, Layout
+from hangdoc.observe.maps import Mapping, mapped_files
+from hangdoc.observe.memory import Memory, Unreadable, Unsupported
+from hangdoc.observe.procfs import ProcError, ProcFS
+
+SUPPORTED = "CPython 3.10 to 3.15"
+"""What was tried (docs/attaching.md)."""
+_NAMED_PYTHON = re.compile(r"/(?:lib)?python[^/]*$")
+_VERSION = re.compile(r"python(\d)\.(\d+)")
+
+
+_Build = tuple[str, int, int, int]
+"""Device and inode of the interpreter's file, where `_PyRuntime` lies in it, and the release."""
+
+
+class Image(NamedTuple):
+    """The interpreter of one process."""
+
+    version: tuple[int, int]
+    layout: Layout
+    modules: int
+    """Address of the dict `sys.modules`."""
+    gap: str = ""
+    """What can't be read in this interpreter; empty where everything can."""
+
+
+class _Runtime(NamedTuple):
+    """The interpreter's symbols: absolute addresses."""
+
+    address: int
+    size: int
+    dict_type: int
+    name: str
+    """The version, and the file."""
+    key: _Build
+    free_threaded: bool
+
+
+# What is the same in all processes of one build: where sys.modules is found, and the layout.
+_places: dict[_Build, tuple[int, ...]] = {}
+_layouts: dict[_Build, tuple[tuple[int, int], Layout]] = {}
+
+
+def python_version(proc: ProcFS, pid: int) -> tuple[int, int] | None:
+    """The (major, minor) of the CPython that `pid` runs, from the names of files it has mapped; None for anything else."""
+    versions = (_VERSION.search(mapped.path.rsplit("/", 1)[-1]) for mapped in _mapped_pythons(proc, pid))
+    return next(((int(match[1]), int(match[2])) for match in versions if match), None)
+
+
+def locate(proc: ProcFS, pid: int) -> Image:
+    """The interpreter of `pid`. Raises Unreadable with the reason; Unsupported where the reason is the interpreter's kind, or
+    where the process has just started: that looks the same.
+    """
+    try:
+        files = _mapped_pythons(proc, pid)
+        program = proc.link(f"{pid}/exe")
+    except ProcError as error:
+        raise Unreadable(str(error)) from error
+    with Memory(pid, Layout(), str(proc.root)) as memory:
+        runtime = next(_runtimes(memory, files), None)
+        if runtime is None:
+            raise Unsupported(f"no CPython found in {program}")
+        if runtime.free_threaded:
+            raise Unsupported(f"{runtime.name} is free-threaded: hangdoc does not know how it lays out objects")
+        modules = _modules(memory, runtime)
+        version, layout = _layouts.get(runtime.key) or _calibrated(memory, modules, runtime)
+        gap = "" if layout.instances else f"{runtime.name}: it is not known where objects keep their attributes"
+        return Image(version, layout, modules, gap)
+
+
+def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[int, int], Layout]:
+    forms = memory.layout
+    for last in (False, True):  # the process runs on, and may have changed something under the first try
+        memory.layout = forms
+        try:
+            version = calibrate(memory, modules)
+        except Misread as what:
+            if last:
+                raise Unsupported(f"{runtime.name} has {what} in an unknown form") from what
+            continue
+        if memory.layout.instances:
+            _layouts[runtime.key] = (version, memory.layout)
+            break
+    return version, memory.layout
+
+
+def _mapped_pythons(proc: ProcFS, pid: int) -> list[Mapping]:
+    """The files that may hold the interpreter: those called python or libpython, and then the program itself."""
+    found = mapped_files(proc, pid)
+    try:
+        program = proc.link(f"{pid}/exe").removesuffix(" (deleted)")
+    except ProcError:
+        program = None
+    named = [mapped for mapped in found if _NAMED_PYTHON.search(mapped.path)]
+    return named + [mapped for mapped in found if mapped.path == program and mapped not in named]
+
+
+def _runtimes(memory: Memory, files: list[Mapping]) -> Iterator[_Runtime]:
+    for file in files:
+        with contextlib.suppress(Unreadable):
+            image = MappedFile(memory, file.base)
+            runtime, dict_type = image.symbol("_PyRuntime"), image.symbol("PyDict_Type")
+            if runtime is None or dict_type is None:
+                continue
+            # _Py_DebugOffsets, since 3.13: cookie, version, whether free-threaded (Include/internal/pycore_debug_offsets.h)
+            free = memory.read(runtime.address, 8) == b"xdebugpy" and memory.word(runtime.address + 16) == 1
+            if not free and memory.c_string(memory.word(dict_type.address + 24)) != "dict":
+                continue
+            release = image.symbol("Py_Version")  # since 3.11
+            number = memory.word(release.address) if release else 0
+            named = _VERSION.search(file.path.rsplit("/", 1)[-1])
+            version = f" {number >> 24}.{number >> 16 & 0xFF}" if number else f" {named[1]}.{named[2]}" if named else ""
+            key = (file.device, file.inode, runtime.address - file.base, number)
+            yield _Runtime(
+                runtime.address, runtime.size, dict_type.address, f"Python{version} ({file.path})", key, free
+            )
+
+
+def _modules(memory: Memory, runtime: _Runtime) -> int:
+    """The address of sys.modules; chooses the forms of str and dict with which it can be read."""
+    known = _places.get(runtime.key)
+    if known is not None:
+        with contextlib.suppress(Unreadable):
+            address = runtime.address
+            for offset in known:
+                address = memory.word(address + offset)
+            if _is_modules(memory, address, runtime.dict_type):
+                return address
+    for place, address in _dicts(memory, runtime):
+        with contextlib.suppress(Unreadable):
+            if _is_modules(memory, address, runtime.dict_type):
+                _places[runtime.key] = place
+                return address
+    raise Unsupported(f"sys.modules was not found in {runtime.name}")
+
+
+def _dicts(memory: Memory, runtime: _Runtime) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Every dict that _PyRuntime points to, with the offsets that lead to it."""
+    pointers = list(_pointers(memory, runtime.address, min(runtime.size, 1 << 22)))
+    for offset, pointer in pointers:
+        if _type(memory, pointer) == runtime.dict_type:
+            yield (offset,), pointer
+    if runtime.size < 1 << 15:  # 3.10 keeps the state of an interpreter apart
+        for offset, pointer in pointers:
+            for inner, address in _pointers(memory, pointer, 1 << 12):
+                if _type(memory, address) == runtime.dict_type:
+                    yield (offset, inner), address
+
+
+def _pointers(memory: Memory, address: int, size: int) -> Iterator[tuple[int, int]]:
+    """The words that may be pointers, with their offsets."""
+    try:
+        raw = memory.read(address, size // 8 * 8)
+    except Unreadable:
+        return
+    for index, word in enumerate(struct.unpack(f"<{len(raw) // 8}Q", raw)):
+        if not word & 7 and 4096 < word < 1 << 47:
+            yield index * 8, word
+
+
+def _type(memory: Memory, address: int) -> int | None:
+    try:
+        return memory.word(address + 8)
+    except Unreadable:
+        return None
+
+
+def _is_modules(memory: Memory, address: int, dict_type: int) -> bool:
+    if memory.word(address + 8) != dict_type:
+        return False
+    for form in TEXTS_AND_KEYS:
+        memory.layout = form
+        with contextlib.suppress(Unreadable):
+            first = {name for name, _ in islice(memory.named_items(address), 128)}  # all three come early
+            if {"sys", "builtins", "__main__"} <= first:
+                return True
+    return False

@@ -1,0 +1,27 @@
+"""A process's own rank, from torch's process group in its memory: for ranks that no variable, argument or frame names."""
+
+import struct
+
+from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.snapshot import Group
+
+_VALUE_AT = 16
+"""pybind11's instance: PyObject_HEAD, then the pointer to the C++ object (pybind11/detail/common.h)."""
+_RANK_AT = (24, 32)
+"""c10d::ProcessGroup: a vtable, one or two words of reference counts (they share a word since torch 2.10), `store_`, then `rank_`
+and `size_`, two 32-bit numbers (torch/csrc/distributed/c10d/ProcessGroup.hpp)."""
+
+
+def own_rank(memory: Memory, group: Group) -> int | None:
+    """The rank that the process has in a group; None where memory does not show the group's known size beside it."""
+    for offset in _RANK_AT:
+        try:
+            pair: tuple[int, int] = struct.unpack(
+                "<ii", memory.read(memory.word(group.address + _VALUE_AT) + offset, 8)
+            )
+        except Unreadable:
+            return None
+        rank, size = pair
+        if size == len(group.ranks) and 0 <= rank < size:
+            return group.ranks[rank]
+    return None

@@ -1,0 +1,76 @@
+"""Every process of this host, and who descends from whom (proc(5))."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hangdoc.observe.procfs import Denied, ProcError, ProcFS, Stat
+from hangdoc.snapshot import Unavailable
+
+
+class Entry(NamedTuple):
+    """A process of the host's table."""
+
+    pid: int
+    stat: Stat
+    argv: tuple[str, ...]
+    environment: dict[str, str] | Unavailable
+
+
+class ProcessTable(dict[int, Entry]):
+    """The processes by pid, with their tree."""
+
+    def __init__(self, entries: dict[int, Entry]) -> None:
+        super().__init__(entries)
+        self._children: dict[int, list[int]] = {}
+        for pid, entry in entries.items():
+            self._children.setdefault(entry.stat.ppid, []).append(pid)
+
+    def ancestors(self, pid: int) -> Iterator[int]:
+        """Nearest first; empty for a process that is not in the table."""
+        seen = {pid}
+        while pid in self and (pid := self[pid].stat.ppid) > 0 and pid not in seen:
+            seen.add(pid)
+            yield pid
+
+    def descendants(self, pid: int) -> Iterator[int]:
+        """Parents before their children."""
+        todo = list(self._children.get(pid, ()))
+        while todo:
+            pid = todo.pop(0)
+            yield pid
+            todo += self._children.get(pid, ())
+
+    def tree(self, pid: int) -> set[int]:
+        """A process and its descendants."""
+        return {pid, *self.descendants(pid)}
+
+
+def read(proc: ProcFS) -> ProcessTable:
+    """The table of this moment. What vanishes meanwhile is left out."""
+    entries = (_entry(proc, pid) for pid in proc.pids())
+    return ProcessTable({entry.pid: entry for entry in entries if entry is not None})
+
+
+def read_ancestry(proc: ProcFS, pid: int) -> ProcessTable:
+    """A process and its ancestors alone; empty where it has ended."""
+    entries: dict[int, Entry] = {}
+    while pid > 0 and pid not in entries and (entry := _entry(proc, pid)) is not None:
+        entries[pid] = entry
+        pid = entry.stat.ppid
+    return ProcessTable(entries)
+
+
+def _entry(proc: ProcFS, pid: int) -> Entry | None:
+    try:
+        stat = proc.stat(str(pid))
+        argv = proc.words(f"{pid}/cmdline")
+    except ProcError:
+        return None
+    environment: dict[str, str] | Unavailable
+    try:
+        environment = proc.environ(pid)
+    except Denied:
+        environment = Unavailable(reason="permission denied (another user's process)")
+    except ProcError as error:
+        environment = Unavailable(reason=str(error))
+    return Entry(pid, stat, argv, environment)

@@ -1,0 +1,167 @@
+"""Variables as py-spy and the memory probe print them: numbers, quoted texts, and containers of them, possibly cut short.
+
+A text in a variable may be anything: a prompt, a password, a row of the training data. What a diagnosis reads of variables are
+numbers, lengths, types, devices and names, so only what is one of these, or a path, is stored.
+"""
+
+import re
+from functools import lru_cache
+
+from hangdoc.redact.looks import REDACTED, harmless, is_path, random_looking, text
+from hangdoc.redact.names import HARD, NONE, secrecy
+
+NOT_STORED = "<str>"
+"""Stands for a text that is neither a path nor a short name."""
+
+OF_A_LOGIN = frozenset(["-u", "--user", "--userpwd", "--proxy-user", "--http-auth", "--auth"])
+"""Options before `user:password`; Python has a -u of its own."""
+_MAX_WORDS = 4
+_DEEPEST = 4
+# py-spy writes ' within a text as \" and leaves " as it is, so a quote ends a text only where a value may end.
+_TOKEN = re.compile(
+    r"""(?P<string>(?P<quote>["'])(?P<content>(?:\\[\s\S]|(?!(?P=quote)|\\)[\s\S]|(?P=quote)(?!\s*(?:[,\])}:]|\Z)))*)(?:(?P=quote)|\\?\Z))"""
+    r"""|(?P<open>[\[({])|(?P<close>[\])}])|(?P<comma>,)|(?P<colon>:)|(?P<bare>[^"'\[\](){},:]+)"""
+)
+_BARE = re.compile(
+    r"\s*(?:[A-Za-z_][\w.]*(?:\s*=)?|(?:[A-Za-z_][\w.]*=)?[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?j?|[-+]?(?:inf|nan|bigint)|0x[0-9a-f]+|\?|\.\.\.|[-+*/|]"
+    r"|<[\w.<> -]{1,120}(?: at 0x[0-9a-f]+)?>|<redacted>|<str>|@|)\s*"
+)
+_COLON = re.compile(r"\s*:")
+_NAMES_NEXT = re.compile(r"([A-Za-z_][\w.]*)\s*=\s*$")
+_NUMBER = re.compile(r"[-+]?\d[\d.eE+-]*")
+_KEY = re.compile(r"[\w./ -]{1,64}")
+_SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
+_SHORT = re.compile(r"[\w.:/@+=,%*<>#?|\[\]()^-]{0,64}")
+_NAME_LIKE = re.compile(
+    r"[A-Za-z]{1,20}|\d{1,10}|[A-Za-z]{1,12}\d{1,6}[a-z]{0,4}|\d{1,6}[A-Za-z]{1,4}\d{0,2}|(?:[A-Z]?[a-z]{1,16}){1,4}|e\dm\d\w*|[a-z]{1,4}(?:\d{1,3}[a-z]{0,2}){1,3}"
+)
+_SAYS_SECRET = re.compile(r"(?i)secret|passw|hunter2")
+
+
+@lru_cache(1 << 15)
+def local(name: str, value: str, every: bool = False) -> str:
+    """A variable's text as it is stored. `every` keeps texts of any kind that look like no secret."""
+    level = secrecy(name)
+    if '"' not in value and "'" not in value:
+        if level == HARD and _NUMBER.fullmatch(value):
+            return REDACTED
+        if _BARE.fullmatch(value):
+            return value
+    elif len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[0] + _text(value[1:-1], level, every) + value[0]
+    return container(value, level, every=every)
+
+
+class _Level:
+    """One bracket that is open."""
+
+    __slots__ = ("before", "inherited", "key", "opened", "previous")
+
+    def __init__(self, opened: str, inherited: int) -> None:
+        self.opened, self.inherited = opened, inherited
+        self.key = NONE
+        """Secrecy of the key or the argument whose value comes."""
+        self.previous = NONE
+        """What the text before says of this one: `"--api-key", "x"`."""
+        self.before = ""
+
+    def secrecy(self) -> int:
+        return max(self.inherited, self.key, self.previous)
+
+
+def container(value: str, level: int = NONE, *, every: bool, depth: int = 0) -> str:
+    """The text of a variable, of a JSON value or of Python's `repr`, with each text in it on its own."""
+    out: list[str] = []
+    levels = [_Level("", level)]
+    for found in _TOKEN.finditer(value):
+        token, top = found[0], levels[-1]
+        kind = found.lastgroup
+        if kind == "string":
+            content = found["content"]
+            if _COLON.match(value, found.end()):
+                top.key = secrecy(content)
+                kept = text(content, strict=True) if every or _KEY.fullmatch(content) else NOT_STORED
+            else:
+                kept = _text(content, top.secrecy(), every, depth)
+                if top.before in OF_A_LOGIN and ":" in content and "/" not in content and kept == content:
+                    kept = content.partition(":")[0] + ":" + REDACTED
+                # In a list, the option before its value; in a dict, `"name": "PASSWORD", "value": "x"`.
+                top.before, top.previous = content, _announces(content) if top.opened else NONE
+            out.append(token if kept == content else token[0] + kept + token[1 + len(content) :])
+        elif kind == "open":
+            levels.append(_Level(token, top.secrecy()))
+            out.append(token)
+        elif kind == "close":
+            if len(levels) > 1:
+                levels.pop()
+            out.append(token)
+        elif kind == "comma":
+            top.key = NONE
+            out.append(token)
+        elif kind == "bare":
+            if token.strip():
+                out.append(_bare(token, top.secrecy(), every))
+                if named := _NAMES_NEXT.search(token):
+                    top.key = secrecy(named[1])
+                else:
+                    top.previous = NONE
+            else:
+                out.append(token)
+        else:
+            out.append(token)
+    return "".join(out)
+
+
+def _announces(content: str) -> int:
+    """Whether a text in a list says that the next is a secret: an option, a header, the name of a variable."""
+    if not content or len(content) > 64 or "=" in content or " " in content:
+        return NONE
+    level = secrecy(content)
+    return (
+        level
+        if content.startswith("-") or level == HARD or content.lower() in ("authorization", "cookie", "token")
+        else NONE
+    )
+
+
+def _text(content: str, level: int, every: bool, depth: int = 0) -> str:
+    if level != NONE:
+        return content if harmless(content, level) else REDACTED
+    if not every and not _is_short(content):
+        # A path stays a path, without what it holds.
+        return text(content) if is_path(content) or is_path(content.removesuffix("...")) else NOT_STORED
+    if every and content[:1] in "{[(" and any(mark in content for mark in "\"'"):
+        if depth >= _DEEPEST:
+            return NOT_STORED
+        escaped = '\\"' in content
+        inner = container(content.replace('\\"', '"') if escaped else content, every=True, depth=depth + 1)
+        return inner.replace('"', '\\"') if escaped else inner
+    return text(content, strict=True)
+
+
+def _is_short(content: str) -> bool:
+    """Whether a text is a short name, a number, an option, a host: `float16`, `cuda:0`, `--lr=0.1`, `ip-10-0-0-1.internal`."""
+    if content in (NOT_STORED, REDACTED) or len(content) < 3:
+        return True
+    if _SHORT.fullmatch(content) is None or _SAYS_SECRET.search(content):
+        return False
+    words = [word for word in _SEPARATORS.split(content) if word]
+    if not all(_NAME_LIKE.fullmatch(word) and not (len(word) >= 10 and random_looking(word)) for word in words):
+        return False
+    dotted = content.replace(".", "").replace("_", "").isalnum()
+    return sum(not word.isdigit() for word in words) <= (_MAX_WORDS * 2 if dotted or "/" in content else _MAX_WORDS)
+
+
+def _bare(token: str, level: int, every: bool) -> str:
+    """What stands outside quotes: numbers, names, `<Foo at 0x7f>`. Anything else is a text whose quotes were not understood."""
+    plain = token.strip()
+    if level == HARD and _NUMBER.fullmatch(plain) and plain not in ("0", "1"):
+        return token.replace(plain, REDACTED)
+    if _BARE.fullmatch(token):
+        return token
+    if every:
+        return text(token, strict=True)
+    words = plain.split()
+    return (
+        token if len(words) <= 3 and all(_BARE.fullmatch(word) for word in words) else token.replace(plain, NOT_STORED)
+    )

@@ -1,0 +1,348 @@
+"""Runs a command as if hangdoc were not there: same standard streams, same process group, its signals and its exit code.
+
+Three processes: this one starts the command, waits, and passes signals on; the command; and an observer, forked from this one,
+which does everything that could fail. The command depends on neither of the others: when they are killed, it goes on.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+STOPPED_CODE = 86
+"""Exit code after `--on-hang stop`; the observer's own exit code when it asks for that."""
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+_FROM_OURSELVES = {
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGTRAP,
+    signal.SIGABRT,
+    signal.SIGSYS,
+}
+_OURS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGCHLD}
+_JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+_PASSED_ON = {number for number in signal.valid_signals() if number not in _FROM_OURSELVES | _OURS}
+_WAITED_FOR = _PASSED_ON | {signal.SIGCHLD}
+_ECHO_SECONDS = 0.2
+"""How long the observer may take to report a signal that went to the whole process group."""
+_SAME_SECONDS = 1.0
+_FINISH_SECONDS = 20.0
+"""How long the observer may take to finish a report after the command has ended."""
+_KILL_SECONDS = 5.0
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Lifeline:
+    """How the observer learns that its command, or the process that started it, has ended."""
+
+    def __init__(self, reading_end: int) -> None:
+        self._end = reading_end
+        self.at_end: Callable[[], None] = lambda: None
+        self._busy = threading.Lock()
+        threading.Thread(target=self._end_with_it, name="lifeline", daemon=True).start()
+
+    def held(self) -> threading.Lock:
+        """A lock: while it is held, the observer may finish what it does (a report)."""
+        return self._busy
+
+    def _end_with_it(self) -> None:
+        os.read(self._end, 1)
+        self._busy.acquire(timeout=_FINISH_SECONDS)
+        with contextlib.suppress(Exception):
+            self.at_end()
+        os._exit(0)
+
+
+Observe = Callable[[int, Lifeline], int]
+"""Given the command's pid; returns the observer's exit code. Called in the observer."""
+
+
+class StartError(Exception):
+    """The command can't be started; `exit_code` is what a shell would return."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def run(command: Sequence[str], observe: Observe, grace: float, say: Callable[[str], None]) -> int:
+    """Run the command under an observer, and return its exit code, or 86 where the observer had it stopped: SIGTERM to all of
+    its processes, and SIGKILL after `grace` seconds. A command that died of a signal ends this process with the same signal.
+
+    Raises StartError.
+    """
+    return _Running(command, grace, say).to_the_end(observe)
+
+
+class _Running:
+    def __init__(self, command: Sequence[str], grace: float, say: Callable[[str], None]) -> None:
+        self._grace, self._say = grace, say
+        # Blocked before the start, so that no signal is lost; the command gets the mask as it was.
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
+        signal.signal(
+            signal.SIGCHLD, signal.SIG_DFL
+        )  # who started us may ignore it, and then nobody could be waited for
+        ctypes.CDLL(None).prctl(
+            _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0
+        )  # orphans of the command stay below us: `stop` finds them
+        self._command = _spawn(command, self._mask)
+        self._observer: int | None = None
+        self._lifeline: int | None = None
+        self._echo: int | None = None
+        self._job_control: int | None = None
+        """The signal that asked to stop for a while (Ctrl-Z), until the command has stopped."""
+        self._whole_group: dict[int, float] = {}
+        self._ended: int | None = None
+        """The command's wait status."""
+        self._kill_at: float | None = None
+        """Set while the command is being stopped."""
+        self._killed = False
+
+    def to_the_end(self, observe: Observe) -> int:
+        try:
+            self._fork_observer(observe)
+        except OSError as error:
+            self._say(f"nobody observes the command: {error.strerror}")
+        while True:
+            info = self._next_signal()
+            if info is not None and info.si_signo != signal.SIGCHLD:
+                self._pass_on(info)
+            self._reap()
+            if self._kill_at is not None:
+                if self._stopped():
+                    return STOPPED_CODE
+            elif self._ended is not None:
+                self._let_observer_finish()
+                return _as_exit_code(self._ended)
+
+    def _fork_observer(self, observe: Observe) -> None:
+        life, self._lifeline = os.pipe()
+        self._echo, echo = os.pipe()
+        self._observer = os.fork()
+        if self._observer:
+            os.close(life)
+            os.close(echo)
+            return
+        code = 1
+        try:
+            os.close(self._lifeline)
+            os.close(self._echo)
+            self._become_observer(echo)
+            code = observe(self._command, Lifeline(life))
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                self._say(f"the observer failed ({type(error).__name__}: {error})")
+        finally:
+            os._exit(code)
+
+    def _become_observer(self, echo: int) -> None:
+        """Below the command in everything: it never reads its input, writes to its output, or takes CPU from it."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(2, 1)
+        # It shares the process group, so Ctrl-Z stops it too; other signals of the group it only reports.
+        os.set_blocking(echo, False)
+        signal.set_wakeup_fd(echo, warn_on_full_buffer=False)
+        for number in _PASSED_ON - _JOB_CONTROL - {signal.SIGCONT}:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        os.nice(19)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")  # where memory runs out, the observer goes first
+
+    # --- signals -------------------------------------------------------------------------------------------------------
+
+    def _next_signal(self) -> signal.struct_siginfo | None:
+        """The next one; None after a while where something else is due."""
+        if self._kill_at is not None:
+            return signal.sigtimedwait(_WAITED_FOR, 0.1)
+        if not self._whole_group:
+            return signal.sigwaitinfo(_WAITED_FOR)
+        info = signal.sigtimedwait(_WAITED_FOR, _SAME_SECONDS)
+        if info is None:
+            self._whole_group.clear()
+            self._echoes()  # late ones say nothing about the next signal
+        return info
+
+    def _pass_on(self, info: signal.struct_siginfo) -> None:
+        """Hand a signal to the command, unless it went to the whole process group: then the command has it already."""
+        number = info.si_signo
+        if number == signal.SIGCONT:
+            self._wake()
+            return
+        if not self._reached_group(number, by_kernel=info.si_code > 0):  # SI_KERNEL: the terminal's, for the group
+            self._send(self._command, number)
+        if number in _JOB_CONTROL:
+            self._job_control = number
+            if _state(self._command) == "T":  # its SIGCHLD may have been read before this signal
+                self._stop_ourselves()
+
+    def _reached_group(self, number: int, by_kernel: bool) -> bool:
+        until = time.monotonic() + _ECHO_SECONDS
+        last = self._whole_group.get(number, 0.0)
+        reached = by_kernel or time.monotonic() - last < _SAME_SECONDS  # one event, sent to us and to the group
+        while number not in _JOB_CONTROL and self._observer is not None and (left := until - time.monotonic()) > 0:
+            if number in self._echoes(left):
+                reached = True
+                break
+        self._whole_group[number] = time.monotonic() if reached else 0.0
+        return reached
+
+    def _echoes(self, seconds: float = 0.0) -> bytes:
+        """Signals that the observer got, too: those went to the whole group."""
+        if self._echo is None or not select.select([self._echo], [], [], seconds)[0]:
+            return b""
+        said = os.read(self._echo, 4096)
+        if not said:  # the observer is gone
+            os.close(self._echo)
+            self._echo = None
+        return said
+
+    def _stop_ourselves(self) -> None:
+        """Stop as the command did, so that a shell sees a stopped job; returns when continued."""
+        number, self._job_control = self._job_control, None
+        if number is None:
+            return
+        if self._observer is not None and _state(self._observer) != "T":
+            self._send(self._observer, signal.SIGSTOP)  # a run that its user stopped is no hang
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+        self._wake()
+
+    def _wake(self) -> None:
+        """Continue what is still stopped: SIGCONT may have come to us alone."""
+        self._job_control = None
+        for pid in (self._command, self._observer):
+            if pid is not None and _state(pid) == "T":
+                self._send(pid, signal.SIGCONT)
+
+    def _send(self, pid: int, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended, or has another user now
+            os.kill(pid, number)
+
+    # --- ends ----------------------------------------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        """Take note of what has ended: the command, the observer, or an orphan that became ours."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if os.WIFSTOPPED(status):
+                if pid == self._command and os.WSTOPSIG(status) in _JOB_CONTROL:
+                    self._stop_ourselves()
+            elif pid == self._command:
+                self._ended = status
+            elif pid == self._observer:
+                self._observer = None
+                code = os.waitstatus_to_exitcode(status)
+                if code == STOPPED_CODE and self._ended is None:
+                    self._stop_command()
+                elif code != 0:
+                    self._say(f"the observer ended with {code}: the command goes on unobserved")
+
+    def _stop_command(self) -> None:
+        self._kill_at = time.monotonic() + self._grace
+        self._to_all(signal.SIGTERM)
+        self._to_all(signal.SIGCONT)  # a stopped process takes SIGTERM when it continues
+
+    def _stopped(self) -> bool:
+        """Whether nothing of the command is left, or nothing that can be ended; kills what outlasts the grace."""
+        left = _below_us()
+        now = time.monotonic()
+        if not left or self._kill_at is None:
+            return True
+        if now >= self._kill_at:
+            if not self._killed:
+                self._say(f"SIGKILL to {len(left)} process(es) that outlasted SIGTERM by {self._grace:g} s")
+                self._killed = True
+            self._to_all(signal.SIGKILL)
+        if now >= self._kill_at + _KILL_SECONDS:
+            self._say(f"pid {', '.join(map(str, left))} can't be ended, not even by SIGKILL: it waits in the kernel")
+            return True
+        return False
+
+    def _to_all(self, number: int) -> None:
+        for pid in _below_us():
+            self._send(pid, number)
+
+    def _let_observer_finish(self) -> None:
+        """A report that is being written is worth a few seconds; a signal, or their end, ends it."""
+        if self._observer is None or self._lifeline is None:
+            return
+        os.close(self._lifeline)
+        until = time.monotonic() + _FINISH_SECONDS
+        while self._observer is not None:
+            info = signal.sigtimedwait(_WAITED_FOR, max(0.0, until - time.monotonic()))
+            if info is None or info.si_signo != signal.SIGCHLD:
+                self._send(self._observer, signal.SIGKILL)
+                return
+            self._reap()
+
+
+def _spawn(command: Sequence[str], mask: set[signal.Signals] | set[int]) -> int:
+    program = command[0]
+    try:
+        # Unlike fork and exec from Python, this leaves all inherited file descriptors (a jobserver's, a pipe from the
+        # shell) as they are. Python itself ignores two signals; the command gets their defaults.
+        return os.posix_spawnp(
+            program, list(command), os.environ, setsigmask=mask, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+        )
+    except FileNotFoundError:
+        if "/" in program and os.path.exists(program):
+            raise StartError(
+                f"{program} can't be run: the interpreter in its first line is not there.", NOT_FOUND
+            ) from None
+        where = "there is no such file" if "/" in program else "no such command in PATH"
+        raise StartError(f"{program}: {where}.", NOT_FOUND) from None
+    except OSError as error:
+        raise StartError(f"{program} can't be run: {error.strerror}.", NOT_EXECUTABLE) from None
+
+
+def _as_exit_code(status: int) -> int:
+    """The command's exit code. A signal that killed it kills this process as well, so that who started us sees the same."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return code
+    number = -code
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has left its own core
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with contextlib.suppress(OSError, ValueError):  # SIGKILL has no handler to reset
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    return 128 + number  # where it does not kill: the first process of a container
+
+
+def _state(pid: int) -> str:
+    """The kernel's letter for a process (proc_pid_stat(5)); empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def _below_us() -> list[int]:
+    """The processes that descend from this one and have not ended."""
+    import psutil
+
+    try:
+        found = psutil.Process().children(recursive=True)
+    except psutil.Error:
+        return []
+    return [process.pid for process in found if _state(process.pid) not in ("Z", "X", "")]

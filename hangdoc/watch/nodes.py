@@ -1,0 +1,366 @@
+"""One run on several nodes, each with its own `hangdoc run`: how their looks become one.
+
+The nodes share a directory. In it lies one folder for each run, `.hangdoc-run-<digest>/`, with a file `wanted`, a file
+`<host>-<pid>.here` for each node, and `<host>-<pid>.hangdoc` for each node that was asked. A node that sees its own ranks wait
+touches `wanted`; then every node looks and leaves its bundle; the node of rank 0 waits for the bundles and puts them together.
+Times are compared as the file system gave them to files, never between the nodes' clocks.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hangdoc import codec, run_identity
+from hangdoc.diagnosis import Diagnosis, Job, Verdict
+from hangdoc.phrases import ranks as named
+from hangdoc.snapshot import Connection, Connections, Host, Listener, Process, RankIdentity, Snapshot, merge
+from hangdoc.watchdog.scene import clean
+
+_GATHER_SECONDS = 20.0
+"""How long the node of rank 0 waits for the others' bundles: they hear the call within a second, and look for a few."""
+_POLL_SECONDS = 1.0
+_LOOKS_BEFORE_CALLING = 2
+_WORST: tuple[Verdict, ...] = ("hung", "unknown", "waiting", "healthy")
+
+
+def name_of_run(identity: RankIdentity) -> str:
+    """A name that all ranks of a run give it, on whatever node, and no rank of another run."""
+    meeting = (identity.run_id, identity.master_address, identity.master_port, identity.world_size)
+    return run_identity.digest_of(identity) or run_identity.digest(repr(meeting))
+
+
+class _Folder:
+    """The folder of one run. Errors of the file system are raised as OSError or BundleError."""
+
+    def __init__(self, base: Path, name: str, me: str) -> None:
+        self._path = base / f".hangdoc-run-{name}"
+        self._path.mkdir(mode=0o700, exist_ok=True)
+        if self._path.stat().st_uid != os.getuid():
+            raise PermissionError(f"{self._path} belongs to another user")
+        self._me = me
+        self._wanted, self._reported = self._path / "wanted", self._path / "reported"
+        for file in (
+            self._wanted,
+            self._reported,
+        ):  # NFS looks at a file that exists each time, at an absent one seldom
+            if _created(file):
+                os.utime(file, ns=(0, 0))
+        (self._path / f"{me}.here").touch(mode=0o600)
+        self.answered = _changed(self._wanted)
+        self._read = _changed(self._reported)
+
+    def called(self) -> int | None:
+        """When somebody called since the last answer; in the file system's nanoseconds."""
+        when = _changed(self._wanted)
+        return when if when > self.answered else None
+
+    def call(self) -> int:
+        """Ask all nodes for a look."""
+        self._wanted.touch()
+        return _changed(self._wanted)
+
+    def share(self, snapshot: Snapshot) -> None:
+        codec.write(snapshot, self._path / f"{self._me}.hangdoc")
+
+    def others(self, since: int) -> dict[str, Snapshot]:
+        """Bundles that other nodes have left since then, by node."""
+        found = {}
+        for path in self._path.glob("*.hangdoc"):
+            with contextlib.suppress(codec.BundleError):  # gone, or another version's
+                if path.stem != self._me and _changed(path) >= since:
+                    found[path.stem] = codec.read(path)
+        return found
+
+    def present(self) -> set[str]:
+        """The other nodes that take part."""
+        return {path.stem for path in self._path.glob("*.here")} - {self._me}
+
+    def report(self, where: str) -> None:
+        self._reported.write_text(where)
+        self._read = _changed(self._reported)
+
+    def unread(self) -> bool:
+        """Whether another node has reported a hang since `reported` was last asked."""
+        return _changed(self._reported) > self._read
+
+    def reported(self) -> str | None:
+        """Where another node has reported a hang, once."""
+        if not self.unread():
+            return None
+        self._read = _changed(self._reported)
+        return self._reported.read_text("utf-8", "replace")[:4096]
+
+    def leave(self) -> None:
+        """Take back what is this node's; the last one takes the folder along."""
+        with contextlib.suppress(OSError):
+            for kind in ("here", "hangdoc"):
+                (self._path / f"{self._me}.{kind}").unlink(missing_ok=True)
+            if not self.present():
+                for path in self._path.iterdir():
+                    path.unlink(missing_ok=True)
+                self._path.rmdir()
+
+
+class _Part:
+    """What this node has of a run that goes beyond it."""
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self.pids: dict[int, int] = {}
+        """By rank."""
+        self.local: set[int] = set()
+        """The ranks that must be below the command, whether or not they are seen."""
+        self.elsewhere: frozenset[int] = frozenset()
+
+    def add(self, pid: int, who: RankIdentity, launched_here: bool) -> None:
+        """Take a rank. Only a launcher below the command has started all ranks of the node; where `hangdoc run` was itself
+        started once for each rank (srun, mpirun), the node's other ranks are below others."""
+        self.pids[who.rank] = pid
+        self.local.add(who.rank)
+        if launched_here and who.local_rank is not None and who.local_world_size is not None:
+            first = who.rank - who.local_rank
+            self.local |= set(range(first, first + who.local_world_size))
+        self.elsewhere = frozenset(range(self.world_size)) - self.local
+
+    def owns(self, job: Job) -> bool:
+        pids = set(self.pids.values())
+        return any(view.pid in pids for view in job.ranks)
+
+
+class Nodes:
+    """This node's part in the runs that go beyond it.
+
+    `look` sees the ranks below `command`, a pid; `reach`, where it is given, sees all nodes' (a fleet), and then no folder is
+    needed.
+    """
+
+    def __init__(
+        self,
+        command: int,
+        look: Callable[[], Snapshot],
+        diagnose: Callable[[Snapshot], Diagnosis],
+        base: Path,
+        say: Callable[[str], None],
+        reach: Callable[[], Snapshot] | None = None,
+    ) -> None:
+        self._command, self._look, self._diagnose = command, look, diagnose
+        self._base, self._say, self._reach = base, say, reach
+        self.host = socket.gethostname()
+        self._me = f"{clean(self.host)}-{os.getpid()}"
+        self._parts: dict[str, _Part] = {}
+        self._folders: dict[str, _Folder] = {}
+        self._restless: dict[str, int] = {}
+        """How many looks in a row a run was not healthy."""
+        self._silent: dict[str, frozenset[int]] = {}
+        """Ranks whose nodes did not answer the last call."""
+        self._said: set[str] = set()
+        self._own: set[tuple[str, int]] = set()
+
+    def look(self) -> Snapshot:
+        """Look at this node; and where a run goes beyond it and stands still, at what the other nodes see."""
+        snapshot = self._look()
+        self._own = {(host.name, p.pid) for host in snapshot.hosts for p in host.processes if p.role == "rank"}
+        self._parts = _parts(snapshot, self._command)
+        for name in set(self._folders) - set(self._parts):
+            self._folders.pop(name).leave()
+        if not self._parts:
+            return snapshot
+        jobs = self._diagnose(snapshot).jobs
+        healthy = {
+            name for name, part in self._parts.items() for job in jobs if part.owns(job) and job.verdict == "healthy"
+        }
+        self._restless = {name: self._restless.get(name, 0) + 1 for name in self._parts if name not in healthy}
+        others: list[Snapshot] = []
+        for name, part in self._parts.items():
+            try:
+                others += self._from_others(name, part, snapshot)
+            except (OSError, codec.BundleError) as error:
+                self._once(f"the nodes' looks can't be put together in {self._base}: {error}")
+        return _together([snapshot, *others]) if others else snapshot
+
+    def mine(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Without jobs that have no rank of this node: other nodes may hold more than this run. And without a verdict about ranks
+        that nobody has shown: this node looks at its own processes only, so their absence says nothing."""
+        jobs = tuple(
+            replace(job, verdict="unknown") if job.verdict == "hung" and self._absent_elsewhere(job) else job
+            for job in diagnosis.jobs
+            if not self._parts or any((view.host, view.pid) in self._own for view in job.ranks)
+        )
+        verdicts = [job.verdict for job in jobs]
+        worst = next((v for v in _WORST if v in verdicts), diagnosis.verdict)
+        return replace(diagnosis, jobs=jobs, verdict=worst)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, until another node calls or reports."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _POLL_SECONDS))
+            with contextlib.suppress(OSError):
+                if any(folder.called() or folder.unread() for folder in self._folders.values()):
+                    return
+
+    def reports_here(self, job: Job) -> bool:
+        """Whether this node is the one to report a job: the run is all here, or its rank 0 is."""
+        part = self._part(job)
+        return part is None or 0 in part.local
+
+    def announce(self, where: str) -> None:
+        """Let the other nodes know where the report lies."""
+        for folder in self._folders.values():
+            with contextlib.suppress(OSError):
+                folder.report(where)
+
+    def announced(self) -> str | None:
+        """Where another node has reported, once."""
+        for folder in self._folders.values():
+            with contextlib.suppress(OSError):
+                if (where := folder.reported()) is not None:
+                    return where
+        return None
+
+    def leave(self) -> None:
+        """Take back what lies in the shared directory."""
+        for folder in self._folders.values():
+            folder.leave()
+
+    def missing(self, job: Job) -> str | None:
+        """A sentence about the ranks of other nodes that none has shown; None where all are there."""
+        part = self._part(job)
+        absent = (part.elsewhere if part is not None else frozenset()) - {
+            v.rank for v in job.ranks if v.pid is not None
+        }
+        if not absent:
+            return None
+        if self._reach is not None:
+            return f"{named(absent)} not seen: --hosts did not reach their nodes"
+        return (
+            f"{named(absent)} not seen: their nodes left no bundle in {self._base}. It must be a directory that all nodes share, "
+            "and `hangdoc run` must run on each of them"
+        )
+
+    def _part(self, job: Job) -> _Part | None:
+        return next((part for part in self._parts.values() if part.owns(job)), None)
+
+    def _absent_elsewhere(self, job: Job) -> bool:
+        part = self._part(job)
+        return part is not None and any(view.pid is None and view.rank in part.elsewhere for view in job.ranks)
+
+    def _from_others(self, name: str, part: _Part, own: Snapshot) -> list[Snapshot]:
+        first = 0 in part.local
+        calls = self._restless.get(name, 0) >= _LOOKS_BEFORE_CALLING
+        if self._reach is not None:
+            return [self._reach()] if first and calls else []
+        folder = self._folders.get(name)
+        if folder is None:
+            folder = self._folders[name] = _Folder(self._base, name, self._me)
+        since = folder.called() or (folder.call() if calls else None)
+        if since is None:
+            return []
+        folder.answered = since
+        folder.share(own)
+        return list(self._gathered(name, part, folder, since).values()) if first else []
+
+    def _gathered(self, name: str, part: _Part, folder: _Folder, since: int) -> dict[str, Snapshot]:
+        """The other nodes' bundles; waits until they show all ranks, but not again for those that did not come last time."""
+        wanted = part.elsewhere
+        until = time.monotonic() + (_GATHER_SECONDS if wanted != self._silent.get(name) else _POLL_SECONDS)
+        while True:
+            found = folder.others(since)
+            absent = wanted - _ranks_in(found.values())
+            if not absent or time.monotonic() > until:
+                self._silent[name] = absent
+                return found
+            time.sleep(0.2)
+
+    def _once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._say(text)
+
+
+def _parts(snapshot: Snapshot, command: int) -> dict[str, _Part]:
+    """Runs that have ranks on other nodes, by their names."""
+    found: dict[str, _Part] = {}
+    for host in snapshot.hosts:
+        launchers = {p.pid for p in host.processes if p.role == "launcher" and _descends(p.pid, command)}
+        for process in host.processes:
+            who = process.identity
+            if process.role == "rank" and who is not None and who.world_size is not None:
+                part = found.setdefault(name_of_run(who), _Part(who.world_size))
+                part.add(process.pid, who, process.owner in launchers)
+    return {name: part for name, part in found.items() if part.elsewhere}
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    while pid not in (ancestor, 0):
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+        except (OSError, IndexError, ValueError):
+            return False
+    return pid == ancestor
+
+
+def _created(path: Path) -> bool:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _changed(path: Path) -> int:
+    """When a file was last written, in the file system's nanoseconds; 0 for one that is not there. Opened, because NFS asks its
+    server then, and answers `stat` from memory."""
+    try:
+        with path.open("rb") as file:
+            return os.fstat(file.fileno()).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def _ranks_in(snapshots: Iterable[Snapshot]) -> set[int]:
+    processes = (process for one in snapshots for host in one.hosts for process in host.processes)
+    return {process.identity.rank for process in processes if process.identity is not None}
+
+
+def _together(snapshots: list[Snapshot]) -> Snapshot:
+    """As `merge`; where several nodes of a run are one machine (each rank has a `hangdoc run` of its own), all their processes
+    stay."""
+    alike: dict[tuple[str, str | None], list[Host]] = {}
+    for one in snapshots:
+        for host in one.hosts:
+            alike.setdefault((host.name, host.machine_id), []).append(host)
+    hosts = tuple(_one(group) for group in alike.values())
+    unreached = tuple(gone for one in snapshots for gone in one.unreached)
+    return merge((replace(snapshots[0], hosts=hosts, unreached=unreached),))
+
+
+def _one(looks: list[Host]) -> Host:
+    """Several looks at one machine, each at a part of its processes; the newest look at a process holds."""
+    looks = sorted(looks, key=lambda host: host.taken_at)
+    newest = looks[-1]
+    if len(looks) == 1:
+        return newest
+    processes: dict[int, Process] = {}
+    connections: dict[tuple[object, ...], Connection] = {}
+    listeners: dict[tuple[object, ...], Listener] = {}
+    for host in looks:
+        processes |= {process.pid: process for process in host.processes}
+        if isinstance(host.connections, Connections):
+            connections |= {(c.pid, c.namespace, c.local_address, c.local_port, c.remote_address, c.remote_port): c
+                            for c in host.connections.connections}  # fmt: skip
+            listeners |= {(one.namespace, one.port): one for one in host.connections.listeners}
+    return replace(
+        newest,
+        processes=tuple(process for _, process in sorted(processes.items())),
+        connections=Connections(connections=tuple(connections.values()), listeners=tuple(listeners.values()))
+        if connections
+        else newest.connections,
+        control_groups=tuple({group.path: group for host in looks for group in host.control_groups}.values()),
+        problems=tuple(dict.fromkeys(problem for host in looks for problem in host.problems)),
+    )

@@ -1,0 +1,224 @@
+"""What is concluded from stops, tracers and native stacks: built values, and processes without torch."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hangdoc.diagnose.stopped import stopped_by
+from hangdoc.observe import attach, natives, pyspy
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.procfs import ProcFS
+from hangdoc.observe.scene import Scene, Target
+from hangdoc.snapshot import (
+    Clocks,
+    Connection,
+    Connections,
+    Frame,
+    KernelState,
+    KernelThread,
+    Local,
+    Process,
+    PythonThread,
+    Stack,
+    Unavailable,
+)
+
+
+def clocks(cpu_ns: int = 0, switches: int = 0, *names: str) -> Clocks:
+    main = KernelThread(
+        tid=7, name="python", state="S", cpu_ns=cpu_ns, voluntary_switches=switches, involuntary_switches=0
+    )
+    others = (
+        KernelThread(tid=8 + n, name=name, state="S", cpu_ns=9, voluntary_switches=9, involuntary_switches=0)
+        for n, name in enumerate(names)
+    )
+    return Clocks(window_seconds=1.0, resolution_ns=1, threads=(main, *others))
+
+
+def process(state: str, start: KernelState | None, **more: object) -> Process:
+    fields: dict[str, object] = {"clocks": clocks(), **more}
+    return Process(
+        pid=7, ppid=1, role="rank", name="python", argv=(), state=state, started_seconds_ago=9.0, at_start=start,
+        **fields,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def held(state: str, pid: int = 0, *, frozen: bool = False) -> KernelState:
+    return KernelState(state=state, tracer_pid=pid, tracer="gdb" if pid else "", frozen=frozen)
+
+
+@pytest.mark.parametrize(
+    ("one", "by"),
+    [
+        (process("T", held("T")), "signal"),
+        (process("t", held("T"), tracer_pid=5), "signal"),  # stopped, and another observer reads it
+        (process("S", held("S", frozen=True), frozen=True), "freezer"),
+        (process("t", held("t", 5), tracer_pid=5), "tracer"),
+        (process("t", held("t", 5), tracer_pid=6), None),  # two observers, one after the other
+        (process("t", held("t", 5), tracer_pid=5, clocks=clocks(40_000)), None),  # one that comes back: py-spy record
+        (process("t", held("S"), tracer_pid=5), None),
+        (process("S", held("t", 5)), None),
+        (process("T", held("S")), None),  # the next look will say
+        (process("S", held("S"), frozen=True), None),
+        (process("S", held("S", 5), tracer_pid=5), None),  # strace: attached, and the rank runs
+        (process("S", None, tracer_pid=5), "tracer"),  # bundles without the beginning
+        (process("T", None), "signal"),
+    ],
+)
+def test_a_stop_must_last_over_the_window(one: Process, by: str | None) -> None:
+    stop = stopped_by(one)
+    assert (stop.by if stop is not None else None) == by
+
+
+def test_who_holds_a_rank_is_named() -> None:
+    stop = stopped_by(process("t", held("t", 5), tracer_pid=5, tracer="gdb"))
+    assert stop is not None
+    assert stop.why == "held by gdb (pid 5)"
+
+
+BACKWARD = Frame(function="backward", file="/v/site-packages/torch/autograd/graph.py", line=1, library=True)
+STEP = Frame(function="main", file="/home/u/train.py", line=9, locals=(Local(name="step", text="4"),))
+
+
+def stack(*frames: Frame) -> Stack:
+    thread = PythonThread(tid=7, name="MainThread", active=False, owns_gil=False, frames=frames)
+    return Stack(at_seconds=0.0, threads=(thread,))
+
+
+def seen(**more: object) -> dict[str, object]:
+    return {"stack_before": stack(BACKWARD, STEP), "stack": stack(BACKWARD, STEP), "clocks": clocks(), **more}
+
+
+NATIVE = stack(Frame(function="c10d::Work::wait", file="/v/torch/lib/libtorch_cpu.so", line=0, native=True), BACKWARD)
+FOREIGN = stack(Frame(function="strerror_r", file="/lib/libc.so.6", line=0, native=True), BACKWARD)
+
+
+@pytest.fixture
+def dumped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The pids of which native stacks were taken."""
+    pids: list[int] = []
+
+    def dump(proc: ProcFS, pid: int, deadline: Deadline, **more: object) -> Stack:
+        pids.append(pid)
+        return NATIVE
+
+    monkeypatch.setattr(attach, "dump", dump)
+    return pids
+
+
+def take(*seen_of: dict[str, object], earlier: Stack | None = None, **host: object) -> dict[int, Stack | Unavailable]:
+    targets = {
+        7 + n: Target(pid=7 + n, ppid=1, role="rank", name="python", argv=(), state="S", start_ticks=0)
+        for n in range(len(seen_of))
+    }
+    with ThreadPoolExecutor(2) as pool:
+        scene = Scene(
+            proc=ProcFS(), deadline=Deadline(10), window=1.0, native="auto", targets=targets, pool=pool
+        )  # fmt: skip
+        gathered: dict[int | None, dict[str, object]] = {None: host, **dict(enumerate(seen_of, 7))}
+        return natives.take(scene, gathered, {7: (earlier, NATIVE)} if earlier is not None else {})
+
+
+MOVED = Frame(function="main", file="/home/u/train.py", line=9, locals=(Local(name="step", text="5"),))
+NAMED = Frame(function="all_reduce", file="/v/torch/distributed/distributed_c10d.py", line=1, library=True)
+
+
+@pytest.mark.parametrize(
+    ("rank", "wanted"),
+    [
+        (seen(), True),
+        (seen(stack=stack(BACKWARD, MOVED)), False),  # the same lines, one step on
+        (seen(stack=stack(STEP)), False),
+        (seen(clocks=clocks(500_000_000)), False),  # it computes
+        (seen(clocks=clocks(990_000_000, 0, "pt_nccl_watchdg")), True),  # it may spin in the GPU's driver
+        (seen(stack=stack(BACKWARD, MOVED), clocks=clocks(990_000_000, 0, "pt_nccl_watchdg")), False),
+        (seen(stack=stack(NAMED), stack_before=stack(NAMED)), False),  # Python says what it waits in
+        (seen(stack_before=Unavailable(reason="late")), False),
+        (seen(clocks=Unavailable(reason="late")), False),
+    ],
+)
+def test_only_a_rank_that_stood_still_is_dumped_natively(
+    rank: dict[str, object], wanted: bool, dumped: list[int]
+) -> None:
+    take(rank)
+    assert dumped == ([7] if wanted else [])
+
+
+def test_bytes_between_two_ranks_are_movement(dumped: list[int]) -> None:
+    def end(pid: int, local: int, remote: int) -> Connection:
+        return Connection(
+            pid=pid, namespace="n", state="ESTABLISHED", local_address="h", local_port=local, remote_address="h",
+            remote_port=remote, receive_queue_bytes=0, send_queue_bytes=0, bytes_moved=64, last_sent_ms=1,
+            last_received_ms=1,
+        )  # fmt: skip
+
+    other = seen(clocks=Unavailable(reason="late"))
+    take(seen(), other, connections=Connections(connections=(end(7, 1000, 2000), end(8, 2000, 1000))))
+    assert dumped == []
+    take(seen(), other, connections=Connections(connections=(end(7, 1000, 443),)))  # a tracker's
+    assert dumped == [7]
+
+
+def test_a_rank_that_still_stands_there_keeps_its_native_stack(dumped: list[int]) -> None:
+    assert take(seen(), earlier=stack(BACKWARD, STEP)) == {7: NATIVE}
+    assert dumped == []
+
+
+def test_equal_ranks_share_one_dump(dumped: list[int]) -> None:
+    second = seen(clocks=Clocks(window_seconds=1.0, resolution_ns=1, threads=(
+        KernelThread(tid=8, name="python", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0),
+    )))  # fmt: skip
+    assert take(seen(), second) == {7: NATIVE, 8: NATIVE}
+    assert dumped == [7]
+
+
+def test_a_native_stack_without_torch_counts_as_none() -> None:
+    assert natives.believed(NATIVE) == NATIVE
+    refused = natives.believed(FOREIGN)
+    assert isinstance(refused, Unavailable)
+    assert "no frame of torch" in refused.reason
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    code = "import time; print('ready', flush=True); time.sleep(1000)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    yield child.pid
+    child.kill()
+    child.communicate()
+
+
+@pytest.mark.usefixtures("can_attach")
+def test_a_stopped_process_is_read_and_stays_stopped(sleeper: int) -> None:
+    os.kill(sleeper, 19)
+    while ProcFS().stat(str(sleeper)).state != "T":
+        pass
+    assert isinstance(attach.dump(ProcFS(), sleeper, Deadline(10)), Stack)
+    refused = attach.dump(ProcFS(), sleeper, Deadline(10), native=True)
+    assert isinstance(refused, Unavailable)
+    assert "may be paused" in refused.reason
+    assert ProcFS().stat(str(sleeper)).state == "T"
+
+
+@pytest.mark.usefixtures("can_attach")
+def test_our_own_py_spy_is_no_tracer(sleeper: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def status(proc: ProcFS, of: str) -> dict[str, str]:
+        return {"State": "t (tracing stop)", "TracerPid": "4711"}
+
+    monkeypatch.setattr(ProcFS, "status", status)
+    assert attach.is_traced(attach.kernel_state(ProcFS(), sleeper))
+    monkeypatch.setattr(pyspy, "running", {4711})
+    assert not attach.is_traced(attach.kernel_state(ProcFS(), sleeper))
+
+
+def test_what_was_not_read_in_time_is_said() -> None:
+    deadline = Deadline(0.0)
+    stack_of = attach.dump(ProcFS(), os.getpid(), deadline)
+    assert stack_of == Unavailable(reason="no time left")
+    assert deadline.missed() == [f"the stack of 1 process(es) could not be read in time: pid {os.getpid()}"]

@@ -1,0 +1,392 @@
+"""Secrets go, whatever they are wrapped in; what a diagnosis reads stays."""
+
+import ast
+import json
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hangdoc import redact
+from hangdoc.observe.pyspy import _DECODER, _thread
+from hangdoc.redact import names_a_secret
+from hangdoc.redact.looks import random_looking
+from hangdoc.snapshot import Environment, Frame, Host, Interpreter, Local, Process, PythonThread, Snapshot, Stack
+from tests.unit import builders
+
+SECRET = "zk7Qw-hidden-41"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "MY_PASS", "DB_PASSWORD", "PGPASSWORD", "MYSQL_PWD", "SSHPASS", "apiKey", "--api-key", "OPENAI_API_KEY",
+        "HF_TOKEN", "hf-token", "wandb.api_key", "cfg.password", "self.client_secret", "AWS_SECRET_ACCESS_KEY",
+        "AccountKey", "SharedAccessKey", "X-Auth-Token", "Authorization", "Set-Cookie", "sig", "X-Amz-Signature",
+        "authkey", "SENTRY_DSN", "GITHUB_PAT", "connection_string", "passphrase", "dbPassword", "hftoken",
+        "credentials", "slack_webhook", "private_key", "key", "pin",
+    ],
+)  # fmt: skip
+def test_names_of_secrets(name: str) -> None:
+    assert names_a_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "RANK", "TOKENIZERS_PARALLELISM", "tokenizer", "author", "num_tokens", "max_tokens", "tokens_per_step",
+        "token_ids", "pin_memory", "forward_pass", "pass_idx", "keys", "monkey", "MASTER_ADDR", "NCCL_SOCKET_IFNAME",
+        "signal", "design", "compass", "bypass", "path", "pattern", "insights", "assign", "pinned", "optimizer",
+    ],
+)  # fmt: skip
+def test_names_of_other_things(name: str) -> None:
+    assert not names_a_secret(name)
+
+
+LOOKS = [
+    "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "AIzaSyA1234567890abcdefghijklmnopqrstu",
+    "ghp_16C7e42F292c6912E7710c838347Ae178B4a", "github_pat_11ABCDEFG0abcdefghijkl_mnop", "glpat-abcDEF123456ghiJKL78",
+    "npm_aB3dE5gH7jK9mN1pQ3sT5vW7yZ", "hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ012345",
+    "0123456789abcdef0123456789abcdef01234567", "sk-proj-abc123DEF456ghi789", "sk-ant-api03-abc123DEF456",
+    "xoxb-123456789012-abcdefABCDEF", "hooks.slack.com/services/T000/B000/XXXXXXXX", "pypi-AgEIcHlwaS5vcmcCJDU3abc",
+    "sk_live_4eC39HqLyjWDarjtT1zdp7dc", "dapi0123456789abcdef0123456789abcdef",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dBjftJeZ4CVP", "abc8Q~defghijklmnopqrstuvwxyz0123456789",
+    "https://me:pa5sw0rd@host/x", "postgresql://me:pa5sw0rd@db:5432/x", "Authorization: Bearer abc.def.ghi",
+    "-H Authorization: Basic dXNlcjpwYXNz", "https://x.blob.core.windows.net/c?sv=2022&sig=aBcD%2B12&se=1",
+    "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=Zm9vYmFy==;", "Server=db;Uid=me;Pwd=geheim;",
+    "host=db user=me password=geheim", "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n-----END OPENSSH PRIVATE KEY-----",
+    "nvapi-abcDEF1234567890-xyz",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", LOOKS)
+def test_looks_go_from_every_kind_of_text(value: str) -> None:
+    kept = [
+        redact.text(value),
+        redact.variable("NOTE", value),
+        redact.local("x", json.dumps(value)),
+        redact.local("x", json.dumps({"a": [value]}), True),
+        redact.source(f"x = {value!r}"),
+        redact.source(f"# see {value}") if "\n" not in value else "",
+        *redact.argv(("train.py", value)),
+    ]
+    part = max(_parts(value), key=len)
+    for text in kept[:-2] + kept[-1:]:
+        assert part not in text, text
+
+
+def _parts(value: str) -> list[str]:
+    """What of a planted text is the secret itself."""
+    for known in ("pa5sw0rd", "abc.def.ghi", "dXNlcjpwYXNz", "aBcD%2B12", "Zm9vYmFy", "geheim", "T000/B000/XXXXXXXX"):
+        if known in value:
+            return [known]
+    return [value[-12:]] if "BEGIN" not in value else ["abc"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "0", "cuda:0", "float16", "bfloat16", "eth0", "enp0s31f6", "10.0.0.1:29500", "node17.cluster.local",
+        "all_reduce", "torch.distributed.run", "/data/shards/part-00001.parquet",
+        "ip-10-0-0-1.us-west-2.compute.internal", "https://host/a?b=1", "3f1c2d4e-1111-2222-3333-abcdefabcdef",
+        "--lr=0.1", "git@github.com", "llama-7b", "2024-11-22T10:15:00", "GLOO_SOCKET_IFNAME=eth0",
+        "tcp://127.0.0.1:29500", "i5-8250U",
+    ],
+)  # fmt: skip
+def test_what_is_no_secret_stays(value: str) -> None:
+    assert redact.variable("NOTE", value) == value
+    assert redact.argv(("x", value)) == ("x", value)
+    assert redact.source(f"x = '{value}'") == f"x = '{value}'"
+    if "?" not in value and "=" not in value and "@" not in value and "//" not in value and len(value) < 36:
+        assert redact.local("x", f'"{value}"') == f'"{value}"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3", "-1.5e-3", "None", "True", "[]", "{}", "torch.bfloat16", "float32[64, 8]", "int64[]", "P2POp(isend, 1)",
+        "<list of 3>", "+bigint", "<torch._C._distributed_c10d.ProcessGroup at 0x7f655920dab0>",
+        '{"src": 0, "group": <ProcessGroup at 0x7f>}', '["-u", "/a/train.py"]', "(<Tensor at 0x7f>, <Tensor at 0x7e>)",
+        '"bfloat16"', "'eth0'", "?", "[1, 2, ...]",
+    ],
+)  # fmt: skip
+def test_what_the_rules_read_of_variables_stays(text: str) -> None:
+    for name in ("x", "tokens", "dst", "nprocs", "loader.dataset.paths"):
+        assert redact.local(name, text) == text or ("'" in text or '"' in text)
+    assert redact.local("x", text) == text
+
+
+def test_a_number_stays_under_a_name_that_is_also_a_counters() -> None:
+    assert redact.local("tokens", "4096") == "4096"
+    assert redact.local("password", "4096") == redact.REDACTED
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ('["--api-key", "§", "--lr", "0.1"]', '["--api-key", "<redacted>", "--lr", "0.1"]'),
+        ('{"Authorization": "Bearer §"}', '{"Authorization": "<redacted>"}'),
+        ('{"db": {"password": ["§", 1], "port": 5432}}', '{"db": {"password": ["<redacted>", 1], "port": 5432}}'),
+        ('Config(password="§", lr=0.1)', 'Config(password="<redacted>", lr=0.1)'),
+        ('[("PASSWORD", "§")]', '[("<str>", "<redacted>")]'),
+        ('{"password": "§...', '{"password": "<redacted>'),
+        ('["--api-key", "§...', '["--api-key", "<redacted>'),
+        ('["https://me:§@host/x"]', '["<str>"]'),
+        ('["{"token": "§"}", 1]', None),  # py-spy does not escape quotes
+        ('"{"token": "§"}"', '"<str>"'),
+        ('"what the user asked §"', '"<str>"'),
+    ],
+)
+def test_variables(text: str, kept: str | None) -> None:
+    found = redact.local("x", text.replace("§", SECRET))
+    assert SECRET not in found
+    assert kept in (None, found)
+    assert SECRET not in redact.local("x", text.replace("§", SECRET), True) or "asked" in text
+
+
+def test_a_secret_option_of_the_launcher() -> None:
+    """As py-spy shows torchrun's own frame."""
+    raw = [{"thread_name": "MainThread", "frames": [{"name": "main", "filename": "run.py", "line": 1, "locals": [
+        {"name": "args", "repr": f'["--nproc-per-node=2", "train.py", "--api-key", "{SECRET}", "--lr", "0.1"]'}]}]}]  # fmt: skip
+    thread = _thread(_DECODER.decode(msgspec.json.encode(raw))[0])
+    kept = redact.snapshot(_snapshot(Stack(at_seconds=0, threads=(thread,))))
+    assert SECRET.encode() not in msgspec.json.encode(kept)
+    assert b"--nproc-per-node=2" in msgspec.json.encode(kept)
+
+
+@pytest.mark.parametrize(
+    ("word", "kept"),
+    [
+        ("--token=§", "--token=<redacted>"), ("TOKEN=§", "TOKEN=<redacted>"),
+        ("+wandb.api_key=§", "+wandb.api_key=<redacted>"), ("--env=TOKEN=§", "--env=TOKEN=<redacted>"),
+        ('{"token": "§", "lr": 1}', '{"token": "<redacted>", "lr": 1}'),
+        ("https://h/x?token=§&lr=1", "https://h/x?token=<redacted>&lr=1"),
+        ("Authorization: Bearer §", "Authorization: <redacted>"),
+        ("run --api-key § --lr 1", "run --api-key <redacted> --lr 1"),
+        ("export MY_PASS=§; run", "export MY_PASS=<redacted>; run"),
+        ("--tokens=/data/tok.bin", "--tokens=/data/tok.bin"), ("--max-tokens=4096", "--max-tokens=4096"),
+    ],
+)  # fmt: skip
+def test_words_of_a_command_line(word: str, kept: str) -> None:
+    assert redact.argv(("train.py", word.replace("§", SECRET))) == ("train.py", kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RANK", "1"), ("TOKENIZERS_PARALLELISM", "false"), ("MASTER_ADDR", "node0"), ("NANOCHAT_DATA_DIR", "/data/shards"),
+        ("eval_tokens", "4096"), ("SSH_AUTH_SOCK", "/tmp/ssh-x/agent.1"), ("PWD", "/home/me/run"),
+        ("TORCHELASTIC_RUN_ID", "3f1c2d4e-1111-2222-3333-abcdefabcdef"), ("RAY_NODE_ID", "9f8a7b6c5d4e3f2a1b9f8a7b6c5d4e3f2a1b"),
+    ],
+)  # fmt: skip
+def test_variables_of_an_environment_that_stay(name: str, value: str) -> None:
+    assert redact.variable(name, value) == value
+
+
+def test_options_in_two_words() -> None:
+    line = "x.py --api-key abc -token def --eval-tokens 40 -u me:abc --lr 1 --auth --data /d/x"
+    words = redact.argv(tuple(line.split()))
+    assert words == ("x.py", "--api-key", "<redacted>", "-token", "<redacted>", "--eval-tokens", "40", "-u", "me:<redacted>",
+                     "--lr", "1", "--auth", "--data", "/d/x")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'cfg.password = "§"', 'login(token="§", user="me")', "wandb.login('§')", 'password: str = "§"',
+        'os.environ["MY_PASS"] = "§"', 'cfg["db"]["password"] = "§"', 'os.environ.setdefault("API_KEY", "§")',
+        'os.getenv("API_KEY", default="§")', 'p.add_argument("--api-key", type=str, default="§")',
+        'headers = {"Authorization": f"Bearer §"}', 'url = f"https://me:§@{host}/x"', 'x = f"{base}?sig=§&x={y}"',
+        'if password == "§": pass', 'if "§" == cfg.token: pass', 'if token in ("§", "b"): pass', 'auth = ("me", "§")',
+        "x = os.environ.get('A') # password: §", 'password = ("a"\n            "§")', 'secrets = ["a", "§"]',
+        "run(['--api-key', '§'])", 'token = os.environ.get("HF_TOKEN") or "§"', 'connect("host=db password=§")',
+        "api_key = b'§'", 'password = """§"""', "set_password('§')", 'x = {"api_key": "§",\n', '    "password": "§"}',
+        "password = '§",
+    ],
+)  # fmt: skip
+def test_source(line: str) -> None:
+    found = redact.source(line.replace("§", SECRET))
+    assert SECRET not in found
+    assert redact.source(found) == found
+    assert found.count("\n") == line.count("\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'print(f"loss {loss:.3f} at step {step}")', "dist.all_reduce(t, op='sum')", 'token = os.environ["HF_TOKEN"]',
+        "key: str = None", 'if rank == 0 and mode == "train":', "for key, value in state.items():",
+        'raise ValueError("the key must be a name")', 'tokens = tokenizer("Hello there", return_tensors="pt")',
+        "# key: the name of the group", 'password = getpass("Password: ")',
+        'dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500")', 'store.get("rank0/ready")',
+        'x = "unclosed', "'''", '"', "\\",
+    ],
+)  # fmt: skip
+def test_code_stays_code(line: str) -> None:
+    assert redact.source(line) == line
+
+
+def test_code_with_a_key_in_many_lines_keeps_its_lines() -> None:
+    block = f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\nxx\n-----END RSA PRIVATE KEY-----"
+    code = f'a = 1\nkey = """{block}"""\nfor i in range(3):\n    pass\n'
+    found = redact.source(code)
+    assert SECRET not in found
+    assert found.count("\n") == code.count("\n")
+    assert [type(node).__name__ for node in ast.parse(found).body] == ["Assign", "Assign", "For"]
+
+
+def test_what_is_known_by_name_goes_everywhere() -> None:
+    frame = Frame(
+        function="f",
+        file=f"/tmp/{SECRET}/x.py",
+        line=1,
+        source=f"go('{SECRET}')",
+        locals=(Local(name="k", text=f'"{SECRET}"'),),
+    )
+    seen = _snapshot(Stack(at_seconds=0, threads=(PythonThread(tid=1, name="t", active=True, owns_gil=False, frames=(frame,)),)),
+                     variables={"MY_PASS": SECRET}, cwd=f"/tmp/{SECRET}", problems=(f"cannot read /x/{SECRET}",))  # fmt: skip
+    for locals_ in redact.LOCALS:
+        assert SECRET.encode() not in msgspec.json.encode(redact.snapshot(seen, locals_))
+
+
+def test_what_a_variable_is_named_after_goes_from_others() -> None:
+    frame = Frame(
+        function="f",
+        file="/x.py",
+        line=1,
+        locals=(Local(name="password", text=f'"{SECRET}"'), Local(name="k", text=f'"{SECRET}"')),
+    )
+    thread = PythonThread(tid=1, name="t", active=True, owns_gil=False, frames=(frame,))
+    kept = redact.snapshot(_snapshot(Stack(at_seconds=0, threads=(thread,))), "all")
+    assert SECRET.encode() not in msgspec.json.encode(kept)
+
+
+def test_a_password_that_is_a_word_takes_no_word_away() -> None:
+    frame = Frame(function="all_reduce", file="/x/train.py", line=1, source="dist.all_reduce(t)")
+    stack = Stack(at_seconds=0, threads=(PythonThread(tid=1, name="t", active=True, owns_gil=False, frames=(frame,)),))
+    kept = redact.snapshot(_snapshot(stack, variables={"MY_PASS": "all_reduce"}))
+    assert b"dist.all_reduce(t)" in msgspec.json.encode(kept)
+
+
+def _snapshot(
+    stack: Stack, variables: dict[str, str] | None = None, cwd: str = "/", problems: tuple[str, ...] = ()
+) -> Snapshot:
+    process = Process(
+        pid=1, ppid=0, role="rank", name="python", argv=("python", "train.py"), state="S", started_seconds_ago=1.0, cwd=cwd,
+        stack=stack, environment=Environment(variables=variables or {}),
+        interpreter=Interpreter(environment={}, globals=(Local(name="api_key", text="'x1'"),)),
+    )  # fmt: skip
+    host = Host(
+        name="h",
+        taken_at="2026-01-01T00:00:00.000+00:00",
+        window_seconds=1,
+        elapsed_seconds=1,
+        processes=(process,),
+        problems=problems,
+    )
+    return Snapshot(hangdoc="x", hosts=(host,))
+
+
+# --- any text ------------------------------------------------------------------------------------------------------
+
+_PIECES = st.sampled_from(
+    [
+        "password", "token", "api_key", "=", ":", " ", '"', "'", "\\", "{", "}", "[", "]", "(", ")", ",", "\n", "--",
+        "Bearer ", "https://", "@", "#", "?", "&", "/", ";", "abc1", SECRET, "ghp_", "-----BEGIN PRIVATE KEY-----",
+        "<redacted>", "<str>", "...", "é", "\0", '"""', "f", "0x7f", "lr",
+    ]
+)  # fmt: skip
+TEXTS = st.one_of(st.text(max_size=60), st.lists(_PIECES, max_size=30).map("".join))
+FILTERS: list[Callable[[str], str]] = [
+    redact.text,
+    redact.source,
+    lambda value: redact.local("x", value),
+    lambda value: redact.local("x", value, True),
+    lambda value: redact.local("token", value),
+    lambda value: redact.variable("X", value),
+    lambda value: redact.variable("MY_PASS", value),
+    lambda value: "\0".join(redact.argv(("x", *value.split("\0")))[1:]),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS)
+@example('"')
+@example("'\\")
+@example("a=" * 3000)
+@example('{"' * 3000)
+def test_no_text_makes_a_filter_raise(value: str) -> None:
+    for number, filtered in enumerate(FILTERS):
+        assert isinstance(filtered(value), str), number
+
+
+NESTED = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.sampled_from(["float16", "cuda:0", "some words"])),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(st.sampled_from(["lr", "model", "name", "x"]), inner, max_size=3),
+    ),
+    max_leaves=8,
+)
+SECRETS = st.from_regex(r"[A-Za-z0-9_-]{5}!?[A-Za-z0-9]{9}", fullmatch=True)
+
+
+def _planted(value: object, secret: str) -> list[object]:
+    """A nested value with a secret at each of the places where people put them."""
+    return [
+        {"password": secret, "rest": value}, {"cfg": {"api_key": [secret, value]}}, ["--api-key", secret, value],
+        {"headers": {"Authorization": f"Bearer {secret}"}, "v": value}, [value, ("AUTH_TOKEN", secret)],
+        {"url": f"https://me:{secret}@h/x", "v": value}, [f"--token={secret}", value],
+        {"v": [value, {"db": {"passwd": secret}}]}, {"v": json.dumps({"token": secret, "v": 1})},
+        [f"https://h/x?sig={secret}&a=1"],
+    ]  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(NESTED, SECRETS, st.integers(0, 9))
+def test_a_secret_goes_from_any_nesting(value: object, secret: str, place: int) -> None:
+    planted = _planted(value, secret)[place]
+    prints = [repr(planted), repr(planted).replace('"', "'"), _as_pyspy_prints(planted)]
+    for printed in [*prints, *(text[:-1] for text in prints)]:
+        for every in (False, True):
+            kept = redact.local("x", printed, every)
+            assert secret not in kept, (printed, kept)
+            assert secret not in redact.local("x", kept, every)
+    words = redact.argv(("x", json.dumps(planted)))
+    assert secret not in words[1]
+
+
+def _as_pyspy_prints(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_as_pyspy_prints(k)}: {_as_pyspy_prints(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        a, b = "[]" if isinstance(value, list) else "()"
+        return a + ", ".join(map(_as_pyspy_prints, value)) + b
+    if isinstance(value, str):
+        return '"' + value.replace("'", '\\"').replace("\n", "\\n") + '"'
+    return str(value)
+
+
+@settings(max_examples=80, deadline=None)
+@given(NESTED, SECRETS, st.integers(0, 9), st.integers(0, 300))
+def test_filters_are_idempotent(value: object, secret: str, place: int, cut: int) -> None:
+    planted = _planted(value, secret)[place]
+    for printed in (repr(planted), repr(planted)[:cut], json.dumps(planted), _as_pyspy_prints(planted)):
+        for number, filtered in enumerate(FILTERS):
+            once = filtered(printed)
+            assert filtered(once) == once, (number, printed)
+
+
+def test_what_looks_random() -> None:
+    for name in ("ProcessGroupGloo", "TransformerDecoderLayer", "float16", "20241122T101500", "llama2"):
+        assert not random_looking(name)
+    for key in ("9f8a7b6c5d4e3f2a1b", "aB3dE5gH7jK9mN1pQ3sT5vW7yZ"):
+        assert random_looking(key)
+
+
+def test_a_snapshot_of_built_ranks_stays_as_it_is() -> None:
+    snapshot = builders.snapshot(builders.rank(0, builders.train(5)), builders.rank(1, *builders.backward()))
+    assert redact.snapshot(snapshot) == snapshot

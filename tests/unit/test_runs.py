@@ -1,0 +1,171 @@
+"""Which processes are one run: by the launcher's name, the meeting point, connections, the launcher; not by the parent's pid."""
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+
+from hangdoc import run_identity
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.diagnosis import Diagnosis
+from hangdoc.snapshot import Connections, Launch, Listener, Process, RankIdentity, Snapshot
+from tests.unit.builders import TORCH, c10d, frame, rank, silent, snapshot, stack, train
+
+RENDEZVOUS = (frame("_create_c10d_store", 1, TORCH + "distributed/rendezvous.py"), frame("main", 3))
+
+
+def told(number: int, *frames: Any, run: str | None = None, port: int = 29500, world: int = 2, **more: Any) -> Process:
+    """A rank whose launcher calls its run `run`; none of its variables names a meeting point where that is None."""
+    identity = RankIdentity(
+        rank=number, source="environment", world_size=world, master_address="127.0.0.1", master_port=port, run=run
+    )
+    return rank(number, *(frames or (train(12),)), world=world, **{"identity": identity, **more})
+
+
+def ranks_of(value: Snapshot) -> list[list[int]]:
+    """The ranks of each run that have a process."""
+    return sorted([r.rank for r in job.ranks if r.pid is not None] for job in diagnose(value).jobs)
+
+
+def agent(number: int, pid: int, port: int, **more: Any) -> Process:
+    """A torchrun that waits for the other node."""
+    return Process(
+        pid=pid, ppid=1, role="launcher", name="pt_elastic", argv=("torchrun", "train.py"), state="S",
+        started_seconds_ago=100.0, namespaces={"net": "net:[1]"},
+        launch=Launch(tool="torchrun", nnodes="2", nproc_per_node="1", node_rank=number, endpoint=f"127.0.0.1:{port}"),
+        stack=stack(frame("next_rendezvous", 5, TORCH + "distributed/elastic/rendezvous/static.py")), **more,
+    )  # fmt: skip
+
+
+# --- the name --------------------------------------------------------------------------------------------------------
+
+TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}
+MPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_MCA_ess_base_jobid": "18282"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "0b1c"}, "torchrun:0b1c@29500"),
+        ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "none"}, "h:29500"),
+        ({**TORCHRUN, "MASTER_ADDR": "localhost"}, "localhost(net:[1]):29500"),
+        ({**TORCHRUN, "MASTER_ADDR": "127.0.0.1"}, "localhost(net:[1]):29500"),
+        ({**TORCHRUN, **SLURM}, "h:29500"),
+        ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "x", **SLURM}, "torchrun:x@29500"),
+        (SLURM, "slurm:7.0"),
+        ({**SLURM, "MASTER_ADDR": "h", "MASTER_PORT": "1"}, "slurm:7.0"),
+        ({**SLURM, "SLURM_NTASKS": "1"}, None),  # an interactive shell: several runs may be started in it
+        ({name: value for name, value in SLURM.items() if name != "SLURM_STEP_ID"}, None),  # the batch script
+        (MPI, "mpi:18282"),
+        ({**MPI, "PMIX_NAMESPACE": "prte-1"}, "mpi:prte-1"),
+        ({"MASTER_ADDR": "h", "MASTER_PORT": "1"}, "h:1"),
+        ({}, None),
+    ],
+)
+def test_what_a_run_is_called(environment: dict[str, str], name: str | None) -> None:
+    assert run_identity.name(environment, "net:[1]") == name
+
+
+def test_long_names_keep_their_identity() -> None:
+    """A UUID and a port are longer than a beacon's field: two names with one beginning must stay two."""
+    one, other = (f"torchrun:{'0' * 36}@{port}" for port in (29500, 29501))
+    assert run_identity.digest(one) != run_identity.digest(other)
+    assert len(run_identity.digest(one)) == run_identity.DIGEST_LENGTH < 32
+
+
+def test_the_names_of_a_slurm_job() -> None:
+    array = {"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "0", "SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "3"}
+    assert run_identity.slurm_job(array) == {"12", "12.0", "10_3"}
+    assert not run_identity.slurm_job({})
+
+
+# --- ranks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parents", [(50, 50), (1, 1), (1, 100), (1, 50)])
+def test_the_parent_of_a_rank_proves_nothing(parents: tuple[int, int]) -> None:
+    """nohup, setsid, a container; Lightning's rank 0 is the parent of rank 1."""
+    processes = (told(n, ppid=parent, owner=parent if parent > 1 else None) for n, parent in enumerate(parents))
+    assert ranks_of(snapshot(*processes)) == [[0, 1]]
+
+
+def test_ranks_of_one_slurm_step_are_one_run_and_those_of_two_are_two() -> None:
+    steps = [told(n, run="slurm:7.0", owner=60 + n, ppid=60 + n) for n in range(2)]
+    other = [told(n, run="slurm:7.1", owner=70 + n, ppid=70 + n, pid=200 + n) for n in range(2)]
+    value = snapshot(*steps, *other)
+    assert ranks_of(value) == [[0, 1], [0, 1]]
+    assert sorted(job.id for job in diagnose(value).jobs) == ["slurm:7.0", "slurm:7.1"]
+
+
+def test_a_rank_known_by_its_beacon_alone_joins_by_the_digest() -> None:
+    beacon = RankIdentity(rank=1, source="beacon", world_size=2, run_digest=run_identity.digest("torchrun:x@1"))
+    assert ranks_of(snapshot(told(0, run="torchrun:x@1"), told(1, identity=beacon))) == [[0, 1]]
+
+
+def test_connected_ranks_are_one_run_whatever_their_variables_say() -> None:
+    apart = (told(0, run="a:1"), told(1, run="b:1", port=1))
+    assert ranks_of(snapshot(*apart)) == [[0, 1]]
+    assert ranks_of(snapshot(*apart, silence=None)) == [[0], [1]]
+
+
+def test_of_two_ranks_with_one_number_the_connected_one_belongs_to_the_others() -> None:
+    """The left-over is younger than the run here: only the connection tells."""
+    stray = told(0, run="a:1", pid=200, started_seconds_ago=1.0)
+    value = snapshot(told(0, run="a:1"), told(1, run="a:1"), stray, connections=silent(2, 60))
+    assert ranks_of(value) == [[0], [0, 1]]
+    host = value.hosts[0]
+    for order in itertools.permutations(host.processes):
+        again = msgspec.structs.replace(value, hosts=(msgspec.structs.replace(host, processes=order),))
+        assert answer(diagnose(again)) == answer(diagnose(value))
+
+
+def answer(found: Diagnosis) -> list[object]:
+    return [(job.id, job.verdict, [r.pid for r in job.ranks]) for job in found.jobs]
+
+
+# --- left-overs ------------------------------------------------------------------------------------------------------
+
+
+def test_an_orphan_that_has_met_its_ranks_is_not_of_a_run_that_still_meets() -> None:
+    orphan = told(1, *c10d("all_reduce"), frame("main", 5), ppid=1, owner=None, launcher_gone=True)
+    fresh = told(0, *RENDEZVOUS, started_seconds_ago=5.0)
+    assert ranks_of(snapshot(fresh, orphan, silence=None)) == [[0], [1]]
+
+
+def test_a_rank_that_lost_its_launcher_stays_with_the_ranks_it_is_connected_to() -> None:
+    orphan = told(1, ppid=1, owner=None, launcher_gone=True)
+    assert ranks_of(snapshot(told(0), orphan)) == [[0, 1]]
+
+
+# --- launches that never meet ----------------------------------------------------------------------------------------
+
+
+def listening(*ports: int) -> Connections:
+    return Connections(connections=(), listeners=tuple(Listener(port=p, namespace="net:[1]", pid=None) for p in ports))
+
+
+def plain(number: int, port: int) -> Process:
+    variables = {"RANK": str(number), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return told(number, *RENDEZVOUS, port=port, run=f"localhost(net:[1]):{port}", environment=variables, owner=None)
+
+
+def test_ranks_told_different_ports_are_one_wrongly_launched_run() -> None:
+    (job,) = diagnose(snapshot(plain(0, 29661), plain(1, 29662), connections=listening(29661))).jobs
+    assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == ("hung", "HD406", (1,))
+    assert "29661 on rank 0, 29662 on rank 1" in job.findings[0].summary
+
+
+def test_ranks_of_two_runs_that_each_wait_for_another_host_are_not_joined() -> None:
+    found = diagnose(snapshot(plain(0, 29661), plain(1, 29662), connections=listening(29661, 29662)))
+    assert len(found.jobs) == 2
+    assert all(finding.code != "HD406" for job in found.jobs for finding in job.findings)
+
+
+def test_two_agents_on_one_host_with_different_ports() -> None:
+    value = snapshot(agent(0, 10, 29661), agent(1, 11, 29662), silence=None, connections=listening(29661))
+    (job,) = diagnose(value).jobs
+    assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == ("hung", "HD406", (1,))
+    twice = snapshot(agent(0, 10, 29661), agent(0, 11, 29662), silence=None, connections=listening(29661))
+    assert len(diagnose(twice).jobs) == 2  # both are node 0: two runs
