@@ -135,6 +135,7 @@ def write_page(programs: tuple[Program, ...]) -> None:
     newest = [(program, situation, both.get("after", both["first"])) for program, situation, both in pairs]
     first = [(program, situation, both["first"]) for program, situation, both in pairs]
     tried = {program.name: program for program, _, _ in pairs}
+    versions = {program.name: both["first"].version for program, _, both in pairs}
     again = sum("after" in both for _, _, both in pairs)
     lines = [
         f"{len(tried)} programs of {len({p.package for p in tried.values()})} packages, {len(pairs)} situations, "
@@ -144,17 +145,16 @@ def write_page(programs: tuple[Program, ...]) -> None:
         "| --- | --- | --- |",
         *(f"| {name} | {count(first)} | {count(newest)} |" for name, count in _COUNTS),
         "",
-        "| program | what is true | command | first look | right? | newest look | right? |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| program | package | entry point |",
+        "| --- | --- | --- |",
+        *(f"| {p.name} | {p.package} {versions[p.name]} | {p.entry} |" for p in tried.values()),
+        "",
+        "| situation | what is true | first look | right? | newest look | right? |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for program, situation, both in pairs:
-        cells = [
-            f"{program.entry}, {program.package} {both['first'].version}: {situation.name}",
-            situation.truth,
-            " ; ".join(f"`{' '.join(line.split())[:70]}`" for line in situation.commands),
-            *_cells(both["first"]),
-            *(_cells(both["after"]) if "after" in both else ("", "")),
-        ]
+        after = _cells(both["after"]) if "after" in both else ("", "")
+        cells = [f"{program.name}/{situation.name}", situation.truth, *_cells(both["first"]), *after]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     between(ACCURACY, "foreign", lines)
 

@@ -180,7 +180,7 @@ SHEEPRL = Program(
         healthy(_SHEEP),
         hung("stopped", "The process that Fabric started for rank 1 was stopped (SIGSTOP).", 1, "HD302", f"nohup {_SHEEP}",
              act="kill -STOP $(pgrep -f '^[^ ]*python.*sheeprl' | sort -n | tail -1)"),
-        hung("batch-differs", "Rank 1 alone was started with an eighth of the batch size, so it makes four times the gradient steps.",
+        hung("batch-differs", "Rank 1 alone was started with a smaller batch size, so it makes four times the gradient steps.",
              ((0,), (1,), (0, 1)), "HD501", _sheep_rank(0, ""), _sheep_rank(1, "algo.per_rank_batch_size=8")),
     ),
 )  # fmt: skip
@@ -195,7 +195,8 @@ SOCKEYE = Program(
     situations=(
         healthy("torchrun --standalone --no-python --nproc-per-node 2 " + _SOCKEYE.format(data="$IN/data"), begun=2),
         hung("stopped", "Rank 1 was stopped (SIGSTOP).", 1, "HD302",
-             "torchrun --no-python --nproc-per-node 2 --master-port $PORT " + _SOCKEYE.format(data="$IN/data"), act=_STOP, begun=2),
+             "torchrun --no-python --nproc-per-node 2 --master-port $PORT " + _SOCKEYE.format(data="$IN/data"),
+             act=_STOP, begun=2),
         hung("fifo", "The shard of node 1's data is a FIFO that nobody writes (a file system that does not answer).", 1, "HD303",
              f"{_NODE.format(port='$PORT', rank=0)} --no-python {_SOCKEYE.format(data='$IN/data')}",
              "cp -r $IN/data $OUT/data && rm $OUT/data/shard.00000 && mkfifo $OUT/data/shard.00000 && "
