@@ -14,8 +14,8 @@ from hangdoc.cli.fleet import Hosts, fleet_options
 from hangdoc.cli.looking import check_writable, look
 from hangdoc.cli.options import observation_options, patience_option
 from hangdoc.diagnosis import Diagnosis, exit_code
+from hangdoc.observe.discover import Scope
 from hangdoc.observe.observe import Options
-from hangdoc.redact import Locals
 from hangdoc.snapshot import Snapshot, merge
 from hangdoc.version import __version__
 
@@ -24,7 +24,7 @@ _FILE = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("bundles", nargs=-1, type=_FILE)
-@observation_options
+@observation_options()
 @fleet_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write the report as a page, too.")
@@ -33,11 +33,7 @@ _FILE = click.Path(path_type=Path)
 @patience_option()
 def command(
     bundles: tuple[Path, ...],
-    pids: tuple[int, ...],
-    window: float,
-    native: str,
-    locals_: Locals,
-    timeout: float,
+    options: Options,
     as_json: bool,
     html: Path | None,
     save: Path | None,
@@ -50,15 +46,13 @@ def command(
     Looks at every torch.distributed rank of this host, of all --hosts, or at saved BUNDLES (files, or directories of
     them). Exit code: 0 nothing wrong, 1 an error found, 2 usage, 3 no rank, 4 too little could be seen.
     """
-    if bundles and (pids or fleet.hosts is not None):
+    if bundles and (options.scope != Scope() or fleet.hosts is not None):
         raise click.UsageError("--pid and --hosts look at running ranks, BUNDLES at saved evidence: give one of them.")
     gc.disable()  # one look, and then the process ends: the collector would walk the evidence of all ranks again and again
     check_writable(html)
     check_writable(save)
     try:
-        snapshot = _evidence(
-            bundles, Options(window=window, timeout=timeout, native=native, pids=pids, locals=locals_), fleet
-        )
+        snapshot = _evidence(bundles, options, fleet)
     except CommandError as error:
         if as_json:  # a script that reads us gets its document all the same
             click.echo(_json(_nothing(str(error))))

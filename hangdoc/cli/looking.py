@@ -25,7 +25,7 @@ def look(options: Options, fleet: Hosts | None = None) -> Snapshot:
         progress = _spinner(stack) if sys.stderr.isatty() else lambda text: None
         if fleet is not None and fleet.hosts is not None:
             return _look_at_all(options, fleet, progress)
-        check_pids(options.pids)
+        check_pids(options)
         snapshot = observe(msgspec.structs.replace(options, timeout=left(options.timeout)), progress, _preload)
     _check_seen(snapshot, options)
     return snapshot
@@ -46,33 +46,37 @@ def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
     if fleet.hosts is None:
         from hangdoc.observe.again import Again
 
-        check_pids(options.pids)
+        check_pids(options)
         return Again(options).look
     from hangdoc.fleet.gather import gather
 
     _no_pids(options)
     hosts, transport = fleet.names(), fleet.transport(options.timeout)
-    of_job = msgspec.structs.replace(options, slurm_job=fleet.slurm_job)
+    of_job = msgspec.structs.replace(options, slurm_job=fleet.slurm_job or options.slurm_job)
     return lambda: gather(hosts, of_job, transport)
 
 
-def described(pids: tuple[int, ...], fleet: Hosts) -> str:
+def described(options: Options, fleet: Hosts) -> str:
     """What is looked at, in few words."""
     if fleet.hosts is not None:
         return fleet.hosts
-    return f"pid {', '.join(map(str, pids))}" if pids else "this host"
+    if options.run_of is not None:
+        return f"the run of pid {options.run_of}"
+    if options.pids:
+        return f"pid {', '.join(map(str, options.pids))}"
+    return f"Slurm job {options.slurm_job}" if options.slurm_job is not None else "this host"
 
 
 def _no_pids(options: Options) -> None:
-    if options.pids:
-        raise CommandError("--pid looks at this host: leave it out with --hosts.", USAGE)
+    if options.pids or options.run_of is not None:
+        raise CommandError("--pid and --run-of look at this host: leave them out with --hosts.", USAGE)
 
 
 def _look_at_all(options: Options, fleet: Hosts, progress: Callable[[str], None]) -> Snapshot:
     from hangdoc.fleet.gather import gather
 
     _no_pids(options)
-    of_job = msgspec.structs.replace(options, slurm_job=fleet.slurm_job)
+    of_job = msgspec.structs.replace(options, slurm_job=fleet.slurm_job or options.slurm_job)
     snapshot = gather(fleet.names(), of_job, fleet.transport(options.timeout), progress)
     if any(process.role in ("rank", "launcher") for host in snapshot.hosts for process in host.processes):
         return snapshot
@@ -105,9 +109,9 @@ def _spinner(stack: ExitStack) -> Callable[[str], None]:
     return lambda text: status.update(text)
 
 
-def check_pids(pids: tuple[int, ...]) -> None:
-    """Raises CommandError for a process that is not there, or another user's."""
-    for pid in pids:
+def check_pids(options: Options) -> None:
+    """Raises CommandError for a named process that is not there, or another user's."""
+    for pid in (*options.pids, *((options.run_of,) if options.run_of is not None else ())):
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
@@ -125,6 +129,8 @@ def _check_seen(snapshot: Snapshot, options: Options) -> None:
         raise CommandError(" ".join(host.problems) + ".", TOO_LITTLE_SEEN)
     if roles & {"rank", "launcher"}:
         return
+    if options.slurm_job is not None:
+        raise CommandError(f"no torch.distributed rank of Slurm job {options.slurm_job} on this host.", NO_RANK)
     if options.pids:
         who = " or ".join(str(pid) for pid in options.pids)
         raise CommandError(

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from hangdoc.redact import LOCALS
+from hangdoc.redact import LOCALS, Locals
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,8 +43,41 @@ def patience_option(text: str = "How long a wait for a working rank is no error.
     return _seconds("--patience", click.FloatRange(min=0), 30.0, text)
 
 
-def observation_options(command: F) -> F:
-    """Add --pid, --window, --native, --locals and --timeout to a command that looks."""
-    for option in (timeout_option(), locals_option, native_option, window_option(), pid_option):
+def scope_options(command: F) -> F:
+    """--pid, --run-of and --slurm-job: which ranks of a host."""
+    for option in (
+        click.option("--slurm-job", metavar="JOBID", help="Only the processes of this Slurm job."),
+        click.option(
+            "--run-of", type=click.IntRange(min=1), metavar="PID",
+            help="Only the run that this process is a rank of, wherever its other ranks were started.",
+        ),
+        pid_option,
+    ):  # fmt: skip
         command = option(command)
     return command
+
+
+def observation_options(
+    *, window: float = 1.0, native: bool = True, what: str = "the whole command"
+) -> Callable[[F], F]:
+    """Add to a command that looks which ranks, how, and for how long; it gets them as one `options`."""
+
+    def decorate(command: F) -> F:
+        def gathered(pids: tuple[int, ...], run_of: int | None, slurm_job: str | None, window: float, locals_: Locals,
+                     timeout: float, native: str = "auto", **others: Any) -> Any:  # fmt: skip
+            from hangdoc.observe.observe import Options
+
+            options = Options(pids=pids, run_of=run_of, slurm_job=slurm_job, window=window, locals=locals_,
+                              timeout=timeout, native=native)  # fmt: skip
+            return command(options=options, **others)
+
+        gathered.__doc__ = command.__doc__
+        gathered.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+        wrapped: Any = gathered
+        wrapped = timeout_option(f"Bound on {what}.")(wrapped)
+        wrapped = locals_option(wrapped)
+        wrapped = native_option(wrapped) if native else wrapped
+        wrapped = window_option(default=window)(wrapped)
+        return scope_options(wrapped)  # type: ignore[no-any-return]
+
+    return decorate

@@ -12,7 +12,6 @@ from hangdoc.cli.fleet import Hosts, fleet_options
 from hangdoc.cli.looking import check_pids, check_writable, left, look
 from hangdoc.cli.options import observation_options
 from hangdoc.observe.observe import Options, observe
-from hangdoc.redact import Locals
 from hangdoc.version import __version__
 
 
@@ -24,28 +23,15 @@ from hangdoc.version import __version__
     metavar="FILE",
     help="The bundle to write; with --hosts a directory for one bundle per host.",
 )
-@click.option(
-    "--run-of",
-    type=click.IntRange(min=1),
-    metavar="PID",
-    help="Only the run that this process is a rank of, with its ranks outside of the process's tree.",
-)
-@click.option("--slurm-job", metavar="JOBID", help="Only the processes of this Slurm job.")
 @click.option("--armor", "armored", is_flag=True, help="Print the bundle as text: what --hosts asks a host for.")
-@observation_options
+@observation_options()
 @fleet_options
-def command(
-    output: Path | None, armored: bool, run_of: int | None, slurm_job: str | None, pids: tuple[int, ...], window: float,
-    native: str, locals_: Locals, timeout: float, fleet: Hosts,
-) -> int:  # fmt: skip
+def command(output: Path | None, armored: bool, options: Options, fleet: Hosts) -> int:
     """Collect the evidence of this host into a bundle, without a diagnosis.
 
     Take one on every host of the run, then `hangdoc diagnose BUNDLE...` anywhere; or let --hosts do it. Secrets in
     environments, arguments, variables and source are removed before anything is stored.
     """
-    options = Options(
-        window=window, timeout=timeout, native=native, pids=pids, run_of=run_of, slurm_job=slurm_job, locals=locals_
-    )
     if armored:
         if output is not None or fleet.hosts is not None:
             raise click.UsageError("--armor prints this host's bundle: leave out --output and --hosts.")
@@ -65,7 +51,7 @@ def command(
 def _print(options: Options) -> int:
     """A host without a rank answers too: that nobody is there is what the others may wait for."""
     click.echo(armor.begin(__version__, time.time()))
-    check_pids(options.pids)
+    check_pids(options)
     options = msgspec.structs.replace(options, timeout=left(options.timeout))
     for line in armor.lines(codec.encode(observe(options))):
         click.echo(line)

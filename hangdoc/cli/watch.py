@@ -11,10 +11,10 @@ import click
 from hangdoc.cli.errors import USAGE, CommandError
 from hangdoc.cli.fleet import Hosts, fleet_options, words
 from hangdoc.cli.options import observation_options, patience_option
-from hangdoc.redact import Locals
 
 if TYPE_CHECKING:
     from hangdoc.diagnosis import Diagnosis
+    from hangdoc.observe.observe import Options
     from hangdoc.snapshot import Snapshot
     from hangdoc.watch.act import Kept, Reaction
     from hangdoc.watch.loop import Watch
@@ -42,16 +42,15 @@ def watching_options(command: F) -> F:
 
 
 @click.command()
-@observation_options
+@observation_options()
 @watching_options
 @click.option("--on-hang", metavar="CMD", help="Run this on a hang: the report on its stdin, paths in its environment.")
 @click.option("--metrics", metavar="[ADDR:]PORT", help="Expose OpenMetrics; on loopback unless ADDR says otherwise.")
 @click.option("--keep", is_flag=True, help="Go on after a hang, instead of ending with exit code 1.")
 @fleet_options
 def command(
-    pids: tuple[int, ...], window: float, native: str, locals_: Locals, timeout: float,
-    interval: float, patience: float, output: Path,
-    on_hang: str | None, webhook: str | None, metrics: str | None, keep: bool, fleet: Hosts,
+    options: "Options", interval: float, patience: float, output: Path, on_hang: str | None, webhook: str | None,
+    metrics: str | None, keep: bool, fleet: Hosts,
 ) -> int:  # fmt: skip
     """Watch without a screen: poll this host or --hosts, and act on a confirmed hang.
 
@@ -59,16 +58,15 @@ def command(
     page are written, --on-hang and --webhook are called, and the exit code is 1.
     """
     from hangdoc.cli.looking import check_writable, described, looker
-    from hangdoc.observe.observe import Options
     from hangdoc.watch.act import Reaction
 
     check_webhook(webhook)
     check_writable(output / "bundle")
     called = words(on_hang, "--on-hang") if on_hang is not None else ()
-    look = looker(Options(window=window, timeout=timeout, native=native, pids=pids, locals=locals_), fleet)
+    look = looker(options, fleet)
     exposed = _expose(metrics)
     os.nice(19)  # as `top`: a run on full cores comes first
-    say(f"watching {described(pids, fleet)}")
+    say(f"watching {described(options, fleet)}")
     return _watch(watch_of(look, interval, patience), Reaction(output, called, webhook, say, _show), exposed, keep)
 
 

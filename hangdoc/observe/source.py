@@ -171,7 +171,7 @@ def _contexts(scope: ast.AST, line: int) -> tuple[str, ...]:
     """What the `with` statements around a line enter, outermost first."""
     around = [n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and _holds(n.body, line)]
     items = [item for node in sorted(around, key=lambda node: node.lineno) for item in node.items]
-    return tuple(redact.text(ast.unparse(item.context_expr))[:200] for item in items)
+    return tuple(ast.unparse(item.context_expr)[:200] for item in items)
 
 
 def _holds(block: list[ast.stmt], line: int) -> bool:

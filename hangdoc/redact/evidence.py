@@ -14,7 +14,20 @@ from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.redact.source import source
 from hangdoc.redact.values import local
 from hangdoc.redact.words import argv, environment
-from hangdoc.snapshot import Environment, Frame, Interpreter, Listener, Local, Loop, Process, Snapshot, Stack
+from hangdoc.snapshot import (
+    Environment,
+    Frame,
+    Group,
+    Interpreter,
+    Launch,
+    Listener,
+    Local,
+    Loop,
+    Process,
+    RankIdentity,
+    Snapshot,
+    Stack,
+)
 
 T = TypeVar("T", bound=Struct)
 Locals = Literal["used", "all"]
@@ -22,6 +35,8 @@ LOCALS: tuple[Locals, ...] = ("used", "all")
 """Which texts of variables are kept: those that a diagnosis can use (paths and short names), or all that are no secrets."""
 
 _SHORTEST, _LONGEST = 8, 4096
+_IDENTITIES = (RankIdentity, Launch, Group)
+"""What ties ranks together may look random, and must stay the same everywhere."""
 
 
 def snapshot(seen: Snapshot, locals_: Locals = "used") -> Snapshot:
@@ -103,6 +118,7 @@ class _Gate:
             (Frame, "source"): self._code,
             (Frame, "context"): self._code,
             (Frame, "conditions"): self._codes,
+            (Frame, "contexts"): self._codes,
             (Loop, "header"): self._code,
             (Process, "argv"): self._argv,
             (Listener, "argv"): self._argv,
@@ -135,7 +151,9 @@ class _Gate:
             if old is None or old == ():
                 continue
             special = self._special.get((kind, field))
-            new = self.value(old) if special is None else special(old)
+            if special is None:
+                special = self._path if kind in _IDENTITIES and isinstance(old, str) else self.value
+            new = special(old)
             if new is not old:
                 changed[field] = new
         return msgspec.structs.replace(value, **changed) if changed else value

@@ -13,7 +13,19 @@ from hangdoc import redact
 from hangdoc.observe.pyspy import _DECODER, _thread
 from hangdoc.redact import names_a_secret
 from hangdoc.redact.looks import random_looking
-from hangdoc.snapshot import Environment, Frame, Host, Interpreter, Local, Process, PythonThread, Snapshot, Stack
+from hangdoc.snapshot import (
+    Environment,
+    Frame,
+    Host,
+    Interpreter,
+    Launch,
+    Local,
+    Process,
+    PythonThread,
+    RankIdentity,
+    Snapshot,
+    Stack,
+)
 from tests.unit import builders
 
 SECRET = "zk7Qw-hidden-41"
@@ -261,6 +273,16 @@ def test_what_a_variable_is_named_after_goes_from_others() -> None:
     thread = PythonThread(tid=1, name="t", active=True, owns_gil=False, frames=(frame,))
     kept = redact.snapshot(_snapshot(Stack(at_seconds=0, threads=(thread,))), "all")
     assert SECRET.encode() not in msgspec.json.encode(kept)
+
+
+def test_the_name_of_a_run_may_look_random() -> None:
+    """Ranks are told together by it, also where only its digest is known."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    launch = Launch(tool="torchrun", run_id=commit)
+    identity = RankIdentity(rank=0, source="environment", run_id=commit)
+    process = msgspec.structs.replace(builders.rank(0, builders.train(5)), launch=launch, identity=identity)
+    (kept,) = redact.snapshot(builders.snapshot(process)).hosts[0].processes
+    assert (kept.launch, kept.identity) == (launch, identity)
 
 
 def test_a_password_that_is_a_word_takes_no_word_away() -> None:

@@ -169,3 +169,44 @@ def test_two_agents_on_one_host_with_different_ports() -> None:
     assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == ("hung", "HD406", (1,))
     twice = snapshot(agent(0, 10, 29661), agent(0, 11, 29662), silence=None, connections=listening(29661))
     assert len(diagnose(twice).jobs) == 2  # both are node 0: two runs
+
+
+# --- launchers without living ranks ------------------------------------------------------------------------------------
+
+
+def zombie(number: int, exit_code: int) -> Process:
+    return Process(
+        pid=100 + number, ppid=10, role="rank", name="python3", argv=(), state="Z", started_seconds_ago=90.0, owner=10,
+        exit_code=exit_code,
+    )  # fmt: skip
+
+
+def launcher(state: str = "S", **more: Any) -> Process:
+    return Process(
+        pid=10, ppid=1, role="launcher", name="python3", argv=("python3", "start.py"), state=state,
+        started_seconds_ago=100.0, **more,
+    )  # fmt: skip
+
+
+TORCHRUN_HERE = Launch(tool="torchrun", nnodes="1", nproc_per_node="2")
+
+
+@pytest.mark.parametrize(
+    ("parent", "exit_code", "verdict", "code", "severity"),
+    [
+        (launcher("T", launch=TORCHRUN_HERE), 9, "hung", "HD302", "error"),
+        (launcher(launch=TORCHRUN_HERE), 9, "waiting", "HD301", "info"),  # its agent is about to notice
+        (launcher(launch=TORCHRUN_HERE), 0, "waiting", "HD301", "info"),
+    ],
+)
+def test_a_launcher_above_zombies(parent: Process, exit_code: int, verdict: str, code: str, severity: str) -> None:
+    (job,) = diagnose(snapshot(parent, zombie(0, exit_code), zombie(1, exit_code), silence=None)).jobs
+    first = job.findings[0]
+    assert (job.verdict, first.code, first.severity) == (verdict, code, severity)
+    assert [rank.label for rank in job.ranks] == ["dead", "dead"]
+
+
+def test_a_stopped_launcher_of_a_run_that_trains_is_a_warning() -> None:
+    ranks = [told(n, cpu=0.9, owner=10, ppid=10) for n in range(2)]
+    (job,) = diagnose(snapshot(launcher("T", launch=TORCHRUN_HERE), *ranks)).jobs
+    assert (job.verdict, [(f.code, f.severity) for f in job.findings]) == ("healthy", [("HD302", "warning")])

@@ -2,7 +2,8 @@
 
 ## What it finds
 
-A rank whose process is gone or a zombie, in a run whose other ranks are still there.
+A rank whose process is gone or a zombie, in a run whose other ranks are still there; or a run of which only zombies and the
+process that started them are left.
 
 ## Why it hangs
 
@@ -43,9 +44,11 @@ _SIGKILL = 9
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """All dead ranks of a run that has living ones which wait."""
+    """All dead ranks of a run that has living ones which wait, or no living one and a launcher that is still there."""
     dead = [rank for rank in run.ranks.values() if rank.label == "dead"]
     survivors = [rank for rank in run.waiting() if not rank.moving]
+    if dead and len(dead) == len(run.ranks) and run.launchers:
+        yield _over(run, dead)
     if not dead or not survivors:
         return
     blamed = [rank.rank for rank in dead]
@@ -70,6 +73,29 @@ def check(run: Run) -> Iterator[Finding]:
         ],
         remedy="Read the dead rank's last output and the kernel log, then restart the run: it can't go on.",
         commands=("dmesg -T | grep -i -E 'oom|killed process' | tail",),
+    )
+
+
+def _over(run: Run, dead: list[Rank]) -> Finding:
+    """No rank is left. torchrun's agent looks every moment whether they live; another parent may never."""
+    _, launcher = run.launchers[0]
+    badly = [rank for rank in dead if rank.process is None or rank.process.exit_code != 0]
+    monitored = any(process.launch is not None for _, process in run.launchers)
+    return words.finding(
+        CODE,
+        NAME,
+        severity="error" if badly and not monitored else "info",
+        confidence=0.9,
+        culprits=[rank.rank for rank in badly],
+        victims=(),
+        summary=f"no rank is alive ({(badly or dead)[0].why}), and the launcher (pid {launcher.pid}) is still there",
+        evidence=[
+            Evidence(rank=rank.rank, probe="processes", text=f"pid {rank.pid} is a zombie: {rank.why}")
+            for rank in dead[:8]
+            if rank.process is not None
+        ],
+        remedy="Read the ranks' last output, then end the launcher: the run is over.",
+        commands=(f"ps -o pid,ppid,stat,etime,args -p {launcher.pid}",),
     )
 
 

@@ -3,8 +3,8 @@
 ## What it finds
 
 A rank that the kernel does not run over the whole window (state T, a frozen control group, a debugger that holds it), or
-that reads from its terminal: `input()`, a breakpoint. A tracer that is attached for a moment (py-spy, another hangdoc) is
-an observer and stops nothing.
+that reads from its terminal: `input()`, a breakpoint. Also a stopped launcher, which can neither end nor restart its ranks.
+A tracer that is attached for a moment (py-spy, another hangdoc) is an observer and stops nothing.
 
 ## Why it hangs
 
@@ -34,8 +34,9 @@ from collections.abc import Iterator
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Rank, Run
-from hangdoc.diagnose.stopped import stopped_by
+from hangdoc.diagnose.stopped import Stop, stopped_by
 from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.snapshot import Process
 
 CODE = "HD302"
 NAME = "rank-stopped"
@@ -43,9 +44,34 @@ EXPLAINS = ("HD202", "HD201", "HD401", "HD103")
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Every stopped rank, and every rank that waits for a person."""
+    """Every stopped rank, every rank that waits for a person, and every stopped launcher."""
     for group in words.classes(r for r in run.ranks.values() if r.state in ("stopped", "waiting-input")):
         yield _finding(run, group)
+    for _, process in run.launchers:
+        if (stopped := stopped_by(process)) is not None:
+            yield _launcher(run, process, stopped)
+
+
+def _launcher(run: Run, process: Process, stopped: Stop) -> Finding:
+    """A stopped launcher holds up nobody while its ranks live; once they have ended, nobody collects or restarts them."""
+    dead = [rank.rank for rank in run.ranks.values() if rank.label == "dead"]
+    over = len(dead) == len(run.ranks)
+    ended = f"; {words.ranks(dead)} {words.verb(dead, 'has', 'have')} ended" if dead else ""
+    return words.finding(
+        CODE,
+        NAME,
+        severity="error" if over else "warning",
+        confidence=0.95,
+        culprits=(),
+        victims=(),
+        summary=f"the launcher (pid {process.pid}) is stopped: {stopped.why}{ended}; it can neither end nor restart its ranks",
+        evidence=[
+            Evidence(rank=None, probe="kernel", text=f"pid {process.pid} ({process.name}): {stopped.why}"),
+            *(Evidence(rank=n, probe="processes", text=f"it has ended: {run.ranks[n].why}") for n in dead[:8]),
+        ],
+        remedy=_remedy_of(stopped.by),
+        commands=_commands_of(process, stopped.by),
+    )
 
 
 def _finding(run: Run, group: list[Rank]) -> Finding:
@@ -87,7 +113,11 @@ def _finding(run: Run, group: list[Rank]) -> Finding:
 def _remedy(rank: Rank) -> str:
     if rank.state == "waiting-input":
         return "Answer the prompt on the rank's terminal, or take input() and breakpoints out of the training script."
-    match _by(rank):
+    return _remedy_of(_by(rank))
+
+
+def _remedy_of(by: str | None) -> str:
+    match by:
         case "freezer":
             return "Thaw the control group: write 0 to its cgroup.freeze."
         case "tracer":
@@ -96,12 +126,14 @@ def _remedy(rank: Rank) -> str:
 
 
 def _commands(rank: Rank) -> tuple[str, ...]:
-    by = _by(rank)
-    if rank.process is not None and by == "tracer" and rank.process.tracer_pid:
-        return (f"ps -p {rank.process.tracer_pid} -o pid,user,args",)
-    if by == "signal":
-        return (f"kill -CONT {rank.pid}",)
-    return words.look_again(rank)
+    found = _commands_of(rank.process, _by(rank)) if rank.process is not None else ()
+    return found or words.look_again(rank)
+
+
+def _commands_of(process: Process, by: str | None) -> tuple[str, ...]:
+    if by == "tracer" and process.tracer_pid:
+        return (f"ps -p {process.tracer_pid} -o pid,user,args",)
+    return (f"kill -CONT {process.pid}",) if by == "signal" else ()
 
 
 def _by(rank: Rank) -> str | None:
