@@ -6,6 +6,7 @@ It may import what that environment holds, and nothing of hangbench.
 
 import json
 import random
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -149,6 +150,8 @@ def sockeye(folder: Path) -> None:
         lines = [_line(chance, 8) for _ in range(count)]
         (folder / f"{name}.src").write_text("\n".join(lines) + "\n")
         (folder / f"{name}.trg").write_text("\n".join(" ".join(reversed(line.split())) for line in lines) + "\n")
+    text = ["--source", f"{folder}/train.src", "--target", f"{folder}/train.trg", "--output", f"{folder}/data"]
+    subprocess.run([sys.executable, "-m", "sockeye.prepare_data", *text, "--shared-vocab"], check=True)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,11 @@ import fcntl
 import json
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from hangbench.foreign.program import Program, Situation
 from hangbench.foreign.run import ROOT
@@ -56,11 +58,8 @@ class Answer:
 def judged(program: Program, situation: Situation, version: str, seen: dict[str, Any]) -> Answer:
     """The look of `run.inside` against the situation's truth. One run is one job: more than one counts as a wrong verdict."""
     document = seen["document"] or {"jobs": [], "verdict": "none", "problems": []}
-    job = max(
-        document["jobs"],
-        key=lambda found: len(found["ranks"]),
-        default={"verdict": "none", "findings": [], "ranks": []},
-    )
+    nothing: dict[str, Any] = {"verdict": "none", "findings": [], "ranks": []}
+    job: dict[str, Any] = max(document["jobs"], key=lambda found: len(found["ranks"]), default=nothing)
     findings = job["findings"]
     leading = findings[0] if findings else None
     world = program.world if situation.world is None else situation.world
@@ -110,14 +109,7 @@ def kept() -> dict[str, dict[str, Answer]]:
     """situation -> {"first": Answer, "after": Answer}; `after` only where there was a second look."""
     if not KEPT.exists() or not KEPT.stat().st_size:
         return {}
-    names = {field.name for field in fields(Answer)}
-    return {
-        key: {
-            which: Answer(**{k: tuple(v) if k == "culprits" else v for k, v in raw.items() if k in names})
-            for which, raw in both.items()
-        }
-        for key, both in json.loads(KEPT.read_text()).items()
-    }
+    return msgspec.json.decode(KEPT.read_bytes(), type=dict[str, dict[str, Answer]])
 
 
 def keep(key: str, answer: Answer) -> None:
@@ -143,6 +135,7 @@ def write_page(programs: tuple[Program, ...]) -> None:
     newest = [(program, situation, both.get("after", both["first"])) for program, situation, both in pairs]
     first = [(program, situation, both["first"]) for program, situation, both in pairs]
     tried = {program.name: program for program, _, _ in pairs}
+    versions = {program.name: both["first"].version for program, _, both in pairs}
     again = sum("after" in both for _, _, both in pairs)
     lines = [
         f"{len(tried)} programs of {len({p.package for p in tried.values()})} packages, {len(pairs)} situations, "
@@ -152,17 +145,16 @@ def write_page(programs: tuple[Program, ...]) -> None:
         "| --- | --- | --- |",
         *(f"| {name} | {count(first)} | {count(newest)} |" for name, count in _COUNTS),
         "",
-        "| program | what is true | command | first look | right? | newest look | right? |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| program | package | entry point |",
+        "| --- | --- | --- |",
+        *(f"| {p.name} | {p.package} {versions[p.name]} | {p.entry} |" for p in tried.values()),
+        "",
+        "| situation | what is true | first look | right? | newest look | right? |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for program, situation, both in pairs:
-        cells = [
-            f"{program.entry}, {program.package} {both['first'].version}: {situation.name}",
-            situation.truth,
-            " ; ".join(f"`{' '.join(line.split())[:70]}`" for line in situation.commands),
-            *_cells(both["first"]),
-            *(_cells(both["after"]) if "after" in both else ("", "")),
-        ]
+        after = _cells(both["after"]) if "after" in both else ("", "")
+        cells = [f"{program.name}/{situation.name}", situation.truth, *_cells(both["first"]), *after]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     between(ACCURACY, "foreign", lines)
 

@@ -95,16 +95,16 @@ _RAY = "python -m ray.train.examples.pytorch.torch_linear_example --num-workers 
 _RAY_HEAD = "ray start --head --num-cpus 4 --port $PORT --disable-usage-stats --include-dashboard false >/dev/null"
 RAY = Program(
     "ray-train", "ray", "python -m ray.train.examples.pytorch.torch_linear_example", ("ray", "ray[train]", "pandas"),
-    progress=r"(?i)checkpoint", environment={"RAY_DEDUP_LOGS": "0"},
+    progress=r"(?i)checkpoint", environment={"RAY_DEDUP_LOGS": "0", "RAY_raylet_start_wait_time_s": "300"},
     situations=(
         healthy(f"{_RAY_HEAD}; {_RAY}"),
-        hung("stopped", "The worker process of rank 1 was stopped (SIGSTOP).", 1, "HD302", f"{_RAY_HEAD}; {_RAY}",
-             act="kill -STOP $(pgrep -f RayTrainWorker | tail -1)"),
+        hung("stopped", "One of the two worker processes was stopped (SIGSTOP).", ((0,), (1,)), "HD302", f"{_RAY_HEAD}; {_RAY}",
+             act="kill -STOP $(pgrep -f '^ray::.*TrainWorker' | tail -1)"),
     ),
 )  # fmt: skip
 
 _TEST = "accelerate.test_utils.scripts.test_script"
-_ACCELERATE = "accelerate launch --cpu --num_processes 2 --num_machines {machines} {more} --module " + _TEST
+_ACCELERATE = "accelerate launch --multi_gpu --num_processes 2 --num_machines {machines} {more} --module " + _TEST
 ACCELERATE = Program(
     "accelerate-test", "accelerate", f"accelerate launch --module {_TEST}", ("base", "accelerate"),
     progress=r"\*\*[A-Z]",
@@ -157,9 +157,9 @@ LM_EVAL = Program(
     "lm-eval", "lm_eval", "accelerate launch -m lm_eval", ("lmeval", "lm_eval"),
     inputs="lm_eval", progress=r"\d+/\d+ \[",
     situations=(
-        healthy(f"accelerate launch --cpu --num_processes 2 --main_process_port $PORT {_LM}"),
+        healthy(f"accelerate launch --multi_gpu --num_processes 2 --main_process_port $PORT {_LM}"),
         hung("stopped", "Rank 1 was stopped (SIGSTOP); rank 0 ends its share and waits for it.", 1, "HD302",
-             f"accelerate launch --cpu --num_processes 2 --main_process_port $PORT {_LM} --limit 200", act=_STOP),
+             f"accelerate launch --multi_gpu --num_processes 2 --main_process_port $PORT {_LM} --limit 200", act=_STOP),
     ),
 )  # fmt: skip
 
@@ -180,26 +180,27 @@ SHEEPRL = Program(
         healthy(_SHEEP),
         hung("stopped", "The process that Fabric started for rank 1 was stopped (SIGSTOP).", 1, "HD302", f"nohup {_SHEEP}",
              act="kill -STOP $(pgrep -f '^[^ ]*python.*sheeprl' | sort -n | tail -1)"),
-        hung("batch-differs", "Rank 1 alone was started with half the batch size, so it makes twice the gradient steps.",
-             ((0,), (1,), (0, 1)), "HD501", _sheep_rank(0, ""), _sheep_rank(1, "algo.per_rank_batch_size=32")),
+        hung("batch-differs", "Rank 1 alone was started with a smaller batch size, so it makes four times the gradient steps.",
+             ((0,), (1,), (0, 1)), "HD501", _sheep_rank(0, ""), _sheep_rank(1, "algo.per_rank_batch_size=8")),
     ),
 )  # fmt: skip
 
-_SOCKEYE = ("sockeye-train --dist --use-cpu -s {source} -t $IN/train.trg -vs $IN/dev.src -vt $IN/dev.trg -o $OUT/model{rank} "
+_SOCKEYE = ("sockeye-train --dist --use-cpu --shared-vocab --prepared-data {data} -vs $IN/dev.src -vt $IN/dev.trg -o $OUT/model "
             "--num-layers 1 --transformer-model-size 16 --transformer-attention-heads 2 --transformer-feed-forward-num-hidden 32 "
             "--num-embed 16 --batch-type sentence --batch-size 8 --max-num-epochs 100000 --max-num-checkpoint-not-improved -1 "
-            "--checkpoint-interval 20 --decode-and-evaluate 0 --no-bucketing --max-seq-len 30")  # fmt: skip
+            "--checkpoint-interval 10 --decode-and-evaluate 0")  # fmt: skip
 SOCKEYE = Program(
     "sockeye", "sockeye", "sockeye-train --dist", ("sockeye", "sockeye"),
-    inputs="sockeye", progress=r"Checkpoint \[|Batch\[|checkpoint",
+    inputs="sockeye", progress=r"Checkpoint \[\d+\]",
     situations=(
-        healthy("torchrun --standalone --no-python --nproc-per-node 2 " + _SOCKEYE.format(source="$IN/train.src", rank=0)),
+        healthy("torchrun --standalone --no-python --nproc-per-node 2 " + _SOCKEYE.format(data="$IN/data"), begun=2),
         hung("stopped", "Rank 1 was stopped (SIGSTOP).", 1, "HD302",
-             "torchrun --no-python --nproc-per-node 2 --master-port $PORT "
-             + _SOCKEYE.format(source="$IN/train.src", rank=0), act=_STOP),
-        hung("fifo", "Rank 0's training text is a FIFO that nobody writes (a file system that does not answer).", 0, "HD303",
-             "mkfifo $OUT/pipe; torchrun --no-python --nproc-per-node 2 --master-port $PORT "
-             + _SOCKEYE.format(source="$OUT/pipe", rank=0)),
+             "torchrun --no-python --nproc-per-node 2 --master-port $PORT " + _SOCKEYE.format(data="$IN/data"),
+             act=_STOP, begun=2),
+        hung("fifo", "The shard of node 1's data is a FIFO that nobody writes (a file system that does not answer).", 1, "HD303",
+             f"{_NODE.format(port='$PORT', rank=0)} --no-python {_SOCKEYE.format(data='$IN/data')}",
+             "cp -r $IN/data $OUT/data && rm $OUT/data/shard.00000 && mkfifo $OUT/data/shard.00000 && "
+             f"{_NODE.format(port='$PORT', rank=1)} --no-python {_SOCKEYE.format(data='$OUT/data')}"),
     ),
 )  # fmt: skip
 
