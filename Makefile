@@ -32,7 +32,7 @@ live: setup
 
 # What the live tests use beside Python; root installs it, others are told.
 system:
-	@scripts/system-packages tests
+	@scripts/system-packages tests mpi
 
 # The ranks run in the chroot and are looked at from outside, as those of a container are from its host.
 pythons: $(READY)
@@ -79,7 +79,7 @@ corpus: $(FRAMEWORKS)
 export HANGDOC_LAUNCHERS ?= $(HOME)/.cache/hangdoc/launchers
 
 launchers: $(FRAMEWORKS) $(HANGDOC_LAUNCHERS)/ray/.ready $(HANGDOC_LAUNCHERS)/deepspeed/.ready
-	@scripts/system-packages launchers
+	@scripts/system-packages mpi slurm
 	$(BIN)/python -m hangbench.launchers $(ARGS)
 
 $(HANGDOC_LAUNCHERS)/%/.ready: $(READY)

@@ -77,6 +77,7 @@ class Observers:
         self.said[who, verdict] += 1
         if verdict not in RIGHT:
             self.wrong.append(f"{who}: {text}")
+            print(self.wrong[-1], flush=True)
 
     def _diagnose(self, who: str) -> None:
         done = subprocess.run(
@@ -117,7 +118,6 @@ def main(looks: int = 200) -> int:
         print(f"{who:12} {verdict:8} {count:5}")
     for text, count in observers.problems.most_common(5):
         print(f"problem, {count} times: {text}")
-    print("\n".join(observers.wrong[:10]))
     print(f"{observers.looks()} looks in {time.monotonic() - began:.0f} s: {len(observers.wrong)} wrong")
     return 1 if observers.wrong else 0
 

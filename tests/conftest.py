@@ -1,11 +1,11 @@
 """What all tests share: what they need of the machine, how many run side by side, and in which order."""
 
 import os
-from collections.abc import Generator
 
 import pytest
 
 from hangdoc.observe.abilities import check_all
+from tests.live.needs import lacks
 
 _WORKERS_PER_PROCESSOR = 3
 """A live test mostly waits for its run to start and to freeze."""
@@ -17,8 +17,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The live tests first: each takes long, and the short ones then fill the workers that are done early."""
-    items.sort(key=lambda item: item.get_closest_marker("live") is None)
+    """The longest first, so that the short ones fill the workers that are done early: tests with a bound of their own, then the
+    live ones, then all others."""
+    items.sort(key=lambda item: (item.get_closest_marker("timeout") is None, item.get_closest_marker("live") is None))
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -26,19 +27,9 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """In CI nothing is skipped: what would be is a failure there, with the same reason."""
-    report = yield
-    if os.environ.get("CI") and report.skipped and isinstance(report.longrepr, tuple):
-        report.outcome = "failed"
-        report.longrepr = f"In CI no test may be skipped. {report.longrepr[2]}"
-    return report
-
-
 @pytest.fixture(scope="session")
 def can_attach() -> None:
-    """Skip where this machine forbids to attach."""
+    """Skip where this machine forbids to attach; in CI that is a failure."""
     missing = [f"{a.name}: {a.found}" for a in check_all() if not a.works]
     if missing:
-        pytest.skip("can't attach here: " + "; ".join(missing))
+        lacks("can't attach here: " + "; ".join(missing))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from hangbench.launchers.launched import Part
+from hangbench.launchers.launched import Fault, Part
 from hangbench.launchers.page import table
 from hangbench.launchers.scene import Outcome, Scene, play
 from hangbench.launchers.table import BY_NAME, TABLE, Launcher
@@ -49,23 +49,30 @@ def pairs(chosen: list[Launcher], around: list[Launcher]) -> Iterator[Scene]:
         yield Scene(parts, rounds=((0, 1),), by_pid=())
 
 
-def all_at_once(chosen: list[Launcher]) -> Scene:
-    """Every launcher on one host, half of them with a watchdog: each second one goes wrong, then the others too."""
+def all_at_once(chosen: list[Launcher], turn: int) -> Scene:
+    """Every launcher on one host: each second one goes wrong, then the others too. In the one turn a third of them has a
+    watchdog, in the other turn those that had none, and the faults are exchanged."""
+    faults: tuple[Fault, Fault] = ("stopped", "uneven") if turn else ("uneven", "stopped")
     parts = tuple(
-        Part(launcher, "uneven" if number % 4 < 2 else "stopped", None if number % 3 else _WATCHDOG_SECONDS)
+        Part(launcher, faults[number // 2 % 2], _WATCHDOG_SECONDS if (number % 3 == 0) == (turn == 0) else None)
         for number, launcher in enumerate(chosen)
     )
-    return Scene(parts, (tuple(range(0, len(parts), 2)), tuple(range(1, len(parts), 2))))
+    return Scene(parts, (tuple(range(turn, len(parts), 2)), tuple(range(1 - turn, len(parts), 2))))
 
 
 def main() -> None:
-    """Play the scenes, print what was wrong, and write all outcomes as JSON."""
+    """Play the scenes and print what was wrong."""
     parser = argparse.ArgumentParser(prog="python -m hangbench.launchers", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BY_NAME)}")
-    parser.add_argument("--together", action="store_true", help="all at once on one host, instead of in pairs")
+    parser.add_argument(
+        "--together", action="store_true", help="all at once on one host, in two turns, instead of in pairs"
+    )
     parser.add_argument("--ci", action="store_true", help="those that run in CI, together")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append the outcomes to this file, one a line")
-    parser.add_argument("--bundles", type=Path, metavar="FOLDER", help="leave the bundles of all looks here")
+    parser.add_argument(
+        "--json", action="store_true", help="the outcomes on stdout, one a line; what people read on stderr"
+    )
+    parser.add_argument("--bundles", type=Path, metavar="FOLDER", help="leave the bundles of all looks here (not in /tmp: the "
+                        "matrix has one of its own)")  # fmt: skip
     parser.add_argument("--table", type=Path, nargs="+", metavar="FILE", help="only print the table of these outcomes")
     options = parser.parse_args()
     if options.table:
@@ -80,31 +87,35 @@ def main() -> None:
         if launcher.here:
             around.append(launcher)
         elif not options.ci or launcher.in_ci:
-            print(f"left out: {launcher.name} ({launcher.program} is not installed)", flush=True)
+            print(f"left out: {launcher.name} ({launcher.program} is not installed)", file=sys.stderr)
     chosen = [one for one in around if (one.in_ci if options.ci else not options.names or one.name in options.names)]
     right = True
-    for scene in [all_at_once(chosen)] if options.ci or options.together else pairs(chosen, around):
+    if options.ci or options.together:
+        todo = iter([all_at_once(chosen, turn) for turn in ((0,) if options.ci else (0, 1))])
+    else:
+        todo = pairs(chosen, around)
+    for scene in todo:
         began = time.monotonic()
         try:
             for outcome in play(scene, options.bundles):
                 right = report(outcome, options.json) and right
         except RuntimeError as error:
             right = False
-            print(f"FAILED  {error}", flush=True)
-        print(f"        ({time.monotonic() - began:.0f} s)", flush=True)
+            print(f"FAILED  {error}", file=sys.stderr)
+        print(f"        ({time.monotonic() - began:.0f} s)", file=sys.stderr)
     sys.exit(0 if right else 1)
 
 
-def report(outcome: Outcome, file: Path | None) -> bool:
-    """Print an outcome and append it to a file; whether all was right."""
+def report(outcome: Outcome, as_json: bool) -> bool:
+    """Print an outcome; whether all was right."""
+    out = sys.stderr if as_json else sys.stdout
     others = " | ".join(outcome.beside) if len(outcome.beside) < 3 else f"{len(outcome.beside)} others"
-    print(f"{'WRONG' if outcome.wrong else 'right'}   {outcome.launcher}, {outcome.state}, by {outcome.kind}, beside {others}",
-          flush=True)  # fmt: skip
+    about = f"{outcome.launcher}, {outcome.state}, by {outcome.kind}, beside {others}"
+    print(f"{'WRONG' if outcome.wrong else 'right'}   {about}", file=out, flush=True)
     for line in outcome.wrong:
-        print(f"            {line}", flush=True)
-    if file is not None:
-        with file.open("ab") as lines:
-            lines.write(msgspec.json.encode(outcome) + b"\n")
+        print(f"            {line}", file=out, flush=True)
+    if as_json:
+        print(msgspec.json.encode(outcome).decode(), flush=True)
     return not outcome.wrong
 
 

@@ -32,18 +32,20 @@ def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
     (yet).
     """
     names = dict(memory.named_items(modules))
-    system = memory.namespace(names["sys"])
+    system: dict[str, int] = {}
+    with contextlib.suppress(Unreadable, KeyError):
+        system = memory.namespace(names["sys"])
     if not {"maxunicode", "hexversion", "float_info", "path", "stdlib_module_names"} <= system.keys():
         raise Misread("the module sys")
     _choose(
-        memory, "int", ({"tagged_ints": True}, {"tagged_ints": False}),
+        memory, "ints", ({"tagged_ints": True}, {"tagged_ints": False}),
         lambda: memory.integer(system["maxunicode"]) == sys.maxunicode,
     )  # fmt: skip
     _choose(
-        memory, "tuple", ({"tuple_items": 24}, {"tuple_items": 32}), lambda: _float_info(memory, system["float_info"])
+        memory, "tuples", ({"tuple_items": 24}, {"tuple_items": 32}), lambda: _float_info(memory, system["float_info"])
     )
-    _choose(memory, "list", ({},), lambda: all(memory.kind(one)[0] for one in memory.elements(system["path"], 16)))
-    _choose(memory, "set", ({},), lambda: 100 < (memory.length(system["stdlib_module_names"]) or 0) < 1000)
+    _choose(memory, "lists", ({},), lambda: all(memory.kind(one)[0] for one in memory.elements(system["path"], 16)))
+    _choose(memory, "sets", ({},), lambda: 100 < (memory.length(system["stdlib_module_names"]) or 0) < 1000)
     release = memory.integer(system["hexversion"])
     version = release >> 24, release >> 16 & 0xFF
     inside = memory.namespace(names["os"]) if "os" in names else {}
@@ -71,8 +73,10 @@ def _choose(memory: Memory, what: str, forms: Iterable[dict[str, Any]], right: C
 
 def _float_info(memory: Memory, address: int) -> bool:
     fields = list(memory.elements(address, 11))
-    return memory.number(fields[0]) == sys.float_info.max and all(
-        memory.integer(fields[index]) == value for index, value in _FLOAT_INFO.items()
+    return (
+        len(fields) == 11
+        and memory.number(fields[0]) == sys.float_info.max
+        and all(memory.integer(fields[index]) == value for index, value in _FLOAT_INFO.items())
     )
 
 
@@ -99,7 +103,7 @@ def _learn_instances(memory: Memory, environ: int, version: tuple[int, int]) -> 
                 cached = offset
                 break
     _choose(
-        memory, "instance", [{"instances": form, "cached_keys": cached} for form in forms],
+        memory, "instances", [{"instances": form, "cached_keys": cached} for form in forms],
         lambda: _is_environ(memory, environ),
     )  # fmt: skip
 

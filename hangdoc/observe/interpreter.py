@@ -25,7 +25,7 @@ _MAX_VARIABLES = 300
 _C10D = "torch.distributed.distributed_c10d"
 _STARTING_SECONDS = 10.0
 """The interpreter of a younger process may not be ready, which looks as if it were not understood."""
-_CONSEQUENCE = "variables, changes of os.environ and process groups of such ranks are not known"
+_CONSEQUENCE = "the module variables, changes of os.environ and process groups of its ranks are unknown"
 
 
 class InterpreterState:

@@ -76,10 +76,10 @@ def locate(proc: ProcFS, pid: int) -> Image:
         if runtime is None:
             raise Unsupported(f"no CPython found in {program}")
         if runtime.free_threaded:
-            raise Unsupported(f"{runtime.name} is free-threaded: hangdoc does not know how it lays out objects")
+            raise Unsupported(f"{runtime.name} is free-threaded: hangdoc does not know how it stores objects")
         modules = _modules(memory, runtime)
         version, layout = _layouts.get(runtime.key) or _calibrated(memory, modules, runtime)
-        gap = "" if layout.instances else f"{runtime.name}: it is not known where objects keep their attributes"
+        gap = "" if layout.instances else f"hangdoc does not know where {runtime.name} stores attributes of objects"
         return Image(version, layout, modules, gap)
 
 
@@ -91,7 +91,8 @@ def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[
             version = calibrate(memory, modules)
         except Misread as what:
             if last:
-                raise Unsupported(f"{runtime.name} has {what} in an unknown form") from what
+                memory.word(runtime.address)  # raises where the process has ended meanwhile
+                raise Unsupported(f"hangdoc does not know how {runtime.name} stores {what}") from what
             continue
         if memory.layout.instances:
             _layouts[runtime.key] = (version, memory.layout)
@@ -146,6 +147,7 @@ def _modules(memory: Memory, runtime: _Runtime) -> int:
             if _is_modules(memory, address, runtime.dict_type):
                 _places[runtime.key] = place
                 return address
+    memory.word(runtime.address)  # raises where the process has ended meanwhile
     raise Unsupported(f"sys.modules was not found in {runtime.name}")
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hangdoc.observe.layout import Layout
 
 # tp_flags (Include/object.h): kinds of types, and the bits of the fast subclass checks
-MANAGED_DICT, _HEAP_TYPE = 1 << 4, 1 << 9
+_INLINE_VALUES, MANAGED_DICT, _HEAP_TYPE = 1 << 2, 1 << 4, 1 << 9
 LONG, LIST, TUPLE, BYTES, UNICODE, DICT, _TYPE = (1 << bit for bit in (24, 25, 26, 27, 28, 29, 31))
 _TP_NAME, _TP_BASICSIZE, _TP_FLAGS, _TP_DICTOFFSET = 24, 32, 168, 288
 _MAX_ENTRIES = 20_000
@@ -228,7 +228,8 @@ class Memory:
             either = self.word(instance - 24)
             values, whole = (either + 1, 0) if either & 1 else (0, either)  # PyDictOrValues: tagged by the lowest bit
         elif self.layout.instances == "inline":
-            whole, values = self.word(instance - 24), instance + self.word(of + _TP_BASICSIZE)
+            whole = self.word(instance - 24)
+            values = instance + self.word(of + _TP_BASICSIZE) if flags & _INLINE_VALUES else 0
         else:
             raise Unreadable("attributes in an unknown place")
         if whole:

@@ -29,6 +29,7 @@ _FROM_OURSELVES = {
     signal.SIGSYS,
 }
 _OURS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGCHLD}
+_ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 _JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _PASSED_ON = {number for number in signal.valid_signals() if number not in _FROM_OURSELVES | _OURS}
 _WAITED_FOR = _PASSED_ON | {signal.SIGCHLD}
@@ -281,14 +282,14 @@ class _Running:
             self._send(pid, number)
 
     def _let_observer_finish(self) -> None:
-        """A report that is being written is worth a few seconds; a signal, or their end, ends it."""
+        """A report that is being written is worth a few seconds, unless somebody wants the end now."""
         if self._observer is None or self._lifeline is None:
             return
         os.close(self._lifeline)
         until = time.monotonic() + _FINISH_SECONDS
         while self._observer is not None:
             info = signal.sigtimedwait(_WAITED_FOR, max(0.0, until - time.monotonic()))
-            if info is None or info.si_signo != signal.SIGCHLD:
+            if info is None or info.si_signo in _ENDING:
                 self._send(self._observer, signal.SIGKILL)
                 return
             self._reap()

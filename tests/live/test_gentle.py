@@ -15,7 +15,7 @@ from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe.observe import Options, observe
 from hangdoc.snapshot import Stack
 from hangdoc_trainer.scenarios import SCENARIOS, Started
-from tests.live.needs import needs
+from tests.live.needs import lacks, needs
 
 pytestmark = [
     pytest.mark.live,
@@ -124,7 +124,7 @@ def test_a_frozen_control_group_is_told_and_left_frozen(healthy: Started, name: 
     needs("root")
     mount, switch, freeze, thaw = FREEZERS[name]
     if not os.access(mount, os.W_OK):
-        pytest.skip(f"needs to write to {mount}")
+        lacks(f"needs to write to {mount}")
     group, rank = mount / f"hangdoc-test-{os.getpid()}", healthy.rank_pids()[1]
     group.mkdir()
     try:

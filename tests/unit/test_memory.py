@@ -39,7 +39,7 @@ class Loader:
     def __init__(self, data): self.dataset, self.batch_size, self._private = data, 4, 9
 class Named(list):
     pass
-loader, with_dict, from_list = Loader(Data(12)), Loader(Data(12)), Named()
+loader, with_dict, from_list, bare = Loader(Data(12)), Loader(Data(12)), Named(), Named()
 vars(with_dict)["later"] = 6
 from_list.extra = 8
 class P2POp:
@@ -118,6 +118,7 @@ def test_attributes_wherever_an_object_keeps_them(memory: Memory) -> None:
     assert set(moved) == {"dataset", "batch_size", "_private", "later"}
     assert memory.integer(moved["later"]) == 6
     assert [memory.integer(value) for _, value in memory.attributes(main["from_list"])] == [8]
+    assert list(memory.attributes(main["bare"])) == []
     for other in ("os", "Data", "isend", "small"):
         with pytest.raises(Unreadable):
             list(memory.attributes(main[other]))
@@ -160,7 +161,7 @@ def test_a_process_without_python_is_said_to_be_one() -> None:
 
 @pytest.mark.parametrize(
     ("version", "reason"),
-    [("pypy3", "no CPython"), ("3.13t", "free-threaded"), ("3.14t", "free-threaded"), ("3.9", "unknown form")],
+    [("pypy3", "no CPython"), ("3.13t", "free-threaded"), ("3.14t", "free-threaded"), ("3.9", "does not know how")],
 )
 def test_other_interpreters_are_refused(version: str, reason: str, can_attach: None) -> None:
     words = command(version)
@@ -205,16 +206,16 @@ def look(pids: list[int]) -> tuple[list[object], list[str]]:
 
 def test_a_layout_that_is_not_understood_is_a_problem_once(strangers: list[int]) -> None:
     found, problems = look(strangers)
-    assert all(isinstance(one, Unavailable) and "has int in an unknown form" in one.reason for one in found)
+    assert all(isinstance(one, Unavailable) and "stores ints" in one.reason for one in found)
     assert len(problems) == 1
     assert f"Python {RUNNING} (" in problems[0]
-    assert "variables, changes of os.environ and process groups of such ranks are not known" in problems[0]
+    assert "the module variables, changes of os.environ and process groups of its ranks are unknown" in problems[0]
 
 
 def test_what_just_starts_is_no_problem(strangers: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "_STARTING_SECONDS", 60.0)
     found, problems = look(strangers)
-    assert all(isinstance(one, Unavailable) and "has int in an unknown form" in one.reason for one in found)
+    assert all(isinstance(one, Unavailable) and "stores ints" in one.reason for one in found)
     assert problems == []
 
 
@@ -227,19 +228,17 @@ def test_modules_are_read_where_instances_are_not(monkeypatch: pytest.MonkeyPatc
         (found,), problems = look([pid])
     assert isinstance(found, Interpreter)
     assert {local.name: local.text for local in found.globals}["steps"] == "3"
-    assert [f"Python {RUNNING} (" in one and "where objects keep their attributes" in one for one in problems] == [True]
+    assert [f"Python {RUNNING} (" in one and "stores attributes of objects" in one for one in problems] == [True]
 
 
 def test_doctor_does_not_blame_permissions(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(proc: ProcFS, pid: int) -> None:
-        raise Unsupported("Python 3.99 has str in an unknown form")
+        raise Unsupported("Python 3.99 stores str")
 
     monkeypatch.setattr(abilities, "locate", refuse)
-    monkeypatch.setattr(
-        abilities.attach, "dump", lambda proc, pid, deadline: Unavailable(reason="py-spy failed: version 3.99")
-    )
+    monkeypatch.setattr(abilities.attach, "dump", lambda *_, **__: Unavailable(reason="py-spy failed: version 3.99"))
     found = {ability.name: ability for ability in abilities.check_all()}
-    for name, reason in (("interpreter memory", "str in an unknown form"), ("stacks (ptrace)", "py-spy failed")):
+    for name, reason in (("interpreter memory", "stores str"), ("stacks (ptrace)", "py-spy failed")):
         assert not found[name].works
         assert reason in found[name].found
         assert "Permissions are not the reason" in found[name].remedy

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
-from hangdoc.snapshot import Process, RankIdentity, Snapshot
+from hangdoc.snapshot import Process, RankIdentity, Snapshot, merge
 from hangdoc.watch.nodes import Nodes, name_of_run
 from tests.unit.builders import c10d, rank, snapshot, train
 
@@ -38,10 +39,12 @@ def asleep(number: int) -> Process:
 class _Node(Nodes):
     """A node that looks at built values; what it says is kept."""
 
-    def __init__(self, number: int, folder: Path, *looks: Snapshot) -> None:
+    def __init__(
+        self, number: int, folder: Path, *looks: Snapshot, reach: Callable[[], Snapshot] | None = None
+    ) -> None:
         self.said: list[str] = []
         left = list(looks)
-        super().__init__(1, lambda: left.pop(0) if len(left) > 1 else left[0], judge, folder, self.said.append)
+        super().__init__(1, lambda: left.pop(0) if len(left) > 1 else left[0], judge, folder, self.said.append, reach)
         self.host = f"node{number}"
         self._me = f"node{number}-{os.getpid()}"
 
@@ -82,6 +85,25 @@ def test_rank_0_gets_the_bundle_of_a_node_that_was_called(tmp_path: Path) -> Non
     assert (first.announced(), second.announced(), second.announced()) == (None, "there", None)
     for node in (first, second):
         node.leave()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_with_hosts_only_the_node_of_rank_0_looks_further_and_needs_no_folder(tmp_path: Path) -> None:
+    asked = []
+
+    def reach() -> Snapshot:
+        asked.append(True)
+        return merge((host_of(0, waiting(0)), host_of(1, asleep(1))))
+
+    first = _Node(0, tmp_path, host_of(0, waiting(0)), reach=reach)
+    second = _Node(1, tmp_path, host_of(1, asleep(1)), reach=reach)
+    first.look()
+    assert asked == []
+    assert seen_ranks(first.look()) == {0, 1}
+    assert len(asked) == 1
+    for _ in range(3):
+        assert seen_ranks(second.look()) == {1}
+    assert len(asked) == 1
     assert list(tmp_path.iterdir()) == []
 
 
