@@ -347,6 +347,8 @@ class Process(Value, frozen=True, kw_only=True):
     launcher_gone: bool = False
     """A launcher started it, and no launcher is among its ancestors any more. Its parent's pid would not say so: `nohup`,
     `setsid` and containers give a healthy run the parent 1, and a subreaper gives an orphan another."""
+    whole_tree: bool = True
+    """For a launcher, that all of its descendants were looked at."""
     unreadable_below: int = 0
     """For a launcher, how many Python processes below it forbid to be read: ranks may be among them."""
     uid: int | None = None
@@ -492,6 +494,8 @@ class Host(Value, frozen=True, kw_only=True):
     """One sentence each: what could not be seen, and what would mend it."""
     machine_id: str | None = None
     """The kernel's boot id and the namespace of processes: the same for one machine under two names."""
+    restricted: bool = False
+    """Only the trees of named processes were looked at: a rank that is not among them may be alive elsewhere on the host."""
     asked_as: str | None = None
     """The name under which a fleet reached it."""
     clock_ahead_seconds: float | None = None

@@ -14,15 +14,18 @@ def fill_in(
     unseen: dict[int, str],
     *,
     alone_on: str | None,
-    unreadable: dict[str, int],
+    launchers: list[Placed],
     unreached: tuple[Unreached, ...] = (),
 ) -> None:
     """Add the `missing` ranks: those that must be on a host we looked at are dead (the zombies in `dead` first), the others
-    unseen. `alone_on`: the host that all of the run is on, because it meets at a loopback address. `unreadable`: by
-    host, how many processes below the run's launcher forbid to be read; any of them may be such a rank. `unreached`: the hosts
-    that sent no evidence; an absent rank may be there."""
+    unseen. `alone_on`: the host that all of the run is on, because it meets at a loopback address. Below one of the `launchers`
+    there may be processes that forbid to be read; any of them may be such a rank. `unreached`: the hosts that sent no evidence;
+    an absent rank may be there."""
+    unreadable = {host.name: p.unreadable_below for host, p in launchers if p.unreadable_below}
+    whole = {(host.name, p.pid) for host, p in launchers if p.whole_tree}
+    restricted = any(host.restricted for host, _ in members.values())
     for number in missing:
-        host = _home(number, members, alone_on)
+        host = _home(number, members, whole, alone_on)
         arrived = any(has_met(process) for _, process in members.values())
         if dead:
             where, process = dead.pop(0)
@@ -39,7 +42,8 @@ def fill_in(
         elif host is not None:
             unseen[number] = f"no process with RANK={number} on {host}, where it belongs: not started, or gone"
         else:
-            unseen[number] = f"no process with RANK={number} on the hosts looked at{_not_reached(unreached)}"
+            where_looked = "among the processes looked at (--pid)" if restricted else "on the hosts looked at"
+            unseen[number] = f"no process with RANK={number} {where_looked}{_not_reached(unreached)}"
 
 
 def _not_reached(unreached: tuple[Unreached, ...]) -> str:
@@ -50,11 +54,12 @@ def _not_reached(unreached: tuple[Unreached, ...]) -> str:
     return f"; not reached: {first.host} ({first.why}){more}"
 
 
-def _home(number: int, members: dict[int, Placed], alone_on: str | None) -> str | None:
-    """The host, among those looked at, on which a rank without a process must be; None where it may be elsewhere."""
+def _home(number: int, members: dict[int, Placed], whole: set[tuple[str, int]], alone_on: str | None) -> str | None:
+    """The host, among those looked at, on which a rank without a process must be; None where it may be elsewhere. `whole`: the
+    launchers (host, pid) of which all descendants were looked at."""
     for rank, (host, process) in members.items():
         identity: RankIdentity | None = process.identity
-        if identity is None:
+        if identity is None or (host.restricted and (host.name, process.owner) not in whole):
             continue
         if identity.local_rank is not None and identity.local_world_size is not None:
             first = rank - identity.local_rank
@@ -62,7 +67,8 @@ def _home(number: int, members: dict[int, Placed], alone_on: str | None) -> str 
                 return host.name
         if identity.source == "mp.spawn":
             return host.name
-    return alone_on if members else None
+    complete = all(not host.restricted for host, _ in members.values())
+    return alone_on if members and complete else None
 
 
 def has_met(process: Process) -> bool:

@@ -40,7 +40,7 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
         absent.fill_in(
             [rank for rank in range(world) if rank not in ranks], list(run.zombies), members, ranks, unseen,
             alone_on=run.alone_on,
-            unreadable={host.name: p.unreadable_below for host, p in launchers if p.unreadable_below},
+            launchers=launchers,
             unreached=snapshot.unreached,
         )  # fmt: skip
     tool = next((p.launch.tool for _, p in launchers if p.launch is not None), None)

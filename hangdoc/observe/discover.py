@@ -42,6 +42,8 @@ class Found:
 
     targets: dict[int, Target]
     problems: list[str]
+    restricted: bool = False
+    """Only the trees of named processes were looked at."""
 
 
 def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Found:
@@ -50,18 +52,23 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Fo
     table = process_table.read(proc)
     search = Search(proc, table, _wanted(table, scope), launchers_of(table))
     find(search, deadline)
+    restricted = bool(scope.pids) and scope.run_of is None
     if scope.run_of is not None:
+        # A run with a name was looked for on the whole host.
+        restricted = _digest_of(search, scope.run_of) is None
         search.ranks = _of_one_run(search, scope)
         search.wanted &= {below for pid in search.ranks for below in table.tree(pid)}
     targets = _rank_targets(search)
     _add_launchers(search, targets, restricted=bool(scope.pids))
     _add_zombies(search, targets)
     _add_helpers(search, targets)
-    return Found(targets, _unreadable(search, targets))
+    for target in targets.values():
+        target.whole_tree = not restricted or target.pid in search.wanted
+    return Found(targets, _unreadable(search, targets), restricted)
 
 
 def _wanted(table: ProcessTable, scope: Scope) -> set[int]:
-    """The processes that may be ranks. hangdoc is none, nor is what it runs below, unless somebody names that: a watchdog
+    """The processes that may be ranks. hangdoc is none, nor is what this one runs below, unless somebody names that: a watchdog
     has hangdoc run below the very rank that it looks at."""
     named = {pid for root in scope.pids for pid in table.tree(root) | tasks_of(table, root)}
     if scope.run_of is not None:
@@ -70,7 +77,16 @@ def _wanted(table: ProcessTable, scope: Scope) -> set[int]:
     if scope.slurm_job is not None:
         wanted &= {pid for pid, entry in table.items() if scope.slurm_job in _slurm_job(entry)}
     own = {*table.ancestors(os.getpid()), *table.descendants(os.getpid())} - named
-    return wanted - own - {os.getpid()}
+    other = {
+        pid for pid in wanted if _is_hangdoc(table[pid].argv)
+    }  # `hangdoc run` carries the variables of its command
+    return wanted - own - other - {os.getpid()}
+
+
+def _is_hangdoc(argv: tuple[str, ...]) -> bool:
+    """Whether a command line is hangdoc's: `hangdoc ...`, `python .../hangdoc ...`, `python -m hangdoc ...`."""
+    words = [os.path.basename(word) for word in argv[:3]]
+    return words[:1] == ["hangdoc"] or words[1:2] == ["hangdoc"] or words[1:3] == ["-m", "hangdoc"]
 
 
 def _slurm_job(entry: Entry) -> frozenset[str]:
@@ -81,14 +97,18 @@ def _of_one_run(search: Search, scope: Scope) -> dict[int, RankIdentity]:
     """The ranks of the run that `scope.run_of` is a rank of, and those in the trees of `scope.pids`. Of a run without a name,
     nothing else is known."""
     assert scope.run_of is not None  # noqa: S101
-    mine = search.ranks.get(scope.run_of)
-    digest = run_identity.digest_of(mine) if mine is not None else None
+    digest = _digest_of(search, scope.run_of)
     named = {pid for root in (scope.run_of, *scope.pids) for pid in search.table.tree(root)}
     return {
         pid: who
         for pid, who in search.ranks.items()
         if pid in named or (digest is not None and run_identity.digest_of(who) == digest)
     }
+
+
+def _digest_of(search: Search, pid: int) -> str | None:
+    mine = search.ranks.get(pid)
+    return run_identity.digest_of(mine) if mine is not None else None
 
 
 def _rank_targets(search: Search) -> dict[int, Target]:

@@ -118,6 +118,7 @@ def observe(
         ),
         problems=tuple(dict.fromkeys([*scene.problems, *_not_read(deadline)])),
         machine_id=_machine_id(proc),
+        restricted=found.restricted,
         **evidence.get(None, {}),
     )
     return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), options.locals)
@@ -277,6 +278,7 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         launch=target.launch,
         owner=target.owner,
         launcher_gone=target.launcher_gone,
+        whole_tree=target.whole_tree,
         unreadable_below=target.unreadable_below,
         environment=environment if isinstance(environment, Unavailable) else Environment(variables=environment),
         progress=progress,

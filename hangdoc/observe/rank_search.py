@@ -53,19 +53,24 @@ def _find_by_environment(search: Search) -> None:
 
 
 def _representatives(search: Search, known: dict[int, RankIdentity]) -> dict[int, RankIdentity]:
-    """Of the processes that share an identity down a tree, the topmost Python: wrappers above it are shells."""
+    """Of the processes that share an identity down a tree, the topmost Python with torch, or the topmost Python while none has
+    it yet: above it are shells, and Pythons that only start another program."""
     proc, table = search.proc, search.table
     chosen: dict[int, RankIdentity] = {}
     for pid in sorted(known, key=lambda p: sum(1 for _ in table.ancestors(p))):
         who = known[pid]
         if not is_python(proc, pid):
             continue
+        if not maps_torch(proc, pid) and any(
+            below in known and _same(known[below], who) and maps_torch(proc, below) for below in table.descendants(pid)
+        ):
+            continue
         # Only torch's own variables make a rank by themselves; a cluster's do for whatever runs under it.
         if who.source != identity.TORCH and (not maps_torch(proc, pid) or _starts_ranks(search, pid)):
             continue
         nearest = next((a for a in table.ancestors(pid) if a in search.launchers or a in chosen), None)
         above = chosen.get(nearest) if nearest is not None else None
-        if above is None or (above.rank, above.run) != (who.rank, who.run):
+        if above is None or not _same(above, who):
             chosen[pid] = who
     # In a container whose environment names a rank, everything in it looks like that rank: those with torch win.
     by_rank: dict[tuple[object, ...], list[int]] = {}
@@ -77,6 +82,10 @@ def _representatives(search: Search, known: dict[int, RankIdentity]) -> dict[int
             if with_torch and pid not in with_torch:
                 del chosen[pid]
     return chosen
+
+
+def _same(one: RankIdentity, other: RankIdentity) -> bool:
+    return (one.rank, one.run) == (other.rank, other.run)
 
 
 def _starts_ranks(search: Search, pid: int) -> bool:

@@ -30,6 +30,7 @@ class Target:
     launch: Launch | None = None
     owner: int | None = None
     launcher_gone: bool = False
+    whole_tree: bool = True
     unreadable_below: int = 0
     environment: dict[str, str] | Unavailable = field(default_factory=dict)
     inner_environment: dict[str, str] = field(default_factory=dict)

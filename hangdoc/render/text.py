@@ -46,7 +46,7 @@ def _job(job: Job) -> Iterator[RenderableType]:
         title.append(f" for {duration(job.hung_for_seconds)}")
     about = [job.launcher, job.backend, f"{job.world_size} ranks" if job.world_size is not None else None]
     title.append(
-        f"   job {words.clean(job.id)} ({', '.join(part for part in about if part)})",
+        f"   job {words.clean(job.id)} ({words.clean(', '.join(part for part in about if part))})",
         style="not bold default",
     )
     yield title

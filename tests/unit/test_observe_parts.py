@@ -72,6 +72,23 @@ def test_a_launcher_inside_a_pod_whose_environment_names_a_rank(tmp_path: Path) 
     assert {pid: target.role for pid, target in found.items()} == {10: "launcher", 20: "rank"}
 
 
+def test_hangdoc_run_is_no_rank(tmp_path: Path) -> None:
+    """It carries the variables of the command that it starts, and so does its observer."""
+    fake_process(tmp_path, 10, 1, "/venv/bin/python /venv/bin/hangdoc run -- python train.py", TORCH)
+    fake_process(tmp_path, 11, 10, "/venv/bin/python /venv/bin/hangdoc run -- python train.py", TORCH)
+    fake_process(tmp_path, 20, 10, "python train.py", TORCH)
+    found = discover(ProcFS(str(tmp_path)), Deadline(60)).targets
+    assert [pid for pid, target in found.items() if target.role == "rank"] == [20]
+
+
+def test_a_python_that_starts_the_rank_is_no_rank(tmp_path: Path) -> None:
+    fake_process(tmp_path, 10, 1, "python wrapper.py train.py", TORCH)
+    fake_process(tmp_path, 20, 10, "python train.py", TORCH)
+    assert [p for p, t in discover(ProcFS(str(tmp_path)), Deadline(60)).targets.items() if t.role == "rank"] == [10]
+    (tmp_path / "20" / "maps").write_text("7f00-7f01 r-xp 0 0:0 0 /env/torch/lib/libtorch_python.so\n")
+    assert [p for p, t in discover(ProcFS(str(tmp_path)), Deadline(60)).targets.items() if t.role == "rank"] == [20]
+
+
 def test_only_named_trees(tmp_path: Path) -> None:
     fake_process(tmp_path, 10, 1, "python a.py", TORCH)
     fake_process(tmp_path, 20, 1, "python b.py", {**TORCH, "MASTER_PORT": "29600"})

@@ -210,3 +210,15 @@ def test_a_stopped_launcher_of_a_run_that_trains_is_a_warning() -> None:
     ranks = [told(n, cpu=0.9, owner=10, ppid=10) for n in range(2)]
     (job,) = diagnose(snapshot(launcher("T", launch=TORCHRUN_HERE), *ranks)).jobs
     assert (job.verdict, [(f.code, f.severity) for f in job.findings]) == ("healthy", [("HD302", "warning")])
+
+
+def test_a_rank_outside_of_the_named_trees_is_not_dead() -> None:
+    """`--pid` of one rank: the other may be alive beside it. Below a launcher that was looked at whole, it is gone."""
+    alone = told(0, *c10d("all_reduce"), frame("main", 5), owner=10, ppid=10)
+    (job,) = diagnose(snapshot(alone, restricted=True)).jobs
+    assert (job.unseen[0].rank, "looked at (--pid)" in job.unseen[0].why) == (1, True)
+    assert all(finding.code != "HD301" for finding in job.findings)
+    both = msgspec.structs.replace(alone.identity, local_rank=0, local_world_size=2)
+    below = msgspec.structs.replace(alone, identity=both)
+    (job,) = diagnose(snapshot(launcher(launch=TORCHRUN_HERE), below, restricted=True)).jobs
+    assert (job.ranks[1].label, job.findings[0].code) == ("dead", "HD301")

@@ -70,7 +70,7 @@ def _ranks(run: Run) -> Iterator[Finding]:
     # Only the store's own host counts who came to it; a rank that connects to its peers may wait for one that is there.
     frames = (frame for r in arrived if r.thread is not None for frame in r.thread.frames)
     counted = any(facts.plain(frame.function) == "_create_c10d_store" for frame in frames)
-    elsewhere = [n for n in absent if n in run.unseen and "hosts looked at" in run.unseen[n]]
+    elsewhere = [n for n in absent if n in run.unseen and "looked at" in run.unseen[n]]
     unsure = bool(elsewhere) and not counted
     yield words.finding(
         CODE,
@@ -81,7 +81,7 @@ def _ranks(run: Run) -> Iterator[Finding]:
         victims=here,
         summary=f"{len(here)} of {run.world_size} ranks arrived at {run.master or 'the rendezvous'}; "
         f"{words.ranks(absent)} {words.verb(absent, 'has', 'have')} not"
-        + (f", as far as was seen ({words.ranks(elsewhere)}: not on the hosts looked at)" if unsure else ""),
+        + (f", as far as was seen ({words.ranks(elsewhere)}: not among what was looked at)" if unsure else ""),
         evidence=[
             *words.class_evidence(arrived),
             *(Evidence(rank=n, probe="processes", text=run.unseen[n]) for n in absent[:8] if n in run.unseen),
