@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from hangdoc import codec, run_identity
 from hangdoc.diagnosis import Diagnosis, Job, Verdict
 from hangdoc.phrases import ranks as named
-from hangdoc.snapshot import Connection, Connections, Host, Listener, Process, RankIdentity, Snapshot, merge
+from hangdoc.snapshot import Connection, Connections, Host, Listener, Process, RankIdentity, Snapshot, Unreached, merge
 from hangdoc.watchdog.scene import clean
 
 _GATHER_SECONDS = 20.0
@@ -158,6 +158,7 @@ class Nodes:
         """How many looks in a row a run was not healthy."""
         self._silent: dict[str, frozenset[int]] = {}
         """Ranks whose nodes did not answer the last call."""
+        self._unreached: tuple[Unreached, ...] = ()
         self._said: set[str] = set()
         self._own: set[tuple[str, int]] = set()
 
@@ -237,7 +238,8 @@ class Nodes:
         if not absent:
             return None
         if self._reach is not None:
-            return f"{named(absent)} not seen: --hosts did not reach their nodes"
+            why = "; ".join(f"{one.host}: {one.why}" for one in self._unreached[:3])
+            return f"{named(absent)} not seen by --hosts" + (f" ({why})" if why else "")
         return (
             f"{named(absent)} not seen: their nodes left no bundle in {self._base}. It must be a directory that all nodes share, "
             "and `hangdoc run` must run on each of them"
@@ -254,7 +256,11 @@ class Nodes:
         first = 0 in part.local
         calls = self._restless.get(name, 0) >= _LOOKS_BEFORE_CALLING
         if self._reach is not None:
-            return [self._reach()] if first and calls else []
+            if not (first and calls):
+                return []
+            all_nodes = self._reach()
+            self._unreached = all_nodes.unreached
+            return [all_nodes]
         folder = self._folders.get(name)
         if folder is None:
             folder = self._folders[name] = _Folder(self._base, name, self._me)
