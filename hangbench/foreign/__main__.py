@@ -4,6 +4,7 @@ A NAME is a program, or PROGRAM/SITUATION.
 """
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def main(
         try:
             version = prepare(program)
             seen = isolated(program, situation, bundles / f"{key.replace('/', '--')}.hangdoc")
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             click.echo(f"{key:<36}did not run: {error}")
             all_right = False
             continue

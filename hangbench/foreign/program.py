@@ -37,7 +37,11 @@ class Situation:
 
 @dataclass(frozen=True)
 class Program:
-    """An entry point of a package. `install` is what pip is given; `inputs` the function of inputs.py that makes its files."""
+    """An entry point of a package.
+
+    `install` is the name of its virtual environment and what pip is given for it; `alone` what is then installed without its
+    dependencies, where those ask for another torch. `inputs` is the function of inputs.py that makes its files.
+    """
 
     name: str
     package: str
@@ -48,6 +52,7 @@ class Program:
     progress: str = r"'loss'"
     environment: dict[str, str] = field(default_factory=dict)
     world: int = 2
+    alone: tuple[str, ...] = ()
 
 
 def hung(name: str, truth: str, culprit: int | tuple[tuple[int, ...], ...] | None, codes: str, *commands: str,

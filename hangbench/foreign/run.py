@@ -164,8 +164,11 @@ def prepare(program: Program) -> str:
             subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
         constraints = WORK / "constraints.txt"
         constraints.write_text("torch==2.13.0\n")
-        subprocess.run([f"{home}/bin/python", "-m", "pip", "install", "--quiet", "-c", str(constraints), "torch", *packages],
-                       check=True, env={**os.environ, "DS_BUILD_OPS": "0"})  # fmt: skip
+        pip = [f"{home}/bin/python", "-m", "pip", "install", "--quiet", "-c", str(constraints)]
+        environment = {**os.environ, "DS_BUILD_OPS": "0"}
+        subprocess.run([*pip, "torch", *packages], check=True, env=environment)
+        if program.alone:
+            subprocess.run([*pip, "--no-deps", *program.alone], check=True, env=environment)
         (home / ".installed").touch()
     if program.inputs and not (WORK / "in" / program.inputs).exists():
         subprocess.run([f"{home}/bin/python", str(Path(__file__).with_name("inputs.py")), program.inputs,

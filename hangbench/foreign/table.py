@@ -154,7 +154,7 @@ LIGHTNING = Program(
 _LM = ("-m lm_eval --model hf --model_args pretrained=$IN/model,dtype=float32 --tasks made_up --include_path $IN/tasks "
        "--device cpu --batch_size 1")  # fmt: skip
 LM_EVAL = Program(
-    "lm-eval", "lm_eval", "accelerate launch -m lm_eval", ("lmeval", "lm_eval"),
+    "lm-eval", "lm_eval", "accelerate launch -m lm_eval", ("lmeval", "lm_eval[hf]", "accelerate"),
     inputs="lm_eval", progress=r"\d+/\d+ \[",
     situations=(
         healthy(f"accelerate launch --multi_gpu --num_processes 2 --main_process_port $PORT {_LM}"),
@@ -175,7 +175,10 @@ def _sheep_rank(rank: int, more: str) -> str:
 
 
 SHEEPRL = Program(
-    "sheeprl", "sheeprl", "sheeprl exp=ppo (Lightning Fabric)", ("sheeprl", "sheeprl"), progress=r"policy_step",
+    "sheeprl", "sheeprl", "sheeprl exp=ppo (Lightning Fabric)",
+    ("sheeprl", "lightning", "gymnasium", "hydra-core", "tensorboard", "python-dotenv", "torchmetrics", "tensordict",
+     "mlflow-skinny", "opencv-python-headless", "moviepy", "pygame"),
+    progress=r"policy_step", alone=("sheeprl",),
     situations=(
         healthy(_SHEEP),
         hung("stopped", "The process that Fabric started for rank 1 was stopped (SIGSTOP).", 1, "HD302", f"nohup {_SHEEP}",
@@ -190,7 +193,7 @@ _SOCKEYE = ("sockeye-train --dist --use-cpu --shared-vocab --prepared-data {data
             "--num-embed 16 --batch-type sentence --batch-size 8 --max-num-epochs 100000 --max-num-checkpoint-not-improved -1 "
             "--checkpoint-interval 10 --decode-and-evaluate 0")  # fmt: skip
 SOCKEYE = Program(
-    "sockeye", "sockeye", "sockeye-train --dist", ("sockeye", "sockeye"),
+    "sockeye", "sockeye", "sockeye-train --dist", ("sockeye", "portalocker", "sacrebleu", "numpy", "pyyaml"), alone=("sockeye",),
     inputs="sockeye", progress=r"Checkpoint \[\d+\]",
     situations=(
         healthy("torchrun --standalone --no-python --nproc-per-node 2 " + _SOCKEYE.format(data="$IN/data"), begun=2),
