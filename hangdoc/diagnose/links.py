@@ -12,20 +12,36 @@ Connected = dict[int, tuple[tuple[Connection, ...], tuple[Connection, ...]]]
 
 
 def peers_by_connection(
-    hosts: Iterable[Host], wanted: set[tuple[str, int]], store_ports: set[int]
+    hosts: tuple[Host, ...], wanted: set[tuple[str, int]], stores: set[int]
 ) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
     """Pairs of processes, as (host, pid) among the `wanted`, that have a live connection to each other; without those to a
-    store."""
+    store: a new rank can join the store of an earlier run. `stores`: ports that are known to be stores' already."""
+    stores = stores | store_ports(hosts, wanted)
     owner: dict[End, tuple[str, int]] = {}
     for host in hosts:
         for c in host.connections.connections if isinstance(host.connections, Connections) else ():
             who = (host.name, c.pid)
-            if who in wanted and c.state == "ESTABLISHED" and not {c.local_port, c.remote_port} & store_ports:
+            if who in wanted and c.state == "ESTABLISHED" and not {c.local_port, c.remote_port} & stores:
                 owner[_end(c)] = who
     for (scope, address, port, remote, remote_port), who in owner.items():
         peer = owner.get((scope, remote, remote_port, address, port))
         if peer is not None and peer != who:
             yield who, peer
+
+
+def store_ports(hosts: Iterable[Host], pids: set[tuple[str, int]]) -> set[int]:
+    """Ports at which processes, (host, pid) of `pids`, serve a store. Whoever serves a TCPStore is also its client
+    (torch/csrc/distributed/c10d/TCPStore.cpp), so it has a connection to itself; no backend connects a rank to itself."""
+    found = set()
+    for host in hosts:
+        connections = host.connections.connections if isinstance(host.connections, Connections) else ()
+        mine = [c for c in connections if (host.name, c.pid) in pids]
+        listening = {(c.pid, c.local_port) for c in mine if c.state == "LISTEN"}
+        ends = {(c.pid, _end(c)) for c in mine if c.state == "ESTABLISHED"}
+        for pid, (scope, address, port, remote, remote_port) in ends:
+            if (pid, port) in listening and (pid, (scope, remote, remote_port, address, port)) in ends:
+                found.add(port)
+    return found
 
 
 def _end(c: Connection) -> End:
@@ -36,18 +52,19 @@ def _end(c: Connection) -> End:
 def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
     """Each rank's connections to other ranks of the job, and those to the world. Helpers inherit copies of them, the
     store's say nothing."""
-    store = natural(master.rpartition(":")[2]) if master else None
+    hosts = {host.name: host for host, _ in members.values()}
+    by_pid = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
+    stores = store_ports(hosts.values(), set(by_pid)) | {natural((master or "").rpartition(":")[2])}
     owners: dict[End, int] = {}
     mine: dict[int, list[Connection]] = {rank: [] for rank in members}
-    by_pid = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
     local_addresses: set[str] = set()
-    for host in {host.name: host for host, _ in members.values()}.values():
+    for host in hosts.values():
         if not isinstance(host.connections, Connections):
             continue
         for connection in host.connections.connections:
             local_addresses.add(connection.local_address)
             rank = by_pid.get((host.name, connection.pid))
-            if rank is None or store in (connection.local_port, connection.remote_port):
+            if rank is None or connection.local_port in stores or connection.remote_port in stores:
                 continue
             mine[rank].append(connection)
             owners[_end(connection)] = rank

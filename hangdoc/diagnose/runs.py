@@ -112,7 +112,7 @@ def _numbers(run: Gathered) -> set[int]:
 
 
 def _store_ports(runs: Iterable[Gathered]) -> set[int]:
-    """Ports of the runs' stores. A connection there proves nothing: a new rank can join the store of an earlier run."""
+    """Ports of the runs' stores, as their variables name them."""
     identities = (process.identity for run in runs for _, process in run.members)
     return {who.master_port for who in identities if who is not None and who.master_port is not None}
 

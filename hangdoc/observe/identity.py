@@ -58,11 +58,12 @@ def by_environment(environment: Mapping[str, str], network: str = "") -> RankIde
             node_rank=natural(environment.get(node_name) or environment.get("NODE_RANK")),
             **meeting_point(environment, network),
         )
-    # Lightning's own launcher names everything but the rank (lightning/fabric/strategies/launchers/subprocess_script.py).
+    # Lightning's own launcher names everything but the rank (lightning/fabric/strategies/launchers/subprocess_script.py), and
+    # people who start each process by hand need not name the world's size either.
     local, world = natural(environment.get("LOCAL_RANK")), natural(environment.get("WORLD_SIZE"))
-    if local is not None and world is not None and "MASTER_ADDR" in environment:
+    if local is not None and "MASTER_ADDR" in environment:
         node = natural(environment.get("NODE_RANK")) or 0
-        if node == 0 and local < world:
+        if node == 0 and (local < world if world is not None else "NODE_RANK" in environment):
             return RankIdentity(
                 rank=local,
                 source="LOCAL_RANK",

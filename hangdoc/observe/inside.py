@@ -61,7 +61,8 @@ def look_inside(
             rank=in_group, source="process group", world_size=len(groups[0].ranks), **meeting
         ), environment
     told = _rank_in_arguments(argv)
-    if not (groups or forked or told is not None):
+    meets = "MASTER_ADDR" in environment or "LOCAL_RANK" in environment
+    if not (groups or forked or meets or told is not None):
         return None, environment
     stack = attach.dump(proc, pid, deadline)
     threads = () if isinstance(stack, Unavailable) else stack.threads

@@ -9,7 +9,7 @@ import pytest
 from hangdoc import run_identity
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
-from hangdoc.snapshot import Connections, Launch, Listener, Process, RankIdentity, Snapshot
+from hangdoc.snapshot import Connection, Connections, Launch, Listener, Process, RankIdentity, Snapshot
 from tests.unit.builders import TORCH, c10d, frame, rank, silent, snapshot, stack, train
 
 RENDEZVOUS = (frame("_create_c10d_store", 1, TORCH + "distributed/rendezvous.py"), frame("main", 3))
@@ -222,3 +222,22 @@ def test_a_rank_outside_of_the_named_trees_is_not_dead() -> None:
     below = msgspec.structs.replace(alone, identity=both)
     (job,) = diagnose(snapshot(launcher(launch=TORCHRUN_HERE), below, restricted=True)).jobs
     assert (job.ranks[1].label, job.findings[0].code) == ("dead", "HD301")
+
+
+def test_the_store_is_known_by_its_servers_connection_to_itself() -> None:
+    """`init_method="tcp://..."`: no variable names the port, and a watchdog goes on asking the store in a hang."""
+
+    def end(pid: int, port: int, remote: int, state: str = "ESTABLISHED", moved: int = 500) -> Connection:
+        return Connection(
+            pid=pid, namespace="net:[1]", state=state, local_address="127.0.0.1", local_port=port,
+            remote_address="127.0.0.1", remote_port=remote, receive_queue_bytes=0, send_queue_bytes=0,
+            bytes_moved=moved, last_sent_ms=100, last_received_ms=100,
+        )  # fmt: skip
+
+    store = (
+        end(100, 4000, 0, "LISTEN"), end(100, 4000, 4001), end(100, 4001, 4000), end(100, 4000, 4002), end(101, 4002, 4000)
+    )  # fmt: skip
+    connections = Connections(connections=(*silent(2, 60).connections, *store))
+    ranks = (told(0, *c10d("all_reduce"), frame("main", 5)), told(1, *c10d("barrier"), frame("main", 9)))
+    (job,) = diagnose(snapshot(*ranks, connections=connections)).jobs
+    assert (job.verdict, [rank.silent_seconds for rank in job.ranks]) == ("hung", [60.0, 60.0])
