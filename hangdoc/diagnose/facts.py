@@ -109,6 +109,14 @@ ORIGINS: tuple[tuple[str, str | None, str], ...] = (
     ("torch/distributed/elastic/utils/store.py", None, "store"),
 )
 
+# Functions of torch that call a collective in C++ at once, so that no frame of distributed_c10d.py shows it: (file, function,
+# operation).
+DIRECT_CALLS: tuple[tuple[str, str, str], ...] = (
+    ("torch/distributed/utils.py", "_verify_param_shape_across_processes", "all_gather"),
+    ("torch/distributed/utils.py", "_sync_params_and_buffers", "broadcast"),
+    ("torch/nn/parallel/distributed.py", "_distributed_broadcast_coalesced", "broadcast"),
+)
+
 AUTOGRAD = ("torch/autograd/graph.py", "_engine_run_backward")
 DATALOADER = "torch/utils/data/dataloader.py"
 DATALOADER_WORKER = ("torch/utils/data/_utils/worker.py", "_worker_loop")

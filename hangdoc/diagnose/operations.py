@@ -84,6 +84,8 @@ def _named(process: Process, thread: PythonThread) -> Wait | None:
     found = _from_python(thread, groups) or _from_native(process, thread, groups)
     if found is not None or not isinstance(process.native, Unavailable):
         return found
+    if (direct := _direct_call(thread)) is not None:
+        return Wait("collective", Operation(op=direct, origin=_origin(thread, thread.frames[0])))
     if _in_backward(thread):
         # Nothing in Python says DDP. The rank's Gloo or NCCL threads say that it communicates.
         return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
@@ -171,6 +173,15 @@ def _peer(op: str, frame: Frame) -> int | None:
     names = ("dst", "group_dst") if op in facts.SENDS else ("src", "group_src")
     local = _local(frame, *names)
     return natural(local.text) if local is not None else None
+
+
+def _direct_call(thread: PythonThread) -> str | None:
+    """The collective that the innermost frame calls in C++."""
+    top = thread.frames[0] if thread.frames else None
+    for file, function, op in facts.DIRECT_CALLS if top is not None else ():
+        if top is not None and top.file.endswith(file) and facts.plain(top.function) == function:
+            return op
+    return None
 
 
 def _in_backward(thread: PythonThread) -> bool:

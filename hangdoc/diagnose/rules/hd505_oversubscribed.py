@@ -99,8 +99,9 @@ def _crowded(host: Host, here: list[Rank]) -> Iterator[Finding]:
                 for t in clocks.threads
             )
     cores = min([host.machine.cores, *(allowed for rank in here if (allowed := _allowed(rank)) is not None)])
-    # One thread per rank is what training needs; a crowd is made of pools of them.
-    if sum(threads.values()) <= cores or max(threads.values(), default=0) < 2:
+    # One thread per rank is what training needs; a crowd is made of pools of them. Where the run itself leaves half of the cores
+    # free, others push its threads off.
+    if sum(threads.values()) <= cores or max(threads.values(), default=0) < 2 or _cores_used(here) < cores / 2:
         return
     crowd = [rank for rank in here if threads.get(rank.rank)]
     total = sum(threads.values())
@@ -117,6 +118,17 @@ def _crowded(host: Host, here: list[Rank]) -> Iterator[Finding]:
             for rank in crowd[:4]
         ],
         f"Give each rank its share of the cores: OMP_NUM_THREADS={max(1, cores // len(here))}.",
+    )
+
+
+def _cores_used(ranks: list[Rank]) -> float:
+    """CPU seconds per second of all threads of these ranks."""
+    clocks = (rank.process.clocks for rank in ranks if rank.process is not None)
+    return sum(
+        t.cpu_ns / 1e9 / c.window_seconds
+        for c in clocks
+        if isinstance(c, Clocks) and c.window_seconds > 0
+        for t in c.threads
     )
 
 

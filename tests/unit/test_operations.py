@@ -1,0 +1,71 @@
+"""What a rank is in, by its frames: calls that leave no frame of torch.distributed, and which thread trains."""
+
+import pytest
+
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.diagnosis import Job
+from hangdoc.snapshot import Frame, Process, PythonThread, Stack
+from tests.unit.builders import TORCH, c10d, frame, rank, snapshot
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "op"),
+    [
+        ("distributed/utils.py", "_verify_param_shape_across_processes", "all_gather"),
+        ("nn/parallel/distributed.py", "DistributedDataParallel._distributed_broadcast_coalesced", "broadcast"),
+    ],
+)
+def test_a_collective_that_torch_calls_in_cpp_is_no_lock(file: str, function: str, op: str) -> None:
+    """No frame of distributed_c10d.py shows it, and the system call is a futex. Both ranks wait; the other is to blame for what
+    differs, not this one for a lock."""
+    ddp = frame("DistributedDataParallel.__init__", 900, TORCH + "nn/parallel/distributed.py")
+    waits = rank(1, frame(function, 300, TORCH + file), ddp, frame("main", 5), kernel={"syscall": 202})
+    (job,) = diagnose(snapshot(rank(0, *c10d("barrier"), frame("main", 9)), waits)).jobs
+    assert (job.ranks[1].state, job.ranks[1].operation.op, job.ranks[1].operation.origin) == (
+        "in-collective",
+        op,
+        "ddp-init",
+    )
+    assert job.findings[0].code in ("HD201", "HD203")
+
+
+def threads(number: int, *frames_of: tuple[str, tuple[Frame, ...]]) -> Process:
+    """A rank with several threads."""
+    found = tuple(
+        PythonThread(tid=None, name=name, active=False, owns_gil=False, frames=frames) for name, frames in frames_of
+    )
+    both = Stack(at_seconds=0.0, threads=found)
+    return rank(number, stack=both, stack_before=both)
+
+
+RAY = frame("main_loop", 900, "/env/lib/python3.11/site-packages/ray/_private/worker.py")
+JOIN = (frame("Thread.join", 1119, "/usr/lib/python3.11/threading.py", library=True), frame("main", 20))
+SHUTDOWN = (frame("_shutdown", 1560, "/usr/lib/python3.11/threading.py", library=True),)
+SLEEPS = (frame("train_loop", 7, source="time.sleep(9999)"),)
+
+
+def where(process: Process) -> Job:
+    (job,) = diagnose(snapshot(rank(0, *c10d("barrier"), frame("main", 9)), process)).jobs
+    return job
+
+
+@pytest.mark.parametrize("main", [(RAY,), JOIN])
+def test_a_thread_trains_in_place_of_the_main_thread(main: tuple[Frame, ...]) -> None:
+    """A worker of Ray Train: its main thread runs Ray's loop, or the user's main thread waits for the one that trains."""
+    view = where(threads(1, ("MainThread", main), ("TrainingThread", SLEEPS))).ranks[1]
+    assert view.where is not None
+    assert view.where.function == "train_loop"
+
+
+@pytest.mark.parametrize(
+    ("main", "others"),
+    [
+        (SHUTDOWN, 1),  # the program is over
+        ((frame("main", 20),), 1),  # the main thread runs the user's code itself
+        (JOIN, 2),  # either may be meant
+    ],
+)
+def test_other_threads_are_not_taken_for_the_trainer(main: tuple[Frame, ...], others: int) -> None:
+    more = tuple((f"Thread-{n}", SLEEPS) for n in range(others))
+    view = where(threads(1, ("MainThread", main), *more)).ranks[1]
+    assert view.where is None or view.where.function != "train_loop"
