@@ -160,6 +160,9 @@ LM_EVAL = Program(
         healthy(f"accelerate launch --multi_gpu --num_processes 2 --main_process_port $PORT {_LM}"),
         hung("stopped", "Rank 1 was stopped (SIGSTOP); rank 0 ends its share and waits for it.", 1, "HD302",
              f"accelerate launch --multi_gpu --num_processes 2 --main_process_port $PORT {_LM} --limit 200", act=_STOP),
+        hung("rank-0-stopped", "Rank 0 was stopped (SIGSTOP); rank 1 ends its share and waits for it.", 0, "HD302",
+             f"nohup accelerate launch --multi_gpu --num_processes 2 --main_process_port $PORT {_LM} --limit 200",
+             act="kill -STOP $RANK0"),
     ),
 )  # fmt: skip
 
