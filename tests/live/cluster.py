@@ -42,6 +42,8 @@ class Node:
             f"mount -t tmpfs tmpfs /run && mkdir -p /run/sshd /run/keep && mount --bind {REPOSITORY} /run/keep && "
             "mount -t tmpfs tmpfs /dev/shm && mount -t tmpfs tmpfs /tmp && "  # beacons go by pid, and pids are its own
             f"mkdir -p {REPOSITORY} && mount --bind /run/keep {REPOSITORY} && "
+            # bash below sshd reads it, and what this machine's does may take a minute (pyenv waits for a stale lock).
+            "{ [ ! -e ~/.bashrc ] || mount --bind /dev/null ~/.bashrc; } && "
             f"mount --bind {cluster.folder}/hosts /etc/hosts && echo ready && "
             f"while [ ! -e {cluster.folder}/wired ]; do sleep 0.05; done; "
             f"exec /usr/sbin/sshd -D -e -f {cluster.folder}/sshd_config"
