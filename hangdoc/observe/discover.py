@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import msgspec
 
 from hangdoc import run_identity
-from hangdoc.observe import process_table
+from hangdoc.observe import identity, process_table
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.left_over import launcher_gone
 from hangdoc.observe.process_table import Entry, ProcessTable
-from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.observe.rank_search import Search, find, is_python, launchers_of
+from hangdoc.observe.procfs import ProcError, ProcFS, network_of
+from hangdoc.observe.rank_search import Search, find, is_python, launchers_of, maps_torch
 from hangdoc.observe.scene import Scene, Target
 from hangdoc.observe.slurm import tasks_of
 from hangdoc.parse import natural
@@ -52,7 +52,7 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Fo
     table = process_table.read(proc)
     search = Search(proc, table, _wanted(table, scope), launchers_of(table))
     find(search, deadline)
-    restricted = bool(scope.pids) and scope.run_of is None
+    restricted = bool(scope.pids) and scope.run_of is None and _may_have_ranks_outside(search)
     if scope.run_of is not None:
         # A run with a name was looked for on the whole host.
         restricted = _digest_of(search, scope.run_of) is None
@@ -104,6 +104,27 @@ def _of_one_run(search: Search, scope: Scope) -> dict[int, RankIdentity]:
         for pid, who in search.ranks.items()
         if pid in named or (digest is not None and run_identity.digest_of(who) == digest)
     }
+
+
+def _may_have_ranks_outside(search: Search) -> bool:
+    """Whether ranks of the runs that were found may live outside of the named trees: a process says so by its variables, or
+    has torch in its memory and says nothing, or the run has no name to look for."""
+    digests = {run_identity.digest_of(who) for who in search.ranks.values()}
+    inside = {below for pid in search.ranks for below in search.table.tree(pid)} | search.wanted
+    for pid, entry in search.table.items():
+        if (
+            pid in inside
+            or pid in search.launchers
+            or _is_hangdoc(entry.argv)
+            or isinstance(entry.environment, Unavailable)
+        ):
+            continue
+        who = identity.by_environment(entry.environment, network_of(search.proc, pid))
+        if who is None and not maps_torch(search.proc, pid):
+            continue
+        if who is None or (run_identity.digest_of(who) in digests and is_python(search.proc, pid)):
+            return True
+    return None in digests
 
 
 def _digest_of(search: Search, pid: int) -> str | None:

@@ -91,7 +91,8 @@ class Stacks:
         """Both stacks, the second with source lines and lengths."""
         sources = self._sources or Sources(scene.proc)
         for pid, first in self._first.items():
-            second = self._second.get(pid, Unavailable(reason="no time was left for a second look"))
+            missing = Unavailable(reason="no time was left for a second look") if isinstance(first, Stack) else first
+            second = self._second.get(pid, missing)
             if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_there(scene, pid):
                 first, second = second, first  # one look is something: it must not pass for two
             if isinstance(second, Stack):

@@ -93,6 +93,16 @@ class Started:
         wait_until(lambda: len(_children(pid)) >= 2)
         return sorted(_children(pid))
 
+    def complaints_until(self, text: str) -> str:
+        """What it has written to stderr until this text, which must come: the test's own timeout bounds the wait."""
+        assert self.process.stderr is not None
+        read = ""
+        while text not in read:
+            line = self.process.stderr.readline()
+            assert line, read
+            read += line
+        return read
+
     def left(self) -> list[int]:
         return [pid for pid, _ in self._offspring.processes()]
 
@@ -235,9 +245,11 @@ def test_a_hang_is_reported_once_and_so_is_its_end(tmp_path: Path) -> None:
     with started(*ranks, options=quick(tmp_path, "--on-hang", f"cp /dev/stdin {tmp_path}/told")) as one:
         wait_until(lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text(), 60)
         go.touch()
-        out, complained = one.process.communicate(timeout=60)
+        complained = one.complaints_until("makes progress again")
+        go.unlink()
+        out, rest = one.process.communicate(timeout=60)
     assert (one.process.returncode, out.count("done")) == (0, 2)
-    said = "\n".join(hangdoc_said(complained))
+    said = "\n".join(hangdoc_said(complained + rest))
     assert said.count("HUNG for") == 1
     assert "HD202 missing-rank" in said
     assert said.count("makes progress again") == 1
