@@ -1,6 +1,7 @@
 """Starts a case for real, waits until it is where its script leads, and ends every process it started."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -122,12 +123,20 @@ class Running:
     def _wait_ready(self) -> None:
         wanted = self.case.ready if self.case.ready is not None else self.case.ranks
         until = time.monotonic() + _START_BOUND
-        while self.log().count("ready") < wanted:
+        # Where no rank will come up, the launcher is there once it listens.
+        while self.log().count("ready") < wanted or (wanted == 0 and not self._listens()):
             if time.monotonic() > until or all(child.poll() is not None for child in self._children):
                 raise RuntimeError(f"{self.case.name} did not come up; it printed:\n{self.log()[-3000:]}")
             if self._while_starting is not None:
                 self._while_starting(self)
             time.sleep(0.05)
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection((self.address, self.port), 1).close()
+        except OSError:
+            return False
+        return True
 
     def _settle(self) -> None:
         """Until nothing was printed for as long as the patience, and a little more: a wait must have that age."""

@@ -1,5 +1,7 @@
 """From the processes of a run to its ranks: which are missing, and what each of them is doing."""
 
+from collections import Counter
+
 from hangdoc.diagnose import absent, backends, progress
 from hangdoc.diagnose.links import Connected, pairs_of, silent_seconds
 from hangdoc.diagnose.model import Placed, Rank, Run
@@ -21,9 +23,19 @@ MAX_RANKS = 1 << 20
 
 
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
-    """All runs in a snapshot, in the order of their ids."""
-    found = [_run(snapshot, run, patience) for run in gather(snapshot)]
-    return sorted(found, key=lambda run: run.id)
+    """All runs in a snapshot, in the order of their ids. Of runs that are called alike, left-overs come last; each after the
+    first gets a number."""
+    parts = sorted(gather(snapshot), key=lambda part: (_id(part), part.left_over, _lost_its_launcher(part)))
+    found = [_run(snapshot, part, patience) for part in parts]
+    seen: Counter[str] = Counter()
+    for run in found:
+        seen[run.id] += 1
+        run.id += f"#{seen[run.id]}" if seen[run.id] > 1 else ""
+    return found
+
+
+def _lost_its_launcher(part: Gathered) -> bool:
+    return bool(part.members) and all(process.launcher_gone for _, process in part.members)
 
 
 def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
@@ -50,7 +62,7 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
         source = first[1].identity.source
         tool = source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None
     return Run(
-        id=_id(run) + (f"#{run.left_over + 1}" if run.left_over else ""),
+        id=_id(run),
         hosts=tuple(host for host in snapshot.hosts if host.name in hosts),
         launchers=tuple(launchers),
         launcher=tool,

@@ -169,15 +169,21 @@ def _from_launch_line(alone: dict[str, Gathered], host: Host, process: Process) 
 
 
 def _join_waiting_agents(runs: list[Gathered]) -> None:
-    """An agent that still waits for its node belongs to the run whose endpoint it was given; not to the left-overs of an
-    earlier one."""
+    """An agent that still waits for its node belongs to the run whose endpoint it was given; not to one that has all of its
+    ranks, nor to the left-overs of an earlier one."""
     for agents in [run for run in runs if not run.members and run.master is not None]:
         for run in runs:
-            left_over = all(process.launcher_gone for _, process in run.members)
+            left_over = all(process.launcher_gone for _, process in run.members) or _is_complete(run)
             if run.members and run.master == agents.master and run.alone_on == agents.alone_on and not left_over:
                 run.launchers += agents.launchers
                 runs.remove(agents)
                 break
+
+
+def _is_complete(run: Gathered) -> bool:
+    """Whether all ranks that a run expects are there: then it waits for no node."""
+    worlds = {process.identity.world_size for _, process in run.members if process.identity is not None}
+    return worlds == {len(_numbers(run))}
 
 
 # --- left-overs ------------------------------------------------------------------------------------------------------

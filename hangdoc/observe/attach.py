@@ -40,7 +40,7 @@ def dump(
     bound = Deadline(deadline.remaining(min(BOUND_SECONDS, _SHARE * deadline.seconds)))
     others = Deadline(_SOMEBODY_ELSE_NATIVE if native else _SOMEBODY_ELSE)
     reason = ""
-    refused = False
+    refused = seen_other = False
     root = _other_root(proc, pid)
     for _ in range(_TRIES):
         if bound.remaining() < 0.05:
@@ -53,13 +53,14 @@ def dump(
         if now.state in "ZX":
             return Unavailable(reason="the process has ended")
         pausable = _pausable(proc, pid, now)
+        seen_other = seen_other or is_traced(now)
         if pausable and is_traced(now):
             reason = f"{who(now)} is attached to it"
             if others.remaining() > 0:
                 _wait_for(proc, pid, others)
                 continue
             pausable = False
-        elif pausable and refused and others.remaining() <= 0:
+        elif pausable and refused and seen_other and others.remaining() <= 0:
             pausable = False
         if native and not pausable:
             return Unavailable(reason=reason or "native frames need a process that may be paused")

@@ -33,7 +33,7 @@ _ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 _JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _PASSED_ON = {number for number in signal.valid_signals() if number not in _FROM_OURSELVES | _OURS}
 _WAITED_FOR = _PASSED_ON | {signal.SIGCHLD}
-_ECHO_SECONDS = 0.2
+_ECHO_SECONDS = 1.0
 """How long the observer may take to report a signal that went to the whole process group."""
 _SAME_SECONDS = 1.0
 _FINISH_SECONDS = 20.0

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,10 +96,7 @@ def test_a_tracer_at_one_end_of_the_window_stops_nobody(healthy: Started, at_the
         if not at_the_end:
             other.do("attach", "hold")
         acts = ("attach", "hold") if at_the_end else ("let go",)
-        meanwhile = threading.Timer(0.8, lambda: other.do(*acts))
-        meanwhile.start()
-        seen = observe(Options(pids=(healthy.pids[0],), window=1.5, native="never"))
-        meanwhile.join()
+        seen = observe(Options(pids=(healthy.pids[0],), window=1.5, native="never"), meanwhile=lambda: other.do(*acts))
     process = process_of(seen, rank)
     assert process.at_start is not None
     start, end = process.at_start.tracer_pid, process.tracer_pid

@@ -135,7 +135,8 @@ def test_different_ports_and_then_an_orphan(cluster: Cluster) -> None:
     assert leading(answer) == ("HD406", [1])
     for node in cluster.nodes:
         node.run("sh", "-c", "kill $(pgrep -f torch.distributed.ru[n])")
-    left_over = f"RANK=0 WORLD_SIZE=1 MASTER_ADDR={first.address} MASTER_PORT=29600 setsid {sys.executable} {LOOP}"
+    variables = f"TORCHELASTIC_RUN_ID=none RANK=0 WORLD_SIZE=1 MASTER_ADDR={first.address} MASTER_PORT=29600"
+    left_over = f"{variables} setsid {sys.executable} {LOOP}"
     first.ssh(f"cd {cluster.folder}; (OMP_NUM_THREADS=1 {left_over} > old.log 2>&1 &)")
     wait_for_text(cluster.folder / "old.log", "begins")
     for node in cluster.nodes:

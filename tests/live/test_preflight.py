@@ -42,7 +42,8 @@ def test_what_exists_before_the_launch_is_found(cluster: Cluster) -> None:
         "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "20mbit", "burst", "32kbit", "latency", "400ms"
     )
     log = cluster.folder / "old.log"
-    first.ssh(f"cd {cluster.folder}; (RANK=0 WORLD_SIZE=1 MASTER_ADDR={first.address} MASTER_PORT=29500 OMP_NUM_THREADS=1 "
+    variables = f"TORCHELASTIC_RUN_ID=none RANK=0 WORLD_SIZE=1 MASTER_ADDR={first.address} MASTER_PORT=29500"
+    first.ssh(f"cd {cluster.folder}; ({variables} OMP_NUM_THREADS=1 "
               f"setsid {sys.executable} {LOOP} > {log} 2>&1 &)")  # fmt: skip
     wait_for_text(log, "begins")
     code, found = checked(cluster, "--master", master, "--params", "25M")

@@ -139,6 +139,12 @@ def test_a_rank_that_lost_its_launcher_stays_with_the_ranks_it_is_connected_to()
     assert ranks_of(snapshot(told(0), orphan)) == [[0, 1]]
 
 
+def test_agents_that_wait_at_the_port_of_a_complete_run_are_another_run() -> None:
+    """Somebody else's run holds the port: HD402, not a run that waits for its own node."""
+    value = snapshot(told(0, world=1, port=29600), agent(0, 10, 29600), silence=None, connections=listening(29600))
+    assert ranks_of(value) == [[], [0]]
+
+
 # --- launches that never meet ----------------------------------------------------------------------------------------
 
 
@@ -241,3 +247,11 @@ def test_the_store_is_known_by_its_servers_connection_to_itself() -> None:
     ranks = (told(0, *c10d("all_reduce"), frame("main", 5)), told(1, *c10d("barrier"), frame("main", 9)))
     (job,) = diagnose(snapshot(*ranks, connections=connections)).jobs
     assert (job.verdict, [rank.silent_seconds for rank in job.ranks]) == ("hung", [60.0, 60.0])
+
+
+def test_runs_that_are_called_alike_have_ids_of_their_own() -> None:
+    """A left-over of the same meeting point comes last, whoever was found first."""
+    orphan = told(0, world=1, port=29600, ppid=1, owner=None, launcher_gone=True)
+    orphan = msgspec.structs.replace(orphan, identity=msgspec.structs.replace(orphan.identity, run_id="none"))
+    jobs = diagnose(snapshot(orphan, agent(0, 10, 29600), silence=None, connections=listening(29600))).jobs
+    assert [(job.id, len(job.ranks)) for job in jobs] == [("none@127.0.0.1:29600", 0), ("none@127.0.0.1:29600#2", 1)]
