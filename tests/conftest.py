@@ -11,6 +11,7 @@ _WORKERS_PER_PROCESSOR = 3
 """A live test mostly waits for its run to start and to freeze."""
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """What `-n auto` means here."""
     return _WORKERS_PER_PROCESSOR * (os.cpu_count() or 1)

@@ -49,9 +49,7 @@ class Alarm:
             self._say(f"cannot write into {folder}: {error}")
             return
         with attach.allowed_meanwhile(self._closed):
-            if first:
-                self._look(folder, clean(host))
-            self._tell(folder)
+            self._tell(folder, expected=not first or self._look(folder, clean(host)))
 
     def somebody_has_time(self) -> bool:
         """Whether another rank is in a phase that announced a patience which has not run out: the others wait for it, and
@@ -102,8 +100,9 @@ class Alarm:
                 found[beat.rank] = beat
         return found
 
-    def _look(self, folder: Path, host: str) -> None:
-        """One look at all ranks of the host from outside, and the diagnosis of everything that has come in."""
+    def _look(self, folder: Path, host: str) -> bool:
+        """One look at the run's ranks of this host from outside, and the diagnosis of everything that has come in; whether there
+        is a bundle, without which no report can come."""
         peers = self._peers()
         until = time.monotonic() + _PEERS_SECONDS
         missing = set(peers)
@@ -119,7 +118,7 @@ class Alarm:
         pids = [word for pid in self._pids(peers) for word in ("--pid", str(pid))]
         self._command(["snapshot", "-o", str(bundle), "--run-of", str(os.getpid()), *pids], None)
         if not bundle.exists():
-            return
+            return False
         elsewhere = self._elsewhere(peers)
         if elsewhere and self._board.silent:
             self._say(f"other hosts are not reached: {self._board.reason}")
@@ -129,6 +128,7 @@ class Alarm:
             meeting.gather()
             self._command(["diagnose", "--patience", "1", str(folder)], folder / "report.txt")
             meeting.publish()
+        return True
 
     @staticmethod
     def _pids(peers: dict[int, beacon.Beat]) -> set[int]:
@@ -160,10 +160,10 @@ class Alarm:
             fresh.write_text(done.stdout)
             fresh.replace(output)
 
-    def _tell(self, folder: Path) -> None:
+    def _tell(self, folder: Path, *, expected: bool) -> None:
         """The verdict, in a few lines, on every rank's own stderr."""
         report = folder / "report.txt"
-        until = time.monotonic() + _REPORT_SECONDS
+        until = time.monotonic() + (_REPORT_SECONDS if expected else 0.0)
         while not report.exists() and time.monotonic() < until:
             time.sleep(0.05)
         try:
