@@ -19,12 +19,16 @@ from hangbench.launchers.table import BY_NAME, TABLE, Launcher
 
 _INSIDE = "HANGDOC_LAUNCHERS_INSIDE"
 _ENTER = """
-mount -t tmpfs tmpfs /tmp
+case "$PWD" in
+    /tmp/*)
+        mount --bind "$PWD" /mnt && mount -t tmpfs tmpfs /tmp && mkdir -p "$PWD" && mount --bind /mnt "$PWD" && cd "$PWD" ;;
+    *) mount -t tmpfs tmpfs /tmp ;;
+esac
 ip link set lo up && ip link add v0 type veth peer name v1 && ip addr add 10.77.0.1/24 dev v0
 ip link set v0 up && ip link set v1 up
 "$@"; exit $?
 """
-"""An address beside loopback's: with none, the resolver finds no address family. The shell stays, to reap orphans as pid 1."""
+"""A checkout below /tmp stays where it is. An address beside loopback's: with none, the resolver finds no address family. The shell stays, to reap orphans as pid 1."""
 _WATCHDOG_SECONDS = 8.0
 
 
