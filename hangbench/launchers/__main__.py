@@ -28,7 +28,8 @@ ip link set lo up && ip link add v0 type veth peer name v1 && ip addr add 10.77.
 ip link set v0 up && ip link set v1 up
 "$@"; exit $?
 """
-"""A checkout below /tmp stays where it is. An address beside loopback's: with none, the resolver finds no address family. The shell stays, to reap orphans as pid 1."""
+"""A checkout below /tmp stays where it is. An address beside loopback's: with none, the resolver finds no address family. The
+shell stays, to reap orphans as pid 1."""
 _WATCHDOG_SECONDS = 8.0
 
 
