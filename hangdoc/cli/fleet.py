@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from hangdoc.cli.errors import USAGE, CommandError
+from hangdoc.cli.options import in_place_of
 
 if TYPE_CHECKING:
     from hangdoc.fleet.transport import Transport
@@ -65,9 +66,7 @@ def fleet_options(command: F) -> F:
                       host_timeout=host_timeout)  # fmt: skip
         return command(fleet=fleet, **others)
 
-    gathered.__doc__ = command.__doc__
-    gathered.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    wrapped: Any = gathered
+    wrapped = in_place_of(command, gathered)
     for option in reversed(
         (
             click.option("--hosts", metavar="NODESET",

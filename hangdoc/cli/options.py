@@ -57,6 +57,13 @@ def scope_options(command: F) -> F:
     return command
 
 
+def in_place_of(command: F, gathered: Callable[..., Any]) -> Any:
+    """`gathered` with the text and the options of the command that it calls, for click."""
+    gathered.__doc__ = command.__doc__
+    gathered.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    return gathered
+
+
 def observation_options(
     *, window: float = 1.0, native: bool = True, what: str = "the whole command"
 ) -> Callable[[F], F]:
@@ -71,9 +78,7 @@ def observation_options(
                               timeout=timeout, native=native)  # fmt: skip
             return command(options=options, **others)
 
-        gathered.__doc__ = command.__doc__
-        gathered.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-        wrapped: Any = gathered
+        wrapped = in_place_of(command, gathered)
         wrapped = timeout_option(f"Bound on {what}.")(wrapped)
         wrapped = locals_option(wrapped)
         wrapped = native_option(wrapped) if native else wrapped

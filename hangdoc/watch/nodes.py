@@ -19,7 +19,7 @@ from hangdoc import codec, run_identity
 from hangdoc.diagnosis import Diagnosis, Job, Verdict
 from hangdoc.phrases import ranks as named
 from hangdoc.snapshot import Connection, Connections, Host, Listener, Process, RankIdentity, Snapshot, Unreached, merge
-from hangdoc.watchdog.scene import clean
+from hangdoc.watchdog.scene import claim, clean
 
 _GATHER_SECONDS = 20.0
 """How long the node of rank 0 waits for the others' bundles: they hear the call within a second, and look for a few."""
@@ -48,7 +48,7 @@ class _Folder:
             self._wanted,
             self._reported,
         ):  # NFS looks at a file that exists each time, at an absent one seldom
-            if _created(file):
+            if claim(file):
                 os.utime(file, ns=(0, 0))
         (self._path / f"{me}.here").touch(mode=0o600)
         self.answered = _changed(self._wanted)
@@ -309,14 +309,6 @@ def _descends(pid: int, ancestor: int) -> bool:
         except (OSError, IndexError, ValueError):
             return False
     return pid == ancestor
-
-
-def _created(path: Path) -> bool:
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        return False
-    return True
 
 
 def _changed(path: Path) -> int:
