@@ -82,7 +82,21 @@ class Finding(Answer, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     """What to type next, each a whole command line."""
     explained_by: str | None = None
-    """Code of the finding whose consequence this one is."""
+    """Always None: each blockage has one finding, and none is the consequence of another."""
+    cause: str | None = None
+    """What explains the blockage, where something does (`fewer-data`); None where the finding is about the blockage itself."""
+
+
+class Blocked(Answer, frozen=True, kw_only=True):
+    """One thing that holds up ranks. A job's verdict and its first findings follow from these."""
+
+    kind: str
+    """`stopped`, `left-loop`, `rendezvous`, ..."""
+    cause: str | None
+    culprits: tuple[int, ...]
+    victims: tuple[int, ...]
+    ends_by_itself: bool | None
+    """Whether it can end without anybody's help; None where nobody can tell."""
 
 
 class Unseen(Answer, frozen=True, kw_only=True):
@@ -106,6 +120,8 @@ class Job(Answer, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     """Most likely cause first."""
     unseen: tuple[Unseen, ...]
+    blockages: tuple[Blocked, ...] = ()
+    """The gravest first."""
 
 
 class Diagnosis(Answer, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ its results; rank 0 waits in DDP's all-reduce for the batch that rank 1 never st
 # verdict = ["hung"]
 # states = ["in-collective", "in-collective"]
 # operations = ["all_reduce", "all_gather_object"]
-# finding = "HD203"
+# finding = "HD105"
 # culprits = [1]
 # victims = [0]
 # ///

@@ -6,7 +6,7 @@ left it and waits at a barrier, rank 0 in its backward.
 # verdict = ["hung"]
 # states = ["in-collective","in-collective"]
 # operations = ["all_reduce","barrier"]
-# finding = "HD102"
+# finding = "HD105"
 # culprits = [1]
 # victims = [0]
 # ///

@@ -6,7 +6,7 @@ Rank 0 waits for it in DDP's all-reduce. Nobody ran out of data.
 # verdict = ["hung"]
 # states = ["in-collective", "in-collective"]
 # operations = ["all_reduce", "all_gather_object"]
-# finding = "HD203"
+# finding = "HD105"
 # culprits = [1]
 # victims = [0]
 # ///

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from hangdoc.diagnose import settings, words
+from hangdoc.diagnose.causes import settings
+from hangdoc.diagnose.causes.agreement import Agreement, agreement
 from hangdoc.diagnose.model import Rank, Run, environment_of
 
 Standing = Literal["must agree", "should agree", "names data", "meant to differ", "inert", "tuning", "unknown"]
@@ -30,12 +31,12 @@ class Compared:
     origin: Literal["argument", "variable"]
     standing: Standing
     why: str
-    camps: words.Camps
+    values: Agreement[str | None, int]
 
     @property
     def differs(self) -> bool:
         """Whether two ranks have different values."""
-        return len(self.camps) > 1
+        return self.values.differs
 
 
 def compared(run: Run) -> list[Compared]:
@@ -64,5 +65,5 @@ def _one(
 ) -> Compared:
     inert = origin == "variable" and settings.inert(name, backend)
     standing: Standing = "inert" if inert else "unknown" if setting is None else _STANDINGS[setting.kind]
-    camps = words.by_value(ranks, {rank: known.get(name) for rank, known in values.items()})
-    return Compared(name, origin, standing, setting.why if setting is not None and not inert else "", camps)
+    agreed = agreement({rank.rank: values[rank.rank].get(name) for rank in ranks})
+    return Compared(name, origin, standing, setting.why if setting is not None and not inert else "", agreed)

@@ -1,14 +1,21 @@
-"""What the rules see: a rank with everything that was concluded about it, and a job with who waits for whom."""
+"""What a run looks like after each step: its ranks, its classes of equal ranks, who waits for whom, and what blocks it."""
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hangdoc.diagnose import backends, facts
+from hangdoc.diagnose.ranks import torch_names
+from hangdoc.diagnose.ranks.holds import Hold
 from hangdoc.diagnosis import Label, Operation, Where
 from hangdoc.snapshot import Connection, Environment, Frame, Host, Interpreter, Loop, Process, PythonThread, Unavailable
+
+if TYPE_CHECKING:
+    from hangdoc.diagnose.blockages import Blockage
+    from hangdoc.diagnose.waits import Waits
 
 Placed = tuple[Host, Process]
 """A process and the host it was seen on."""
@@ -75,6 +82,8 @@ class Rank(Struct, frozen=True):
     state: str
     wait: Wait | None = None
     thread: PythonThread | None = None
+    own: tuple[Frame, ...] = ()
+    """Frames of the user's own code in that thread, innermost first."""
     where: Where | None = None
     frame: Frame | None = None
     """The frame `where` names."""
@@ -92,6 +101,10 @@ class Rank(Struct, frozen=True):
     """One phrase that says what the state rests on."""
     connections: tuple[Connection, ...] = ()
     """To other ranks."""
+    hold: Hold | None = None
+    """What holds it up by itself, where it is blocked and waits for no other rank."""
+    given: tuple[tuple[int, ...], str] | None = None
+    """See `ranks.given.Given`."""
 
     @property
     def pid(self) -> int | None:
@@ -101,7 +114,7 @@ class Rank(Struct, frozen=True):
     @property
     def spins(self) -> bool:
         """Whether it spins in the GPU's driver: for a collective or for kernels of its own, which the host can't tell."""
-        return self.wait is not None and self.wait.operation.origin == facts.GPU_WAIT
+        return self.wait is not None and self.wait.operation.origin == torch_names.GPU_WAIT
 
     @property
     def waits(self) -> bool:
@@ -109,13 +122,21 @@ class Rank(Struct, frozen=True):
         return self.wait is not None and self.label == "blocked"
 
 
-@dataclass
+class Class(Struct, frozen=True):
+    """Ranks about which everything was concluded alike. From here on they are one thing."""
+
+    first: Rank
+    ranks: tuple[int, ...]
+    """Ascending; the first one's number leads."""
+
+
+@dataclass(frozen=True)
 class Run:
-    """One job, before its findings."""
+    """One run, made whole at once: nothing is filled in later."""
 
     id: str
     hosts: tuple[Host, ...]
-    launchers: tuple[tuple[Host, Process], ...]
+    launchers: tuple[Placed, ...]
     launcher: str | None
     backend: str | None
     world_size: int | None
@@ -123,14 +144,16 @@ class Run:
     ranks: dict[int, Rank]
     unseen: dict[int, str]
     patience: float
+    classes: tuple[Class, ...] = ()
+    """All of `ranks`, by their lowest numbers."""
+    age_seconds: float | None = None
+    """How long the ranks that wait, or all that stand still, have been silent; None where nobody can tell."""
     meeting_host: Host | None = None
     """The host that has the address at which the run meets, where it was looked at; none of the run's may be there."""
-    waits_for: dict[int, frozenset[int]] = field(default_factory=dict)
-    """For each waiting rank, the ranks it waits for (all of the group that are not at the same point)."""
-    causes: frozenset[int] = frozenset()
-    """Ranks at the end of the chains of waiting: they wait for no rank themselves."""
-    age_seconds: float | None = None
-    """How long the waiting ranks have been silent."""
+    waits: "Waits | None" = None
+    """Who waits for whom."""
+    blockages: "tuple[Blockage, ...]" = ()
+    """What holds it up, the gravest first."""
 
     @cached_property
     def _by_host(self) -> dict[str, list[Rank]]:
@@ -144,45 +167,23 @@ class Run:
         return self._by_host.get(host, [])
 
     @cached_property
-    def _waiting(self) -> tuple[Rank, ...]:
-        return tuple(self.ranks[number] for number in sorted(self.ranks) if self.ranks[number].waits)
-
-    def waiting(self) -> list[Rank]:
-        """Ranks that wait for others, by number."""
-        return list(self._waiting)
+    def waiting(self) -> tuple[Class, ...]:
+        """Classes that wait for other ranks."""
+        return tuple(one for one in self.classes if one.first.waits)
 
     @cached_property
-    def idle(self) -> bool:
-        """Whether no rank is in an operation and yet none does anything, as far as it was seen: each stands still in something
-        of its own (a file, a lock, a worker), and no thread of it works. Not where a group uses NCCL: a GPU's work is not
-        seen from the host."""
-        return (
-            "nccl" not in backends.parts(self.backend)
-            and bool(self.ranks)
-            and all(
-                rank.label == "blocked"
-                and rank.wait is None
-                and not rank.moving
-                and rank.state not in ("waiting-input", "stopped")
-                and (rank.state != "sleeping" or rank.cpu_percent is None)  # by its clocks; a sleep ends by itself
-                and (rank.cpu_percent or 0.0) < 100 * BUSY
-                for rank in self.ranks.values()
-            )
-        )
+    def still(self) -> tuple[Class, ...]:
+        """Those of them on which no clock moved."""
+        return tuple(one for one in self.waiting if not one.first.moving)
 
     @cached_property
-    def standstill(self) -> bool:
-        """Whether the ranks are idle, and their clocks were read."""
-        return self.idle and self.backend == "gloo" and all(r.cpu_percent is not None for r in self.ranks.values())
-
-    def still(self) -> list[Rank]:
-        """The ranks whose silence says how long the run has stood still: those that wait, or all in a standstill."""
-        return list(self.ranks.values()) if self.standstill else self.waiting()
-
-    def awaited(self) -> list[Rank]:
-        """Ranks at the end of the chains of waiting that are there and wait for no other rank, by number."""
-        found = (self.ranks.get(number) for number in sorted(self.causes))
-        return [rank for rank in found if rank is not None and not rank.waits]
+    def _helpers(self) -> dict[tuple[str, int | None], list[Process]]:
+        found: dict[tuple[str, int | None], list[Process]] = {}
+        for host in self.hosts:
+            for process in host.processes:
+                if process.role == "helper":
+                    found.setdefault((host.name, process.owner), []).append(process)
+        return found
 
     def blind_hosts(self) -> list[tuple[str, str]]:
         """Hosts whose sockets could not be read, with the reason: how long their ranks wait is unknown."""
@@ -192,17 +193,17 @@ class Run:
 
     def helpers(self, rank: Rank) -> list[Process]:
         """The helper processes of a rank."""
-        return [
-            process
-            for host in self.hosts
-            if host.name == rank.host
-            for process in host.processes
-            if process.role == "helper" and process.owner == rank.pid
-        ]
+        return self._helpers.get((rank.host, rank.pid), [])
 
     def older_than_patience(self) -> bool:
         """Whether the wait has lasted longer than the user's patience; an unknown age has not."""
         return self.age_seconds is not None and self.age_seconds >= self.patience
+
+
+def numbers_of(classes: Iterable[Class]) -> Iterator[int]:
+    """The ranks in some classes."""
+    for one in classes:
+        yield from one.ranks
 
 
 def environment_of(process: Process) -> dict[str, str]:

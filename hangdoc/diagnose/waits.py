@@ -1,85 +1,92 @@
-"""Who waits for whom, and where the chains end.
+"""Step 4: who waits for whom. The nodes are points at which ranks can meet, and classes of ranks that wait for nobody."""
 
-Ranks that wait at one point are one node, so the work grows with the number of different stories, not of ranks.
-"""
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
 
-from hangdoc.diagnose import facts
-from hangdoc.diagnose.model import Rank, Run
-
-Point = tuple[object, ...]
-
-
-def draw(run: Run) -> None:
-    """Fill in `run.waits_for`, `run.causes` and `run.age_seconds`."""
-    everyone = frozenset(run.ranks) | frozenset(run.unseen)
-    at_point: dict[Point, set[int]] = {}
-    for rank in run.waiting():
-        at_point.setdefault(_point(rank), set()).add(rank.rank)
-    targets = {point: _targets(run.ranks[min(ranks)], frozenset(ranks), everyone) for point, ranks in at_point.items()}
-    run.waits_for = {rank: targets[point] for point, ranks in at_point.items() for rank in ranks}
-    run.causes = _causes(run, at_point, targets)
-    ages = [rank.silent_seconds for rank in run.still() if rank.silent_seconds is not None]
-    if not ages and not run.blind_hosts():  # nobody has spoken to anybody yet: the run is as old as its processes
-        ages = [rank.process.started_seconds_ago for rank in run.waiting() if rank.process is not None]
-    if not run.ranks:  # agents that have not started any
-        ages = [process.started_seconds_ago for _, process in run.launchers]
-    if any(rank.spins or (rank.wait is not None and rank.wait.operation.backend == "nccl") for rank in run.waiting()):
-        ages = []  # NCCL's data passes over other ways than these sockets, whose silence says nothing
-    run.age_seconds = min(ages) if ages else None
+from hangdoc.diagnose import graph
+from hangdoc.diagnose.model import Class, Rank, Run
+from hangdoc.diagnose.ranks import torch_names
 
 
-def _point(rank: Rank) -> Point:
-    wait = rank.wait
-    assert wait is not None  # noqa: S101  (run.waiting() gives only ranks that wait)
-    if wait.kind == "p2p":
-        return ("p2p", wait.operation.op, wait.operation.peer, rank.rank)
-    if wait.kind == "rendezvous":
-        return ("rendezvous",)
-    return (wait.kind, *wait.point)
+class Node(NamedTuple):
+    """Ranks that wait at one point, a class that does not wait, or the ranks that nobody looked at (no class)."""
+
+    classes: tuple[Class, ...]
+    ranks: frozenset[int]
+    awaits: frozenset[int]
+    """The ranks that it waits for."""
 
 
-def _targets(rank: Rank, there: frozenset[int], everyone: frozenset[int]) -> frozenset[int]:
-    """The ranks that a rank at its point waits for."""
-    wait = rank.wait
-    assert wait is not None  # noqa: S101
+class Waits(NamedTuple):
+    """The graph, and where it ends."""
+
+    nodes: tuple[Node, ...]
+    ends: tuple[graph.End[int], ...]
+    """By positions in `nodes`."""
+    position: dict[int, int]
+    """Of each rank's node."""
+
+    def of(self, one: Class) -> frozenset[int]:
+        """The ranks that a class waits for."""
+        return self.nodes[self.position[one.ranks[0]]].awaits
+
+
+def draw(classes: Iterable[Class], unseen: Iterable[int]) -> Waits:
+    """The graph of a run."""
+    classes = tuple(classes)
+    unseen = frozenset(unseen)
+    everyone = unseen.union(*(one.ranks for one in classes))
+    together: dict[Hashable, list[Class]] = {}
+    for number, one in enumerate(classes):
+        together.setdefault(_point(one) if one.first.waits else number, []).append(one)
+    nodes = [_node(tuple(group), everyone) for group in together.values()]
+    if unseen:
+        nodes.append(Node((), unseen, frozenset()))
+    position = {rank: at for at, node in enumerate(nodes) for rank in node.ranks}
+    edges = {at: {position[rank] for rank in node.awaits if rank in position} for at, node in enumerate(nodes)}
+    return Waits(tuple(nodes), tuple(graph.ends(edges)), position)
+
+
+def _point(one: Class) -> Hashable:
+    wait = one.first.wait
+    assert wait is not None  # noqa: S101  (only classes that wait get here)
     if wait.kind == "p2p":
         peer = wait.operation.peer
-        return frozenset({peer}) if peer is not None and peer != rank.rank else everyone - {rank.rank}
-    members = frozenset(wait.members) if wait.members is not None else everyone
-    return members - there
+        return ("p2p", wait.operation.op, peer, one.ranks if peer is not None else None)
+    return ("rendezvous",) if wait.kind == "rendezvous" else (wait.kind, *wait.point)
 
 
-def _causes(run: Run, at_point: dict[Point, set[int]], targets: dict[Point, frozenset[int]]) -> frozenset[int]:
-    """Ranks that wait for nobody and are waited for; for chains that end in no such rank, those of their cycles."""
-    point_of = {rank: point for point, ranks in at_point.items() for rank in ranks}
-    edges = {point: {point_of[r] for r in wanted if r in point_of} for point, wanted in targets.items()}
-    ends = {point: frozenset(r for r in wanted if r not in point_of) for point, wanted in targets.items()}
-    found: set[int] = set()
-    for start in at_point:
-        reached, todo = {start}, [start]
-        while todo:
-            for following in edges[todo.pop()] - reached:
-                reached.add(following)
-                todo.append(following)
-        sinks = frozenset[int]().union(*(ends[point] for point in reached))
-        if sinks:
-            found |= sinks
-        elif _in_cycle(start, edges):
-            found |= at_point[start]
-    return frozenset(found)
+def _node(classes: tuple[Class, ...], everyone: frozenset[int]) -> Node:
+    here = frozenset(rank for one in classes for rank in one.ranks)
+    first = classes[0].first
+    if not first.waits or first.wait is None:
+        return Node(classes, here, frozenset())
+    if first.wait.kind == "p2p":
+        peer = first.wait.operation.peer
+        known = peer is not None and peer != first.rank
+        # Of several whose peers could not be seen, each may wait for another of them.
+        others = everyone if len(here) > 1 else everyone - here
+        return Node(classes, here, frozenset({peer}) if known and peer is not None else others)
+    members = frozenset(first.wait.members) if first.wait.members is not None else everyone
+    return Node(classes, here, members - here)
 
 
-def _in_cycle(start: Point, edges: dict[Point, set[Point]]) -> bool:
-    seen: set[Point] = set()
-    todo = list(edges[start])
-    while todo:
-        point = todo.pop()
-        if point == start:
-            return True
-        if point not in seen:
-            seen.add(point)
-            todo += edges[point]
-    return False
+def silence(run: Run, *, standstill: bool) -> float | None:
+    """For how many seconds the ranks that wait have been silent, or all where none waits and none works (`standstill`); None
+    where nobody can tell. Launchers without ranks wait as long as they have been there."""
+    if not run.ranks:
+        return min((process.started_seconds_ago for _, process in run.launchers), default=None)
+    if any(one.first.spins or _uses_nccl(one.first) for one in run.waiting):
+        return None  # NCCL's data passes over other ways than these sockets, whose silence says nothing
+    asked = [run.ranks[number] for one in (run.classes if standstill else run.waiting) for number in one.ranks]
+    ages = [rank.silent_seconds for rank in asked if rank.silent_seconds is not None]
+    if not ages and run.waiting and not run.blind_hosts():  # nobody has spoken yet: the run is as old as its processes
+        ages = [rank.process.started_seconds_ago for rank in asked if rank.process is not None]
+    return min(ages, default=None)
+
+
+def _uses_nccl(rank: Rank) -> bool:
+    return rank.wait is not None and rank.wait.operation.backend == "nccl"
 
 
 def is_p2p(rank: Rank) -> bool:
@@ -92,5 +99,5 @@ def answers(one: Rank, other: Rank) -> bool:
     if not (is_p2p(one) and is_p2p(other)) or one.wait is None or other.wait is None:
         return False
     mine, theirs = one.wait.operation, other.wait.operation
-    opposite = (mine.op in facts.SENDS) != (theirs.op in facts.SENDS)
+    opposite = (mine.op in torch_names.SENDS) != (theirs.op in torch_names.SENDS)
     return opposite and mine.peer == other.rank and theirs.peer in (one.rank, None)

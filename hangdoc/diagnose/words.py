@@ -1,11 +1,14 @@
-"""Phrases that several rules say: one home for how ranks, places and durations are put into words."""
+"""The words that findings are made of: who waits where, in what, for how long."""
 
 from collections.abc import Iterable
 from functools import lru_cache
 
-from hangdoc.diagnose import recorded
-from hangdoc.diagnose.model import Rank, Run
-from hangdoc.diagnose.states import how_it_ended
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.causes.agreement import Agreement
+from hangdoc.diagnose.kinds import Standstill
+from hangdoc.diagnose.model import Class, Rank, Run
+from hangdoc.diagnose.ranks import recorded
+from hangdoc.diagnose.ranks.ended import how_it_ended
 from hangdoc.diagnosis import Evidence, Finding, Operation, Severity
 from hangdoc.phrases import duration, numbers
 from hangdoc.phrases import ranks as ranks
@@ -65,16 +68,19 @@ def doing(rank: Rank) -> str:
     }.get(rank.state, f"is {rank.state}")
 
 
-def awaited(run: Run, group: list[Rank], victims: list[Rank]) -> str:
+def awaited(run: Run, blockage: Blockage) -> str:
     """Who waits for a class of ranks, directly and in turn, and what these do instead."""
-    blamed = {rank.rank for rank in group}
-    direct = [rank for rank in victims if run.waits_for[rank.rank] & blamed] or victims
-    first = operation(direct[0])
-    nearest = [rank.rank for rank in direct if operation(rank) == first]
-    others = sorted({rank.rank for rank in victims} - set(nearest))
+    blamed = set(blockage.culprits)
+    first = blockage.at[0].first
+    direct = [
+        one for one in blockage.waiting if run.waits is not None and run.waits.of(one) & blamed
+    ] or blockage.waiting
+    waited = operation(direct[0].first)
+    nearest = [number for one in direct if operation(one.first) == waited for number in one.ranks]
+    others = sorted(set(blockage.victims) - set(nearest))
     text = (
-        f"{ranks(nearest)} {verb(nearest, 'waits', 'wait')} in {operation(direct[0])} for {ranks(blamed)}, which "
-        f"{doing(group[0])} {place(group[0])}"
+        f"{ranks(nearest)} {verb(nearest, 'waits', 'wait')} in {waited} for {ranks(blamed)}, which "
+        f"{doing(first)} {place(first)}"
     )
     return text + (f"; {ranks(others)} {verb(others, 'waits', 'wait')} in turn" if others else "")
 
@@ -96,38 +102,62 @@ def stack_evidence(rank: Rank) -> Evidence:
     return Evidence(rank=rank.rank, probe="stacks", text=f"{doing(rank)} {place(rank)}")
 
 
-def classes(members: Iterable[Rank]) -> list[list[Rank]]:
-    """Ranks by what they do and where, the largest class first: a thousand equal ranks are one line of evidence."""
-    found: dict[tuple[object, ...], list[Rank]] = {}
-    for rank in members:
-        key = (rank.state, operation(rank), rank.where)
-        found.setdefault(key, []).append(rank)
-    return sorted(found.values(), key=lambda group: (-len(group), group[0].rank))
-
-
-def class_evidence(members: Iterable[Rank]) -> list[Evidence]:
-    """One line for each class of ranks."""
+def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
+    """One line for all ranks that do the same at the same place, the most ranks first."""
+    found: dict[tuple[object, ...], list[Class]] = {}
+    for one in classes:
+        found.setdefault((one.first.state, operation(one.first), one.first.where), []).append(one)
     lines = []
-    for group in classes(members):
-        first = group[0]
-        if len(group) == 1:
-            lines.append(stack_evidence(first))
-        else:
-            who = numbers(rank.rank for rank in group)
-            lines.append(
-                Evidence(rank=first.rank, probe="stacks", text=f"{doing(first)} {place(first)} (ranks {who} alike)")
-            )
+    for alike in sorted(found.values(), key=lambda group: (-sum(len(one.ranks) for one in group), group[0].ranks)):
+        who = sorted(number for one in alike for number in one.ranks)
+        first = min(alike, key=lambda one: one.ranks).first
+        text = f"{doing(first)} {place(first)}" + (f" (ranks {numbers(who)} alike)" if len(who) > 1 else "")
+        lines.append(Evidence(rank=first.rank, probe="stacks", text=text))
     return lines
 
 
 def standstill(run: Run) -> list[Evidence]:
     """Since when the ranks that stand still have been silent, and at which collective each rank is."""
-    waiting = [rank for rank in run.still() if rank.silent_seconds is not None]
+    still = run.waiting or (run.classes if any(isinstance(one.kind, Standstill) for one in run.blockages) else ())
+    silent = [n for one in still for n in one.ranks if run.ranks[n].silent_seconds is not None]
     known = recorded.evidence(run)
-    if not waiting or run.age_seconds is None:
+    if not silent or run.age_seconds is None:
         return known
-    text = f"no byte between {ranks(r.rank for r in waiting)} and any other rank for {duration(run.age_seconds)}"
+    text = f"no byte between {ranks(silent)} and any other rank for {duration(run.age_seconds)}"
     return [Evidence(rank=None, probe="sockets", text=text), *known]
+
+
+def waits_for_it(blockage: Blockage, *, whom: str = "it") -> str:
+    """`; ranks 0-2 wait for it`, or nothing where nobody does."""
+    victims = blockage.victims
+    return f"{ranks(victims)} {verb(victims, 'waits', 'wait')} for {whom}" if victims else ""
+
+
+def blocked(
+    rule: tuple[str, str],
+    blockage: Blockage,
+    *,
+    confidence: float,
+    summary: str,
+    evidence: Iterable[Evidence],
+    remedy: str,
+    commands: Iterable[str] = (),
+) -> Finding:
+    """The finding about a blockage: whom it blames, whom it clears and how grave it is are the blockage's own."""
+    code, name = rule
+    return finding(
+        code,
+        name,
+        severity=blockage.severity,
+        confidence=confidence,
+        culprits=blockage.blamed,
+        victims=blockage.victims,
+        summary=summary,
+        evidence=evidence,
+        remedy=remedy,
+        commands=commands,
+        cause=blockage.cause.NAME if blockage.cause is not None else None,
+    )
 
 
 def finding(
@@ -142,6 +172,7 @@ def finding(
     evidence: Iterable[Evidence],
     remedy: str,
     commands: Iterable[str] = (),
+    cause: str | None = None,
 ) -> Finding:
     """A finding with its ranks in order, its victims cleared of being culprits, its confidence in [0, 0.99]."""
     to_blame = tuple(sorted(set(culprits)))
@@ -156,35 +187,14 @@ def finding(
         evidence=tuple(evidence),
         remedy=remedy,
         commands=tuple(commands),
+        cause=cause,
     )
 
 
-Camps = list[tuple[str | None, list[int]]]
-"""Values with the ranks that have them, the commonest first."""
-
-
-def by_value(ranks: Iterable[Rank], values: dict[int, str | None]) -> Camps:
-    """Ranks by the value each has."""
-    found: dict[str | None, list[int]] = {}
-    for rank in ranks:
-        found.setdefault(values.get(rank.rank), []).append(rank.rank)
-    return sorted(found.items(), key=lambda item: (-len(item[1]), item[1][0]))
-
-
-def odd_ones(camps: Camps) -> list[int]:
-    """Ranks that differ from the most; all of them where no value is commoner than another: nobody knows who is right."""
-    tied = len(camps[0][1]) == len(camps[1][1])
-    return [rank for _, group in camps[0 if tied else 1 :] for rank in group]
-
-
-def said(camps: Camps) -> str:
+def said(values: Agreement[str | None, int]) -> str:
     """The values and who has them, at most four."""
-    return "; ".join(f"{'not set' if value is None else value[:60]} on {ranks(group)}" for value, group in camps[:4])
-
-
-def by_age(run: Run, *, working: bool = False) -> Severity:
-    """Severity of a wait that may still end: info while young or while the one waited for moves, error beyond."""
-    return "error" if run.older_than_patience() and not working else "info"
+    shown = values.values[:4]
+    return "; ".join(f"{'not set' if value is None else value[:60]} on {ranks(group)}" for value, group in shown)
 
 
 def ended_children(run: Run, rank: Rank) -> list[Evidence]:

@@ -1,11 +1,11 @@
 """Several launch lines side by side: what must agree, what must differ, what is suspicious, and why. Pure.
 
-What is known of arguments and variables is the table that HD501 and HD502 use (`hangdoc.diagnose.settings`)."""
+What is known of arguments and variables is the table that HD501 and HD502 use (`hangdoc.diagnose.causes.settings`)."""
 
 import re
 from collections.abc import Callable, Iterable
 
-from hangdoc.diagnose import settings
+from hangdoc.diagnose.causes import settings
 from hangdoc.launch import launchers
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.rows import ORDER, Row, Standing

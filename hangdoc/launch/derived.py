@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import settings
+from hangdoc.diagnose.causes import settings
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.parse import natural
 

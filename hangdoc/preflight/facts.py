@@ -13,8 +13,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hangdoc import redact
-from hangdoc.diagnose import settings
-from hangdoc.diagnose.network import loopback
+from hangdoc.diagnose.causes import settings
+from hangdoc.diagnose.causes.network import loopback
 from hangdoc.observe.abilities import check_all
 from hangdoc.observe.data import list_shards, named_folders
 from hangdoc.observe.deadline import Deadline

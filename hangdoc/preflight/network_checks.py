@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import Iterator, Sequence
 
-from hangdoc.diagnose.network import loopback, within
+from hangdoc.diagnose.causes.network import loopback, within
 from hangdoc.phrases import duration
 from hangdoc.preflight.agreement import agree
 from hangdoc.preflight.plan import MASTER, Check, Facts, Link, Plan

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from hangdoc.diagnose import settings
+from hangdoc.diagnose.causes import settings
 from hangdoc.parse import natural
 from hangdoc.preflight.agreement import agree, some
 from hangdoc.preflight.plan import Check, Facts, Link, Plan

@@ -10,7 +10,7 @@ from msgspec import inspect as structure
 from rich.console import Console
 
 from hangdoc.diagnose.engine import diagnose
-from hangdoc.diagnose.operations import wait_of
+from hangdoc.diagnose.ranks.operations import wait_of
 from hangdoc.diagnosis import exit_code
 from hangdoc.render.text import report
 from hangdoc.snapshot import Host, PythonThread, Snapshot

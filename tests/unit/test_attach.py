@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hangdoc.diagnose.stopped import stopped_by
+from hangdoc.diagnose.ranks.stopped import stopped_by
 from hangdoc.observe import attach, natives, pyspy
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.procfs import ProcFS

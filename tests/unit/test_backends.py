@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from hangdoc.diagnose import backends
+from hangdoc.diagnose.ranks import backends
 from hangdoc.diagnose.engine import diagnose, examine
 from hangdoc.diagnosis import Job
 from hangdoc.observe.interpreter import process_groups

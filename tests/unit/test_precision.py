@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.diagnose.engine import diagnose
-from hangdoc.diagnose.precision import autocast_to
+from hangdoc.diagnose.ranks.precision import autocast_to
 from hangdoc.observe.precision import precisions
 from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.source import Sources

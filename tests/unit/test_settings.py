@@ -2,7 +2,7 @@
 
 import pytest
 
-from hangdoc.diagnose import settings
+from hangdoc.diagnose.causes import settings
 from hangdoc.parse import negated
 
 

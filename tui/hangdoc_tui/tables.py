@@ -103,9 +103,9 @@ class Settings(Listing):
 def _setting(one: comparison.Compared) -> tuple[Text, ...]:
     name = f"--{one.name}" if one.origin == "argument" else one.name
     if one.differs:
-        values = "; ".join(f"{_value(value)} on {numbers(ranks)}" for value, ranks in one.camps[:6])
+        values = "; ".join(f"{_value(value)} on {numbers(ranks)}" for value, ranks in one.values.values[:6])
     else:
-        values = _value(one.camps[0][0])
+        values = _value(one.values.values[0][0])
     return (
         Text(words.clean(name), style="bold" if one.differs else ""),
         Text(one.standing, style=_STANDING_STYLE.get(one.standing, "dim") if one.differs else "dim"),

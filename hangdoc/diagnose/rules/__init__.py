@@ -1,14 +1,19 @@
 """The rules: one file each, found by their names. A rule's docstring is its page in `hangdoc rules` and the docs.
 
-A rule module has `CODE`, `NAME`, `EXPLAINS` (codes of findings that are its consequences) and
-`check(run) -> Iterable[Finding]`, a pure function.
+A rule turns what was concluded into words. It has `CODE` and `NAME` and either of two pure functions, or both:
+
+- `say(run, blockage) -> Finding` for the kinds of blockages, or the causes of blockages, in its `ABOUT`. Each kind and each
+  cause has exactly one rule.
+- `check(run) -> Iterable[Finding]` for what is true of a run whether or not anything blocks it.
 """
 
 import pkgutil
 from collections.abc import Iterable
+from functools import cache
 from importlib import import_module
 from typing import Protocol, cast
 
+from hangdoc.diagnose.blockages import Blockage
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Finding
 
@@ -18,16 +23,29 @@ class Rule(Protocol):
 
     CODE: str
     NAME: str
-    EXPLAINS: tuple[str, ...]
+    ABOUT: tuple[type, ...]
+    """Kinds and causes that it speaks of; may be missing where `say` is."""
     __doc__: str
 
     @staticmethod
+    def say(run: Run, blockage: Blockage) -> Finding:
+        """The finding about one blockage."""
+        ...
+
+    @staticmethod
     def check(run: Run) -> Iterable[Finding]:
-        """Findings of this rule for one job."""
+        """Findings about a run as a whole."""
         ...
 
 
+@cache
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, in the order of the codes."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    names = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name.startswith("hd"))
     return tuple(cast(Rule, import_module(f"{__name__}.{name}")) for name in names)
+
+
+@cache
+def by_subject() -> dict[type, Rule]:
+    """Which rule speaks of which kind or cause."""
+    return {subject: rule for rule in all_rules() for subject in getattr(rule, "ABOUT", ())}

@@ -37,15 +37,19 @@ Different data of the same amount is HD104; the same data split unevenly is HD10
 """
 
 import shlex
-from collections.abc import Iterator
 
-from hangdoc.diagnose import amounts, exhausted, progress, words
+from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.causes import amounts
+from hangdoc.diagnose.causes.data import FewerData, NoData, counts
+from hangdoc.diagnose.kinds import LeftLoop
 from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.rules import left_loop
 from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD101"
 NAME = "shard-mismatch"
-EXPLAINS = ("HD201", "HD202", "HD203", "HD102", "HD502")
+ABOUT = (FewerData, NoData)
 
 _REMEDY = (
     "Give every rank the same set of shards, or let all ranks agree on the number of batches before the loop "
@@ -53,35 +57,59 @@ _REMEDY = (
 )
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """Ranks that ran out of data early, and ranks that spin in a loader without data."""
-    for case in exhausted.cases(run):
-        if case.story == "amount":
-            yield _ran_out(run, case)
-    yield from _spinning(run)
+def say(run: Run, blockage: Blockage) -> Finding:
+    """A rank that ran out of data early, or one that spins in a loader without data."""
+    if isinstance(blockage.cause, FewerData) and isinstance(blockage.kind, LeftLoop):
+        return _ran_out(run, blockage, blockage.kind, blockage.cause)
+    assert isinstance(blockage.cause, NoData)  # noqa: S101  (see ABOUT)
+    return _starved(run, blockage, blockage.cause)
 
 
-def _ran_out(run: Run, case: exhausted.Case) -> Finding:
-    short, waiting = case.short[0], case.waiting[0]
-    done, total = exhausted.counts(short, waiting)
-    strongest = case.differences[0]
-    who = words.ranks(r.rank for r in case.short)
+def _ran_out(run: Run, blockage: Blockage, kind: LeftLoop, cause: FewerData) -> Finding:
+    short, waiting = kind.short.first, kind.inside.first
+    done, total = counts(short, waiting)
+    strongest = cause.differences[0]
+    who = words.ranks(kind.short.ranks)
     after = f" after {done}" if done is not None else ""
     of = f" of {words.ranks([waiting.rank])}'s {total} batches" if done is not None and total is not None else ""
     has = f"; it has {strongest.fewer} where {words.ranks([waiting.rank])} has {strongest.more}" if not of else ""
-    return words.finding(
-        CODE,
-        NAME,
-        severity="error",
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
         confidence=0.72 + 0.25 * strongest.weight,
-        culprits=(r.rank for r in case.short),
-        victims=(r.rank for r in run.waiting()),
         summary=f"{who} ran out of data{after}{of or (' batches' if after else '')}{has}, left the loop and "
-        f"{words.doing(short)}, while {words.ranks(r.rank for r in case.waiting)} "
-        f"{words.verb([r.rank for r in case.waiting], 'waits', 'wait')} for it in {words.operation(waiting)}",
-        evidence=[*case.evidence(), *words.standstill(run)],
+        f"{words.doing(short)}, while {words.ranks(kind.inside.ranks)} "
+        f"{words.verb(kind.inside.ranks, 'waits', 'wait')} for it in {words.operation(waiting)}",
+        evidence=[*left_loop.evidence(kind, cause.differences), *words.standstill(run)],
         remedy=_REMEDY,
         commands=_commands(short, waiting),
+    )
+
+
+def _starved(run: Run, blockage: Blockage, cause: NoData) -> Finding:
+    rank, waiting = blockage.at[0].first, blockage.waiting[0]
+    amount = "no" if not cause.fewest else "too little"
+    victims = blockage.victims
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        # Little data, or a list that happens to be empty, may be a slow loader.
+        confidence=0.93 if blockage.ends == "never" else 0.75 if cause.compared else 0.7,
+        summary=f"{words.ranks(blockage.culprits)} {words.verb(blockage.culprits, 'spins', 'spin')} inside its dataloader, "
+        f"which has {amount} data, while {words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} for it in "
+        f"{words.operation(waiting.first)}",
+        evidence=[
+            Evidence(
+                rank=rank.rank,
+                probe="cpu",
+                text=f"{rank.cpu_percent or 0:.0f} % CPU {words.place(rank)}, and no batch comes of it",
+            ),
+            *cause.evidence,
+            *words.class_evidence(blockage.waiting),
+            *words.standstill(run),
+        ],
+        remedy=_REMEDY,
+        commands=(*_commands(rank, waiting.first), *words.look_again(rank)),
     )
 
 
@@ -95,55 +123,3 @@ def _commands(short: Rank, waiting: Rank) -> tuple[str, ...]:
         if mine[name].digest != theirs[name].digest
     ]
     return tuple(f"ls {shlex.quote(path)} | wc -l" for path in dict.fromkeys(paths))[:4]
-
-
-def _spinning(run: Run) -> Iterator[Finding]:
-    victims = [rank for rank in run.waiting() if not rank.moving]
-    if not victims:
-        return
-    for number in sorted(run.causes):
-        rank = run.ranks.get(number)
-        if rank is None or rank.process is None or rank.state != "loading-data":
-            continue
-        if not progress.starves(rank.process, rank.thread) or (found := _starved(rank, victims[0])) is None:
-            continue
-        fewer, evidence, compared = found
-        yield words.finding(
-            CODE,
-            NAME,
-            # No data at all will never come. Little of it, or a list that happens to be empty, may be a slow loader.
-            severity="error" if fewer == 0 and compared else words.by_age(run),
-            confidence=0.93 if fewer == 0 and compared else 0.75 if compared else 0.7,
-            culprits=[number],
-            victims=(r.rank for r in run.waiting()),
-            summary=f"rank {number} spins inside its dataloader, which has {'no' if not fewer else 'too little'} data, "
-            f"while {words.ranks(r.rank for r in victims)} {words.verb([r.rank for r in victims], 'waits', 'wait')} "
-            f"for it in {words.operation(victims[0])}",
-            evidence=[
-                Evidence(
-                    rank=number,
-                    probe="cpu",
-                    text=f"{rank.cpu_percent or 0:.0f} % CPU {words.place(rank)}, and no batch comes of it",
-                ),
-                *evidence,
-                *words.class_evidence(victims),
-                *words.standstill(run),
-            ],
-            remedy=_REMEDY,
-            commands=(*_commands(rank, victims[0]), *words.look_again(rank)),
-        )
-
-
-def _starved(rank: Rank, other: Rank) -> tuple[int, tuple[Evidence, ...], bool] | None:
-    """(how little data a spinning rank has, the evidence, whether another rank has more); None where nothing says so."""
-    differences = amounts.differences(rank, other)
-    if differences:
-        return min(d.fewer for d in differences), tuple(e for d in differences[:3] for e in d.evidence), True
-    empty = amounts.empty_lists(rank)
-    if empty:
-        return (
-            0,
-            tuple(Evidence(rank=rank.rank, probe="stacks", text=f"`{name}` is empty") for name in empty[:3]),
-            False,
-        )
-    return None

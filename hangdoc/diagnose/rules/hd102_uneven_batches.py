@@ -30,40 +30,36 @@ where the amounts could not be seen.
 - torch.distributed.algorithms.join: https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from collections.abc import Iterator
-
-from hangdoc.diagnose import exhausted, words
+from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.causes.data import UnevenSplit, counts
+from hangdoc.diagnose.kinds import LeftLoop
 from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.rules import left_loop
 from hangdoc.diagnosis import Finding
 
 CODE = "HD102"
 NAME = "uneven-batches"
-EXPLAINS = ("HD201", "HD202", "HD203")
+ABOUT = (UnevenSplit,)
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """Ranks that left the loop before others over the same data."""
-    for case in exhausted.cases(run):
-        if case.story == "amount":
-            continue
-        short, waiting = case.short[0], case.waiting[0]
-        done, _ = exhausted.counts(short, waiting)
-        after = f" after {done} batches" if done is not None else ""
-        known = case.story == "split"
-        yield words.finding(
-            CODE,
-            NAME,
-            severity="error",
-            confidence=0.85 if known else 0.6,
-            culprits=(r.rank for r in case.short),
-            victims=(r.rank for r in run.waiting()),
-            summary=f"{words.ranks(r.rank for r in case.short)} left the loop{after} and {words.doing(short)}, while "
-            f"{words.ranks(r.rank for r in case.waiting)} "
-            f"{words.verb([r.rank for r in case.waiting], 'has', 'have')} another batch and "
-            f"{words.verb([r.rank for r in case.waiting], 'waits', 'wait')} in {words.operation(waiting)}"
-            + ("" if known else "; how much data each has could not be seen"),
-            evidence=[*case.evidence(), *words.standstill(run)],
-            remedy="Make the number of batches equal on all ranks: drop or pad the last round (drop_last=True in the "
-            "sampler), or agree on the minimum before the loop.",
-            commands=words.look_again(short),
-        )
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Ranks that left the loop before others, with some batches less of the same data."""
+    kind, cause = blockage.kind, blockage.cause
+    assert isinstance(kind, LeftLoop) and isinstance(cause, UnevenSplit)  # noqa: S101  (see ABOUT)
+    short, waiting = kind.short.first, kind.inside.first
+    done, _ = counts(short, waiting)
+    after = f" after {done} batches" if done is not None else ""
+    inside = kind.inside.ranks
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.85,
+        summary=f"{words.ranks(kind.short.ranks)} left the loop{after} and {words.doing(short)}, while {words.ranks(inside)} "
+        f"{words.verb(inside, 'has', 'have')} another batch and {words.verb(inside, 'waits', 'wait')} in "
+        f"{words.operation(waiting)}",
+        evidence=[*left_loop.evidence(kind, cause.differences), *words.standstill(run)],
+        remedy="Make the number of batches equal on all ranks: drop or pad the last round (drop_last=True in the "
+        "sampler), or agree on the minimum before the loop.",
+        commands=words.look_again(short),
+    )

@@ -32,14 +32,15 @@ number are taken for such.
 import re
 from collections.abc import Iterator
 
-from hangdoc.diagnose import amounts, words
+from hangdoc.diagnose import words
+from hangdoc.diagnose.causes import amounts
+from hangdoc.diagnose.causes.agreement import Agreement, agreement
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import DataSource
 
 CODE = "HD104"
 NAME = "different-data"
-EXPLAINS: tuple[str, ...] = ()
 
 
 def check(run: Run) -> Iterator[Finding]:
@@ -52,9 +53,9 @@ def check(run: Run) -> Iterator[Finding]:
         mine = {rank.rank: sources[rank.rank][origin] for rank in ranks}
         if len(ranks) < 2 or not _is_setting(origin) or any(source.files == 0 for source in mine.values()):
             continue
-        camps = words.by_value(ranks, {rank: source.digest for rank, source in mine.items()})
-        if len(camps) > 1 and not all(_own_part(rank, mine[rank.rank]) for rank in ranks):
-            yield _finding(run, origin, camps, mine)
+        values = agreement({rank: source.digest for rank, source in mine.items()})
+        if values.differs and not all(_own_part(rank, mine[rank.rank]) for rank in ranks):
+            yield _finding(origin, values, mine)
             return
 
 
@@ -67,19 +68,19 @@ def _own_part(rank: Rank, source: DataSource) -> bool:
     return bool(re.search(rf"(?i)(rank|part|split|worker)[-_=]?0*{rank.rank}(?!\d)", source.path))
 
 
-def _finding(run: Run, origin: str, camps: words.Camps, mine: dict[int, DataSource]) -> Finding:
-    first = [mine[group[0]] for _, group in camps[:4]]
+def _finding(origin: str, values: Agreement[str, int], mine: dict[int, DataSource]) -> Finding:
+    first = [mine[group[0]] for _, group in values.values[:4]]
     return words.finding(
         CODE,
         NAME,
         severity="warning",
         confidence=0.7 if len({source.files for source in first}) == 1 else 0.6,
-        culprits=words.odd_ones(camps),
+        culprits=values.odd,
         victims=(),
         summary=f"ranks read different files under {origin}: "
         + "; ".join(
             f"{source.files} files in {source.path} on {words.ranks(group)}"
-            for source, (_, group) in zip(first, camps, strict=False)
+            for source, (_, group) in zip(first, values.values, strict=False)
         ),
         evidence=[
             Evidence(
@@ -87,7 +88,7 @@ def _finding(run: Run, origin: str, camps: words.Camps, mine: dict[int, DataSour
                 probe="data",
                 text=f"{source.path}: {source.files} files, {source.bytes} bytes, digest {source.digest[:12]} ({origin})",
             )
-            for source, (_, group) in zip(first, camps, strict=False)
+            for source, (_, group) in zip(first, values.values, strict=False)
         ],
         remedy="Compare the folders of the nodes and synchronise them, or split the data by local rank on purpose.",
     )

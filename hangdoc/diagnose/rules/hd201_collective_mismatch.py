@@ -32,51 +32,45 @@ consequence. When a rank went past a call that the others make, or makes one tha
 - torch.distributed, collective functions: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from collections.abc import Iterator
-
-from hangdoc.diagnose import camps, words
+from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.kinds import Mismatch, Roots
 from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.rules import parties
 from hangdoc.diagnosis import Finding
 
 CODE = "HD201"
 NAME = "collective-mismatch"
-EXPLAINS = ("HD203", "HD901")
+ABOUT = (Mismatch, Roots)
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """One finding for a cycle of ranks in different collectives at the same point, or for ranks that name different roots."""
-    for roots in camps.roots(run):
-        yield _different_roots(run, roots)
-    found = camps.case(run)
-    if found is None or found.story != "mismatch":
-        return
-    yield words.finding(
-        CODE,
-        NAME,
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Ranks in different collectives at the same point, or ranks that name different roots."""
+    kind = blockage.kind
+    if isinstance(kind, Roots):
+        return _different_roots(run, blockage, kind)
+    assert isinstance(kind, Mismatch)  # noqa: S101  (see ABOUT)
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
         # An operation that is only concluded is weak evidence of a difference.
-        severity="error" if found.sure else words.by_age(run),
-        confidence=(0.88 if found.reason else 0.7) if found.sure else 0.4,
-        culprits=(rank.rank for rank in found.culprits),
-        victims=(rank.rank for rank in run.waiting()),
-        summary=f"{found.waits()}: none of these can end" + (f" ({found.reason})" if found.reason else ""),
-        evidence=found.evidence(run),
+        confidence=(0.88 if kind.reason else 0.7) if kind.sure else 0.4,
+        summary=f"{parties.waits(kind.parts)}: none of these can end" + (f" ({kind.reason})" if kind.reason else ""),
+        evidence=parties.evidence(run, kind.parts),
         remedy="Make every rank call the same collectives in the same order: compare the two call sites and the "
         "branches around them.",
-        commands=words.look_again(found.culprits[0]),
+        commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 
-def _different_roots(run: Run, roots: words.Camps) -> Finding:
-    ranks = [run.ranks[number] for _, group in roots for number in group]
-    return words.finding(
-        CODE,
-        NAME,
-        severity="error",
+def _different_roots(run: Run, blockage: Blockage, kind: Roots) -> Finding:
+    odd = kind.values.values[-1][1][0]
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
         confidence=0.93,
-        culprits=words.odd_ones(roots),
-        victims=(rank.rank for rank in run.waiting()),
-        summary=f"ranks wait in {words.operation(ranks[0])} with different roots: {words.said(roots)}",
-        evidence=[*words.class_evidence(ranks), *words.standstill(run)],
+        summary=f"ranks wait in {words.operation(run.ranks[odd])} with different roots: {words.said(kind.values)}",
+        evidence=[*words.class_evidence(blockage.at), *words.standstill(run)],
         remedy="Give every rank the same src (or dst): the global rank of the one that sends to all, or receives from all.",
-        commands=words.look_again(ranks[-1]),
+        commands=words.look_again(run.ranks[odd]),
     )

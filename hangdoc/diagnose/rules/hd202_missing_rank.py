@@ -29,58 +29,35 @@ While it is younger than that, or its counters move, it is a note and no error.
 - torch.distributed.monitored_barrier: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from collections.abc import Iterator
-
-from hangdoc.diagnose import words, work
-from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.ranks.holds import Asleep, Busy, Elsewhere, Starves
 from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD202"
 NAME = "missing-rank"
-EXPLAINS: tuple[str, ...] = ()
-
-_ELSEWHERE = ("stopped", "waiting-input")  # HD302
+ABOUT = (Asleep, Elsewhere, Busy, Starves)
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """One finding for each class of ranks that others wait for."""
-    victims = [rank for rank in run.waiting() if not rank.moving]
-    missing = [
-        rank
-        for rank in run.awaited()
-        if rank.label in ("computing", "blocked")
-        and rank.state not in _ELSEWHERE
-        and work.at_work(rank) is None
-        and not work.unclear(rank)
-    ]
-    if not victims:
-        return
-    for group in words.classes(missing):
-        yield _finding(run, group, victims)
-
-
-def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
-    first = group[0]
-    blamed = [rank.rank for rank in group]
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Ranks that others wait for, and that do not come to the operation these are in."""
+    first, blamed = blockage.at[0].first, blockage.culprits
     cpu = f", {first.cpu_percent:.0f} % CPU" if first.cpu_percent is not None else ""
-    return words.finding(
-        CODE,
-        NAME,
-        # Numbers that move without a loop that moves them on may be work, or a search without end: never an error.
-        severity=words.by_age(run, working=first.counters_moved),
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
         confidence=0.6 if first.label == "computing" else 0.75,
-        culprits=blamed,
-        victims=(rank.rank for rank in victims),
-        summary=words.awaited(run, group, victims),
+        summary=words.awaited(run, blockage),
         evidence=[
-            *words.class_evidence(group),
+            *words.class_evidence(blockage.at),
             Evidence(
                 rank=first.rank,
                 probe="cpu",
                 text=f"{first.why}{cpu}; counters {'move' if first.counters_moved else 'do not move'}",
             ),
             *words.ended_children(run, first),
-            *words.class_evidence(victims),
+            *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
         remedy=f"Find out why {words.ranks(blamed)} {words.verb(blamed, 'does', 'do')} not come to the operation the others "

@@ -30,33 +30,30 @@ parties stand in two arms of one branch: that is HD201.
 - torch.distributed, collective functions: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from collections.abc import Iterator
-
-from hangdoc.diagnose import camps, words
+from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.kinds import Subset
 from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.rules import parties
 from hangdoc.diagnosis import Finding
 
 CODE = "HD203"
 NAME = "conditional-collective"
-EXPLAINS: tuple[str, ...] = ()
+ABOUT = (Subset,)
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """One finding for a collective that a part of the group went past."""
-    found = camps.case(run)
-    if found is None or found.story != "subset":
-        return
-    yield words.finding(
-        CODE,
-        NAME,
+def say(run: Run, blockage: Blockage) -> Finding:
+    """A collective that a part of the group went past."""
+    kind = blockage.kind
+    assert isinstance(kind, Subset)  # noqa: S101  (see ABOUT)
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
         # An operation that is only concluded is weak evidence; where the ranks stand in the program is not.
-        severity="error" if found.sure else words.by_age(run),
-        confidence=0.9 if found.sure else 0.6,
-        culprits=(rank.rank for rank in found.culprits),
-        victims=(rank.rank for rank in run.waiting()),
-        summary=f"{found.waits()}: only a part of the group makes the first call ({found.reason})",
-        evidence=found.evidence(run),
+        confidence=0.9 if kind.sure else 0.6,
+        summary=f"{parties.waits(kind.parts)}: only a part of the group makes the first call ({kind.reason})",
+        evidence=parties.evidence(run, kind.parts),
         remedy="Let every rank of the group make the call, or give it a group of those that do; agree on a decision "
         "taken from local values before acting on it.",
-        commands=words.look_again(found.culprits[0]),
+        commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )

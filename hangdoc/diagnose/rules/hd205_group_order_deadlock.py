@@ -30,34 +30,31 @@ groups may overlap without any deadlock; only waits are looked at here.
 - NCCL, using multiple communicators concurrently: https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html
 """
 
-from collections.abc import Iterator
-
-from hangdoc.diagnose import camps, words
+from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.kinds import GroupOrder
 from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.rules import parties
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.phrases import numbers
 
 CODE = "HD205"
 NAME = "group-order-deadlock"
-EXPLAINS = ("HD202",)
+ABOUT = (GroupOrder,)
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """One finding for a cycle over groups."""
-    found = camps.case(run)
-    if found is None or found.story != "order":
-        return
-    yield words.finding(
-        CODE,
-        NAME,
-        severity="error",
+def say(run: Run, blockage: Blockage) -> Finding:
+    """A cycle over groups."""
+    kind = blockage.kind
+    assert isinstance(kind, GroupOrder)  # noqa: S101  (see ABOUT)
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
         confidence=0.9,
-        culprits=(rank.rank for rank in found.culprits),
-        victims=(rank.rank for rank in run.waiting()),
-        summary=f"{found.waits()}: they entered these groups' collectives in opposite order",
-        evidence=[*(_membership(camp[0]) for camp in found.camps[:4]), *found.evidence(run)],
+        summary=f"{parties.waits(kind.parts)}: they entered these groups' collectives in opposite order",
+        evidence=[*(_membership(part.first) for part in kind.parts[:4]), *parties.evidence(run, kind.parts)],
         remedy="Let all ranks go through the groups in one fixed order.",
-        commands=words.look_again(found.culprits[0]),
+        commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 

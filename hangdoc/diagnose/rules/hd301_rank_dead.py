@@ -33,42 +33,37 @@ When the rank ended regularly and the others are just leaving: nobody waits then
 from collections.abc import Iterator
 
 from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
 from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.ranks.holds import Dead
 from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD301"
 NAME = "rank-dead"
-EXPLAINS = ("HD202", "HD201", "HD401", "HD901")
+ABOUT = (Dead,)
 
 _SIGKILL = 9
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """All dead ranks of a run that has living ones which wait, or no living one and a launcher that is still there."""
-    dead = [rank for rank in run.ranks.values() if rank.label == "dead"]
-    survivors = [rank for rank in run.waiting() if not rank.moving]
-    if dead and len(dead) == len(run.ranks) and run.launchers:
-        yield _over(run, dead)
-    if not dead or not survivors:
-        return
-    blamed = [rank.rank for rank in dead]
-    victims = [rank.rank for rank in survivors]
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Dead ranks that others wait for."""
+    assert isinstance(blockage.kind, Dead)  # noqa: S101  (see ABOUT)
+    blamed, victims = blockage.culprits, blockage.victims
+    dead = [run.ranks[number] for number in blamed]
+    survivor = blockage.waiting[0].first
     kills = _out_of_memory(run, dead)
     how = dead[0].why + (", by the OOM killer as it seems" if kills else "")
-    yield words.finding(
-        CODE,
-        NAME,
-        severity="error",
-        confidence=0.96 if any(rank.process is not None for rank in dead) else 0.9,
-        culprits=blamed,
-        victims=victims,
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.96 if blockage.kind.traced else 0.9,
         summary=f"{words.ranks(blamed)} {words.verb(blamed, 'is', 'are')} dead ({how}), and "
-        f"{words.ranks(victims)} still {words.verb(victims, 'waits', 'wait')} in {words.operation(survivors[0])}",
+        f"{words.ranks(victims)} still {words.verb(victims, 'waits', 'wait')} in {words.operation(survivor)}",
         evidence=[
-            *(Evidence(rank=rank.rank, probe="processes", text=_death(run, rank.rank)) for rank in dead[:8]),
+            *(Evidence(rank=rank.rank, probe="processes", text=_death(run, rank)) for rank in dead[:8]),
             *kills,
-            Evidence(rank=survivors[0].rank, probe="stacks", text=f"why it did not notice: {_unnoticed(survivors[0])}"),
-            *words.class_evidence(survivors),
+            Evidence(rank=survivor.rank, probe="stacks", text=f"why it did not notice: {_unnoticed(survivor)}"),
+            *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
         remedy="Read the dead rank's last output and the kernel log, then restart the run: it can't go on.",
@@ -76,12 +71,16 @@ def check(run: Run) -> Iterator[Finding]:
     )
 
 
-def _over(run: Run, dead: list[Rank]) -> Finding:
-    """No rank is left. torchrun's agent looks every moment whether they live; another parent may never."""
+def check(run: Run) -> Iterator[Finding]:
+    """No rank is left, and the process that started them is. torchrun's agent looks every moment whether they live; another
+    parent may never."""
+    dead = [rank for rank in run.ranks.values() if rank.label == "dead"]
+    if not dead or len(dead) < len(run.ranks) or not run.launchers:
+        return
     _, launcher = run.launchers[0]
     badly = [rank for rank in dead if rank.process is None or rank.process.exit_code != 0]
     monitored = any(process.launch is not None for _, process in run.launchers)
-    return words.finding(
+    yield words.finding(
         CODE,
         NAME,
         severity="error" if badly and not monitored else "info",
@@ -123,8 +122,7 @@ def _unnoticed(survivor: Rank) -> str:
     return "its connections have ended, and the error was swallowed or is not asked for"
 
 
-def _death(run: Run, number: int) -> str:
-    rank = run.ranks[number]
+def _death(run: Run, rank: Rank) -> str:
     if rank.process is None:
         others = [r.rank for r in run.ranks.values() if r.process is not None and r.label != "dead"]
         return f"no process with this rank on {rank.host}, where {words.ranks(others)} had met it before"

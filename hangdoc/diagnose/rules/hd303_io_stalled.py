@@ -35,16 +35,17 @@ a note.
 """
 
 import shlex
-from collections.abc import Iterator
 
 from hangdoc.diagnose import words
-from hangdoc.diagnose.model import Rank, Run
-from hangdoc.diagnose.states import kernel_thread
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.ranks.holds import InFile
+from hangdoc.diagnose.ranks.movement import kernel_thread
 from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD303"
 NAME = "io-stalled"
-EXPLAINS = ("HD202", "HD401", "HD901")
+ABOUT = (InFile,)
 
 # What the kernel calls the place where a thread waits, and what that means (first match wins).
 _PLACES = (
@@ -64,68 +65,59 @@ _PLACES = (
 )
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """Every rank that stands still on a file while others wait for it, or while all stand still."""
-    suspects = run.ranks.values() if run.standstill else run.awaited()
-    stuck = [r for r in suspects if r.state == "waiting-io" and not r.moving and "socket:" not in _file(r)]
-    victims = [rank.rank for rank in run.waiting() if not rank.moving]
-    if victims or run.standstill:
-        for group in words.classes(stuck):
-            yield _finding(run, group, victims)
-
-
-def _file(rank: Rank) -> str:
-    """What the system call that a rank stands in was given."""
-    kernel = kernel_thread(rank.process, rank.thread) if rank.process is not None else None
-    return (kernel.syscall_file if kernel is not None else None) or ""
-
-
-def _finding(run: Run, group: list[Rank], victims: list[int]) -> Finding:
-    first = group[0]
-    blamed = [rank.rank for rank in group]
-    kernel = kernel_thread(first.process, first.thread) if first.process is not None else None
-    wchan = (kernel.wchan if kernel else None) or ""
-    file = _file(first)
-    meant = next((text for name, text in _PLACES if name in wchan), "")
-    path = file.removeprefix("path ").partition(" on ")[0] if file.startswith("path ") else ""
-    descriptor, _, rest = file.partition(": ")
-    target, _, holders = rest.partition(", ")
-    what = (
-        file.removeprefix("path ")
-        if path
-        else f"{'a pipe' if 'pipe:' in target else target} ({descriptor})"
-        if rest
-        else ""
-    )
-    dead = words.ended_children(run, first) if "pipe" in file else []  # one of them may be who should have written
-    parts = (f"it waits for {meant}" if meant else "", holders, *(evidence.text for evidence in dead[:1]))
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Ranks that stand still on a file while others wait for them, or while all stand still."""
+    kind = blockage.kind
+    assert isinstance(kind, InFile)  # noqa: S101  (see ABOUT)
+    first, blamed = blockage.at[0].first, blockage.culprits
+    meant = next((text for name, text in _PLACES if name in kind.wchan), "")
+    path = kind.file.removeprefix("path ").partition(" on ")[0] if kind.file.startswith("path ") else ""
+    dead = words.ended_children(run, first) if "pipe" in kind.file else []  # one of them may be who should have written
+    parts = (f"it waits for {meant}" if meant else "", _holders(kind), *(evidence.text for evidence in dead[:1]))
     reason = "; ".join(part for part in parts if part)
-    if what and len({_file(rank) for rank in group}) > 1:
-        what = f"files like {what}"
-    waits = (
-        f"{words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} for it" if victims else "no rank does anything"
-    )
-    return words.finding(
-        CODE,
-        NAME,
-        severity=words.by_age(run),
-        confidence=0.92 if meant and file else 0.85 if meant or file else 0.75,
-        culprits=blamed,
-        victims=victims,
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.92 if meant and kind.file else 0.85 if meant or kind.file else 0.75,
         summary=f"{words.ranks(blamed)} {words.verb(blamed, 'is', 'are')} stuck on "
-        f"{what or 'the file system'} {words.place(first)}{f' ({reason})' if reason else ''}; {waits}",
+        f"{_what(run, blockage, kind) or 'the file system'} {words.place(first)}{f' ({reason})' if reason else ''}; "
+        + (words.waits_for_it(blockage) or "no rank does anything"),
         evidence=[
             Evidence(
                 rank=first.rank,
                 probe="kernel",
-                text=f"pid {first.pid}: state {kernel.state if kernel else '?'}, wchan {wchan or '?'}, {file or first.why}",
+                text=f"pid {first.pid}: state {_state(blockage)}, wchan {kind.wchan or '?'}, {kind.file or first.why}",
             ),
             *dead,
-            *words.class_evidence(group),
-            *words.class_evidence(run.ranks[number] for number in victims),
+            *words.class_evidence(blockage.at),
+            *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
         remedy="Find out why the file does not answer: its server or mount, the other end of the pipe, the disk. The rank "
         "goes on by itself as soon as it does.",
         commands=(f"timeout 5 stat {shlex.quote(path)}",) if path else words.look_again(first),
     )
+
+
+def _what(run: Run, blockage: Blockage, kind: InFile) -> str:
+    """The file in words."""
+    if kind.file.startswith("path "):
+        what = kind.file.removeprefix("path ")
+    else:
+        descriptor, _, rest = kind.file.partition(": ")
+        target = rest.partition(", ")[0]
+        what = f"{'a pipe' if 'pipe:' in target else target} ({descriptor})" if rest else ""
+    holds = (run.ranks[number].hold for number in blockage.culprits)
+    several = len({hold.file for hold in holds if isinstance(hold, InFile)}) > 1
+    return f"files like {what}" if several and what else what
+
+
+def _holders(kind: InFile) -> str:
+    """Who holds the other end of a pipe."""
+    return "" if kind.file.startswith("path ") else kind.file.partition(": ")[2].partition(", ")[2]
+
+
+def _state(blockage: Blockage) -> str:
+    first = blockage.at[0].first
+    kernel = kernel_thread(first.process, first.thread) if first.process is not None else None
+    return kernel.state if kernel is not None else "?"

@@ -39,7 +39,6 @@ from hangdoc.snapshot import Connections
 
 CODE = "HD305"
 NAME = "orphan-processes"
-EXPLAINS: tuple[str, ...] = ()
 
 
 def check(run: Run) -> Iterator[Finding]:

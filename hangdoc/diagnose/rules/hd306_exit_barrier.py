@@ -29,8 +29,9 @@ While the other nodes' ranks work legitimately, it is a wait like any other.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import facts, words
+from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.ranks import torch_names
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.parse import natural
 from hangdoc.phrases import duration
@@ -38,7 +39,6 @@ from hangdoc.snapshot import Process, Stack
 
 CODE = "HD306"
 NAME = "exit-barrier"
-EXPLAINS = ("HD401",)
 
 
 def check(run: Run) -> Iterator[Finding]:
@@ -77,4 +77,4 @@ def _leaves(process: Process) -> bool:
     if not isinstance(process.stack, Stack):
         return False
     frames = (frame for thread in process.stack.threads for frame in thread.frames)
-    return any(facts.plain(f.function) == "_exit_barrier" and facts.AGENT in f.file for f in frames)
+    return any(torch_names.plain(f.function) == "_exit_barrier" and torch_names.AGENT in f.file for f in frames)

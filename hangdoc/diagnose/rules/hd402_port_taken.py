@@ -28,54 +28,24 @@ A port forwarder or a service mesh that listens in front of the real master.
 """
 
 import shlex
-from collections.abc import Iterator
 
-from hangdoc.diagnose import launch, words
+from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.causes.meeting import PortTaken
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.parse import natural
 from hangdoc.phrases import duration
-from hangdoc.snapshot import Connections, Host, Listener
 
 CODE = "HD402"
 NAME = "port-taken"
-EXPLAINS = ("HD401", "HD202", "HD301", "HD305", "HD901")
+ABOUT = (PortTaken,)
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """One finding for a stranger on the master port of a run that waits in its rendezvous."""
-    waiting = [
-        r for r in run.waiting() if r.wait is not None and r.wait.kind in ("rendezvous", "store") and not r.moving
-    ]
-    if run.master is None or not (waiting or any(launch.in_rendezvous(process) for _, process in run.launchers)):
-        return
-    port = natural(run.master.rpartition(":")[2])
-    for host in _hosts(run):
-        ours = _own(run, host)
-        namespaces = {p.namespaces.get("net") for p in host.processes if p.pid in ours or host is run.meeting_host}
-        if not isinstance(host.connections, Connections):
-            continue
-        for listener in host.connections.listeners:
-            strange = listener.pid is not None and listener.pid not in ours and listener.namespace in namespaces
-            if listener.port == port and strange:
-                yield _finding(run, host.name, listener, [rank.rank for rank in waiting])
-                return
-
-
-def _hosts(run: Run) -> tuple[Host, ...]:
-    """The run's hosts, and the one at which it meets though none of its processes may be there."""
-    meeting = run.meeting_host
-    return run.hosts if meeting is None or meeting in run.hosts else (*run.hosts, meeting)
-
-
-def _own(run: Run, host: Host) -> set[int]:
-    """Pids of a host that are the run's: ranks, what started them, and what they started."""
-    mine = {launcher.pid for _, launcher in run.launchers}
-    mine |= {p for r in run.ranks.values() if r.process is not None for p in (r.pid, r.process.owner) if p is not None}
-    return mine | {process.pid for process in host.processes if process.owner in mine}
-
-
-def _finding(run: Run, host: str, listener: Listener, waiting: list[int]) -> Finding:
+def say(run: Run, blockage: Blockage) -> Finding:
+    """A stranger on the master port of a run that waits in its rendezvous."""
+    cause = blockage.cause
+    assert isinstance(cause, PortTaken)  # noqa: S101  (see ABOUT)
+    listener, host, waiting = cause.listener, cause.host, blockage.victims
     command = " ".join(listener.argv)[:120] or listener.name
     age = f", started {duration(listener.started_seconds_ago)} ago" if listener.started_seconds_ago is not None else ""
     orphan = ", an orphan" if listener.orphan else ""
@@ -85,18 +55,15 @@ def _finding(run: Run, host: str, listener: Listener, waiting: list[int]) -> Fin
         if waiting
         else "this run's launcher meets it"
     )
-    return words.finding(
-        CODE,
-        NAME,
-        severity="error",
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
         confidence=0.93,
-        culprits=(),
-        victims=waiting,
         summary=f"port {listener.port} belongs to another process, pid {listener.pid} ({listener.name}{orphan}); {who} and "
         f"{words.verb(waiting or [0], 'waits', 'wait')} for ever",
         evidence=[
             Evidence(rank=None, probe="sockets", text=text),
-            *words.class_evidence(run.ranks[number] for number in waiting),
+            *words.class_evidence(run.waiting),
         ],
         remedy="End that process if it is a left-over, or start the run on another port.",
         commands=(

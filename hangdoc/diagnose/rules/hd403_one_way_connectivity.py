@@ -31,88 +31,48 @@ at, only the caller's side is known, and the finding says so.
 - gloo/transport/tcp: https://github.com/pytorch/gloo
 """
 
-from collections import Counter
-from collections.abc import Iterator
-
-from hangdoc.diagnose import network, words
+from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.causes import network
+from hangdoc.diagnose.causes.meeting import NoAnswer
+from hangdoc.diagnose.causes.network import Call
 from hangdoc.diagnose.model import Run
-from hangdoc.diagnose.network import Call
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.parse import natural
 
 CODE = "HD403"
 NAME = "one-way-connectivity"
-EXPLAINS = ("HD401", "HD202", "HD901")
+ABOUT = (NoAnswer,)
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """One finding for all unanswered calls."""
-    calls = [call for call in network.unanswered(run) if _same_network(call)]
-    if calls and not any(rank.state == "stopped" for rank in run.ranks.values()):
-        yield _finding(run, calls)
-
-
-def _same_network(call: Call) -> bool:
-    """Whether the caller is in the network that it calls, or nothing is known of it: otherwise the address is wrong (HD404)."""
-    known = network.networks(call.host, call.connection.namespace)
-    if call.listener is None or not known:
-        return True
-    return any(network.within(call.connection.remote_address, one) for one in known)
-
-
-def _finding(run: Run, calls: list[Call]) -> Finding:
-    callers = {call.host.name for call in calls}
-    called = Counter(call.listener.host.name if call.listener else call.connection.remote_address for call in calls)
-    # Whoever is at one end of all calls is closed; with one pair only it is the side that does not answer.
-    closed = called.most_common(1)[0][0]
-    outgoing = len(callers) == 1 and len(called) > 1
-    blamed = next(iter(callers)) if outgoing else closed
-    of_it = [call for call in calls if outgoing or blamed in (_name(call), call.connection.remote_address)]
-    first = min(of_it, key=lambda call: call.host.name == _name(call))  # a host that can't reach itself says less
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Connection attempts that nobody answers."""
+    cause = blockage.cause
+    assert isinstance(cause, NoAnswer)  # noqa: S101  (see ABOUT)
+    first, outgoing = cause.first, cause.outgoing
     master = natural((run.master or "").rpartition(":")[2])
-    ports = (
-        f"port {master}"
-        if first.connection.remote_port == master
-        else "ephemeral ports (sysctl net.ipv4.ip_local_port_range)"
-    )
-    culprits = _ranks_on(run, blamed, calls)
+    to_master = first.connection.remote_port == master
+    ports = f"port {master}" if to_master else "ephemeral ports (sysctl net.ipv4.ip_local_port_range)"
+    closed = first.called
     what = (
-        f"{blamed} gets no answer from any host it calls" if outgoing else f"{blamed} does not answer {first.host.name}"
+        f"{outgoing} gets no answer from any host it calls"
+        if outgoing
+        else f"{closed} does not answer {first.host.name}"
     )
     listens = " though it listens there" if first.listener is not None else ""
-    return words.finding(
-        CODE,
-        NAME,
-        severity="error",
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
         confidence=0.9 if first.listener is not None else 0.7,
-        culprits=culprits,
-        victims=(rank.rank for rank in run.waiting() if rank.rank not in culprits),
         summary=f"{what}: {_who(run, first)} calls {first.target} in vain{listens} (a firewall drops it, or the way is cut)",
-        evidence=[_evidence(run, call) for call in calls[:8]] + words.class_evidence(run.waiting()),
-        remedy=f"Let {blamed if not outgoing else 'the hosts'} take calls on {ports} from every host of the run."
-        + (" Gloo needs ephemeral ports in both directions besides." if first.connection.remote_port == master else ""),
+        evidence=[_evidence(run, call) for call in cause.calls[:8]] + words.class_evidence(run.waiting),
+        remedy=f"Let {'the hosts' if outgoing else closed} take calls on {ports} from every host of the run."
+        + (" Gloo needs ephemeral ports in both directions besides." if to_master else ""),
         commands=(
             f"nc -vz -w 3 {first.connection.remote_address} {first.connection.remote_port}   # on {first.host.name}",
-            f"nft list ruleset   # on {_name(first)}",
+            f"nft list ruleset   # on {first.called}",
         ),
     )
-
-
-def _name(call: Call) -> str:
-    return call.listener.host.name if call.listener is not None else call.connection.remote_address
-
-
-def _ranks_on(run: Run, name: str, calls: list[Call]) -> list[int]:
-    """The ranks that listen there, or all of that host; those that nobody saw where the host was not looked at."""
-    listening = {
-        rank.rank
-        for call in calls
-        if call.listener is not None
-        and call.listener.host.name == name
-        and (rank := network.rank_of(run, call.listener.host, call.listener.pid)) is not None
-    }
-    here = [rank.rank for rank in run.on(name)]
-    return sorted(listening) or here or sorted(run.unseen)
 
 
 def _who(run: Run, call: Call) -> str:

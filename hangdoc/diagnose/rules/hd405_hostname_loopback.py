@@ -28,50 +28,31 @@ Where all ranks are on one host, loopback is right; the finding is then not made
 - torch.distributed, network interfaces: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from collections.abc import Iterator
-
-from hangdoc.diagnose import network, words
-from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.causes.meeting import LoopbackName
+from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.snapshot import Machine
 
 CODE = "HD405"
 NAME = "hostname-loopback"
-EXPLAINS = ("HD401", "HD901", "HD202")
+ABOUT = (LoopbackName,)
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """One finding for each such host."""
-    for host in run.hosts:
-        here = [rank for rank in run.on(host.name) if network.meets(rank)]
-        machine = host.machine
-        if not here or not isinstance(machine, Machine) or not isinstance(machine.hostname_addresses, tuple):
-            continue
-        if (
-            not network.several_hosts(run)
-            or not all(network.loopback(a) for a in machine.hostname_addresses)
-            or not machine.hostname_addresses
-        ):
-            continue
-        exposed = [rank for rank in here if network.named_interface(rank) is None]
-        if exposed:
-            yield _finding(run, host.name, machine.hostname_addresses, exposed)
-
-
-def _finding(run: Run, host: str, addresses: tuple[str, ...], exposed: list[Rank]) -> Finding:
-    who = [rank.rank for rank in exposed]
-    return words.finding(
-        CODE,
-        NAME,
-        severity=words.by_age(run),
+def say(run: Run, blockage: Blockage) -> Finding:
+    """A host whose ranks give their peers a loopback address."""
+    cause = blockage.cause
+    assert isinstance(cause, LoopbackName)  # noqa: S101  (see ABOUT)
+    host, addresses, who = cause.host, ", ".join(cause.addresses), blockage.blamed
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
         confidence=0.8,
-        culprits=who,
-        victims=(rank.rank for rank in run.waiting()),
-        summary=f"{host} resolves its own name to {', '.join(addresses)}: {words.ranks(who)} "
+        summary=f"{host} resolves its own name to {addresses}: {words.ranks(who)} "
         f"{words.verb(who, 'tells its', 'tell their')} peers on other hosts to call themselves",
         evidence=[
-            Evidence(rank=None, probe="machine", text=f"the name {host} resolves to {', '.join(addresses)} on it"),
-            *words.class_evidence(exposed),
+            Evidence(rank=None, probe="machine", text=f"the name {host} resolves to {addresses} on it"),
+            *(words.stack_evidence(rank) for rank in cause.ranks[:4]),
         ],
         remedy="Set GLOO_SOCKET_IFNAME to the interface that the hosts share, or mend the name in /etc/hosts.",
         commands=(f"getent hosts {host}", "ip -brief address"),

@@ -30,158 +30,81 @@ trains in spite of different `--nnodes` is not hung: the finding is then a warni
 - torchrun: https://docs.pytorch.org/docs/stable/elastic/run.html
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from hangdoc.diagnose import launch, network, words
-from hangdoc.diagnose.model import Run, environment_of
+from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.causes import launches
+from hangdoc.diagnose.causes.launches import LaunchesDiffer, Part
+from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.runs import launch
 from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.parse import natural
-from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Host, Process
 
 CODE = "HD406"
 NAME = "launch-mismatch"
-EXPLAINS = ("HD401", "HD402", "HD901")
+ABOUT = (LaunchesDiffer,)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A node's launcher, or a rank that was started without one, with what it was told."""
-
-    host: Host
-    process: Process
-    place: str
-    nodes: str | None
-    address: str | None
-    port: str | None
-    run_id: str | None
-    number: int | None
-    """Node rank of a launcher, rank of a rank."""
-    ranks: tuple[int, ...]
-    """Those it stands for, as far as it says."""
-
-
-# (what people call it, its value, whether it keeps the nodes apart only before they have met)
-_MUST_AGREE: tuple[tuple[str, Callable[[_Part], str | None], bool], ...] = (
-    ("--nnodes", lambda part: part.nodes if part.process.launch else None, False),
-    ("WORLD_SIZE", lambda part: part.nodes if part.process.launch is None else None, False),
-    ("master address", lambda part: "localhost" if is_loopback(part.address or "") else part.address, True),
-    ("master port", lambda part: part.port, True),
-    ("run id", lambda part: part.run_id, False),
-)
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Nodes that were launched differently and never meet."""
+    cause = blockage.cause
+    assert isinstance(cause, LaunchesDiffer)  # noqa: S101  (see ABOUT)
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.92,
+        summary=f"the nodes were launched differently: {'; '.join(cause.differences)}, so they never meet",
+        evidence=_evidence(cause),
+        remedy=_remedy(cause),
+        commands=_COMMANDS,
+    )
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for all that the nodes disagree on."""
-    parts = _parts(run)
-    if len(parts) < 2:
-        return
-    stuck = _stuck(run)
-    reference = _reference(run, parts)
-    wrong: dict[str, _Part] = {}
-    differences = []
-    for name, read, before_meeting in _MUST_AGREE:
-        if before_meeting and not stuck:
-            continue  # they have met: two spellings of one address
-        if len({read(part) for part in parts}) > 1:
-            differences.append(f"{name} is " + ", ".join(f"{read(part)} on {part.place}" for part in parts[:8]))
-            wrong |= {part.place: part for part in parts if read(part) != read(reference)}
-    claimed: dict[int, list[_Part]] = {}
-    for part in parts:
-        if part.number is not None and part.process.launch is not None:
-            claimed.setdefault(part.number, []).append(part)
-    for number, both in claimed.items():
-        if len(both) > 1:
-            differences.append(f"node rank {number} is claimed by " + " and ".join(part.place for part in both))
-            wrong |= {part.place: part for part in both if part is not reference}
-    if differences:
-        yield _finding(run, parts, differences, list(wrong.values()), stuck=stuck)
+    """Nodes that have met in spite of it."""
+    found = launches.find(run)
+    if found is not None and found.met:
+        yield words.finding(
+            CODE,
+            NAME,
+            severity="warning",
+            confidence=0.7,
+            culprits=found.culprits or (),
+            victims=(),
+            summary=f"the nodes were launched differently: {'; '.join(found.differences)}",
+            evidence=_evidence(found),
+            remedy=_remedy(found),
+            commands=_COMMANDS,
+        )
 
 
-def _parts(run: Run) -> list[_Part]:
-    """The agents of the run's nodes; where it has none, its ranks, if they were told different meeting points."""
-    agents = [(h, p) for h, p in run.launchers if p.launch is not None and p.launch.tool == "torchrun"]
-    hosts = [host.name for host, _ in agents]
-    if agents:
-        return [_agent(h, p, h.name if hosts.count(h.name) == 1 else f"{h.name} (pid {p.pid})") for h, p in agents]
-    by_name = {host.name: host for host in run.hosts}
-    parts = [_rank(by_name[r.host], r.process, r.rank) for r in run.ranks.values() if r.process and r.host in by_name]
-    return parts if len({(part.address, part.port, part.nodes) for part in parts}) > 1 else []
+_COMMANDS = ("hangdoc launch-diff FILE...   # before the next start",)
 
 
-def _agent(host: Host, process: Process, place: str) -> _Part:
-    asked = process.launch
-    assert asked is not None  # noqa: S101  (only launchers with a launch get here)
-    address, _, port = (asked.endpoint or "").rpartition(":")
-    per_node = natural(asked.nproc_per_node or "1")
-    known = asked.node_rank is not None and per_node is not None and per_node < 1024
-    ranks = tuple((asked.node_rank or 0) * (per_node or 0) + n for n in range(per_node or 0)) if known else ()
-    return _Part(
-        host, process, place, asked.nnodes, address or None, port or None, asked.run_id, asked.node_rank, ranks
-    )
+def _evidence(found: LaunchesDiffer) -> list[Evidence]:
+    lines = [
+        Evidence(rank=None, probe="processes", text=f"{part.place}{_pid(part)}: {_line(part)}"[:300])
+        for part in found.parts[:8]
+    ]
+    waiting = [
+        Evidence(rank=None, probe="stacks", text=f"{part.place}: torchrun waits in {frame.function}")
+        for part in found.parts[:8]
+        if (frame := launch.in_rendezvous(part.process)) is not None
+    ]
+    return lines + waiting
 
 
-def _rank(host: Host, process: Process, number: int) -> _Part:
-    variables = environment_of(process)
-    return _Part(
-        host, process, f"rank {number}", variables.get("WORLD_SIZE"), variables.get("MASTER_ADDR"),
-        variables.get("MASTER_PORT"), variables.get("TORCHELASTIC_RUN_ID"), number, (number,),
-    )  # fmt: skip
+def _remedy(found: LaunchesDiffer) -> str:
+    own = "--node-rank" if found.parts[0].process.launch else "RANK and LOCAL_RANK"
+    wrong = ", ".join(sorted(part.place for part in found.wrong))
+    return f"Launch every node with the same line but for {own}: {wrong} does not fit {found.reference.place}."
 
 
-def _stuck(run: Run) -> bool:
-    """Whether the nodes have not met."""
-    waiting = run.waiting()
-    return not run.ranks or (
-        len(waiting) == len(run.ranks) and all(r.wait is not None and r.wait.kind == "rendezvous" for r in waiting)
-    )
-
-
-def _reference(run: Run, parts: list[_Part]) -> _Part:
-    """What the others must fit: the node on which the run meets, else the first node."""
-    address = (run.master or "").rpartition(":")[0]
-    owner = next(
-        (p for p in parts if network.interface_with(p.host, network.namespace_of(p.process), address) is not None), None
-    )
-    return owner or min(parts, key=lambda part: part.number or 0)
-
-
-def _finding(run: Run, parts: list[_Part], differences: list[str], wrong: list[_Part], *, stuck: bool) -> Finding:
-    old = min(part.process.started_seconds_ago for part in parts) >= run.patience
-    hosts = {part.host.name for part in wrong}
-    seen = [rank.rank for rank in run.ranks.values() if rank.host in hosts and len(hosts) < len(run.hosts)]
-    culprits = {*seen, *(rank for part in wrong for rank in part.ranks if stuck)}
-    return words.finding(
-        CODE,
-        NAME,
-        severity=("error" if old else "info") if stuck else "warning",
-        confidence=0.92 if stuck else 0.7,
-        culprits=sorted(culprits),
-        victims=sorted(set(run.ranks) - culprits) if stuck else (),
-        summary=f"the nodes were launched differently: {'; '.join(differences)}"
-        + (", so they never meet" if stuck else ""),
-        evidence=[
-            Evidence(rank=None, probe="processes", text=f"{part.place}{_pid(part)}: {_line(part)}"[:300])
-            for part in parts[:8]
-        ]
-        + [
-            Evidence(rank=None, probe="stacks", text=f"{part.place}: torchrun waits in {frame.function}")
-            for part in parts[:8]
-            if (frame := launch.in_rendezvous(part.process)) is not None
-        ],
-        remedy="Launch every node with the same line but for "
-        + ("--node-rank" if parts[0].process.launch else "RANK and LOCAL_RANK")
-        + f": {', '.join(sorted(part.place for part in wrong))} does not fit {_reference(run, parts).place}.",
-        commands=("hangdoc launch-diff FILE...   # before the next start",),
-    )
-
-
-def _pid(part: _Part) -> str:
+def _pid(part: Part) -> str:
     return "" if "pid" in part.place else f", pid {part.process.pid}"
 
 
-def _line(part: _Part) -> str:
+def _line(part: Part) -> str:
     """The launch line; of a rank without a launcher with the variables that say where it meets."""
     line = " ".join(part.process.argv)
     if part.process.launch is not None:

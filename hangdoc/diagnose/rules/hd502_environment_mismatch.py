@@ -32,54 +32,64 @@ Where a site sets a variable per node on purpose and knows why. Variables that h
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import settings, words
-from hangdoc.diagnose.model import Run, environment_of
+from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.causes import disagreements
+from hangdoc.diagnose.causes.disagreements import VariableDiffers
+from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.snapshot import Environment
 
 CODE = "HD502"
 NAME = "environment-mismatch"
-EXPLAINS = ("HD201", "HD202", "HD203", "HD401")
+ABOUT = (VariableDiffers,)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Ranks that wait for each other, with a variable that must agree and does not."""
+    cause = blockage.cause
+    assert isinstance(cause, VariableDiffers)  # noqa: S101  (see ABOUT)
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.9,
+        summary=_summary(cause),
+        evidence=[*_evidence(cause), *words.class_evidence(run.waiting)],
+        remedy=_remedy(cause),
+    )
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Each such variable once."""
-    living = [
-        rank
-        for rank in run.ranks.values()
-        if rank.process is not None and rank.label != "dead" and isinstance(rank.process.environment, Environment)
-    ]
-    environments = {rank.rank: environment_of(rank.process) for rank in living if rank.process is not None}
-    for name in sorted({name for environment in environments.values() for name in environment}):
-        setting = settings.variable(name)
-        if setting is None or setting.kind in ("differs", "tuning", "meeting") or settings.inert(name, run.backend):
-            continue
-        camps = words.by_value(living, {rank: environment.get(name) for rank, environment in environments.items()})
-        # A folder that differs by node is common; a default on one of them is not.
-        if len(camps) < 2 or (setting.kind == "data" and all(value is not None for value, _ in camps)):
-            continue
-        yield _finding(run, name, setting, camps)
-
-
-def _finding(run: Run, name: str, setting: settings.Setting, camps: words.Camps) -> Finding:
-    stuck = [rank.rank for rank in run.waiting() if not rank.moving]
-    decisive = setting.kind == "collectives"
-    alone = bool(stuck) and run.causes <= set(stuck)
-    return words.finding(
-        CODE,
-        NAME,
-        severity="error" if decisive and alone else "warning",
-        confidence=(0.9 if alone else 0.7) if decisive else 0.4,
-        culprits=words.odd_ones(camps),
-        victims=stuck,
-        summary=f"{name} differs between ranks: {words.said(camps)}; {setting.why}",
-        evidence=[
-            Evidence(
-                rank=group[0],
-                probe="environment",
-                text=f"{name}={'not set' if value is None else value[:60]} ({words.ranks(group)})",
+    """Each other variable that differs."""
+    explained = {one.cause.name for one in run.blockages if isinstance(one.cause, VariableDiffers)}
+    for found in disagreements.variables(run):
+        if found.name not in explained:
+            yield words.finding(
+                CODE,
+                NAME,
+                severity="warning",
+                confidence=0.7 if found.decisive else 0.4,
+                culprits=found.values.odd,
+                victims=(),
+                summary=_summary(found),
+                evidence=_evidence(found),
+                remedy=_remedy(found),
             )
-            for value, group in camps[:8]
-        ],
-        remedy=f"Set {name} to the same value on all ranks.",
-    )
+
+
+def _summary(found: VariableDiffers) -> str:
+    return f"{found.name} differs between ranks: {words.said(found.values)}; {found.why}"
+
+
+def _remedy(found: VariableDiffers) -> str:
+    return f"Set {found.name} to the same value on all ranks."
+
+
+def _evidence(found: VariableDiffers) -> list[Evidence]:
+    return [
+        Evidence(
+            rank=group[0],
+            probe="environment",
+            text=f"{found.name}={'not set' if value is None else value[:60]} ({words.ranks(group)})",
+        )
+        for value, group in found.values.values[:8]
+    ]

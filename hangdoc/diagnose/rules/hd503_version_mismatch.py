@@ -31,37 +31,59 @@ too.
 from collections.abc import Iterator
 
 from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.causes import disagreements
+from hangdoc.diagnose.causes.disagreements import VersionDiffers
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.snapshot import Runtime
 
 CODE = "HD503"
 NAME = "version-mismatch"
-EXPLAINS = ("HD201", "HD401")
+ABOUT = (VersionDiffers,)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Ranks of different versions that wait for each other."""
+    cause = blockage.cause
+    assert isinstance(cause, VersionDiffers)  # noqa: S101  (see ABOUT)
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.8,
+        summary=_summary(cause),
+        evidence=[*_evidence(cause), *words.class_evidence(run.waiting)],
+        remedy=_remedy(cause),
+    )
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding each for torch and for Python."""
-    ranks = [r for r in run.ranks.values() if r.process is not None and isinstance(r.process.runtime, Runtime)]
-    stuck = [rank.rank for rank in run.waiting() if not rank.moving]
-    for name in ("torch", "python"):
-        values = {r.rank: getattr(r.process.runtime, name) for r in ranks if r.process is not None}
-        known = [rank for rank in ranks if values[rank.rank] is not None]
-        camps = words.by_value(known, values)
-        if len(camps) < 2:
-            continue
-        alone = bool(stuck) and run.causes <= set(stuck)
-        yield words.finding(
-            CODE,
-            NAME,
-            severity="error" if alone and name == "torch" else "warning",
-            confidence=0.8 if alone and name == "torch" else 0.6,
-            culprits=words.odd_ones(camps),
-            victims=stuck,
-            summary=f"{name} differs between ranks: {words.said(camps)}",
-            evidence=[
-                Evidence(rank=group[0], probe="machine", text=f"{name} {value} ({words.ranks(group)})")
-                for value, group in camps[:8]
-            ],
-            remedy=f"Install the same {name} on all nodes.",
-        )
+    """One finding each for torch and for Python, where no blockage comes of it."""
+    explained = {one.cause.name for one in run.blockages if isinstance(one.cause, VersionDiffers)}
+    for found in disagreements.versions(run):
+        if found.name not in explained:
+            yield words.finding(
+                CODE,
+                NAME,
+                severity="warning",
+                confidence=0.6,
+                culprits=found.values.odd,
+                victims=(),
+                summary=_summary(found),
+                evidence=_evidence(found),
+                remedy=_remedy(found),
+            )
+
+
+def _summary(found: VersionDiffers) -> str:
+    return f"{found.name} differs between ranks: {words.said(found.values)}"
+
+
+def _remedy(found: VersionDiffers) -> str:
+    return f"Install the same {found.name} on all nodes."
+
+
+def _evidence(found: VersionDiffers) -> list[Evidence]:
+    return [
+        Evidence(rank=group[0], probe="machine", text=f"{found.name} {value} ({words.ranks(group)})")
+        for value, group in found.values.values[:8]
+    ]

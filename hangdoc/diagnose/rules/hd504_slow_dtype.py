@@ -33,14 +33,14 @@ Where the model in that type is a saved copy, or one that is only evaluated now 
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import precision, words
+from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.ranks import precision
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Machine, Runtime
 
 CODE = "HD504"
 NAME = "slow-dtype"
-EXPLAINS: tuple[str, ...] = ()
 
 _NATIVE = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp", "asimdhp")}
 

@@ -42,7 +42,6 @@ from hangdoc.snapshot import Clocks, Host, Machine, Runtime
 
 CODE = "HD505"
 NAME = "oversubscribed"
-EXPLAINS = ("HD601",)
 
 _THROTTLED = 0.15
 """Share of the window that the group was held back, all its cores together."""

@@ -31,14 +31,14 @@ Where independent copies are meant: a sweep with one seed per rank, an ensemble.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import facts, words
+from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.ranks import torch_names
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Clocks, Interpreter, Stack
 
 CODE = "HD506"
 NAME = "independent-copies"
-EXPLAINS = ("HD505", "HD601")
 
 _TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/_tensor.py")
 
@@ -66,7 +66,7 @@ def check(run: Run) -> Iterator[Finding]:
                 text=f"torch lists no process group (ranks {who[0]} to {who[-1]} alike)",
             ),
             Evidence(rank=None, probe="sockets", text="no connection between any two ranks"),
-            *words.class_evidence(ranks)[:4],
+            *words.class_evidence(run.classes)[:4],
         ],
         remedy="Make the process group without a GPU too: init_process_group with backend gloo; or start one process.",
     )
@@ -77,7 +77,7 @@ def _alone(rank: Rank) -> bool:
     if process is None or not rank.moving or rank.connections or not isinstance(process.interpreter, Interpreter):
         return False
     names = {t.name for t in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
-    return not process.interpreter.groups and not names & facts.GLOO_THREADS
+    return not process.interpreter.groups and not names & torch_names.GLOO_THREADS
 
 
 def _trains(rank: Rank) -> bool:

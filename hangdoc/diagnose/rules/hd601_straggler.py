@@ -39,7 +39,6 @@ from hangdoc.snapshot import Progress, Runtime
 
 CODE = "HD601"
 NAME = "straggler"
-EXPLAINS: tuple[str, ...] = ()
 
 _BUSY, _WAITING = 0.75, 0.45
 _ROUNDS = 3

@@ -31,43 +31,38 @@ move: look twice, minutes apart, and compare the numbers.
 - init_process_group, timeout: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from collections.abc import Iterator
-
-from hangdoc.diagnose import progress, words, work
-from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.ranks.holds import Serves, Works
 from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD602"
 NAME = "rank-busy-alone"
-EXPLAINS = ("HD202",)
+ABOUT = (Works, Serves)
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """One finding for each class of busy ranks that others wait for."""
-    victims = [rank for rank in run.waiting() if not rank.moving]
-    busy = [rank for rank in run.awaited() if work.at_work(rank) is not None]
-    if victims:
-        for group in words.classes(busy):
-            yield _finding(run, group, victims)
-
-
-def _finding(run: Run, group: list[Rank], victims: list[Rank]) -> Finding:
-    first = group[0]
-    why = work.at_work(first) or first.why
-    blamed = [rank.rank for rank in group]
-    return words.finding(
-        CODE,
-        NAME,
-        severity="info",
-        confidence=0.85 if first.process is not None and progress.advances(first.process) else 0.75,
-        culprits=blamed,
-        victims=(rank.rank for rank in victims),
-        summary=f"{words.awaited(run, group, victims)}: {why}",
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Busy ranks that others wait for."""
+    kind = blockage.kind
+    first, blamed = blockage.at[0].first, blockage.culprits
+    why = (
+        kind.what
+        if isinstance(kind, Works)
+        else f"it waits for requests ({kind.address})"
+        if isinstance(kind, Serves)
+        else ""
+    )
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.85 if isinstance(kind, Works) and kind.certain else 0.75,
+        summary=f"{words.awaited(run, blockage)}: {why}",
         evidence=[
-            *words.class_evidence(group),
+            *words.class_evidence(blockage.at),
             *words.counters(first),
             Evidence(rank=first.rank, probe="cpu", text=why if why == first.why else f"{first.why}; {why}"),
-            *words.class_evidence(victims),
+            *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
         remedy=f"{words.ranks(blamed).capitalize()} {words.verb(blamed, 'is', 'are')} at work: wait, or let the others not "

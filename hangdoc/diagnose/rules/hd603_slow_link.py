@@ -38,7 +38,6 @@ from hangdoc.snapshot import Connection
 
 CODE = "HD603"
 NAME = "slow-link"
-EXPLAINS: tuple[str, ...] = ()
 
 _BUSY, _COMPUTING = 0.6, 0.4
 _FAST_BYTES = 1_000_000_000

@@ -39,22 +39,34 @@ no real rank that spins was looked at.
 from collections.abc import Iterator
 
 from hangdoc.diagnose import words
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.kinds import Spinning
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD701"
 NAME = "gpu-collective-wait"
-EXPLAINS: tuple[str, ...] = ()
+ABOUT = (Spinning,)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """All ranks of a group spin."""
+    return _finding(run, ())
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for all ranks that spin."""
-    spinning = [rank for rank in run.waiting() if rank.spins]
-    if not spinning:
-        return
-    who = [rank.rank for rank in spinning]
-    elsewhere = [rank.rank for rank in run.awaited()]
-    yield words.finding(
+    """Ranks that spin while others are elsewhere."""
+    if any(one.first.spins for one in run.waiting) and not any(isinstance(b.kind, Spinning) for b in run.blockages):
+        elsewhere = sorted(
+            {n for blockage in run.blockages for one in blockage.at if not one.first.waits for n in one.ranks}
+        )
+        yield _finding(run, tuple(elsewhere))
+
+
+def _finding(run: Run, elsewhere: tuple[int, ...]) -> Finding:
+    spinning = [one for one in run.waiting if one.first.spins]
+    who = sorted(number for one in spinning for number in one.ranks)
+    return words.finding(
         CODE,
         NAME,
         severity="info",  # the host alone cannot tell a collective from a long kernel: whoever is elsewhere is the finding
@@ -69,12 +81,12 @@ def check(run: Run) -> Iterator[Finding]:
         ),
         evidence=[
             Evidence(
-                rank=rank.rank,
+                rank=one.first.rank,
                 probe="stacks",
-                text=f"{rank.why}, {words.place(rank)}; {rank.cpu_percent or 0:.0f} % CPU",
+                text=f"{one.first.why}, {words.place(one.first)}; {one.first.cpu_percent or 0:.0f} % CPU",
             )
-            for rank in spinning[:4]
+            for one in spinning[:4]
         ],
         remedy="Look at the ranks that do not spin; where all do, compare their collectives with the flight recorder.",
-        commands=words.look_again(spinning[0]),
+        commands=words.look_again(spinning[0].first),
     )

@@ -30,31 +30,94 @@ Never, but it may be beside the point when another finding already explains ever
 from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnose import words
-from hangdoc.diagnose.model import Rank, Run
-from hangdoc.diagnosis import Evidence, Finding, Severity
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.kinds import SameCall, Standstill
+from hangdoc.diagnose.model import Run, numbers_of
+from hangdoc.diagnose.ranks.holds import Unreadable, Unseen
+from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Unavailable
 
 CODE = "HD901"
 NAME = "evidence-missing"
-EXPLAINS: tuple[str, ...] = ()
+ABOUT = (Unseen, Unreadable, SameCall, Standstill)
+
+_DOCTOR = ("Run `hangdoc doctor` on that host: it says what is missing and how to mend it.", ("hangdoc doctor",))
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Ranks that wait for ranks which nobody looked at, or stand still for no visible reason."""
+    if isinstance(blockage.kind, Unseen):
+        return _not_looked_at(run, blockage)
+    if isinstance(blockage.kind, Unreadable):
+        return _not_read(run, blockage)
+    everyone = list(numbers_of(blockage.at))
+    if isinstance(blockage.kind, SameCall):
+        summary = (
+            f"{words.ranks(everyone)} all {words.verb(everyone, 'stands', 'stand')} still in "
+            f"{words.operation(blockage.at[0].first)}, and nothing that was seen says why"
+        )
+        remedy = (
+            "Look at the links between the hosts (queues, retransmits) and at what the ranks sent before: sizes and order of "
+            "their last collectives."
+        )
+    else:
+        summary = (
+            f"{words.ranks(everyone)} {words.verb(everyone, 'stands', 'all stand')} still outside of any operation, and "
+            "nothing that was seen says why"
+        )
+        remedy = "Look at what each of them waits for: the other threads and child processes of a rank, the lock, the service."
+    return words.finding(
+        CODE,
+        NAME,
+        severity=blockage.severity,
+        confidence=0.3,
+        culprits=(),
+        victims=everyone,
+        summary=summary,
+        evidence=[*words.class_evidence(blockage.at), *words.standstill(run)],
+        remedy=remedy,
+        commands=words.look_again(blockage.at[0].first),
+    )
+
+
+def _waits(blockage: Blockage) -> str:
+    who = blockage.victims or tuple(numbers_of(blockage.waiting))
+    return f"{words.ranks(who)} {words.verb(who, 'waits', 'wait')}"
+
+
+def _not_looked_at(run: Run, blockage: Blockage) -> Finding:
+    unseen = blockage.culprits
+    waiting = blockage.waiting or run.still
+    who = sorted(numbers_of(waiting))
+    return _finding(
+        f"{words.ranks(who)} {words.verb(who, 'waits', 'wait')} in {words.operation(waiting[0].first)} for "
+        f"{words.ranks(unseen)}, which nobody looked at",
+        [
+            *(Evidence(rank=n, probe="processes", text=run.unseen[n]) for n in unseen[:8]),
+            *words.class_evidence(waiting),
+            *words.standstill(run),
+        ],
+        "Take a snapshot on the other hosts too and diagnose them together.",
+        ("hangdoc snapshot -o $(hostname).hangdoc   # on every host", "hangdoc diagnose *.hangdoc"),
+        victims=who,
+    )
+
+
+def _not_read(run: Run, blockage: Blockage) -> Finding:
+    waiting = blockage.waiting or run.still
+    who = sorted(numbers_of(waiting))
+    return _finding(
+        f"{words.ranks(who)} {words.verb(who, 'waits', 'wait')} in {words.operation(waiting[0].first)} for "
+        f"{words.ranks(blockage.culprits)}, and what {words.verb(blockage.culprits, 'that rank does', 'these do')} could not "
+        "be seen",
+        [*words.class_evidence(blockage.at), *words.class_evidence(waiting), *words.standstill(run)],
+        *_DOCTOR,
+        victims=who,
+    )
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Unseen ranks, refused stacks and sockets, unexplained standstill."""
-    stuck = [rank for rank in run.waiting() if not rank.moving]
-    waits = f"{words.ranks(r.rank for r in stuck)} {words.verb([r.rank for r in stuck], 'waits', 'wait')}"
-    unseen_causes = sorted(number for number in run.causes if number in run.unseen)
-    if stuck and unseen_causes:
-        yield _finding(
-            f"{waits} in {words.operation(stuck[0])} for {words.ranks(unseen_causes)}, which nobody looked at",
-            [
-                *(Evidence(rank=n, probe="processes", text=run.unseen[n]) for n in unseen_causes[:8]),
-                *words.class_evidence(stuck),
-                *words.standstill(run),
-            ],
-            "Take a snapshot on the other hosts too and diagnose them together.",
-            ("hangdoc snapshot -o $(hostname).hangdoc   # on every host", "hangdoc diagnose *.hangdoc"),
-        )
+    """Stacks and sockets that could not be read."""
     refused = [
         (rank, rank.process.stack.reason)
         for rank in run.ranks.values()
@@ -68,58 +131,26 @@ def check(run: Run) -> Iterator[Finding]:
             [Evidence(rank=rank.rank, probe="stacks", text=f"pid {rank.pid}: {why}") for rank, why in refused[:8]],
             *_DOCTOR,
         )
-    if stuck and run.age_seconds is None and (hosts := run.blind_hosts()):
+    still = list(numbers_of(run.still))
+    if still and run.age_seconds is None and (hosts := run.blind_hosts()):
         yield _finding(
-            f"{waits} in {words.operation(stuck[0])}, and since when could not be seen: {hosts[0][1]}",
+            f"{words.ranks(still)} {words.verb(still, 'waits', 'wait')} in {words.operation(run.still[0].first)}, and since "
+            f"when could not be seen: {hosts[0][1]}",
             [Evidence(rank=None, probe="sockets", text=f"{name}: {why}") for name, why in hosts[:8]],
             *_DOCTOR,
         )
-    if stuck and not run.causes and not all(rank.spins for rank in stuck):  # of those, HD701 speaks
-        yield _finding(
-            f"{words.ranks(r.rank for r in stuck)} all {words.verb([r.rank for r in stuck], 'stands', 'stand')} still "
-            f"in {words.operation(stuck[0])}, and nothing that was seen says why",
-            [*words.class_evidence(stuck), *words.standstill(run)],
-            "Look at the links between the hosts (queues, retransmits) and at what the ranks sent before: sizes and order of "
-            "their last collectives.",
-            words.look_again(stuck[0]),
-            severity=words.by_age(run),
-            confidence=0.3,
-            victims=stuck,
-        )
-    if run.standstill:
-        everyone = list(run.ranks.values())
-        yield _finding(
-            f"{words.ranks(run.ranks)} {words.verb(run.ranks, 'stands', 'all stand')} still outside of any operation, and "
-            "nothing that was seen says why",
-            [*words.class_evidence(everyone), *words.standstill(run)],
-            "Look at what each of them waits for: the other threads and child processes of a rank, the lock, the service.",
-            words.look_again(everyone[0]),
-            severity=words.by_age(run),
-            confidence=0.3,
-            victims=everyone,
-        )
-
-
-_DOCTOR = ("Run `hangdoc doctor` on that host: it says what is missing and how to mend it.", ("hangdoc doctor",))
 
 
 def _finding(
-    summary: str,
-    evidence: list[Evidence],
-    remedy: str,
-    commands: tuple[str, ...],
-    *,
-    severity: Severity = "warning",
-    confidence: float = 0.5,
-    victims: Iterable[Rank] = (),
+    summary: str, evidence: list[Evidence], remedy: str, commands: tuple[str, ...], *, victims: Iterable[int] = ()
 ) -> Finding:
     return words.finding(
         CODE,
         NAME,
-        severity=severity,
-        confidence=confidence,
+        severity="warning",
+        confidence=0.5,
         culprits=(),
-        victims=(rank.rank for rank in victims),
+        victims=victims,
         summary=summary,
         evidence=evidence,
         remedy=remedy,

@@ -5,11 +5,11 @@ import re
 
 from msgspec import structs
 
-from hangdoc.diagnose import backends, facts, recorded
 from hangdoc.diagnose.model import Wait
+from hangdoc.diagnose.ranks import backends, recorded, torch_names
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
-from hangdoc.snapshot import Clocks, Frame, Group, Interpreter, Local, Process, PythonThread, Stack, Unavailable
+from hangdoc.snapshot import Clocks, Frame, Group, Interpreter, Local, Loop, Process, PythonThread, Stack, Unavailable
 
 _STORE_CALL = re.compile(r"(?i)store\w*\.(get|wait)\s*\(")
 _POSTED = re.compile(r"P2POp\((\w+), (\d+)\)")
@@ -43,7 +43,7 @@ def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
 
 def _joins_a_thread(thread: PythonThread) -> bool:
     waits = itertools.takewhile(lambda frame: frame.library or frame.native, thread.frames)
-    return any(facts.plain(f.function) == "join" and f.file.endswith("/threading.py") for f in waits)
+    return any(torch_names.plain(f.function) == "join" and f.file.endswith("/threading.py") for f in waits)
 
 
 def _runs_own_code(thread: PythonThread) -> bool:
@@ -93,15 +93,15 @@ def _named(process: Process, thread: PythonThread) -> Wait | None:
 
 
 def _is_c10d_call(frame: Frame) -> bool:
-    return frame.file.endswith(facts.C10D) and facts.plain(frame.function) in facts.OPERATIONS
+    return frame.file.endswith(torch_names.C10D) and torch_names.plain(frame.function) in torch_names.OPERATIONS
 
 
 def _from_python(thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
     outermost: Frame | None = None
     rendezvous: Frame | None = None
     for frame in thread.frames:
-        name = facts.plain(frame.function)
-        if "torch/distributed/" in frame.file and name in facts.RENDEZVOUS:
+        name = torch_names.plain(frame.function)
+        if "torch/distributed/" in frame.file and name in torch_names.RENDEZVOUS:
             rendezvous = frame
         elif _is_c10d_call(frame):
             # all_gather_object calls all_gather: the outer one is what the user called. But a barrier inside
@@ -109,16 +109,16 @@ def _from_python(thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None
             outermost = frame
         elif not frame.library:
             break
-    if rendezvous is not None and (outermost is None or facts.plain(outermost.function) != "new_group"):
-        return Wait("rendezvous", Operation(op=facts.plain(rendezvous.function), origin=None))
+    if rendezvous is not None and (outermost is None or torch_names.plain(outermost.function) != "new_group"):
+        return Wait("rendezvous", Operation(op=torch_names.plain(rendezvous.function), origin=None))
     if outermost is not None:
-        return _operation(facts.plain(outermost.function), outermost, thread, groups)
+        return _operation(torch_names.plain(outermost.function), outermost, thread, groups)
     return _from_store(thread)
 
 
 def _from_store(thread: PythonThread) -> Wait | None:
     for frame in thread.frames[:4]:
-        name = facts.plain(frame.function)
+        name = torch_names.plain(frame.function)
         if frame.file.endswith("torch/distributed/elastic/utils/store.py"):
             return Wait("store", Operation(op=name, origin="store"))
     return None
@@ -127,11 +127,11 @@ def _from_store(thread: PythonThread) -> Wait | None:
 def _operation(op: str, frame: Frame, thread: PythonThread, groups: tuple[Group, ...]) -> Wait:
     group, members = _group(frame, groups)
     origin = _origin(thread, frame)
-    if op in facts.POINT_TO_POINT:
+    if op in torch_names.POINT_TO_POINT:
         peer = _peer(op, frame)
         return Wait("p2p", Operation(op=op, origin=origin, group=group, peer=peer), members)
     # The rank within the group, which torch reckons from either way of naming it; older torch knows the global one only.
-    root = _local(frame, "group_src", "group_dst", "src", "dst") if op in facts.ROOTED else None
+    root = _local(frame, "group_src", "group_dst", "src", "dst") if op in torch_names.ROOTED else None
     operation = Operation(op=op, origin=origin, group=group)
     return Wait("collective", operation, members, root=natural(root.text) if root is not None else None)
 
@@ -143,8 +143,8 @@ def _origin(thread: PythonThread, inside: Frame) -> str:
         started = started or frame is inside
         if not started:
             continue
-        for fragment, function, origin in facts.ORIGINS:
-            if fragment in frame.file and (function is None or facts.plain(frame.function) == function):
+        for fragment, function, origin in torch_names.ORIGINS:
+            if fragment in frame.file and (function is None or torch_names.plain(frame.function) == function):
                 return origin
     return "user"
 
@@ -170,7 +170,7 @@ def _group(frame: Frame, groups: tuple[Group, ...]) -> tuple[str | None, tuple[i
 
 def _peer(op: str, frame: Frame) -> int | None:
     """The global rank that a point-to-point call names."""
-    names = ("dst", "group_dst") if op in facts.SENDS else ("src", "group_src")
+    names = ("dst", "group_dst") if op in torch_names.SENDS else ("src", "group_src")
     local = _local(frame, *names)
     return natural(local.text) if local is not None else None
 
@@ -178,14 +178,16 @@ def _peer(op: str, frame: Frame) -> int | None:
 def _direct_call(thread: PythonThread) -> str | None:
     """The collective that the innermost frame calls in C++."""
     top = thread.frames[0] if thread.frames else None
-    for file, function, op in facts.DIRECT_CALLS if top is not None else ():
-        if top is not None and top.file.endswith(file) and facts.plain(top.function) == function:
+    for file, function, op in torch_names.DIRECT_CALLS if top is not None else ():
+        if top is not None and top.file.endswith(file) and torch_names.plain(top.function) == function:
             return op
     return None
 
 
 def _in_backward(thread: PythonThread) -> bool:
-    return any(f.file.endswith(facts.AUTOGRAD[0]) and f.function == facts.AUTOGRAD[1] for f in thread.frames[:3])
+    return any(
+        f.file.endswith(torch_names.AUTOGRAD[0]) and f.function == torch_names.AUTOGRAD[1] for f in thread.frames[:3]
+    )
 
 
 def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
@@ -201,21 +203,21 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
         names.append(frame.function)
     text = "\n".join(names)
     called = _origin(thread, thread.frames[0]) if thread.frames else None
-    if facts.NATIVE_CONNECT.search(text):
+    if torch_names.NATIVE_CONNECT.search(text):
         return Wait("rendezvous", Operation(op="init_process_group"))
-    if facts.NATIVE_STORE_WAIT.search(text):
+    if torch_names.NATIVE_STORE_WAIT.search(text):
         return Wait("store", Operation(op="wait", origin="store"))
-    for pattern, op, origin in facts.NATIVE:
+    for pattern, op, origin in torch_names.NATIVE:
         if pattern.search(text):
             origin = origin or called
             if op == "broadcast" and called == "ddp-forward":
                 origin = "ddp-forward"
-            if op in facts.POINT_TO_POINT:
+            if op in torch_names.POINT_TO_POINT:
                 return Wait("p2p", Operation(op=op, origin=origin, peer=_peer_outside(op, thread)))
             return Wait("collective", Operation(op=op, origin=origin))
-    if facts.NATIVE_WORK_WAIT.search(text):
+    if torch_names.NATIVE_WORK_WAIT.search(text):
         op = _op_in_source(thread)
-        kind = "p2p" if op in facts.POINT_TO_POINT else "collective"
+        kind = "p2p" if op in torch_names.POINT_TO_POINT else "collective"
         peer = _peer_outside(op, thread) if kind == "p2p" else None
         return Wait(kind, Operation(op=op, origin=called, peer=peer), sure=op != "wait")
     return None
@@ -230,30 +232,30 @@ def _from_source(thread: PythonThread) -> Wait | None:
     if top is None or top is not _user_frame(thread) or not _WAIT_CALL.search(top.source or ""):
         return None
     op = _op_in_source(thread)
-    if op in facts.POINT_TO_POINT:
+    if op in torch_names.POINT_TO_POINT:
         peer = _peer_in_source(op, thread)
         return Wait("p2p", Operation(op=op, origin="user", peer=peer), sure=False)
-    return Wait("collective", Operation(op=op, origin="user"), sure=False) if op in facts.COLLECTIVES else None
+    return Wait("collective", Operation(op=op, origin="user"), sure=False) if op in torch_names.COLLECTIVES else None
 
 
 def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     """The wait of a thread that spins in the GPU's driver for what NCCL does; None for any other."""
     names = {t.name for t in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
-    if isinstance(process.native, Unavailable) or not any(facts.NCCL_THREADS.match(name) for name in names):
+    if isinstance(process.native, Unavailable) or not any(torch_names.NCCL_THREADS.match(name) for name in names):
         return None
     native = _native_thread(process.native, thread)
     inner = [] if native is None else native.frames[:12]
-    if not any(f.native and facts.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
+    if not any(f.native and torch_names.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
         return None
     groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
     named = _from_python(thread, groups)
     if named is None:
-        return Wait("collective", Operation(op="wait", origin=facts.GPU_WAIT), sure=False)
+        return Wait("collective", Operation(op="wait", origin=torch_names.GPU_WAIT), sure=False)
     called = named.operation
     backend = backends.of_group(process, called.group)
     if backend is not None and "nccl" not in backends.parts(backend):
         return None  # Gloo's: what it waits for in the driver is a copy of its own
-    operation = Operation(op=called.op, origin=facts.GPU_WAIT, group=called.group, backend=backend)
+    operation = Operation(op=called.op, origin=torch_names.GPU_WAIT, group=called.group, backend=backend)
     return Wait("collective", operation, named.members, sure=False)
 
 
@@ -271,7 +273,7 @@ def _op_in_source(thread: PythonThread) -> str:
     frame = _user_frame(thread)
     if frame is None or not frame.context:
         return "wait"
-    direct = facts.calls_in(frame.source or "")
+    direct = torch_names.calls_in(frame.source or "")
     if direct:
         return direct[-1]
     lines = frame.context.splitlines()
@@ -282,9 +284,9 @@ def _op_in_source(thread: PythonThread) -> str:
         among = [each[1] for loop in frame.loops if (each := re.match(rf"for {name} in (\w+)", loop.header))]
         names = "|".join([f"{name}s?", *among])
         for line in reversed(lines):
-            if re.search(rf"\b({names})\s*(=|\.append\()", line) and (calls := facts.calls_in(line)):
+            if re.search(rf"\b({names})\s*(=|\.append\()", line) and (calls := torch_names.calls_in(line)):
                 return calls[-1]
-    everything = facts.calls_in(frame.context)
+    everything = torch_names.calls_in(frame.context)
     return everything[-1] if len(set(everything)) == 1 else "wait"
 
 
@@ -298,7 +300,7 @@ def _peer_outside(op: str, thread: PythonThread) -> int | None:
     """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame has
     posted with batch_isend_irecv, else as its source says."""
     frame = _user_frame(thread)
-    alike = facts.SENDS if op in facts.SENDS else facts.RECEIVES
+    alike = torch_names.SENDS if op in torch_names.SENDS else torch_names.RECEIVES
     calls = (_POSTED.fullmatch(local.text) for local in (frame.locals if frame is not None else ()))
     if peers := {natural(call[2]) for call in calls if call is not None and call[1] in alike}:
         return peers.pop() if len(peers) == 1 else None
@@ -310,7 +312,7 @@ def _peer_in_source(op: str, thread: PythonThread) -> int | None:
     frame = _user_frame(thread)
     if frame is None or not frame.context:
         return None
-    key = "dst" if op in facts.SENDS else "src"
+    key = "dst" if op in torch_names.SENDS else "src"
     found = re.findall(rf"\bi?{op.removeprefix('i')[:4]}\w*\([^\n]*?\b{key}\s*=\s*(\w+)", frame.context)
     if not found:
         return None
@@ -318,3 +320,12 @@ def _peer_in_source(op: str, thread: PythonThread) -> int | None:
         return literal
     local = _local(frame, found[-1])
     return natural(local.text) if local is not None else None
+
+
+_EACH = re.compile(r"for (\w+) in ")
+
+
+def waits_for_each(loop: Loop, frame: Frame | None) -> bool:
+    """Whether a loop goes over works and waits for each (`for work in works: work.wait()`): its end is not the data's."""
+    each = _EACH.match(loop.header)
+    return each is not None and frame is not None and waited_for(frame) == each[1]

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from hangdoc.diagnose import launch, operations
+from hangdoc.diagnose.ranks import operations
+from hangdoc.diagnose.runs import launch
 from hangdoc.parse import natural
 from hangdoc.snapshot import Connections, Host, Process
 
 if TYPE_CHECKING:
-    from hangdoc.diagnose.runs import Gathered
+    from hangdoc.diagnose.runs.gather import Gathered
 
 
 def join_strayed(runs: "list[Gathered]") -> None:

@@ -3,8 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from hangdoc.diagnose import progress
 from hangdoc.diagnose.model import Rank
+from hangdoc.diagnose.ranks.counters import batches, counters_in
+from hangdoc.diagnose.ranks.feeding import consumers
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
 from hangdoc.snapshot import BeaconReading, DataSource, DataSources, Interpreter, Progress
@@ -105,7 +106,7 @@ def _bounds(less: Rank, more: Rank) -> list[Difference]:
 def _variables(less: Rank, more: Rank) -> list[Difference]:
     """Containers of different length under one name, and numbers that equal what the shorter rank has done."""
     mine, theirs = _amounts(less), _amounts(more)
-    done = progress.batches(less.process, less.loop)[0] if less.process else None
+    done = batches(less.process, less.loop)[0] if less.process else None
     found = []
     for key in sorted(mine.keys() & theirs.keys()):
         (few, container), (many, _) = mine[key], theirs[key]
@@ -131,8 +132,8 @@ def _amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
     found: dict[tuple[str, str], tuple[int, bool]] = {}
     if rank.process is None:
         return found
-    for frame in progress.user_frames(rank.thread):
-        counters = progress.counters_in([frame])
+    for frame in rank.own:
+        counters = counters_in([frame])
         for local in frame.locals:
             if local.length is not None:
                 found.setdefault((frame.function, local.name), (local.length, True))
@@ -158,10 +159,10 @@ def other_files(one: Rank, other: Rank) -> bool:
 
 def empty_lists(rank: Rank) -> list[str]:
     """Names of variables that are called after data and hold nothing, in the iterator that a rank is fetching from."""
-    outside = progress.consumers(rank.thread)
+    outside = consumers(rank.thread)
     return [
         local.name
-        for frame in progress.user_frames(rank.thread)
+        for frame in rank.own
         if frame not in outside
         for local in frame.locals
         if (local.length == 0 or local.text in ("[]", "()", "{}")) and _DATA_WORDS.search(local.name)

@@ -38,6 +38,11 @@ class Call:
         return f"{self.connection.remote_address}:{self.connection.remote_port}"
 
     @property
+    def called(self) -> str:
+        """The host that is called, or its address where it was not looked at."""
+        return self.listener.host.name if self.listener is not None else self.connection.remote_address
+
+    @property
     def seconds(self) -> int:
         """For how long it has been repeated at the least: the kernel waits 1, 2, 4, ... s, and since Linux 6.5 1 s for the
         first four (tcp_syn_linear_timeouts), which it does not count as backoff."""

@@ -50,21 +50,32 @@ def _end(c: Connection) -> End:
 
 
 def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
-    """Each rank's connections to other ranks of the job, and those to the world. Helpers inherit copies of them, the
-    store's say nothing."""
+    """Each rank's connections to other ranks of the job, and those of it and its helpers to the world. Helpers inherit copies
+    of its own; the store's say nothing."""
     hosts = {host.name: host for host, _ in members.values()}
     by_pid = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
+    of_helper = {
+        (host.name, process.pid): rank
+        for host in hosts.values()
+        for process in host.processes
+        if process.role == "helper" and (rank := by_pid.get((host.name, process.owner or 0))) is not None
+    }
     stores = store_ports(hosts.values(), set(by_pid)) | {natural((master or "").rpartition(":")[2])}
     owners: dict[End, int] = {}
     mine: dict[int, list[Connection]] = {rank: [] for rank in members}
+    helpers: dict[int, list[Connection]] = {}
     local_addresses: set[str] = set()
     for host in hosts.values():
         if not isinstance(host.connections, Connections):
             continue
         for connection in host.connections.connections:
             local_addresses.add(connection.local_address)
+            if connection.local_port in stores or connection.remote_port in stores:
+                continue
+            if (owner := of_helper.get((host.name, connection.pid))) is not None:
+                helpers.setdefault(owner, []).append(connection)
             rank = by_pid.get((host.name, connection.pid))
-            if rank is None or connection.local_port in stores or connection.remote_port in stores:
+            if rank is None:
                 continue
             mine[rank].append(connection)
             owners[_end(connection)] = rank
@@ -81,6 +92,7 @@ def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
                 kept.append(c)
             if peer is None:
                 others.append(c)
+        others += [c for c in helpers.get(rank, ()) if c.state != "LISTEN" and _end(c) not in owners]
         found[rank] = (tuple(kept), tuple(others))
     return found
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hangdoc import run_identity
-from hangdoc.diagnose.absent import has_met
-from hangdoc.diagnose.links import peers_by_connection
 from hangdoc.diagnose.model import Placed, environment_of
-from hangdoc.diagnose.strayed import join_strayed
+from hangdoc.diagnose.runs.absent import has_met
+from hangdoc.diagnose.runs.links import peers_by_connection
+from hangdoc.diagnose.runs.strayed import join_strayed
 from hangdoc.parse import natural
 from hangdoc.snapshot import Host, Launch, Process, RankIdentity, Snapshot
 

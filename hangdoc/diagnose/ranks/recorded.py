@@ -1,7 +1,7 @@
 """What torch's flight recorder adds: which collective of its group a rank stands in, of what, and how far each rank is."""
 
-from hangdoc.diagnose import facts
-from hangdoc.diagnose.model import Rank, Run, Wait, form
+from hangdoc.diagnose.model import Run, Wait, form
+from hangdoc.diagnose.ranks import torch_names
 from hangdoc.diagnosis import Evidence
 from hangdoc.snapshot import FlightRecorder, Process, Progress, Recorded, RecordedGroup
 
@@ -40,12 +40,12 @@ def only_pending(process: Process) -> tuple[str, str | None] | None:
 
 def _op(entry: Recorded) -> str:
     name = entry.op.lstrip("_")
-    return facts.ALIASES.get(name, facts.ALIASES.get(entry.op, name))
+    return torch_names.ALIASES.get(name, torch_names.ALIASES.get(entry.op, name))
 
 
-def tensor(rank: Rank) -> str | None:
+def tensor(process: Process, wait: Wait) -> str | None:
     """The first tensor that a waiting rank gave to its collective, as `float32[64, 8]`."""
-    entry = stuck(rank.process, rank.wait) if rank.wait is not None else None
+    entry = stuck(process, wait)
     return entry.inputs[0] if entry is not None and len(entry.inputs) == 1 else None
 
 

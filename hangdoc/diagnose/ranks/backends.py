@@ -5,7 +5,7 @@ torch keeps that text for each group. Where it could not be read, the names that
 
 from collections.abc import Iterable
 
-from hangdoc.diagnose import facts
+from hangdoc.diagnose.ranks import torch_names
 from hangdoc.snapshot import Clocks, Group, Interpreter, Process
 
 _DEVICES = {"gloo": "cpu", "nccl": "cuda"}
@@ -38,9 +38,9 @@ def _groups(process: Process) -> tuple[Group, ...]:
 
 def _by_threads(process: Process) -> Iterable[str]:
     names = {thread.name for thread in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
-    if names & facts.GLOO_THREADS:
+    if names & torch_names.GLOO_THREADS:
         yield "cpu:gloo"
-    if any(facts.NCCL_THREADS.match(name) for name in names):
+    if any(torch_names.NCCL_THREADS.match(name) for name in names):
         yield "cuda:nccl"
 
 

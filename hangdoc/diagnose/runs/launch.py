@@ -1,9 +1,13 @@
 """What launchers were asked for, and whether they still wait for other nodes."""
 
-from hangdoc.diagnose import facts
+from collections.abc import Sequence
+
+from hangdoc.diagnose.ranks import torch_names
 from hangdoc.parse import natural
 from hangdoc.snapshot import Frame, Process, Stack
 
+MAX_RANKS = 1 << 20
+"""More than any run has; a number beyond it is damaged or foreign."""
 _AGENT_WAITS = ("next_rendezvous", "_assign_worker_ranks")
 """Where an agent of torchrun waits for the other nodes: for their coming, and for what they say of themselves."""
 
@@ -14,7 +18,7 @@ def in_rendezvous(process: Process) -> Frame | None:
         return None
     for thread in process.stack.threads:
         for frame in thread.frames:
-            if facts.plain(frame.function) in _AGENT_WAITS and "torch/distributed/elastic/" in frame.file:
+            if torch_names.plain(frame.function) in _AGENT_WAITS and "torch/distributed/elastic/" in frame.file:
                 return frame
     return None
 
@@ -39,3 +43,22 @@ def program(argv: tuple[str, ...]) -> str:
         if word.endswith(".py"):
             return word.rpartition("/")[2]
     return ""
+
+
+def absent_nodes(agents: Sequence[Process]) -> list[int] | None:
+    """The node ranks of which no agent waits, as far as the waiting ones say which they are; None where they do not, or where
+    as many wait as are needed."""
+    needed = nodes(agents[0]) if agents else None
+    present = sorted(p.launch.node_rank for p in agents if p.launch and p.launch.node_rank is not None)
+    if needed is None or len(agents) >= needed or len(present) < len(agents):
+        return None
+    return [n for n in range(min(needed, MAX_RANKS)) if n not in present]
+
+
+def absent_ranks(agents: Sequence[Process]) -> tuple[int, ...]:
+    """The ranks of these nodes."""
+    asked = agents[0].launch if agents else None
+    per_node = natural(asked.nproc_per_node or "1") if asked is not None else None
+    if not per_node or per_node >= 1024:
+        return ()
+    return tuple(n * per_node + i for n in absent_nodes(agents) or () for i in range(per_node))[:MAX_RANKS]

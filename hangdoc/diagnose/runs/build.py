@@ -1,25 +1,23 @@
 """From the processes of a run to its ranks: which are missing, and what each of them is doing."""
 
 from collections import Counter
+from dataclasses import replace
 
-from hangdoc.diagnose import absent, backends, progress
-from hangdoc.diagnose.links import Connected, pairs_of, silent_seconds
+from hangdoc.diagnose.causes.network import interface_with
+from hangdoc.diagnose.classes import classes_of
 from hangdoc.diagnose.model import Placed, Rank, Run
-from hangdoc.diagnose.network import interface_with
-from hangdoc.diagnose.runs import Gathered, gather
-from hangdoc.diagnose.states import cpu_percent, state_of
+from hangdoc.diagnose.ranks import backends
+from hangdoc.diagnose.ranks.counters import LoopKey, common_loop, loop_view
+from hangdoc.diagnose.ranks.given import given
+from hangdoc.diagnose.ranks.movement import cpu_percent
+from hangdoc.diagnose.ranks.place import user_frames, where
+from hangdoc.diagnose.ranks.states import State, state_of
+from hangdoc.diagnose.runs import absent, launch
+from hangdoc.diagnose.runs.gather import Gathered, gather
+from hangdoc.diagnose.runs.links import Connected, pairs_of, silent_seconds
 from hangdoc.parse import natural
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import (
-    Host,
-    Interpreter,
-    Launch,
-    Process,
-    Snapshot,
-    Stack,
-)
-
-MAX_RANKS = 1 << 20
+from hangdoc.snapshot import Connection, Frame, Host, Interpreter, Launch, Process, Snapshot, Stack
 
 
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
@@ -28,9 +26,10 @@ def runs(snapshot: Snapshot, patience: float) -> list[Run]:
     parts = sorted(gather(snapshot), key=lambda part: (_id(part), part.left_over, _lost_its_launcher(part)))
     found = [_run(snapshot, part, patience) for part in parts]
     seen: Counter[str] = Counter()
-    for run in found:
+    for at, run in enumerate(found):
         seen[run.id] += 1
-        run.id += f"#{seen[run.id]}" if seen[run.id] > 1 else ""
+        if seen[run.id] > 1:
+            found[at] = replace(run, id=f"{run.id}#{seen[run.id]}")
     return found
 
 
@@ -43,7 +42,7 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
     launchers = run.launchers
     first = next(iter(members.values()), None)
     world = _world_size(members, launchers)
-    if world is not None and not 0 < world <= MAX_RANKS:
+    if world is not None and not 0 < world <= launch.MAX_RANKS:
         world = None  # a damaged or foreign number, not a run
     hosts = {host.name for host, _ in (*members.values(), *launchers)}
     ranks = _ranks(members, pairs_of(members, run.master))
@@ -73,6 +72,7 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
         unseen=unseen,
         patience=patience,
         meeting_host=_meeting_host(snapshot, run.master),
+        classes=classes_of(ranks.values()),
     )
 
 
@@ -100,17 +100,17 @@ def _world_size(members: dict[int, Placed], launchers: list[Placed]) -> int | No
     for _, process in launchers:
         if (spawned := _spawned(process)) is not None and members:
             return spawned
-        launch = process.launch
-        if launch is not None and not members:
-            nodes, per_node = _nodes(launch), natural(launch.nproc_per_node)
+        asked = process.launch
+        if asked is not None and not members:
+            nodes, per_node = _nodes(asked), natural(asked.nproc_per_node)
             if nodes is not None and per_node is not None:
                 return nodes * per_node
     return len(members) or None
 
 
-def _nodes(launch: Launch) -> int | None:
+def _nodes(asked: Launch) -> int | None:
     """The number of nodes a launch needs at least (`2`, or `2:4`)."""
-    return natural((launch.nnodes or "1").partition(":")[0])
+    return natural((asked.nnodes or "1").partition(":")[0])
 
 
 def _spawned(launcher: Process) -> int | None:
@@ -133,34 +133,48 @@ def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
             if process.role == "helper":
                 helpers.setdefault((host.name, process.owner), []).append(process)
     states = {
-        number: state_of(process, helpers.get((host.name, process.pid), []), *connected[number])
+        number: state_of(process, helpers.get((host.name, process.pid), ()), *connected[number])
         for number, (host, process) in members.items()
     }
-    own = {number: progress.user_frames(state.thread) for number, state in states.items()}
-    loop = progress.common_loop(own.values())
-    ranks = {}
-    for number, (host, process) in sorted(members.items()):
-        state = states[number]
-        place, frame = progress.where(state.thread, own[number])
-        ranks[number] = Rank(
-            rank=number,
-            host=host.name,
-            process=process,
-            local_rank=process.identity.local_rank if process.identity else None,
-            label=state.label,
-            state=state.state,
-            wait=state.wait,
-            thread=state.thread,
-            where=place,
-            frame=frame,
-            moving=state.moving,
-            counters_moved=state.counters_moved,
-            work=state.work,
-            cpu_percent=cpu_percent(process),
-            silent_seconds=silent_seconds(connected[number][0]),
-            loop=progress.loop_view(process, own[number], loop),
-            training_share=state.share,
-            why=state.why,
-            connections=connected[number][0],
-        )
-    return ranks
+    own = {number: user_frames(state.thread) for number, state in states.items()}
+    loop = common_loop(own.values())
+    return {
+        number: _rank(number, *members[number], states[number], own[number], loop, connected[number][0])
+        for number in sorted(members)
+    }
+
+
+def _rank(
+    number: int,
+    host: Host,
+    process: Process,
+    state: State,
+    own: tuple[Frame, ...],
+    loop: LoopKey | None,
+    connections: tuple[Connection, ...],
+) -> Rank:
+    place, frame = where(state.thread, own)
+    return Rank(
+        rank=number,
+        host=host.name,
+        process=process,
+        local_rank=process.identity.local_rank if process.identity else None,
+        label=state.label,
+        state=state.state,
+        wait=state.wait,
+        thread=state.thread,
+        own=own,
+        where=place,
+        frame=frame,
+        moving=state.moving,
+        counters_moved=state.counters_moved,
+        work=state.work,
+        cpu_percent=cpu_percent(process),
+        silent_seconds=silent_seconds(connections),
+        loop=loop_view(process, own, loop),
+        training_share=state.share,
+        why=state.why,
+        connections=connections,
+        hold=state.hold,
+        given=given(process, state.thread, state.wait),
+    )

@@ -5,7 +5,6 @@ import ast
 import re
 from collections.abc import Iterator
 
-from hangdoc.diagnose import progress
 from hangdoc.diagnose.model import Rank
 from hangdoc.snapshot import Frame, Interpreter, Local
 
@@ -35,7 +34,7 @@ def _uses(rank: Rank) -> Iterator[tuple[str, str]]:
         if (match := _AUTOCAST.fullmatch(local.text)) is not None:
             yield match[1], f"`{local.name}` is an autocast to {match[1]} that was entered"
     known = {local.name: local.text for local in reversed(variables)}
-    for frame in progress.user_frames(rank.thread):
+    for frame in rank.own:
         for context in frame.contexts:
             if (dtype := autocast_to(context, known)) is not None:
                 yield dtype, f"line {frame.line} runs under `with {context}`"
@@ -52,7 +51,7 @@ def _worked_on(layer: Frame) -> Iterator[tuple[str, str]]:
 
 def _variables(rank: Rank) -> list[Local]:
     """Those of the user's frames, innermost first, and of the main module."""
-    found = [local for frame in progress.user_frames(rank.thread) for local in frame.locals]
+    found = [local for frame in rank.own for local in frame.locals]
     if rank.process is not None and isinstance(rank.process.interpreter, Interpreter):
         found += rank.process.interpreter.globals
     return found

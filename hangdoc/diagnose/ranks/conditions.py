@@ -3,8 +3,8 @@
 import ast
 import re
 
-from hangdoc.diagnose import progress
 from hangdoc.diagnose.model import Rank
+from hangdoc.diagnose.ranks.counters import counters_in, number
 from hangdoc.parse import negated
 from hangdoc.snapshot import Frame
 
@@ -23,7 +23,7 @@ _SHORT_FOR_RANK = re.compile(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_
 
 def of(rank: Rank) -> list[str]:
     """Conditions over all frames of the user's code, outermost first."""
-    return [test for frame in reversed(progress.user_frames(rank.thread)) for test in frame.conditions]
+    return [test for frame in reversed(rank.own) for test in frame.conditions]
 
 
 def in_other_arm(one: Rank, other: Rank) -> bool:
@@ -37,7 +37,7 @@ def singled_out(one: Rank, other: Rank) -> bool:
     theirs = of(other)
     return any(
         (_ABOUT_RANK.search(part) and not _MANY.search(part)) or _compares_rank(part, frame, one, other)
-        for frame in progress.user_frames(one.thread)
+        for frame in one.own
         for test in frame.conditions
         if test not in theirs
         for part in _parts(test)
@@ -64,8 +64,8 @@ def _compares_rank(part: str, frame: Frame, one: Rank, other: Rank) -> bool:
     if found is None or one.process is None:
         return False
     name, wanted = found["name"] or found["falsy"], int(found["value"] or 0)
-    mine = progress.number(one.process, frame, name)
-    if name in progress.counters_in([frame]) or mine != wanted or mine not in (one.rank, one.local_rank):
+    mine = number(one.process, frame, name)
+    if name in counters_in([frame]) or mine != wanted or mine not in (one.rank, one.local_rank):
         return False
     theirs = _value(other, name)
     if theirs is None:
@@ -80,7 +80,7 @@ def spoken(one: Rank, other: Rank) -> str | None:
     mine = [test for test in of(one) if test not in theirs]
     if not mine:
         return None
-    counters = progress.counters_in(progress.user_frames(one.thread))
+    counters = counters_in(one.own)
     values = {name: (_value(one, name), _value(other, name)) for name in dict.fromkeys(_NAME.findall(mine[-1]))}
     differ = [
         f"`{name}` is {here} on rank {one.rank}, {there} on rank {other.rank}"
@@ -94,5 +94,5 @@ def _value(rank: Rank, name: str) -> int | None:
     """A variable's value in the innermost frame of the user's code that has it."""
     if rank.process is None:
         return None
-    values = (progress.number(rank.process, frame, name) for frame in progress.user_frames(rank.thread))
+    values = (number(rank.process, frame, name) for frame in rank.own)
     return next((value for value in values if value is not None), None)

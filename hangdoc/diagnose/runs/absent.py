@@ -1,8 +1,8 @@
 """Ranks of a run without a process: dead, or only unseen."""
 
-from hangdoc.diagnose import operations
 from hangdoc.diagnose.model import Placed, Rank
-from hangdoc.diagnose.states import state_of
+from hangdoc.diagnose.ranks import operations
+from hangdoc.diagnose.ranks.ended import how_it_ended
 from hangdoc.snapshot import Clocks, Interpreter, Process, RankIdentity, Unreached
 
 
@@ -29,8 +29,8 @@ def fill_in(
         arrived = any(has_met(process) for _, process in members.values())
         if dead:
             where, process = dead.pop(0)
-            state = state_of(process, [], ())
-            ranks[number] = Rank(number, where.name, process, None, "dead", state.state, why=state.why)
+            state = "zombie" if process.state == "Z" else "exited"
+            ranks[number] = Rank(number, where.name, process, None, "dead", state, why=how_it_ended(process))
         elif unreadable and (host is None or host in unreadable):
             where_hidden = host or next(iter(unreadable))
             unseen[number] = (

@@ -1,0 +1,213 @@
+"""Step 5: what blocks a run. Each end of the graph, a sink or a cycle, is one blockage of exactly one kind.
+
+The verdict, the culprits and the victims follow from these alone.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hangdoc.diagnose import causes, cycles, points, standstill
+from hangdoc.diagnose.graph import End
+from hangdoc.diagnose.kinds import Rendezvous, Spinning, Standstill
+from hangdoc.diagnose.model import Class, Run, numbers_of
+from hangdoc.diagnose.ranks import work
+from hangdoc.diagnose.ranks.holds import Asleep, Busy, Dead, Elsewhere, Ends, Hold, Starves, Unreadable, Unseen, Works
+from hangdoc.diagnose.runs import launch
+from hangdoc.diagnose.waits import Node, Waits
+from hangdoc.diagnosis import Severity, Verdict
+
+_GRAVITY: dict[Ends, int] = {"never": 0, "unknown": 1, "by-itself": 2}
+_UNKNOWN = (Unseen, Unreadable)
+_NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, Elsewhere)
+"""What may keep a rank from arriving at a rendezvous and is no finding of its own."""
+
+
+class Blockage(Struct, frozen=True):
+    """What holds up some ranks."""
+
+    kind: Hold
+    at: tuple[Class, ...]
+    """The ranks at the end of the chains of waiting; none where nobody looked at them."""
+    culprits: tuple[int, ...]
+    waiting: tuple[Class, ...] = ()
+    """All other ranks that it holds up, and on which no clock moved."""
+    ends: Ends = "unknown"
+    """Whether it can end without anybody's help."""
+    age_seconds: float | None = None
+    old: bool = False
+    """Whether it is older than the patience."""
+    cause: "causes.Cause | None" = None
+
+    @property
+    def blamed(self) -> tuple[int, ...]:
+        """The culprits, by its cause where that names other ones."""
+        named = self.cause.culprits if self.cause is not None else None
+        return self.culprits if named is None else named
+
+    @property
+    def victims(self) -> tuple[int, ...]:
+        """Ranks that merely wait."""
+        waiting = (*self.waiting, *(one for one in self.at if one.first.waits))
+        return tuple(sorted(set(numbers_of(waiting)) - set(self.blamed)))
+
+    @property
+    def severity(self) -> Severity:
+        """As the contract has it: what never ends is an error at once, the rest once it is older than the patience."""
+        return "error" if self.ends == "never" or (self.ends == "unknown" and self.old) else "info"
+
+    @property
+    def about(self) -> "Hold | causes.Cause":
+        """What the finding speaks of."""
+        return self.cause if self.cause is not None else self.kind
+
+
+def of(run: Run, waits: Waits) -> tuple[Blockage, ...]:
+    """What holds up a run, the gravest first."""
+    idle = not run.waiting and standstill.is_idle(run)
+    found = [one for end in waits.ends if (one := _at_end(run, waits, end)) is not None]
+    found = [_aged(run, one) for one in [*_met(run, found), *_agents(run)]]
+    found.sort(key=lambda one: (isinstance(one.kind, _UNKNOWN), _GRAVITY[one.ends], not one.old, one.culprits))
+    kept = _share_out(found, idle=idle)
+    if idle and not kept:
+        kept = [_aged(run, Blockage(kind=Standstill(), at=run.classes, culprits=()))]
+    return tuple(_explained(run, one) for one in kept)
+
+
+def _explained(run: Run, blockage: Blockage) -> Blockage:
+    cause = causes.of(run, blockage)
+    if cause is None:
+        return blockage
+    return replace(blockage, cause=cause, ends=cause.ends or blockage.ends)
+
+
+def _at_end(run: Run, waits: Waits, end: End[int]) -> Blockage | None:
+    nodes = [waits.nodes[at] for at in sorted(end.nodes)]
+    upstream = tuple(one for at in sorted(end.upstream) for one in waits.nodes[at].classes)
+    classes = tuple(one for node in nodes for one in node.classes)
+    if end.cycle:
+        kind, culprits = cycles.kind_of(run, waits, classes)
+        return Blockage(kind=kind, at=classes, culprits=culprits, waiting=upstream, ends=kind.ends)
+    if classes and classes[0].first.waits:
+        return _complete(classes, upstream)
+    return _sink(waits, nodes[0], upstream)
+
+
+def _complete(classes: tuple[Class, ...], upstream: tuple[Class, ...]) -> Blockage | None:
+    """All of a group are in one call."""
+    if all(one.first.spins for one in classes):
+        return Blockage(kind=Spinning(), at=classes, culprits=(), waiting=upstream, ends="by-itself")
+    kind, culprits = points.kind_of(classes)
+    return Blockage(kind=kind, at=classes, culprits=culprits, waiting=upstream, ends=kind.ends)
+
+
+def _sink(waits: Waits, node: Node, upstream: tuple[Class, ...]) -> Blockage:
+    one = node.classes[0] if node.classes else None
+    hold = Unseen() if one is None else hold_of(one)
+    at = node.classes
+    if one is not None and isinstance(hold, Asleep | Elsewhere):
+        left = cycles.left_loop_among([one], [far for far in upstream if not far.first.moving], waits)
+        hold = left if left is not None else hold
+    culprits = tuple(sorted(node.ranks))
+    return Blockage(kind=hold, at=at, culprits=culprits, waiting=upstream, ends=hold.ends)
+
+
+def hold_of(one: Class) -> Hold:
+    """What holds up a class that waits for no other rank."""
+    rank = one.first
+    if (announced := work.announced(rank)) is not None:
+        return announced
+    if rank.label == "dead":
+        return Dead(traced=rank.process is not None)
+    if rank.label is None:
+        return Unreadable()
+    return rank.hold or (work.hold_of(rank) if rank.label == "computing" else Elsewhere())
+
+
+def _met(run: Run, found: list[Blockage]) -> list[Blockage]:
+    """Where ranks wait in a rendezvous, those that are not there yet are one thing, whatever they do instead."""
+    arrived = tuple(one for one in run.waiting if one.first.wait is not None and one.first.wait.kind == "rendezvous")
+    absent = [
+        one for one in found if isinstance(one.kind, _NOT_THERE) and any(_in_rendezvous(far) for far in one.waiting)
+    ]
+    if not arrived or not absent:
+        return found
+    at = tuple(one for blockage in absent for one in blockage.at)
+    missing = tuple(sorted(rank for blockage in absent for rank in blockage.culprits))
+    kind = Rendezvous(arrived=arrived, absent=missing, starting=any(one.first.moving for one in at))
+    waiting = tuple({one.ranks: one for blockage in absent for one in blockage.waiting}.values())
+    met = Blockage(kind=kind, at=at, culprits=missing, waiting=waiting, ends=kind.ends)
+    return [one for one in found if one not in absent] + [met]
+
+
+def _in_rendezvous(one: Class) -> bool:
+    return one.first.wait is not None and one.first.wait.kind == "rendezvous"
+
+
+def _agents(run: Run) -> list[Blockage]:
+    """Launchers that wait for other nodes, and have started no rank yet."""
+    if run.ranks:
+        return []
+    agents = tuple((place, frame) for place in run.launchers if (frame := launch.in_rendezvous(place[1])) is not None)
+    if not agents:
+        return []
+    kind = Rendezvous(agents=agents)
+    return [
+        Blockage(
+            kind=kind, at=(), culprits=launch.absent_ranks([process for (_, process), _ in agents]), ends=kind.ends
+        )
+    ]
+
+
+def _aged(run: Run, blockage: Blockage) -> Blockage:
+    """Nobody has waited for a rank for longer than it has been there."""
+    started = [one.first.process.started_seconds_ago for one in blockage.at if one.first.process is not None]
+    if isinstance(blockage.kind, Rendezvous) and blockage.kind.agents:
+        age: float | None = min(process.started_seconds_ago for (_, process), _ in blockage.kind.agents)
+    else:
+        age = min([run.age_seconds, *started]) if run.age_seconds is not None else None
+    ends: Ends = blockage.ends
+    return replace(blockage, age_seconds=age, old=age is not None and age >= run.patience, ends=ends)
+
+
+def _share_out(found: Iterable[Blockage], *, idle: bool) -> list[Blockage]:
+    """Give each waiting class to the first blockage that it reaches. One that holds up nobody is kept where it can never end,
+    where it is ranks that could not be looked at, and where it says why an idle run stands still."""
+    taken: set[tuple[int, ...]] = set()
+    kept = []
+    for blockage in found:
+        still = [one for one in blockage.waiting if not one.first.moving]
+        mine = tuple(one for one in still if one.ranks not in taken)
+        taken |= {one.ranks for one in mine}
+        kind = blockage.kind
+        if (
+            mine
+            or any(one.first.waits and not one.first.moving for one in blockage.at)
+            or (kind.ends == "never" and not isinstance(kind, Dead))
+            or (isinstance(kind, _UNKNOWN) and still)
+            or (isinstance(kind, Rendezvous) and kind.agents)
+            or (idle and isinstance(kind, standstill.TELLING))
+        ):
+            kept.append(replace(blockage, waiting=mine))
+    return kept
+
+
+def verdict(run: Run) -> Verdict:
+    """What the blockages of a run amount to."""
+    if any(one.severity == "error" for one in run.blockages):
+        return "hung"
+    if not run.ranks:  # launchers alone: they have not started any rank yet, or none is left
+        return "unknown" if any(process.unreadable_below for _, process in run.launchers) else "waiting"
+    holding = [one for one in run.blockages if one.victims or isinstance(one.kind, Standstill)]
+    if holding:
+        return "unknown" if any(map(_open, holding)) else "waiting"
+    if any(rank.label is None for rank in run.ranks.values()):
+        return "unknown"
+    still = any(rank.label != "computing" and not rank.moving for rank in run.ranks.values())
+    return "waiting" if still else "healthy"
+
+
+def _open(blockage: Blockage) -> bool:
+    """Whether nobody can tell if it is a hang: by whom it waits for, or because it may be a second old or a night."""
+    return isinstance(blockage.kind, _UNKNOWN) or (blockage.ends == "unknown" and blockage.age_seconds is None)

@@ -1,0 +1,91 @@
+"""The data of a rank that left its loop early, or gets no batch, beside the data of one that waits for it."""
+
+from typing import ClassVar
+
+from hangdoc.diagnose.causes import amounts
+from hangdoc.diagnose.causes.cause import Cause
+from hangdoc.diagnose.kinds import LeftLoop
+from hangdoc.diagnose.model import Class, Rank
+from hangdoc.diagnose.ranks.counters import batches
+from hangdoc.diagnosis import Evidence
+
+
+class FewerData(Cause, frozen=True, kw_only=True):
+    """It has visibly fewer data."""
+
+    NAME: ClassVar[str] = "fewer-data"
+    differences: tuple[amounts.Difference, ...]
+
+
+class UnevenSplit(Cause, frozen=True, kw_only=True):
+    """The same data, and some batches less."""
+
+    NAME: ClassVar[str] = "uneven-split"
+    differences: tuple[amounts.Difference, ...]
+
+
+class NoData(Cause, frozen=True, kw_only=True):
+    """A loader that is starved: it has no data at all, or too little."""
+
+    NAME: ClassVar[str] = "no-data"
+    fewest: int
+    evidence: tuple[Evidence, ...]
+    compared: bool
+    """Whether another rank has more."""
+
+
+def of_left_loop(kind: LeftLoop) -> FewerData | UnevenSplit | None:
+    """What the data say of a rank that left its loop; None where they say nothing."""
+    short, waiting = kind.short.first, kind.inside.first
+    found = tuple(amounts.differences(short, waiting))
+    if not found:
+        return None
+    if _is_split(short, waiting, found[0]):
+        return None if _broke_off(short) and not _takes_next(short, waiting) else UnevenSplit(differences=found)
+    return FewerData(differences=found)
+
+
+def _is_split(short: Rank, waiting: Rank, strongest: amounts.Difference) -> bool:
+    """Whether the same data were dealt out unevenly: a remainder, and no other files."""
+    if amounts.same_data(short, waiting):
+        return True
+    if amounts.other_files(short, waiting):
+        return False
+    if strongest.unit == "batches":  # they alone do not tell of other files: some more are an uneven split
+        return strongest.more < 2 * strongest.fewer
+    remainder = strongest.more - strongest.fewer
+    return remainder <= 1 or remainder < strongest.more * 0.1
+
+
+def _broke_off(short: Rank) -> bool:
+    """Whether a rank left its loop before the loop's own end: by a `break`, for a reason that is not the data."""
+    view = short.loop
+    return view is not None and view.done is not None and view.total is not None and view.done < view.total
+
+
+def _takes_next(*ranks: Rank) -> bool:
+    """Whether a loop over numbers takes its data by hand, so that the data may end before the numbers."""
+    frames = (frame for rank in ranks for frame in rank.own)
+    return any("next(" in text or "StopIteration" in text for f in frames for text in (f.source or "", f.context or ""))
+
+
+def of_starved(starved: Class, waiting: Class) -> NoData | None:
+    """How little data a rank has that gets no batch; None where nothing says so."""
+    found = amounts.differences(starved.first, waiting.first)
+    if found:
+        fewest = min(difference.fewer for difference in found)
+        evidence = tuple(e for difference in found[:3] for e in difference.evidence)
+        return NoData(fewest=fewest, evidence=evidence, compared=True, ends="never" if fewest == 0 else None)
+    empty = amounts.empty_lists(starved.first)
+    if not empty:
+        return None
+    rank = starved.first.rank
+    evidence = tuple(Evidence(rank=rank, probe="stacks", text=f"`{name}` is empty") for name in empty[:3])
+    return NoData(fewest=0, evidence=evidence, compared=False)
+
+
+def counts(short: Rank, waiting: Rank) -> tuple[int | None, int | None]:
+    """(batches the short rank has done, batches the waiting rank expects)."""
+    done = batches(short.process, short.loop)[0] if short.process else None
+    total = batches(waiting.process, waiting.loop)[1] if waiting.process else None
+    return done, total

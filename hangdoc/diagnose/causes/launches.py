@@ -1,0 +1,135 @@
+"""Nodes that were launched differently: in number of nodes, meeting point, run id, or with one node rank twice."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hangdoc.diagnose.causes import network
+from hangdoc.diagnose.causes.cause import Cause
+from hangdoc.diagnose.model import Run, environment_of
+from hangdoc.parse import natural
+from hangdoc.run_identity import is_loopback
+from hangdoc.snapshot import Host, Process
+
+
+@dataclass(frozen=True)
+class Part:
+    """A node's launcher, or a rank that was started without one, with what it was told."""
+
+    host: Host
+    process: Process
+    place: str
+    nodes: str | None
+    address: str | None
+    port: str | None
+    run_id: str | None
+    number: int | None
+    """Node rank of a launcher, rank of a rank."""
+    ranks: tuple[int, ...]
+    """Those it stands for, as far as it says."""
+
+
+# (what people call it, its value, whether it keeps the nodes apart only before they have met)
+_MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
+    ("--nnodes", lambda part: part.nodes if part.process.launch else None, False),
+    ("WORLD_SIZE", lambda part: part.nodes if part.process.launch is None else None, False),
+    ("master address", lambda part: "localhost" if is_loopback(part.address or "") else part.address, True),
+    ("master port", lambda part: part.port, True),
+    ("run id", lambda part: part.run_id, False),
+)
+
+
+class LaunchesDiffer(Cause, frozen=True, kw_only=True):
+    """What the nodes disagree on."""
+
+    NAME: ClassVar[str] = "launches-differ"
+    parts: tuple[Part, ...]
+    differences: tuple[str, ...]
+    wrong: tuple[Part, ...]
+    reference: Part
+    """What the others must fit."""
+    met: bool
+    """Whether the run trains in spite of it."""
+
+
+def find(run: Run) -> LaunchesDiffer | None:
+    """All that the nodes disagree on."""
+    parts = _parts(run)
+    if len(parts) < 2:
+        return None
+    stuck = _stuck(run)
+    reference = _reference(run, parts)
+    wrong: dict[str, Part] = {}
+    differences = []
+    for name, read, before_meeting in _MUST_AGREE:
+        if before_meeting and not stuck:
+            continue  # they have met: two spellings of one address
+        if len({read(part) for part in parts}) > 1:
+            differences.append(f"{name} is " + ", ".join(f"{read(part)} on {part.place}" for part in parts[:8]))
+            wrong |= {part.place: part for part in parts if read(part) != read(reference)}
+    claimed: dict[int, list[Part]] = {}
+    for part in parts:
+        if part.number is not None and part.process.launch is not None:
+            claimed.setdefault(part.number, []).append(part)
+    for number, both in claimed.items():
+        if len(both) > 1:
+            differences.append(f"node rank {number} is claimed by " + " and ".join(part.place for part in both))
+            wrong |= {part.place: part for part in both if part is not reference}
+    if not differences:
+        return None
+    return LaunchesDiffer(
+        parts=tuple(parts), differences=tuple(differences), wrong=tuple(wrong.values()), reference=reference,
+        met=not stuck, culprits=_culprits(run, list(wrong.values()), stuck),
+    )  # fmt: skip
+
+
+def _culprits(run: Run, wrong: list[Part], stuck: bool) -> tuple[int, ...]:
+    hosts = {part.host.name for part in wrong}
+    seen = [rank.rank for rank in run.ranks.values() if rank.host in hosts and len(hosts) < len(run.hosts)]
+    return tuple(sorted({*seen, *(rank for part in wrong for rank in part.ranks if stuck)}))
+
+
+def _parts(run: Run) -> list[Part]:
+    """The agents of the run's nodes; where it has none, its ranks, if they were told different meeting points."""
+    agents = [(h, p) for h, p in run.launchers if p.launch is not None and p.launch.tool == "torchrun"]
+    hosts = [host.name for host, _ in agents]
+    if agents:
+        return [_agent(h, p, h.name if hosts.count(h.name) == 1 else f"{h.name} (pid {p.pid})") for h, p in agents]
+    by_name = {host.name: host for host in run.hosts}
+    parts = [_rank(by_name[r.host], r.process, r.rank) for r in run.ranks.values() if r.process and r.host in by_name]
+    return parts if len({(part.address, part.port, part.nodes) for part in parts}) > 1 else []
+
+
+def _agent(host: Host, process: Process, place: str) -> Part:
+    asked = process.launch
+    assert asked is not None  # noqa: S101  (only launchers with a launch get here)
+    address, _, port = (asked.endpoint or "").rpartition(":")
+    per_node = natural(asked.nproc_per_node or "1")
+    known = asked.node_rank is not None and per_node is not None and per_node < 1024
+    ranks = tuple((asked.node_rank or 0) * (per_node or 0) + n for n in range(per_node or 0)) if known else ()
+    return Part(host, process, place, asked.nnodes, address or None, port or None, asked.run_id, asked.node_rank, ranks)
+
+
+def _rank(host: Host, process: Process, number: int) -> Part:
+    variables = environment_of(process)
+    return Part(
+        host, process, f"rank {number}", variables.get("WORLD_SIZE"), variables.get("MASTER_ADDR"),
+        variables.get("MASTER_PORT"), variables.get("TORCHELASTIC_RUN_ID"), number, (number,),
+    )  # fmt: skip
+
+
+def _stuck(run: Run) -> bool:
+    """Whether the nodes have not met."""
+    met = [
+        one for one in run.classes if not (one.first.waits and one.first.wait and one.first.wait.kind == "rendezvous")
+    ]
+    return not run.ranks or not met
+
+
+def _reference(run: Run, parts: list[Part]) -> Part:
+    """What the others must fit: the node on which the run meets, else the first node."""
+    address = (run.master or "").rpartition(":")[0]
+    owner = next(
+        (p for p in parts if network.interface_with(p.host, network.namespace_of(p.process), address) is not None), None
+    )
+    return owner or min(parts, key=lambda part: part.number or 0)

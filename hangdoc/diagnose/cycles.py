@@ -1,0 +1,229 @@
+"""What kind of cycle it is: ranks that stand in different calls and each wait for another of them.
+
+Exactly one kind fits, by how the ranks came there. A wait in point-to-point calls alone is one of them; then whoever has left a
+loop that others are still in; then two groups' collectives in opposite order; then a call that only some ranks make; and what
+is left are different calls at one point.
+"""
+
+from collections.abc import Hashable, Iterable
+
+from hangdoc.diagnose import points
+from hangdoc.diagnose.causes import amounts
+from hangdoc.diagnose.kinds import Apart, GroupOrder, LeftLoop, Mismatch, PointToPoint, Subset
+from hangdoc.diagnose.model import Class, Rank, Run
+from hangdoc.diagnose.ranks import conditions, operations, torch_names
+from hangdoc.diagnose.ranks.holds import Hold
+from hangdoc.diagnose.ranks.place import is_ahead, left_loop
+from hangdoc.diagnose.waits import Waits, answers, is_p2p
+from hangdoc.phrases import ranks
+
+Parts = tuple[Class, ...]
+Found = tuple[Hold, tuple[int, ...]]
+"""The kind, and the ranks to blame."""
+
+
+def kind_of(run: Run, waits: Waits, classes: Iterable[Class]) -> Found:
+    """Which kind of cycle some classes form."""
+    classes = tuple(classes)
+    if any(one.first.wait is not None and one.first.wait.kind == "rendezvous" for one in classes):
+        return Apart(parts=_parts(classes)), _ranks(classes)
+    left = left_loop_among(classes, classes, waits)
+    if (arguments := points.different_arguments(classes)) is not None and left is None:
+        return arguments
+    if left is not None and (not _under_a_condition(left) or amounts.differences(left.short.first, left.inside.first)):
+        return left, left.short.ranks
+    if all(is_p2p(one.first) for one in classes):
+        return _point_to_point(run, classes)
+    if (mixed := _unanswered(run, classes)) is not None:
+        return mixed
+    return _by_program(_parts(classes))
+
+
+def _ranks(classes: Iterable[Class]) -> tuple[int, ...]:
+    return tuple(sorted(rank for one in classes for rank in one.ranks))
+
+
+def _parts(classes: Iterable[Class]) -> Parts:
+    """One class for each call that ranks of a cycle wait in, the smallest first."""
+    found: dict[Hashable, list[Class]] = {}
+    for one in classes:
+        found.setdefault(_call(one.first), []).append(one)
+    parts = (Class(same[0].first, _ranks(same)) for same in found.values())
+    return tuple(sorted(parts, key=lambda part: (len(part.ranks), part.ranks)))
+
+
+def _call(rank: Rank) -> Hashable:
+    wait = rank.wait
+    if wait is None:
+        return None
+    return (wait.operation.op, wait.operation.peer) if wait.kind == "p2p" else wait.point
+
+
+# --- a loop left early -------------------------------------------------------------------------------------------------
+
+
+def left_loop_among(short: Iterable[Class], waiting: Iterable[Class], waits: Waits) -> LeftLoop | None:
+    """The first pair of which one has left a loop that the other waits in, and is waited for by it."""
+    short = tuple(short)
+    for behind in sorted(waiting, key=lambda one: (-len(one.ranks), one.ranks)):
+        for ahead in sorted(short, key=lambda one: (-len(one.ranks), one.ranks)):
+            if ahead is behind or not set(ahead.ranks) & waits.of(behind):
+                continue
+            left = left_loop(ahead.first, behind.first)
+            if left is None or is_p2p(behind.first):  # a receive names who should have sent
+                continue
+            frame, loop = left
+            if _same_rounds(ahead.first, behind.first) or operations.waits_for_each(loop, behind.first.frame):
+                continue
+            alike = [one for one in short if one is not behind and _same_left(one.first, ahead.first)]
+            inside = [one for one in waiting if one not in alike and _same_left(one.first, behind.first)]
+            return LeftLoop(
+                short=Class(ahead.first, _ranks(alike)),
+                inside=Class(behind.first, _ranks(inside)),
+                loop=loop,
+                frame=frame,
+            )
+    return None
+
+
+def _under_a_condition(left: LeftLoop) -> bool:
+    """Whether the call inside the loop is one that only some ranks make."""
+    return conditions.singled_out(left.inside.first, left.short.first)
+
+
+def _same_left(one: Rank, other: Rank) -> bool:
+    return (one.state, one.wait, one.where) == (other.state, other.wait, other.where)
+
+
+def _same_rounds(short: Rank, waiting: Rank) -> bool:
+    """Whether both were to go round as often, and the rank that is out did: somebody skipped a collective on the way."""
+    a, b = short.loop, waiting.loop
+    return a is not None and b is not None and a.total is not None and a.total == b.total and a.done == a.total
+
+
+# --- sends and receives ------------------------------------------------------------------------------------------------
+
+
+def _peer(rank: Rank) -> int | None:
+    return rank.wait.operation.peer if rank.wait is not None else None
+
+
+def _point_to_point(run: Run, classes: Parts) -> Found:
+    """A ring of sends and receives. One whose peer does not speak to it is to blame, if there is only one; else all are."""
+    known = all(_peer(one.first) is not None for one in classes)
+    astray = [one for one in classes if not _matched(run, one.first, classes)]
+    if known and len(astray) == 1 and len(classes) > 2:
+        return PointToPoint(astray=astray[0], parts=classes), astray[0].ranks
+    return PointToPoint(parts=classes, sure=known), _ranks(classes)
+
+
+def _matched(run: Run, rank: Rank, classes: Parts) -> bool:
+    """Whether the call of a rank is one that its peer makes too, or that another of them waits for."""
+    return any(answers(one.first, rank) or answers(rank, one.first) or _peer(one.first) == rank.rank for one in classes)
+
+
+def _unanswered(run: Run, classes: Parts) -> Found | None:
+    """Sends and receives among other operations: who does not answer them. None where nobody sends or receives."""
+    stuck = [one for one in classes if is_p2p(one.first)]
+    if not stuck:
+        return None
+    if any(_peer(one.first) is None for one in stuck):
+        return PointToPoint(parts=classes, sure=False), _ranks(classes)
+    parts = _parts(classes)
+    others = [part for part in parts if not is_p2p(part.first)]
+    if len(others) == 1 and len(parts) == 2 and len(others[0].ranks) != len(parts[-1].ranks):
+        fewer = parts[0]  # one call of most ranks, and another of a few
+        return PointToPoint(astray=fewer, parts=classes, waits_for_it=parts[1]), fewer.ranks
+    if (pair := _astray(run, stuck)) is not None:
+        return PointToPoint(astray=pair[0], waits_for_it=pair[1], parts=classes), pair[0].ranks
+    for one in stuck:
+        peer = next((other for other in classes if _peer(one.first) in other.ranks), None)
+        if peer is not None and not is_p2p(peer.first):
+            return PointToPoint(astray=peer, waits_for_it=one, parts=classes), (_peer(one.first) or 0,)
+    return None
+
+
+def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
+    """(one whose send goes to a rank that does not receive it, one that waits to receive from it)."""
+    for one in stuck:
+        peer = run.ranks.get(_peer(one.first) or -1) if _peer(one.first) != 0 else run.ranks.get(0)
+        sends = one.first.wait is not None and one.first.wait.operation.op in torch_names.SENDS
+        if not sends or peer is None or answers(one.first, peer):
+            continue
+        for other in stuck:
+            receives = other.first.wait is not None and other.first.wait.operation.op in torch_names.RECEIVES
+            if receives and peer.rank not in other.ranks and _peer(other.first) in one.ranks:
+                return one, other
+    return None
+
+
+# --- collectives -------------------------------------------------------------------------------------------------------
+
+
+def _by_program(parts: Parts) -> Found:
+    """What the ranks' places in the program say of a cycle of collectives."""
+    everyone = _ranks(parts)
+    sure = all(part.first.wait is not None and part.first.wait.sure for part in parts)
+    if len(parts) > 2 and _opposite_order(parts):
+        return GroupOrder(parts=parts), everyone
+    behind = _behind(parts)
+    earliest = [index for index, others in enumerate(behind) if not others]
+    for mine in parts:
+        others = [part for part in parts if part is not mine]
+        if all(conditions.singled_out(mine.first, theirs.first) for theirs in others):
+            reason = f"the call of {ranks(mine.ranks)} stands under a condition on the rank"
+            # The others stand in the other arm of that branch, or they passed it by.
+            beside = any(conditions.in_other_arm(mine.first, theirs.first) for theirs in others)
+            kind: type[Mismatch] | type[Subset] = Mismatch if beside else Subset
+            return kind(parts=parts, reason=reason, sure=sure), mine.ranks
+    beside_each_other = len(earliest) == len(parts)
+    if beside_each_other and _opposite_order(parts):
+        return GroupOrder(parts=parts, sure=sure), everyone
+    if len(earliest) == 1 and all(earliest[0] in others for others in behind if others):
+        first = parts[earliest[0]]
+        blamed, reason = _went_past(first, [part for part in parts if part is not first])
+        return Subset(parts=parts, reason=reason, sure=sure), blamed
+    smallest = parts[0]
+    if beside_each_other and all(len(part.ranks) > len(smallest.ranks) for part in parts[1:]):
+        return Mismatch(parts=parts, reason=f"{ranks(smallest.ranks)} against the rest", sure=sure), smallest.ranks
+    return Mismatch(parts=parts, reason="", sure=sure), everyone
+
+
+def _behind(parts: Parts) -> list[set[int]]:
+    """For each part, those that it is ahead of, directly or by way of others (positions)."""
+    behind = [
+        {n for n, other in enumerate(parts) if other is not part and is_ahead(part.first, other.first)}
+        for part in parts
+    ]
+    for _ in parts:
+        behind = [{*direct, *(further for n in direct for further in behind[n])} for direct in behind]
+    return behind
+
+
+def _went_past(behind: Class, ahead: list[Class]) -> tuple[tuple[int, ...], str]:
+    """(ranks to blame, why these), of some that wait in a call and others that are further in the program."""
+    rest = _ranks(ahead)
+    rooted = behind.first.wait is not None and behind.first.wait.operation.op in torch_names.ROOTED
+    if rooted and len(ahead) > 1:
+        # A rank may come out of a gather or a broadcast before the others: whoever is furthest did not make it at all.
+        furthest = [part for part in ahead if not any(is_ahead(other.first, part.first) for other in ahead)]
+        rest = furthest[0].ranks if len(furthest) == 1 else rest
+    waits = "waits" if len(behind.ranks) == 1 else "wait"
+    reason = f"{ranks(rest)} went past the call that {ranks(behind.ranks)} {waits} in"
+    # Fewer ranks made the call than passed it by: then the call is what should not be there.
+    return (behind.ranks if len(rest) > len(behind.ranks) and not rooted else rest), reason
+
+
+def _opposite_order(parts: Parts) -> bool:
+    """Whether each part waits in a group of its own, to which a rank of another part belongs too."""
+    groups = {
+        (part.first.wait.members, part.first.wait.operation.group) for part in parts if part.first.wait is not None
+    }
+    if len(groups) < 2:
+        return False
+    for part in parts:
+        members = part.first.wait.members if part.first.wait is not None else None
+        # Everybody is in the default group: that one rank waits in it says nothing about an order.
+        if members is None or not any(n in members for other in parts if other is not part for n in other.ranks):
+            return False
+    return True

@@ -1,0 +1,58 @@
+"""Ranks that wait in one call: whether they gave it different roots or tensors."""
+
+import math
+from collections.abc import Hashable, Iterable
+
+from hangdoc.diagnose.causes.agreement import agreement
+from hangdoc.diagnose.kinds import Roots, SameCall, Tensors
+from hangdoc.diagnose.model import Class
+from hangdoc.diagnose.ranks.given import TENSOR
+from hangdoc.diagnose.ranks.holds import Hold
+from hangdoc.parse import natural
+
+
+def kind_of(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
+    """(what all of a group stand in one call for, whom to blame)."""
+    return different_arguments(classes) or (SameCall(), ())
+
+
+def different_arguments(classes: Iterable[Class]) -> tuple[Roots | Tensors, tuple[int, ...]] | None:
+    """The first call to which ranks gave different roots, or else different tensors; None for none."""
+    by_point: dict[Hashable, list[Class]] = {}
+    for one in classes:
+        if one.first.wait is not None and one.first.wait.kind == "collective" and not one.first.moving:
+            by_point.setdefault(one.first.wait.point, []).append(one)
+    roots = (_roots(alike) for alike in by_point.values())
+    tensors = (_tensors(alike) for alike in by_point.values())
+    return next((found for found in (*roots, *tensors) if found is not None), None)
+
+
+def _roots(classes: list[Class]) -> tuple[Roots, tuple[int, ...]] | None:
+    named = {
+        n: str(one.first.wait.root)
+        for one in classes
+        if one.first.wait is not None and one.first.wait.root is not None
+        for n in one.ranks
+    }
+    values = agreement(named)
+    return (Roots(values=values), values.odd) if values.differs else None
+
+
+def _tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
+    within: dict[tuple[int, ...], dict[int, str]] = {}
+    for one in classes:
+        if one.first.given is not None:
+            lines, tensor = one.first.given
+            within.setdefault(lines, {}).update(dict.fromkeys(one.ranks, tensor))
+    for shown in within.values():
+        values = agreement({rank: _amount(tensor) for rank, tensor in shown.items()})
+        if values.differs:
+            return Tensors(values=values, shown=shown), values.odd
+    return None
+
+
+def _amount(tensor: str) -> str:
+    """Type and number of elements: a shape may differ where these agree."""
+    match = TENSOR.match(tensor)
+    sizes = [natural(size) or 0 for size in (match[2] if match else "").split(", ") if size]
+    return f"{match[1] if match else '?'} x {math.prod(sizes)}"

@@ -1,0 +1,1 @@
+"""Step 2: what each rank does, concluded from its own evidence alone."""

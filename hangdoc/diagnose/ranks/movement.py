@@ -1,0 +1,77 @@
+"""What moved in the window: the training thread's clocks, and the work that a rank's process tree does besides.
+
+A rank may let others work for it: a library that writes files, a child process that uploads, a pool. What moves bytes or burns
+CPU anywhere in the tree is at work.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from hangdoc.diagnose.model import BUSY
+from hangdoc.diagnose.ranks.place import same_frames
+from hangdoc.snapshot import Clocks, Connection, FileBytes, KernelThread, Process, PythonThread, Stack
+
+_STORED_BYTES = 256 * 1024
+_TRANSFERRED_BYTES = 4096
+
+
+def moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[Connection]) -> str | None:
+    """What a rank and its helpers read, wrote or transferred in the window, in words; `others` are their connections to the
+    world. None for less than a few pages or packets."""
+    tree = [one.files for one in (process, *helpers) if isinstance(one.files, FileBytes)]
+    for verb, amount in (("wrote", sum(f.written_bytes for f in tree)), ("read", sum(f.read_bytes for f in tree))):
+        if amount >= _STORED_BYTES:
+            return f"{verb} {amount / 1e6:.1f} MB"
+    amount = sum(c.bytes_moved or 0 for c in others if c.state == "ESTABLISHED")
+    return f"{amount / 1e3:.0f} kB passed on its other connections" if amount >= _TRANSFERRED_BYTES else None
+
+
+def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:
+    """The kernel's thread behind a Python thread, the main thread for none."""
+    if not isinstance(process.clocks, Clocks):
+        return None
+    wanted = thread.tid if thread is not None and thread.tid is not None else process.pid
+    threads = process.clocks.threads
+    found = next((t for t in threads if t.tid == wanted), None)
+    return found or next((t for t in threads if t.tid == process.pid), None)
+
+
+def share_of(process: Process, kernel: KernelThread | None) -> float | None:
+    """CPU of the training thread as a share of one core; a compute pool counts where it is at work."""
+    if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0 or kernel is None:
+        return None
+    return kernel.cpu_ns / 1e9 / process.clocks.window_seconds
+
+
+def cpu_percent(process: Process) -> float | None:
+    """CPU of all threads over the window, in percent of one core."""
+    if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0:
+        return None
+    return round(sum(t.cpu_ns for t in process.clocks.threads) / 1e7 / process.clocks.window_seconds, 1)
+
+
+def wakes(process: Process, kernel: KernelThread | None) -> bool:
+    """Whether a waiting thread keeps being woken: it goes from one operation to the next, at the same line. A look by
+    py-spy wakes it a few times."""
+    if kernel is None or kernel.voluntary_switches is None or not isinstance(process.clocks, Clocks):
+        return False
+    return kernel.voluntary_switches > 30 * max(1.0, process.clocks.window_seconds)
+
+
+def same_place(process: Process, thread: PythonThread | None) -> bool:
+    """Whether the thread stood at the same lines at both looks; True where one look is missing."""
+    if thread is None or not isinstance(process.stack_before, Stack):
+        return True
+    before = [
+        t for t in process.stack_before.threads if t.tid == thread.tid or (t.tid is None and t.name == thread.name)
+    ]
+    return not before or same_frames(before[0], thread)
+
+
+def children_at_work(helpers: Sequence[Process]) -> bool:
+    """Whether a helper process of a rank uses a processor."""
+    for helper in helpers:
+        if isinstance(helper.clocks, Clocks) and helper.clocks.window_seconds > 0:
+            total = sum(t.cpu_ns for t in helper.clocks.threads)
+            if total / 1e9 / helper.clocks.window_seconds >= BUSY:
+                return True
+    return False

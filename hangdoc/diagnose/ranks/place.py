@@ -1,0 +1,106 @@
+"""Where in the program a rank stands, and which of two ranks has come further."""
+
+from collections.abc import Sequence
+
+from hangdoc.diagnose.model import Rank
+from hangdoc.diagnose.ranks.counters import number
+from hangdoc.diagnosis import Where
+from hangdoc.parse import negated
+from hangdoc.snapshot import Frame, Loop, PythonThread
+
+
+def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
+    """Frames of the user's own code, innermost first."""
+    return () if thread is None else tuple(f for f in thread.frames if not f.library and not f.native)
+
+
+def same_frames(one: PythonThread, other: PythonThread) -> bool:
+    """Whether two stacks stand at the same lines."""
+    return len(one.frames) == len(other.frames) and all(
+        a.line == b.line and a.function == b.function and a.file == b.file
+        for a, b in zip(one.frames, other.frames, strict=True)
+    )
+
+
+def where(thread: PythonThread | None, own: Sequence[Frame]) -> tuple[Where | None, Frame | None]:
+    """The innermost frame of the user's `own` code; where there is none, the innermost Python frame outside torch."""
+    if thread is None:
+        return None, None
+    own = own or [f for f in thread.frames if not f.native and "/torch/" not in f.file and "site-packages" in f.file]
+    if not own:
+        return None, None
+    frame = own[0]
+    return Where(file=short(frame.file), line=frame.line, function=frame.function, source=frame.source), frame
+
+
+def short(file: str) -> str:
+    """A file's name with one folder, as a person would say it."""
+    parts = file.split("/")
+    return "/".join(parts[-2:]) if len(parts) > 2 and parts[-2] not in ("", "tmp") else parts[-1]
+
+
+def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:
+    """The loop that `behind` is inside and `ahead` has left, with `ahead`'s frame; None where there is none.
+
+    Two stacks are compared from the outside in. Where they part, they stand in the same function: what lies behind a
+    loop there comes after it, and whoever is called from inside the loop is still in it.
+    """
+    parted = _parting(ahead, behind)
+    if parted is None:
+        return None
+    a, b, deeper = parted
+    if a.line < b.line or _rounds(ahead, a, behind, b) != 0:
+        return None
+    for loop in sorted(b.loops, key=lambda loop: loop.line):
+        if loop.line <= b.line <= loop.end_line < a.line:
+            return a, loop
+    # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`.
+    inside = (loop for frame in deeper for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
+    return next(((a, loop) for loop in inside), None)
+
+
+def is_ahead(one: Rank, other: Rank) -> bool:
+    """Whether `one` has come further in the program than `other`: a round on, or behind its line in the same round."""
+    parted = _parting(one, other)
+    if parted is None:
+        return False
+    a, b, _ = parted
+    rounds = _rounds(one, a, other, b)
+    if rounds is None:
+        return False
+    if rounds != 0:
+        return rounds > 0
+    # Two branches of one `if` are beside each other, not one behind the other; a handler is beside what it guards.
+    beside = any(negated(test) in b.conditions for test in a.conditions)
+    handles = any(test.startswith("except") and test not in b.conditions for test in a.conditions)
+    return a.line > b.line and not beside and not handles
+
+
+def _parting(one: Rank, other: Rank) -> tuple[Frame, Frame, Sequence[Frame]] | None:
+    """The frames of one function at which two stacks part, from the outside in, and the other's deeper frames."""
+    ours, theirs = one.own[::-1], other.own[::-1]
+    last = None
+    for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
+        if (a.file, a.function) != (b.file, b.function):
+            break
+        last = (a, b, theirs[index + 1 :])
+        if a.line != b.line or _rounds(one, a, other, b) not in (0, None):
+            break
+    return last
+
+
+def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
+    """How many rounds `one` is ahead of `other` in the outermost loop that holds both frames and tells them apart; 0
+    for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
+    if one.process is None or other.process is None:
+        return None
+    for loop in sorted(a.loops, key=lambda loop: loop.line):
+        if loop.line <= min(a.line, b.line) and max(a.line, b.line) <= loop.end_line:
+            ours = [number(one.process, a, name) for name in loop.counters]
+            theirs = [number(other.process, b, name) for name in loop.counters]
+            known = [(x, y) for x, y in zip(ours, theirs, strict=True) if x is not None and y is not None]
+            if not known:
+                return None
+            if known[0][0] != known[0][1]:
+                return known[0][0] - known[0][1]
+    return 0

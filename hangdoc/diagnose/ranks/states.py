@@ -1,0 +1,154 @@
+"""The label and state of one rank, from all its clocks together: never from CPU alone."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hangdoc.diagnose.model import BUSY, Wait
+from hangdoc.diagnose.ranks import locks, movement, operations, torch_names
+from hangdoc.diagnose.ranks.counters import counters_moved
+from hangdoc.diagnose.ranks.ended import how_it_ended
+from hangdoc.diagnose.ranks.feeding import fetching
+from hangdoc.diagnose.ranks.holds import Hold, Stopped
+from hangdoc.diagnose.ranks.place import user_frames
+from hangdoc.diagnose.ranks.standing import standing_of
+from hangdoc.diagnose.ranks.stopped import stopped_by
+from hangdoc.diagnosis import Label
+from hangdoc.snapshot import Connection, KernelThread, Process, Progress, PythonThread
+
+_CHILDREN = "its child processes are at work"
+_WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
+_PHASES = {
+    "evaluate": "evaluating",
+    "metric": "evaluating",
+    "sample": "evaluating",
+    "checkpoint": "checkpointing",
+}
+
+
+class State(Struct, frozen=True):
+    """What was concluded about a rank."""
+
+    label: Label | None
+    state: str
+    why: str
+    wait: Wait | None = None
+    thread: PythonThread | None = None
+    moving: bool = False
+    counters_moved: bool = False
+    work: str | None = None
+    """What goes on besides counters and stacks, in words: files, other connections, child processes."""
+    share: float | None = None
+    """Share of the window that the thread was on a core."""
+    hold: Hold | None = None
+    """What a blocked rank is held up by, where that is no other rank."""
+
+
+def state_of(
+    process: Process, helpers: Sequence[Process], pairs: Iterable[Connection], others: Iterable[Connection] = ()
+) -> State:
+    """The state of a process that is a rank; `pairs` are its connections to other ranks, `others` those of its process tree to
+    the world."""
+    if process.state in "ZX":
+        return State("dead", "zombie" if process.state == "Z" else "exited", how_it_ended(process))
+    thread = operations.training_thread(process.stack, process.pid)
+    kernel = movement.kernel_thread(process, thread)
+    share = movement.share_of(process, kernel)
+    if (stopped := stopped_by(process)) is not None:
+        return State(
+            "blocked", "stopped", stopped.why, thread=thread, share=share, hold=Stopped(by=stopped.by, why=stopped.why)
+        )
+    if thread is None:
+        return _without_stack(process, share, pairs)
+    return _with_stack(process, thread, kernel, share, helpers, pairs, others)
+
+
+def _without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
+    moved = counters_moved(process) or any(c.bytes_moved for c in pairs)
+    if share is not None and share >= BUSY:
+        why = f"{share:.0%} of a core; its stack could not be read"
+        return State("computing", "computing", why, moving=True, share=share)
+    return State(None, "unknown", "its stack could not be read", moving=moved, share=share)
+
+
+def _with_stack(
+    process: Process,
+    thread: PythonThread,
+    kernel: KernelThread | None,
+    share: float | None,
+    helpers: Sequence[Process],
+    pairs: Iterable[Connection],
+    others: Iterable[Connection],
+) -> State:
+    """The state of a rank whose stack was read and that can run."""
+    wait = operations.wait_of(process, thread)
+    own = user_frames(thread)
+    # A main thread that waits is not moved by what another thread counts: a monitor counts in every hang.
+    counters = counters_moved(process, own if wait is not None and operations.is_main(thread, process.pid) else None)
+    same, bytes_moved = movement.same_place(process, thread), any(c.bytes_moved for c in pairs)
+    moved = counters or not same or bytes_moved
+    base = State("blocked", "unknown", "", None, thread, moved, counters, share=share)
+    busy = thread.active if share is None else share >= BUSY
+    if busy and same and not counters and (spin := operations.gpu_spin(process, thread)) is not None:
+        return replace(base, state="in-collective", why="spins in the GPU's driver", wait=spin, moving=False)
+    if not (busy or moved) and (lock := locks.held_by_the_gil(process, thread, kernel)) is not None:
+        return replace(base, state="waiting-lock", why=lock.what, hold=lock)
+    if wait is not None and not busy:
+        if counters or not same or (bytes_moved and movement.wakes(process, kernel)):
+            return replace(base, label="computing", state="computing", why="its loop moves", moving=True)
+        return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
+    working = replace(base, label="computing", moving=True, work=movement.moved_bytes(process, helpers, others))
+    if busy or counters or not same:
+        why = f"{share:.0%} of a core" if busy and share else "its stack moved"
+        return replace(working, state=_working(process, thread), why=why)
+    return _standing(process, thread, kernel, helpers, base, working)
+
+
+def _standing(
+    process: Process,
+    thread: PythonThread,
+    kernel: KernelThread | None,
+    helpers: Sequence[Process],
+    base: State,
+    working: State,
+) -> State:
+    """The state of a rank whose own thread stands still outside of any operation: it may have others work for it."""
+    children = movement.children_at_work(helpers)
+    if children and any(f in frame.file for frame in thread.frames for f in torch_names.COMPILER):
+        return replace(working, state="compiling", why="its compiler processes are at work", work=None)
+    state, why, hold = standing_of(process, thread, kernel, helpers)
+    if state == "waiting-input":
+        return replace(base, state=state, why=why, hold=hold)
+    if working.work is not None:
+        return replace(working, state=_working(process, thread), why=working.work)
+    if children and state == "waiting-data":
+        return replace(working, state="loading-data", why="its dataloader's workers are at work")
+    if children:  # a pool's results, a build, a tokenizer: however it waits for them
+        return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
+    return replace(base, state=state, why=why, hold=hold)
+
+
+def _idle(share: float | None) -> str:
+    return "same place at both looks" + (f", {share:.1%} of a core" if share is not None else "")
+
+
+def _working(process: Process, thread: PythonThread) -> str:
+    """What kind of work a busy stack is in, by what the trainer publishes, by torch's files, then by what people call
+    such functions."""
+    frames = thread.frames
+    beacon = process.progress.beacon if isinstance(process.progress, Progress) else None
+    if beacon is not None and (published := _PHASES.get(beacon.phase)):
+        return published
+    if any("torch/_inductor/" in f.file or "_dynamo/convert_frame" in f.file for f in frames):
+        return "compiling"
+    if any(f.file.endswith("torch/serialization.py") or "torch/distributed/checkpoint/" in f.file for f in frames):
+        return "checkpointing"
+    names = [torch_names.plain(f.function).lower() for f in user_frames(thread)]
+    if any("checkpoint" in name for name in names):
+        return "checkpointing"
+    if any(word in name for name in names for word in ("eval", "validat", "generate")):
+        return "evaluating"
+    if fetching(thread) or any(f.file.endswith(torch_names.DATALOADER) for f in frames):
+        return "loading-data"
+    return "computing"

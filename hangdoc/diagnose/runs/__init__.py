@@ -1,0 +1,1 @@
+"""Step 1: from processes to runs."""

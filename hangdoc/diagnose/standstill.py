@@ -1,0 +1,32 @@
+"""A run in which no rank waits for another, and yet none does anything."""
+
+from hangdoc.diagnose.model import BUSY, Rank, Run
+from hangdoc.diagnose.ranks import backends
+from hangdoc.diagnose.ranks.holds import Asleep, AtLock, InFile, WaitsForLoader
+
+TELLING = (AtLock, InFile, WaitsForLoader)
+"""What says why a rank stands still."""
+
+
+def is_idle(run: Run) -> bool:
+    """Whether each rank stands still in something of its own (a file, a lock, a worker), as far as it was seen, and no thread
+    of it works. Not where a group uses NCCL: a GPU's work is not seen from the host."""
+    return "nccl" not in backends.parts(run.backend) and bool(run.ranks) and all(map(_stands, run.ranks.values()))
+
+
+def _stands(rank: Rank) -> bool:
+    return (
+        rank.label == "blocked"
+        and rank.wait is None
+        and not rank.moving
+        and rank.state not in ("waiting-input", "stopped")
+        and not (
+            isinstance(rank.hold, Asleep) and not rank.hold.polls and rank.cpu_percent is not None
+        )  # that ends by itself
+        and (rank.cpu_percent or 0.0) < 100 * BUSY
+    )
+
+
+def is_seen(run: Run) -> bool:
+    """Whether the clocks of all ranks of an idle run were read, so that it is known to stand still."""
+    return run.backend == "gloo" and all(rank.cpu_percent is not None for rank in run.ranks.values())
