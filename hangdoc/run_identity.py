@@ -1,8 +1,8 @@
 """What a run is called: one name for all of its ranks, on all hosts, whoever asks.
 
 Discovery, jobs, beacons and the watchdog all take the name from here. The evidence, in order: the launcher's own name for the
-run, then the meeting point. Connections and the process tree come after that (`hangdoc.diagnose.runs.gather`): they need more than
-one process.
+run, then the meeting point. Connections and the process tree come after that (`hangdoc.diagnose.runs.gather`): they need
+more than one process.
 
 A name survives its carrier whole: where a field is short it holds `digest(name)`, never the name's beginning.
 Standard library only: the watchdog brings this module into a trainer.

@@ -3,19 +3,20 @@
 The verdict, the culprits and the victims follow from these alone.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hangdoc.diagnose import causes, cycles, points, standstill
 from hangdoc.diagnose.graph import End
-from hangdoc.diagnose.kinds import Rendezvous, Spinning, Standstill
+from hangdoc.diagnose.kinds import Ended, LauncherStopped, Rendezvous, Spinning, Standstill
 from hangdoc.diagnose.model import Class, Run, numbers_of
 from hangdoc.diagnose.ranks import work
 from hangdoc.diagnose.ranks.holds import Asleep, Busy, Dead, Elsewhere, Ends, Hold, Starves, Unreadable, Unseen, Works
+from hangdoc.diagnose.ranks.stopped import stopped_by
 from hangdoc.diagnose.runs import launch
-from hangdoc.diagnose.waits import Node, Waits
+from hangdoc.diagnose.waits import Waits
 from hangdoc.diagnosis import Severity, Verdict
 
 _GRAVITY: dict[Ends, int] = {"never": 0, "unknown": 1, "by-itself": 2}
@@ -54,7 +55,10 @@ class Blockage(Struct, frozen=True):
 
     @property
     def severity(self) -> Severity:
-        """As the contract has it: what never ends is an error at once, the rest once it is older than the patience."""
+        """As the contract has it: what never ends is an error at once, the rest once it is older than the patience. What could
+        not be seen is never one."""
+        if isinstance(self.kind, _UNKNOWN):
+            return "warning"
         return "error" if self.ends == "never" or (self.ends == "unknown" and self.old) else "info"
 
     @property
@@ -66,8 +70,10 @@ class Blockage(Struct, frozen=True):
 def of(run: Run, waits: Waits) -> tuple[Blockage, ...]:
     """What holds up a run, the gravest first."""
     idle = not run.waiting and standstill.is_idle(run)
-    found = [one for end in waits.ends if (one := _at_end(run, waits, end)) is not None]
-    found = [_aged(run, one) for one in [*_met(run, found), *_agents(run)]]
+    found = [_cycle(run, waits, end) for end in waits.ends if end.cycle]
+    found += [_complete(waits, end) for end in waits.ends if not end.cycle and _waits(waits, end)]
+    found += _sinks(waits, [end for end in waits.ends if not end.cycle and not _waits(waits, end)])
+    found = [_aged(run, one) for one in [*_met(run, found), *_without_ranks(run)]]
     found.sort(key=lambda one: (isinstance(one.kind, _UNKNOWN), _GRAVITY[one.ends], not one.old, one.culprits))
     kept = _share_out(found, idle=idle)
     if idle and not kept:
@@ -82,35 +88,50 @@ def _explained(run: Run, blockage: Blockage) -> Blockage:
     return replace(blockage, cause=cause, ends=cause.ends or blockage.ends)
 
 
-def _at_end(run: Run, waits: Waits, end: End[int]) -> Blockage | None:
-    nodes = [waits.nodes[at] for at in sorted(end.nodes)]
-    upstream = tuple(one for at in sorted(end.upstream) for one in waits.nodes[at].classes)
-    classes = tuple(one for node in nodes for one in node.classes)
-    if end.cycle:
-        kind, culprits = cycles.kind_of(run, waits, classes)
-        return Blockage(kind=kind, at=classes, culprits=culprits, waiting=upstream, ends=kind.ends)
-    if classes and classes[0].first.waits:
-        return _complete(classes, upstream)
-    return _sink(waits, nodes[0], upstream)
+def _waits(waits: Waits, end: End[int]) -> bool:
+    """Whether an end without a cycle is a call in which nobody is missing."""
+    classes = [one for at in end.nodes for one in waits.nodes[at].classes]
+    return bool(classes) and classes[0].first.waits
 
 
-def _complete(classes: tuple[Class, ...], upstream: tuple[Class, ...]) -> Blockage | None:
+def _classes(waits: Waits, positions: Iterable[int]) -> tuple[Class, ...]:
+    return tuple(one for at in sorted(positions) for one in waits.nodes[at].classes)
+
+
+def _cycle(run: Run, waits: Waits, end: End[int]) -> Blockage:
+    classes = _classes(waits, end.nodes)
+    kind, culprits = cycles.kind_of(run, waits, classes)
+    return Blockage(kind=kind, at=classes, culprits=culprits, waiting=_classes(waits, end.upstream), ends=kind.ends)
+
+
+def _complete(waits: Waits, end: End[int]) -> Blockage:
     """All of a group are in one call."""
+    classes, upstream = _classes(waits, end.nodes), _classes(waits, end.upstream)
     if all(one.first.spins for one in classes):
         return Blockage(kind=Spinning(), at=classes, culprits=(), waiting=upstream, ends="by-itself")
     kind, culprits = points.kind_of(classes)
     return Blockage(kind=kind, at=classes, culprits=culprits, waiting=upstream, ends=kind.ends)
 
 
-def _sink(waits: Waits, node: Node, upstream: tuple[Class, ...]) -> Blockage:
-    one = node.classes[0] if node.classes else None
-    hold = Unseen() if one is None else hold_of(one)
-    at = node.classes
-    if one is not None and isinstance(hold, Asleep | Elsewhere):
-        left = cycles.left_loop_among([one], [far for far in upstream if not far.first.moving], waits)
-        hold = left if left is not None else hold
-    culprits = tuple(sorted(node.ranks))
-    return Blockage(kind=hold, at=at, culprits=culprits, waiting=upstream, ends=hold.ends)
+def _sinks(waits: Waits, ends: Iterable[End[int]]) -> list[Blockage]:
+    """What holds up ranks that wait for nobody. Those that are held up alike at one place are one blockage."""
+    together: dict[Hashable, list[tuple[Hold, End[int]]]] = {}
+    for end in ends:
+        classes, upstream = _classes(waits, end.nodes), _classes(waits, end.upstream)
+        hold = hold_of(classes[0]) if classes else Unseen()
+        if isinstance(hold, Asleep | Elsewhere):
+            still = [far for far in upstream if not far.first.moving]
+            hold = cycles.left_loop_among(classes, still, waits) or hold
+        first = classes[0].first if classes else None
+        together.setdefault((hold.alike, first and (first.state, first.where)), []).append((hold, end))
+    found = []
+    for alike in together.values():
+        hold = alike[0][0]
+        at = _classes(waits, {at for _, end in alike for at in end.nodes})
+        upstream = _classes(waits, {at for _, end in alike for at in end.upstream})
+        culprits = tuple(sorted(rank for _, end in alike for at in end.nodes for rank in waits.nodes[at].ranks))
+        found.append(Blockage(kind=hold, at=at, culprits=culprits, waiting=upstream, ends=hold.ends))
+    return found
 
 
 def hold_of(one: Class) -> Hold:
@@ -145,19 +166,26 @@ def _in_rendezvous(one: Class) -> bool:
     return one.first.wait is not None and one.first.wait.kind == "rendezvous"
 
 
-def _agents(run: Run) -> list[Blockage]:
-    """Launchers that wait for other nodes, and have started no rank yet."""
-    if run.ranks:
+def _without_ranks(run: Run) -> list[Blockage]:
+    """Launchers that have not started any rank yet, or whose ranks have all ended."""
+    dead = tuple(number for number, rank in sorted(run.ranks.items()) if rank.label == "dead")
+    if len(dead) < len(run.ranks) or not run.launchers:
         return []
+    found: list[Blockage] = []
     agents = tuple((place, frame) for place in run.launchers if (frame := launch.in_rendezvous(place[1])) is not None)
-    if not agents:
-        return []
-    kind = Rendezvous(agents=agents)
-    return [
-        Blockage(
-            kind=kind, at=(), culprits=launch.absent_ranks([process for (_, process), _ in agents]), ends=kind.ends
-        )
-    ]
+    if agents and not run.ranks:
+        kind = Rendezvous(agents=agents)
+        absent = launch.absent_ranks([process for (_, process), _ in agents])
+        found.append(Blockage(kind=kind, at=(), culprits=absent, ends=kind.ends))
+    for _, process in run.launchers:
+        if (stop := stopped_by(process)) is not None:
+            found.append(Blockage(kind=LauncherStopped(launcher=process, stop=stop, ended=dead), at=(), culprits=()))
+    if dead and not found:
+        badly = tuple(n for n in dead if (one := run.ranks[n].process) is None or one.exit_code != 0)
+        monitored = any(process.launch is not None for _, process in run.launchers)
+        over = Ended(launcher=run.launchers[0][1], ranks=dead, monitored=monitored or not badly)
+        found.append(Blockage(kind=over, at=(), culprits=badly))
+    return [replace(one, ends=one.kind.ends) for one in found]
 
 
 def _aged(run: Run, blockage: Blockage) -> Blockage:
@@ -186,7 +214,7 @@ def _share_out(found: Iterable[Blockage], *, idle: bool) -> list[Blockage]:
             or any(one.first.waits and not one.first.moving for one in blockage.at)
             or (kind.ends == "never" and not isinstance(kind, Dead))
             or (isinstance(kind, _UNKNOWN) and still)
-            or (isinstance(kind, Rendezvous) and kind.agents)
+            or not (blockage.at or blockage.waiting or isinstance(kind, Unseen))
             or (idle and isinstance(kind, standstill.TELLING))
         ):
             kept.append(replace(blockage, waiting=mine))
@@ -199,7 +227,7 @@ def verdict(run: Run) -> Verdict:
         return "hung"
     if not run.ranks:  # launchers alone: they have not started any rank yet, or none is left
         return "unknown" if any(process.unreadable_below for _, process in run.launchers) else "waiting"
-    holding = [one for one in run.blockages if one.victims or isinstance(one.kind, Standstill)]
+    holding = [one for one in run.blockages if one.victims or not isinstance(one.kind, _UNKNOWN)]
     if holding:
         return "unknown" if any(map(_open, holding)) else "waiting"
     if any(rank.label is None for rank in run.ranks.values()):

@@ -1,12 +1,12 @@
 """What blocks a run, apart from what holds up one rank by itself (`ranks.holds`): ranks that wait for each other."""
 
-from collections.abc import Iterable
 from typing import ClassVar
 
 from hangdoc.diagnose.causes.agreement import Agreement
 from hangdoc.diagnose.model import Class, Placed
 from hangdoc.diagnose.ranks.holds import Ends, Hold
-from hangdoc.snapshot import Frame, Loop
+from hangdoc.diagnose.ranks.stopped import Stop
+from hangdoc.snapshot import Frame, Loop, Process
 
 
 class Cycle(Hold, frozen=True, kw_only=True):
@@ -126,6 +126,25 @@ class Spinning(Hold, frozen=True, kw_only=True):
     _ENDS = "by-itself"
 
 
-def first_of(parts: Iterable[Class]) -> Class:
-    """The one with the lowest rank."""
-    return min(parts, key=lambda one: one.ranks[0])
+class LauncherStopped(Hold, frozen=True, kw_only=True):
+    """The launcher is stopped, and its ranks have ended: nobody collects or restarts them."""
+
+    NAME = "launcher-stopped"
+    _ENDS = "never"
+    launcher: Process
+    stop: Stop
+    ended: tuple[int, ...]
+
+
+class Ended(Hold, frozen=True, kw_only=True):
+    """No rank is left, and the process that started them is still there."""
+
+    NAME = "ended"
+    launcher: Process
+    ranks: tuple[int, ...]
+    monitored: bool
+    """Whether the launcher looks after its ranks (torchrun's agent does), or they have ended well."""
+
+    @property
+    def ends(self) -> Ends:
+        return "by-itself" if self.monitored else "never"

@@ -49,13 +49,14 @@ def data(files: int, digest: str) -> DataSources:
     return DataSources(sources=(source,))
 
 
-def in_loop(number: int, step: int, **more: object) -> Process:
-    locals_ = (local("step", step),)
+def in_loop(number: int, step: int, batches: int | None = None, **more: object) -> Process:
+    locals_ = (local("step", step), *([local("batches", "[...]", length=batches)] if batches is not None else []))
     return rank(number, *backward(), train(15, locals=locals_), native=native_backward(), **more)  # type: ignore[arg-type]
 
 
-def behind_loop(number: int, step: int, **more: object) -> Process:
-    return rank(number, *c10d("barrier"), train(22, locals=(local("step", step),)), **more)  # type: ignore[arg-type]
+def behind_loop(number: int, step: int, batches: int | None = None, **more: object) -> Process:
+    locals_ = (local("step", step), *([local("batches", "[...]", length=batches)] if batches is not None else []))
+    return rank(number, *c10d("barrier"), train(22, locals=locals_), **more)  # type: ignore[arg-type]
 
 
 LOADER = (
@@ -214,7 +215,10 @@ def gpu_rank(number: int, threads: tuple[str, ...] = ("pt_nccl_watchdg", "cuda-E
 
 FIRES: dict[str, Callable[[], Snapshot]] = {
     "HD101": lambda: snapshot(in_loop(0, 4, data=data(201, "a")), behind_loop(1, 3, data=data(4, "b"))),
-    "HD102": lambda: snapshot(in_loop(0, 4, data=data(9, "a")), behind_loop(1, 3, data=data(9, "a"))),
+    "HD102": lambda: snapshot(
+        in_loop(0, 4, batches=5, data=data(9, "a")), behind_loop(1, 3, batches=4, data=data(9, "a"))
+    ),
+    "HD105": lambda: snapshot(in_loop(0, 4), behind_loop(1, 3)),
     "HD103": lambda: snapshot(
         in_loop(0, 4), rank(1, *LOADER, train(10)), helper(7, 101, frame("Data.__getitem__", 8), WORKER)
     ),
@@ -293,6 +297,8 @@ FIRES: dict[str, Callable[[], Snapshot]] = {
 QUIET: dict[str, Callable[[], Snapshot]] = {
     # Different data, but the other rank is still in the loop and computes.
     "HD101": lambda: snapshot(in_loop(0, 4, data=data(201, "a")), rank(1, train(12), cpu=0.9, data=data(4, "b"))),
+    # The data say why.
+    "HD105": lambda: snapshot(in_loop(0, 4, data=data(201, "a")), behind_loop(1, 3, data=data(4, "b"))),
     # Two ranks in the same round of the loop.
     "HD102": lambda: snapshot(in_loop(0, 4), rank(1, *c10d("barrier"), train(18, locals=(local("step", 4),)))),
     # The worker is at work: the loader moves.

@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
-from hangdoc.diagnose.ranks import backends
+from hangdoc.diagnose import standstill
 from hangdoc.diagnose.engine import diagnose, examine
+from hangdoc.diagnose.ranks import backends
 from hangdoc.diagnosis import Job
 from hangdoc.observe.interpreter import process_groups
 from hangdoc.observe.locate import locate
@@ -112,7 +113,7 @@ def test_what_a_gpu_does_is_not_seen_where_any_group_uses_nccl() -> None:
             "state": "D",
         }
         ranks = [rank(n, train(12), kernel=kernel, interpreter=with_groups(*configured)) for n in range(2)]
-        return examine(snapshot(*ranks))[1][0].idle
+        return standstill.is_idle(examine(snapshot(*ranks))[1][0])
 
     assert still("cpu:gloo")
     assert not still("cpu:gloo,cuda:nccl")

@@ -72,4 +72,4 @@ def test_what_differs_comes_first_and_the_gravest_of_it() -> None:
         ("RANK", "meant to differ", True),
         ("MY_FLAG", "unknown", False),
     ]
-    assert comparison.compared(run)[0].camps == [("8", [0]), ("9", [1])]
+    assert comparison.compared(run)[0].values.values == (("8", (0,)), ("9", (1,)))

@@ -6,7 +6,8 @@ from textual.widgets.tree import TreeNode
 
 from hangdoc.diagnose import merged
 from hangdoc.diagnose import words as phrases
-from hangdoc.diagnose.model import Rank
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.model import Class
 from hangdoc.phrases import numbers
 from hangdoc.render import words
 from hangdoc.snapshot import Frame
@@ -74,7 +75,7 @@ def _frame(frame: Frame) -> Text:
 
 
 class WaitTree(GrowingTree):
-    """Causes at the root, below each the classes of ranks that wait for it."""
+    """What holds up the run: each blockage once, with the ranks at its end and below them those that wait."""
 
     def __init__(self) -> None:
         super().__init__("waits")
@@ -82,46 +83,43 @@ class WaitTree(GrowingTree):
     def show(self, scene: Scene) -> None:
         """Paint it."""
         run = scene.run
-        waiting = phrases.classes(run.waiting())
-        picture = [[(r.rank, r.state, r.where) for r in group] for group in waiting], sorted(run.causes)
+        picture = [
+            (
+                blockage.kind.NAME,
+                blockage.blamed,
+                [(one.ranks, one.first.state, one.first.where) for one in _all(blockage)],
+            )
+            for blockage in run.blockages
+        ]
         if not self.grow((picture, scene.culprits)):
             return
-        if not waiting:
+        if not run.blockages:
             self.root.add_leaf(Text("Nobody waits for another rank.", style="green"))
-            return
-        causes = phrases.classes([run.ranks[rank] for rank in sorted(run.causes) if rank in run.ranks])
-        for group in causes:
-            self._add(self.root, group, waiting, scene, frozenset())
-        unseen = sorted(run.causes - set(run.ranks))
-        if unseen:
-            node = self.root.add(Text(f"{numbers(unseen)}: nobody looked at", style="magenta"), expand=True)
-            for group in waiting:
-                if run.waits_for[group[0].rank] & set(unseen):
-                    node.add_leaf(_class(group, scene), data=group[0].rank)
+        for blockage in run.blockages:
+            self._add(blockage, scene)
 
-    def _add(
-        self,
-        parent: TreeNode[int | None],
-        group: list[Rank],
-        waiting: list[list[Rank]],
-        scene: Scene,
-        above: frozenset[int],
-    ) -> None:
-        members = frozenset(rank.rank for rank in group)
-        node = parent.add(_class(group, scene), data=group[0].rank, expand=True)
-        for other in waiting:
-            mine = frozenset(rank.rank for rank in other)
-            if mine & (above | members):
-                continue  # a cycle: it stands above already
-            if scene.run.waits_for[other[0].rank] & members:
-                self._add(node, other, waiting, scene, above | members)
-        if not node.children:
-            node.allow_expand = False
+    def _add(self, blockage: Blockage, scene: Scene) -> None:
+        blamed = set(blockage.blamed)
+        ends = [one for one in blockage.at if blamed & set(one.ranks) or not one.first.waits] or list(blockage.at)
+        rest = [one for one in _all(blockage) if one not in ends]
+        nodes = [self.root.add(_class(one, scene), data=one.ranks[0], expand=True) for one in ends]
+        if not nodes and blockage.culprits:
+            nodes = [
+                self.root.add(Text(f"{numbers(blockage.culprits)}: nobody looked at", style="magenta"), expand=True)
+            ]
+        for one in rest if nodes else ():
+            nodes[-1].add_leaf(_class(one, scene), data=one.ranks[0])
+        for node in nodes:
+            node.allow_expand = bool(node.children)
 
 
-def _class(group: list[Rank], scene: Scene) -> Text:
-    first = group[0]
+def _all(blockage: Blockage) -> tuple[Class, ...]:
+    return (*blockage.at, *blockage.waiting)
+
+
+def _class(one: Class, scene: Scene) -> Text:
+    first = one.first
     guilty = first.rank in scene.culprits
-    text = Text.assemble((f"{phrases.ranks(rank.rank for rank in group)} ", "bold red" if guilty else "bold"))
+    text = Text.assemble((f"{phrases.ranks(one.ranks)} ", "bold red" if guilty else "bold"))
     text.append(f"{words.LABEL_GLYPH[first.label]} ", style=words.LABEL_STYLE[first.label])
     return text.append(words.clean(f"{phrases.doing(first)} {phrases.place(first)}"))

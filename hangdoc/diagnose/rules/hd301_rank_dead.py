@@ -30,23 +30,24 @@ When the rank ended regularly and the others are just leaving: nobody waits then
 - proc_pid_stat(5), waitpid(2); Control Group v2, memory.events
 """
 
-from collections.abc import Iterator
-
 from hangdoc.diagnose import words
 from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.kinds import Ended
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnose.ranks.holds import Dead
 from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD301"
 NAME = "rank-dead"
-ABOUT = (Dead,)
+ABOUT = (Dead, Ended)
 
 _SIGKILL = 9
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Dead ranks that others wait for."""
+    """Dead ranks that others wait for, or a run of which none is left."""
+    if isinstance(blockage.kind, Ended):
+        return _over(run, blockage, blockage.kind)
     assert isinstance(blockage.kind, Dead)  # noqa: S101  (see ABOUT)
     blamed, victims = blockage.culprits, blockage.victims
     dead = [run.ranks[number] for number in blamed]
@@ -71,30 +72,23 @@ def say(run: Run, blockage: Blockage) -> Finding:
     )
 
 
-def check(run: Run) -> Iterator[Finding]:
-    """No rank is left, and the process that started them is. torchrun's agent looks every moment whether they live; another
-    parent may never."""
-    dead = [rank for rank in run.ranks.values() if rank.label == "dead"]
-    if not dead or len(dead) < len(run.ranks) or not run.launchers:
-        return
-    _, launcher = run.launchers[0]
-    badly = [rank for rank in dead if rank.process is None or rank.process.exit_code != 0]
-    monitored = any(process.launch is not None for _, process in run.launchers)
-    yield words.finding(
-        CODE,
-        NAME,
-        severity="error" if badly and not monitored else "info",
+def _over(run: Run, blockage: Blockage, kind: Ended) -> Finding:
+    """torchrun's agent looks every moment whether its ranks live; another parent may never."""
+    blamed = blockage.culprits or kind.ranks
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
         confidence=0.9,
-        culprits=[rank.rank for rank in badly],
-        victims=(),
-        summary=f"no rank is alive ({(badly or dead)[0].why}), and the launcher (pid {launcher.pid}) is still there",
+        summary=f"no rank is alive ({run.ranks[blamed[0]].why}), and the launcher (pid {kind.launcher.pid}) is still there",
         evidence=[
-            Evidence(rank=rank.rank, probe="processes", text=f"pid {rank.pid} is a zombie: {rank.why}")
-            for rank in dead[:8]
-            if rank.process is not None
+            Evidence(
+                rank=number, probe="processes", text=f"pid {run.ranks[number].pid} is a zombie: {run.ranks[number].why}"
+            )
+            for number in kind.ranks[:8]
+            if run.ranks[number].process is not None
         ],
         remedy="Read the ranks' last output, then end the launcher: the run is over.",
-        commands=(f"ps -o pid,ppid,stat,etime,args -p {launcher.pid}",),
+        commands=(f"ps -o pid,ppid,stat,etime,args -p {kind.launcher.pid}",),
     )
 
 

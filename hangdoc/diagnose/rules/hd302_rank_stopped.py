@@ -31,18 +31,28 @@ When somebody holds the rank on purpose just now.
 """
 
 from collections.abc import Iterator
+from typing import TypedDict
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.kinds import LauncherStopped
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnose.ranks.holds import Stopped, WaitsForInput
-from hangdoc.diagnose.ranks.stopped import stopped_by
+from hangdoc.diagnose.ranks.stopped import Stop, stopped_by
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Process
 
 CODE = "HD302"
 NAME = "rank-stopped"
-ABOUT = (Stopped, WaitsForInput)
+ABOUT = (Stopped, WaitsForInput, LauncherStopped)
+
+
+class _Words(TypedDict):
+    summary: str
+    evidence: list[Evidence]
+    remedy: str
+    commands: tuple[str, ...]
+
 
 _REMEDIES = {
     "freezer": "Thaw the control group: write 0 to its cgroup.freeze.",
@@ -53,7 +63,9 @@ _REMEDIES = {
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that are stopped, or wait for a person."""
+    """Ranks that are stopped, or wait for a person; a stopped launcher of ranks that have ended."""
+    if isinstance(blockage.kind, LauncherStopped):
+        return _over(run, blockage, blockage.kind)
     stopped = blockage.kind if isinstance(blockage.kind, Stopped) else None
     ranks = [run.ranks[number] for number in blockage.culprits]
     first, blamed = ranks[0], blockage.culprits
@@ -91,28 +103,39 @@ def _queues(ranks: list[Rank]) -> list[Evidence]:
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Every stopped launcher: it holds up nobody while its ranks live; once they have ended, nobody collects or restarts
-    them."""
-    dead = [rank.rank for rank in run.ranks.values() if rank.label == "dead"]
-    ended = f"; {words.ranks(dead)} {words.verb(dead, 'has', 'have')} ended" if dead else ""
+    """Every stopped launcher of living ranks: it holds up nobody."""
+    if all(rank.label == "dead" for rank in run.ranks.values()):
+        return
     for _, process in run.launchers:
-        if (stopped := stopped_by(process)) is None:
-            continue
-        yield words.finding(
-            CODE,
-            NAME,
-            severity="error" if len(dead) == len(run.ranks) else "warning",
-            confidence=0.95,
-            culprits=(),
-            victims=(),
-            summary=f"the launcher (pid {process.pid}) is {stopped.why}{ended}; it can neither end nor restart its ranks",
-            evidence=[
-                Evidence(rank=None, probe="kernel", text=f"pid {process.pid} ({process.name}): {stopped.why}"),
-                *(Evidence(rank=n, probe="processes", text=f"it has ended: {run.ranks[n].why}") for n in dead[:8]),
-            ],
-            remedy=_REMEDIES[stopped.by],
-            commands=_commands(process, stopped.by),
-        )
+        if (stop := stopped_by(process)) is not None:
+            yield words.finding(
+                CODE,
+                NAME,
+                severity="warning",
+                confidence=0.95,
+                culprits=(),
+                victims=(),
+                **_launcher(run, process, stop, ()),
+            )
+
+
+def _over(run: Run, blockage: Blockage, kind: LauncherStopped) -> Finding:
+    return words.blocked(
+        (CODE, NAME), blockage, confidence=0.95, **_launcher(run, kind.launcher, kind.stop, kind.ended)
+    )
+
+
+def _launcher(run: Run, process: Process, stop: Stop, ended: tuple[int, ...]) -> _Words:
+    over = f"; {words.ranks(ended)} {words.verb(ended, 'has', 'have')} ended" if ended else ""
+    return {
+        "summary": f"the launcher (pid {process.pid}) is {stop.why}{over}; it can neither end nor restart its ranks",
+        "evidence": [
+            Evidence(rank=None, probe="kernel", text=f"pid {process.pid} ({process.name}): {stop.why}"),
+            *(Evidence(rank=n, probe="processes", text=f"it has ended: {run.ranks[n].why}") for n in ended[:8]),
+        ],
+        "remedy": _REMEDIES[stop.by],
+        "commands": _commands(process, stop.by),
+    }
 
 
 def _commands(process: Process, by: str) -> tuple[str, ...]:
