@@ -42,6 +42,16 @@ class Local(Value, frozen=True, kw_only=True):
     """`len()` of a list, tuple, dict or set, where its memory could be read."""
 
 
+class Exit(Value, frozen=True, kw_only=True):
+    """A statement that leaves a loop before its end."""
+
+    line: int
+    statement: str
+    """`break` or `return`."""
+    conditions: tuple[str, ...] = ()
+    """Tests of the `if`s around it inside the loop, outermost first, and the `except` it stands in."""
+
+
 class Loop(Value, frozen=True, kw_only=True):
     """A `for` or `while` statement of the function a frame is in, found in its source (Python `ast`)."""
 
@@ -56,6 +66,8 @@ class Loop(Value, frozen=True, kw_only=True):
     """A number or a name the counter runs up to, exclusive (`range(n)`, `while i < n`)."""
     advances: tuple[str, ...] = ()
     """Names that the loop moves on in any way: targets of a `for`, `+=` by whatever amount, `i = i + k`."""
+    exits: tuple[Exit, ...] = ()
+    """The first few `break`s and `return`s in it, in the order of the source."""
 
 
 class Frame(Value, frozen=True, kw_only=True):

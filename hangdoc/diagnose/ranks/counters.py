@@ -133,13 +133,15 @@ def turns_for_nothing(process: Process, thread: PythonThread | None) -> bool:
         return False
     moved = {(c.file, c.function, c.name) for c in progress.counters if c.before != c.after}
     loops = [(frame, loop) for frame, loop in _nest(thread)[1:] if not has_end(loop)]
-    return bool(moved) and moved <= {(f.file, f.function, name) for f, loop in loops for name in _moves_on(loop)}
+    return bool(moved) and moved <= {(f.file, f.function, name) for f, loop in loops for name in _moves_on(f, loop)}
 
 
 def _counts(thread: PythonThread, moved: dict[tuple[str, str, str], Counter], *, main: bool) -> bool:
     restarted = in_endless = False
     for depth, (frame, loop) in enumerate(_nest(thread)):
-        mine = [c for name in _moves_on(loop) if (c := moved.get((frame.file, frame.function, name))) is not None]
+        mine = [
+            c for name in _moves_on(frame, loop) if (c := moved.get((frame.file, frame.function, name))) is not None
+        ]
         endless = not has_end(loop)
         if mine and endless and depth == 0 and main:
             return True
@@ -160,8 +162,10 @@ def _nest(thread: PythonThread) -> list[tuple[Frame, Loop]]:
     ]
 
 
-def _moves_on(loop: Loop) -> tuple[str, ...]:
-    return (*loop.counters, *loop.advances)
+def _moves_on(frame: Frame, loop: Loop) -> set[str]:
+    """Names that a loop moves on by itself, and no loop inside it."""
+    inside = (other for other in frame.loops if loop.line < other.line and other.end_line <= loop.end_line)
+    return {*loop.counters, *loop.advances} - {name for other in inside for name in (*other.counters, *other.advances)}
 
 
 _ENDLESS_FOR = re.compile(r" in (itertools\.)?(count|cycle|repeat)\(")

@@ -1,12 +1,16 @@
-"""Whether a process is stopped: by a signal, a frozen control group or a tracer, at both ends of the window.
+"""Whether a process is stopped over the whole window: by a signal, a frozen control group or a tracer.
 
-A tracer that is there for a moment is another observer (py-spy, hangdoc), and so is one that comes back: its py-spy is
-another process, or the rank has run in between.
+A stop that does not last is none: a tracer that is there for a moment is another observer (py-spy, hangdoc), and a program that
+limits CPU stops and continues a rank several times a second.
 """
 
 from typing import Literal, NamedTuple
 
 from hangdoc.snapshot import Clocks, KernelState, Process
+
+_RAN_NS = 1_000_000
+_RAN_SWITCHES = 4
+"""Whoever attaches to a stopped process and leaves it stopped lets it run for some microseconds, once or twice."""
 
 
 class Stop(NamedTuple):
@@ -28,14 +32,16 @@ def stopped_by(process: Process) -> Stop | None:
     if process.state not in "Tt" or start.state not in "Tt":
         return None
     if "T" in (process.state, start.state):
-        return Stop("signal", "stopped by a signal (state T)")
-    if process.tracer_pid != start.tracer_pid or _ran(process):
+        continued = process.at_start is not None and _ran(process, ns=_RAN_NS, switches=_RAN_SWITCHES)
+        return None if continued else Stop("signal", "stopped by a signal (state T)")
+    if process.tracer_pid != start.tracer_pid or _ran(process, ns=1, switches=1):
         return None
     who = f"{process.tracer or 'a debugger'} (pid {process.tracer_pid})" if process.tracer_pid else "a tracer"
     return Stop("tracer", f"held by {who}")
 
 
-def _ran(process: Process) -> bool:
-    """Whether the main thread was on a processor in the window: a debugger may hold it alone."""
+def _ran(process: Process, *, ns: int, switches: int) -> bool:
+    """Whether the main thread ran in the window (a debugger may hold it alone), for so long or so often at the least."""
     threads = process.clocks.threads if isinstance(process.clocks, Clocks) else ()
-    return any(t.cpu_ns or t.voluntary_switches for t in threads if t.tid == process.pid)
+    main = [thread for thread in threads if thread.tid == process.pid]
+    return any(t.cpu_ns >= ns or (t.voluntary_switches or 0) >= switches for t in main)

@@ -32,6 +32,7 @@ Where the data did end earlier and neither counters, lengths nor folders could b
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.causes import exits
 from hangdoc.diagnose.causes.data import counts
 from hangdoc.diagnose.kinds import LeftLoop
 from hangdoc.diagnose.model import Run
@@ -60,7 +61,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
         summary=f"{words.ranks(who)} left the loop `{kind.loop.header}`{after} and {words.doing(short)}, while "
         f"{words.ranks(inside.ranks)} {words.verb(inside.ranks, 'is', 'are')} still inside it and "
         f"{words.verb(inside.ranks, 'waits', 'wait')} in {words.operation(inside.first)}",
-        evidence=[*left_loop.evidence(kind), *words.standstill(run)],
+        evidence=[*exits.of(kind), *left_loop.evidence(kind), *words.standstill(run)],
         remedy="Let all ranks leave the loop in the same round: all_reduce the decision before acting on it.",
         commands=words.look_again(short),
     )

@@ -1,0 +1,45 @@
+"""By which statement a rank may have left its loop, with the values that decided it on both ranks."""
+
+import re
+
+from hangdoc.diagnose.kinds import LeftLoop
+from hangdoc.diagnose.model import Rank
+from hangdoc.diagnosis import Evidence
+from hangdoc.snapshot import Exit, Interpreter
+
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_SHOWN = 3
+
+
+def of(kind: LeftLoop) -> list[Evidence]:
+    """One line for each `break` and `return` of the loop, those whose variables differ between the ranks first."""
+    short, inside = kind.short.first, kind.inside.first
+    lines = [(_differences(exit_, short, inside), exit_) for exit_ in kind.loop.exits]
+    lines.sort(key=lambda line: not line[0])
+    return [
+        Evidence(rank=short.rank, probe="source", text="; ".join([_spoken(exit_), *differ]))
+        for differ, exit_ in lines[:_SHOWN]
+    ]
+
+
+def _spoken(exit_: Exit) -> str:
+    under = " and ".join(f"`{test}`" for test in exit_.conditions)
+    return f"the loop has a `{exit_.statement}` at line {exit_.line}" + (f" under {under}" if under else "")
+
+
+def _differences(exit_: Exit, short: Rank, inside: Rank) -> list[str]:
+    names = dict.fromkeys(name for test in exit_.conditions for name in _NAME.findall(test))
+    found = []
+    for name in names:
+        mine, theirs = _value(short, name), _value(inside, name)
+        if mine is not None and theirs is not None and mine != theirs:
+            found.append(f"`{name}` is {mine} on rank {short.rank}, {theirs} on rank {inside.rank}")
+    return found
+
+
+def _value(rank: Rank, name: str) -> str | None:
+    """A variable's text in the innermost frame of the user's code that has it, or in its module."""
+    scopes = [frame.locals for frame in rank.own]
+    if rank.process is not None and isinstance(rank.process.interpreter, Interpreter):
+        scopes.append(rank.process.interpreter.globals)
+    return next((local.text[:40] for scope in scopes for local in scope if local.name == name), None)
