@@ -10,7 +10,7 @@ Units are in the names: `_seconds`, `_ms`, `_ns`, `_bytes`. Times are host-local
 from msgspec import Struct
 from msgspec.structs import replace
 
-SCHEMA = "hangdoc.snapshot/1"
+SCHEMA = "hangdoc.snapshot/2"
 
 
 class Value(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -113,6 +113,36 @@ class Stack(Reading, frozen=True, kw_only=True):
 # --- clocks --------------------------------------------------------------------------------------------------------
 
 
+class Holder(Value, frozen=True, kw_only=True):
+    """A process that holds a file open."""
+
+    pid: int
+    name: str
+    state: str
+    """The kernel's letter."""
+
+
+class AwaitedFile(Value, frozen=True, kw_only=True):
+    """A file that a system call concerns."""
+
+    kind: str
+    """`path` where the call was given one; `file`, `pipe`, `socket` or `other` for an open one."""
+    name: str
+    """The path, or what /proc/PID/fd shows: `pipe:[7]`, `anon_inode:[eventfd]`."""
+    descriptor: int | None = None
+    mount: str | None = None
+    """`nfs4 (server:/x)` for a file on anything but a local file system."""
+    full: bool = False
+    """It lies on a local file system without any room left."""
+    inode: int | None = None
+    """Of a socket; `Connection.inode` says where it leads."""
+    writes: bool = False
+    """Whether this end of a pipe is the one that is written to."""
+    holders: tuple[Holder, ...] | None = None
+    """Who holds the other end of a pipe, or the lock on a file that the call waits for, at most a few; None where nobody
+    looked, or not everybody could be looked at."""
+
+
 class KernelThread(Value, frozen=True, kw_only=True):
     """One kernel thread across the window (proc_pid_task(5), Documentation/scheduler/sched-stats.rst)."""
 
@@ -124,10 +154,11 @@ class KernelThread(Value, frozen=True, kw_only=True):
     voluntary_switches: int | None
     involuntary_switches: int | None
     wchan: str | None = None
-    syscall: int | None = None
-    """x86-64 system call number the thread is in; -1 when in none, None when it could not be read or is running."""
-    syscall_file: str | None = None
-    """The file the call concerns: `fd 5: /data/x`, `fd 1: pipe:[7], its read end held by ...`, `path /data/x on nfs4 (...)`."""
+    syscall: str | None = None
+    """Name of the system call that the thread is in (`hangdoc.observe.syscalls`); empty when in none, None when it could not be
+    read or is running."""
+    files: tuple[AwaitedFile, ...] = ()
+    """What the call concerns."""
 
 
 class Clocks(Reading, frozen=True, kw_only=True):
@@ -418,6 +449,8 @@ class Connection(Value, frozen=True, kw_only=True):
     rtt_us: int | None = None
     busy_ms: int | None = None
     """How much of the window it had data under way or waiting to be sent; None without a first reading."""
+    inode: int | None = None
+    """Of the socket in its network namespace; ties it to `AwaitedFile.inode`."""
     delivery_rate_bytes: int | None = None
     """Bytes a second that the link lately delivered (`tcpi_delivery_rate`)."""
 

@@ -13,7 +13,21 @@ from hangdoc.diagnose.graph import End
 from hangdoc.diagnose.kinds import Ended, LauncherStopped, Rendezvous, Spinning, Standstill
 from hangdoc.diagnose.model import Class, Run, numbers_of
 from hangdoc.diagnose.ranks import work
-from hangdoc.diagnose.ranks.holds import Asleep, Busy, Dead, Elsewhere, Ends, Hold, Starves, Unreadable, Unseen, Works
+from hangdoc.diagnose.ranks.holds import (
+    Asleep,
+    AtFileLock,
+    Busy,
+    Dead,
+    Elsewhere,
+    Ends,
+    Hold,
+    OnNetwork,
+    Serves,
+    Starves,
+    Unreadable,
+    Unseen,
+    Works,
+)
 from hangdoc.diagnose.ranks.stopped import stopped_by
 from hangdoc.diagnose.runs import launch
 from hangdoc.diagnose.waits import Waits
@@ -21,7 +35,7 @@ from hangdoc.diagnosis import Severity, Verdict
 
 _GRAVITY: dict[Ends, int] = {"never": 0, "unknown": 1, "by-itself": 2}
 _UNKNOWN = (Unseen, Unreadable)
-_NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, Elsewhere)
+_NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, AtFileLock, Elsewhere, OnNetwork, Serves)
 """What may keep a rank from arriving at a rendezvous and is no finding of its own."""
 
 

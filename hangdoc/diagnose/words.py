@@ -9,6 +9,7 @@ from hangdoc.diagnose.kinds import Standstill
 from hangdoc.diagnose.model import Class, Rank, Run
 from hangdoc.diagnose.ranks import recorded
 from hangdoc.diagnose.ranks.ended import how_it_ended
+from hangdoc.diagnose.ranks.holds import Asleep, AtFileLock, OnNetwork, Serves
 from hangdoc.diagnosis import Evidence, Finding, Operation, Severity
 from hangdoc.phrases import duration, numbers
 from hangdoc.phrases import ranks as ranks
@@ -49,6 +50,16 @@ def doing(rank: Rank) -> str:
     """One phrase for what a rank does."""
     if rank.wait is not None:
         return f"waits in {operation(rank)}"
+    match rank.hold:
+        case OnNetwork(peer=peer):
+            return f"waits for an answer from {peer}" if peer else "waits on the network"
+        case Serves(address=address):
+            return f"waits for a request on {address}"
+        case AtFileLock(path=path, holders=holders):
+            who = ", ".join(f"pid {one.pid} ({one.name})" for one in holders)
+            return f"waits for a lock on {path}" + (f", which {who} holds," if who else "")
+        case Asleep(polls=True):
+            return "polls, asleep in between,"
     return {
         "computing": "computes",
         "loading-data": "loads data",

@@ -8,16 +8,11 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hangdoc.observe import files
+from hangdoc.observe import files, syscalls
 from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.observe.scene import Evidence, Scene
 from hangdoc.parse import integer, natural
-from hangdoc.snapshot import Clocks, KernelThread, Unavailable
-
-# System calls whose first argument is a file descriptor and that a rank may wait in (x86-64 numbers).
-_WITH_FILE = {0, 1, 7, 17, 18, 19, 20, 43, 44, 45, 46, 47, 72, 73, 74, 75, 217, 232, 281, 288}
-# System calls that are given a path, and in which argument (open, stat, lstat, access, mkdir, unlink; the *at family).
-_WITH_PATH = {2: 0, 4: 0, 6: 0, 21: 0, 83: 0, 87: 0, 257: 1, 262: 1, 269: 1, 332: 1, 437: 1, 439: 1}
+from hangdoc.snapshot import AwaitedFile, Clocks, KernelThread, Unavailable
 
 
 class _Reading(NamedTuple):
@@ -37,7 +32,7 @@ class CpuClocks:
     def __init__(self) -> None:
         self._first: dict[int, dict[int, _Reading] | Unavailable] = {}
         self._second: dict[int, dict[int, _Reading] | Unavailable] = {}
-        self._where: dict[tuple[int, int], tuple[str | None, int | None, str | None]] = {}
+        self._where: dict[tuple[int, int], tuple[str | None, str | None, tuple[AwaitedFile, ...]]] = {}
         self._times: tuple[float, float] = (0.0, 0.0)
 
     def open(self, scene: Scene) -> None:
@@ -71,7 +66,7 @@ class CpuClocks:
             yield pid, "clocks", Clocks(window_seconds=window, resolution_ns=tick, threads=threads)
 
     def _thread(self, pid: int, tid: int, before: _Reading | None, now: _Reading) -> KernelThread:
-        wchan, syscall, file = self._where.get((pid, tid), (None, None, None))
+        wchan, syscall, awaited = self._where.get((pid, tid), (None, None, ()))
         return KernelThread(
             tid=tid,
             name=now.name,
@@ -81,7 +76,7 @@ class CpuClocks:
             involuntary_switches=_difference(before.involuntary if before else 0, now.involuntary),
             wchan=wchan,
             syscall=syscall,
-            syscall_file=file,
+            files=awaited,
         )
 
 
@@ -117,12 +112,12 @@ def _read(proc: ProcFS, pid: int) -> dict[int, _Reading] | Unavailable:
     return readings
 
 
-def _waiting_place(proc: ProcFS, pid: int, tid: int) -> tuple[str | None, int | None, str | None]:
-    """(wchan, system call, the file it concerns); None for what can't be read."""
+def _waiting_place(proc: ProcFS, pid: int, tid: int) -> tuple[str | None, str | None, tuple[AwaitedFile, ...]]:
+    """(wchan, system call, the files that it concerns); None for what can't be read."""
     of = f"{pid}/task/{tid}"
     wchan: str | None = None
-    number: int | None = None
-    file: str | None = None
+    call: str | None = None
+    awaited: tuple[AwaitedFile, ...] = ()
     try:
         wchan = proc.text(f"{of}/wchan")
         wchan = None if wchan == "0" else wchan
@@ -131,13 +126,10 @@ def _waiting_place(proc: ProcFS, pid: int, tid: int) -> tuple[str | None, int | 
     try:
         words = proc.text(f"{of}/syscall").split()
         number = integer(words[0]) if words else None
-        if number in _WITH_FILE and len(words) > 1:
-            descriptor = int(words[1], 16)
-            link = proc.link(f"{pid}/fd/{descriptor}")
-            file = f"fd {descriptor}: {link}{files.about(proc, pid, descriptor, link, tid == pid)}"
-        elif number in _WITH_PATH and len(words) > 3:
-            path = files.text_at(proc, pid, int(words[1 + _WITH_PATH[number]], 16))
-            file = f"path {path}{files.mounted(proc, pid, path)}"
+        call = syscalls.name(number) if number is not None else None
+        if call and len(words) > 6:
+            arguments = [int(word, 16) for word in words[1:7]]
+            awaited = files.awaited(proc, pid, call, arguments, search=tid == pid)
     except (ProcError, ValueError):
         pass
-    return wchan, number, file
+    return wchan, call, awaited

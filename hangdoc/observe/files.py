@@ -1,35 +1,106 @@
-"""What a file is that a thread waits for: which mount it lies on, and who holds the other end of a pipe.
+"""What a thread waits for in its system call: a path, an open file, a pipe with who holds its other end, sockets.
 
-Only links, mount tables and one string of memory are read: the file itself is never touched, it may not answer.
+Only links, mount tables and a few bytes of memory are read: the file itself is never touched, it may not answer.
 """
 
 import os
 import posixpath
+import re
+import struct
+from collections.abc import Iterable
 
-from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.observe import syscalls
+from hangdoc.observe.procfs import Gone, ProcError, ProcFS
+from hangdoc.snapshot import AwaitedFile, Holder
 
 _LOCAL = frozenset({"ext4", "xfs", "btrfs", "overlay", "tmpfs", "ext3", "ext2", "zfs", "proc", "sysfs", "devtmpfs"})
 _MAX_PATH = 512
+_MAX_FILES = 16
+_MAX_HOLDERS = 3
 _ACCESS_MODE = 0o3
 _WRITE_ONLY = 0o1
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
-def text_at(proc: ProcFS, pid: int, address: int) -> str:
-    """The path that a system call was given, absolute where it is relative to the working directory; raises ProcError or
-    ValueError."""
+def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: bool) -> tuple[AwaitedFile, ...]:
+    """The files of a system call; none for one that concerns no file. `search`: look for the holders of a pipe's other end.
+
+    Raises ProcError or ValueError for what can't be read.
+    """
+    if call in syscalls.WITH_PATH:
+        return (at_path(proc, pid, _text_at(proc, pid, arguments[syscalls.WITH_PATH[call]])),)
+    descriptors: Iterable[int] = ()
+    if call in syscalls.WITH_FILE:
+        descriptors = (arguments[0],)
+    elif call in syscalls.POLLS:
+        descriptors = _polled(proc, pid, arguments[0], arguments[1])
+    elif call in syscalls.SELECTS:
+        descriptors = _selected(proc, pid, arguments[0], arguments[1])
+    elif call in syscalls.EPOLLS:
+        descriptors = _registered(proc, pid, arguments[0])
+    found = []
+    for descriptor in list(descriptors)[:_MAX_FILES]:
+        try:
+            found.append(_open(proc, pid, descriptor, search=search, locked=call in syscalls.LOCKS))
+        except ProcError:
+            continue
+    return tuple(found)
+
+
+def _memory(proc: ProcFS, pid: int, address: int, size: int) -> bytes:
     try:
         with open(f"{proc.root}/{pid}/mem", "rb") as memory:
             memory.seek(address)
-            raw = memory.read(_MAX_PATH)
+            return memory.read(size)
     except (OSError, OverflowError) as error:
         raise ValueError(str(error)) from error
-    path = raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+def _text_at(proc: ProcFS, pid: int, address: int) -> str:
+    """The path that a system call was given, absolute where it is relative to the working directory."""
+    path = _memory(proc, pid, address, _MAX_PATH).split(b"\0", 1)[0].decode("utf-8", "replace")
     return posixpath.join(proc.link(f"{pid}/cwd"), path) if path and not path.startswith("/") else path
 
 
-def mounted(proc: ProcFS, pid: int, path: str) -> str:
-    """` on KIND (SOURCE)` for a path on anything but a local file system (proc_pid_mountinfo(5)), and that a local one is
-    full; else nothing."""
+def _polled(proc: ProcFS, pid: int, address: int, count: int) -> list[int]:
+    """The descriptors in an array of `struct pollfd` (poll(2))."""
+    raw = _memory(proc, pid, address, 8 * min(count, _MAX_FILES)) if count else b""
+    return [fd for fd, _, _ in struct.iter_unpack("=ihh", raw[: len(raw) // 8 * 8]) if fd >= 0]
+
+
+def _selected(proc: ProcFS, pid: int, highest: int, address: int) -> list[int]:
+    """The descriptors in a set that is to be read (select(2))."""
+    if not address:
+        return []
+    raw = _memory(proc, pid, address, (min(highest, 1024) + 7) // 8)
+    return [fd for fd in range(min(highest, 8 * len(raw))) if raw[fd // 8] >> fd % 8 & 1]
+
+
+def _registered(proc: ProcFS, pid: int, descriptor: int) -> list[int]:
+    """The descriptors that an epoll instance watches (proc_pid_fdinfo(5))."""
+    lines = proc.text(f"{pid}/fdinfo/{descriptor}").splitlines()
+    return [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
+
+
+def _open(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool) -> AwaitedFile:
+    link = proc.link(f"{pid}/fd/{descriptor}")
+    if link.startswith("/"):
+        known = at_path(proc, pid, link)
+        locks = _lock_holders(proc, f"{proc.root}/{pid}/fd/{descriptor}") if locked and known.mount is None else None
+        return AwaitedFile(
+            kind="file", descriptor=descriptor, name=link, mount=known.mount, full=known.full, holders=locks
+        )
+    if (match := _SOCKET.match(link)) is not None:
+        return AwaitedFile(kind="socket", descriptor=descriptor, name=link, inode=int(match[1]))
+    if link.startswith("pipe:"):
+        writes = _writes(proc, pid, descriptor)
+        holders = _other_end(proc, link, writes) if search else None
+        return AwaitedFile(kind="pipe", descriptor=descriptor, name=link, writes=writes, holders=holders)
+    return AwaitedFile(kind="other", descriptor=descriptor, name=link)
+
+
+def at_path(proc: ProcFS, pid: int, path: str) -> AwaitedFile:
+    """A path, with its mount where that is no local file system (proc_pid_mountinfo(5)), and whether a local one is full."""
     point_of, kind, source = "", "", ""
     for line in proc.text(f"{pid}/mountinfo").splitlines():
         fields = line.split()
@@ -39,44 +110,61 @@ def mounted(proc: ProcFS, pid: int, path: str) -> str:
         if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(point_of):
             point_of, (kind, source) = point, fields[fields.index("-", 6) + 1 :][:2]
     if kind in _LOCAL:
-        return _full(f"{proc.root}/{pid}/root{point_of}")
-    return f" on {kind} ({source})" if kind else ""
+        return AwaitedFile(kind="path", name=path, full=_is_full(f"{proc.root}/{pid}/root{point_of}"))
+    return AwaitedFile(kind="path", name=path, mount=f"{kind} ({source})" if kind else None)
 
 
-def _full(mount: str) -> str:
-    """Whether a local file system has no room left."""
+def _is_full(mount: str) -> bool:
     try:
         about = os.statvfs(mount)
     except OSError:
-        return ""
-    return " on a full file system" if about.f_blocks and not about.f_bavail else ""
+        return False
+    return bool(about.f_blocks) and not about.f_bavail
 
 
-def about(proc: ProcFS, pid: int, descriptor: int, link: str, search: bool) -> str:
-    """What else is worth saying of an open file: its mount, or who holds a pipe's other end (`search` looks for them)."""
-    if link.startswith("/"):
-        return mounted(proc, pid, link)
-    if link.startswith("pipe:") and search:
-        return _other_end(proc, pid, descriptor, link)
-    return ""
-
-
-def _other_end(proc: ProcFS, pid: int, descriptor: int, link: str) -> str:
-    mine = _writes(proc, pid, descriptor)
-    held = []
+def _other_end(proc: ProcFS, link: str, writes: bool) -> tuple[Holder, ...] | None:
+    """Who holds the other end of a pipe; None where nobody was found and not everybody could be looked at."""
+    held: list[Holder] = []
+    hidden = False
     for other in proc.pids():
         try:
-            for fd, target in proc.links(f"{other}/fd").items():
-                if target == link and _writes(proc, other, int(fd)) != mine:
-                    stat = proc.stat(str(other))
-                    held.append(f"pid {other} ({stat.name}, state {stat.state})")
-                    break
+            ends = [int(fd) for fd, target in proc.links(f"{other}/fd").items() if target == link]
+            if any(_writes(proc, other, fd) != writes for fd in ends):
+                held.append(_holder(proc, other))
+        except Gone:
+            continue
+        except (ProcError, ValueError):
+            hidden = True
+        if len(held) == _MAX_HOLDERS:
+            break
+    return None if hidden and not held else tuple(held)
+
+
+def _holder(proc: ProcFS, pid: int) -> Holder:
+    stat = proc.stat(str(pid))
+    return Holder(pid=pid, name=stat.name, state=stat.state)
+
+
+def _lock_holders(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:
+    """Who holds locks on a file (proc_locks(5)); None where that can't be read, or the lock is another host's."""
+    try:
+        about = os.stat(path)
+        lines = proc.text("locks").splitlines()
+    except (OSError, ProcError):
+        return None
+    wanted = (os.major(about.st_dev), os.minor(about.st_dev), about.st_ino)
+    held: list[Holder] = []
+    for fields in (line.split() for line in lines):
+        if len(fields) < 6 or fields[1] == "->":  # a process that waits for the lock, too
+            continue
+        major, _, rest = fields[5].partition(":")
+        minor, _, inode = rest.partition(":")
+        try:
+            if (int(major, 16), int(minor, 16), int(inode)) == wanted and int(fields[4]) > 0:
+                held.append(_holder(proc, int(fields[4])))
         except (ProcError, ValueError):
             continue
-        if len(held) == 3:
-            break
-    end = "read" if mine else "write"
-    return f", its {end} end held by {', '.join(held)}" if held else f", its {end} end held by nobody that was seen"
+    return tuple(held[:_MAX_HOLDERS]) or None
 
 
 def _writes(proc: ProcFS, pid: int, descriptor: int) -> bool:

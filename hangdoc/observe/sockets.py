@@ -99,6 +99,7 @@ class Sockets:
         return Connection(
             pid=pid,
             namespace=namespace,
+            inode=inode,
             state=_STATES.get(raw["idiag_state"], str(raw["idiag_state"])),
             local_address=plain_address(raw["idiag_src"]),
             local_port=raw["idiag_sport"],

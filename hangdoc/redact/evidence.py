@@ -15,7 +15,9 @@ from hangdoc.redact.source import source
 from hangdoc.redact.values import local
 from hangdoc.redact.words import argv, environment
 from hangdoc.snapshot import (
+    AwaitedFile,
     Environment,
+    Exit,
     Frame,
     Group,
     Interpreter,
@@ -120,6 +122,8 @@ class _Gate:
             (Frame, "conditions"): self._codes,
             (Frame, "contexts"): self._codes,
             (Loop, "header"): self._code,
+            (Exit, "conditions"): self._codes,
+            (AwaitedFile, "name"): self._path,
             (Process, "argv"): self._argv,
             (Listener, "argv"): self._argv,
             (Process, "cwd"): self._path,

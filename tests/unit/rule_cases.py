@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from hangdoc.snapshot import (
+    AwaitedFile,
     Clocks,
     Connection,
     Connections,
@@ -90,9 +91,9 @@ TWO_GROUPS = Interpreter(
 
 def STUCK_IN_NFS(**more: object) -> Process:  # noqa: N802
     kernel = {
-        "syscall": 0,
+        "syscall": "read",
         "wchan": "rpc_wait_bit_killable",
-        "syscall_file": "fd 7: /data/x on nfs4 (s:/x)",
+        "files": (AwaitedFile(kind="file", name="/data/x", descriptor=7, mount="nfs4 (s:/x)"),),
         "state": "D",
     }
     return rank(1, train(12), kernel=kernel, **more)  # type: ignore[arg-type]
@@ -252,7 +253,7 @@ FIRES: dict[str, Callable[[], Snapshot]] = {
     "HD303": lambda: snapshot(in_loop(0, 4), STUCK_IN_NFS()),
     "HD304": lambda: snapshot(
         in_loop(0, 4),
-        rank(1, train(12, source="with self.lock:"), kernel={"syscall": 202, "wchan": "futex_wait_queue"}),
+        rank(1, train(12, source="with self.lock:"), kernel={"syscall": "futex", "wchan": "futex_wait_queue"}),
     ),
     "HD305": lambda: snapshot(*(rank(n, train(12), cpu=0.9, ppid=1, owner=None, launcher_gone=True) for n in range(2))),
     "HD306": lambda: snapshot(
@@ -334,7 +335,8 @@ QUIET: dict[str, Callable[[], Snapshot]] = {
     "HD303": lambda: snapshot(in_loop(0, 4), STUCK_IN_NFS(files=FileBytes(read_bytes=5_000_000, written_bytes=0))),
     # It waits for an event, which another thread may set.
     "HD304": lambda: snapshot(
-        in_loop(0, 4), rank(1, train(12, source="ready.wait()"), kernel={"syscall": 202, "wchan": "futex_wait_queue"})
+        in_loop(0, 4),
+        rank(1, train(12, source="ready.wait()"), kernel={"syscall": "futex", "wchan": "futex_wait_queue"}),
     ),
     # Started by nohup, setsid or in a container: the parent 1 says nothing.
     "HD305": lambda: snapshot(*(rank(n, train(12), cpu=0.9, ppid=1, owner=None) for n in range(2))),

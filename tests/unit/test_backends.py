@@ -9,7 +9,7 @@ from hangdoc.diagnosis import Job
 from hangdoc.observe.interpreter import process_groups
 from hangdoc.observe.locate import locate
 from hangdoc.observe.python_state import Modules
-from hangdoc.snapshot import Clocks, Group, Interpreter, KernelThread, Process, Snapshot
+from hangdoc.snapshot import AwaitedFile, Clocks, Group, Interpreter, KernelThread, Process, Snapshot
 from tests.unit.builders import c10d, frame, local, rank, snapshot, stack, train
 from tests.unit.rule_cases import gpu_rank
 from tests.unit.test_what_ranks_wait_for import PROC, variables_of
@@ -107,9 +107,9 @@ def test_a_rank_of_a_gloo_group_does_not_spin_for_nccl() -> None:
 def test_what_a_gpu_does_is_not_seen_where_any_group_uses_nccl() -> None:
     def still(*configured: str) -> bool:
         kernel = {
-            "syscall": 0,
+            "syscall": "read",
             "wchan": "rpc_wait_bit_killable",
-            "syscall_file": "fd 7: /data/x on nfs4 (s:/x)",
+            "files": (AwaitedFile(kind="file", name="/data/x", descriptor=7, mount="nfs4 (s:/x)"),),
             "state": "D",
         }
         ranks = [rank(n, train(12), kernel=kernel, interpreter=with_groups(*configured)) for n in range(2)]

@@ -37,7 +37,7 @@ def test_there_and_back(tmp_path: Path) -> None:
             gzip.compress(json.dumps({"schema": "hangdoc.snapshot/9", "hangdoc": "7.0"}).encode()),
             "written by hangdoc 7.0",
         ),
-        (gzip.compress(json.dumps({"schema": "hangdoc.snapshot/1", "hangdoc": "x", "hosts": 3}).encode()), "damaged"),
+        (gzip.compress(json.dumps({"schema": "hangdoc.snapshot/2", "hangdoc": "x", "hosts": 3}).encode()), "damaged"),
     ],
 )
 def test_what_is_no_bundle_gets_one_sentence(raw: bytes, words: str) -> None:

@@ -163,7 +163,7 @@ def test_a_wait_without_a_name_is_named_by_its_group() -> None:
 def test_a_rank_that_never_came_is_seen_in_the_evidence() -> None:
     here = rank(0, *c10d("all_reduce", local("tensor", "float32[4]")), frame("main", 5),
                 recorder=kept((18, "all_reduce", "float32[4]"), issued=18))  # fmt: skip
-    away = rank(1, frame("main", 9, source="time.sleep(9)"), kernel={"syscall": 35}, recorder=kept(issued=17))
+    away = rank(1, frame("main", 9, source="time.sleep(9)"), kernel={"syscall": "nanosleep"}, recorder=kept(issued=17))
     (job,) = diagnose(snapshot(here, away)).jobs
     lines = [(e.rank, e.text) for e in job.findings[0].evidence if e.probe == "flight recorder"]
     assert lines == [

@@ -19,7 +19,7 @@ def test_a_collective_that_torch_calls_in_cpp_is_no_lock(file: str, function: st
     """No frame of distributed_c10d.py shows it, and the system call is a futex. Both ranks wait; the other is to blame for what
     differs, not this one for a lock."""
     ddp = frame("DistributedDataParallel.__init__", 900, TORCH + "nn/parallel/distributed.py")
-    waits = rank(1, frame(function, 300, TORCH + file), ddp, frame("main", 5), kernel={"syscall": 202})
+    waits = rank(1, frame(function, 300, TORCH + file), ddp, frame("main", 5), kernel={"syscall": "futex"})
     (job,) = diagnose(snapshot(rank(0, *c10d("barrier"), frame("main", 9)), waits)).jobs
     assert (job.ranks[1].state, job.ranks[1].operation.op, job.ranks[1].operation.origin) == (
         "in-collective",

@@ -346,7 +346,9 @@ def test_an_announced_phase_is_work_until_its_patience_runs_out() -> None:
             step=5, batches_done=5, batches_total=9, epoch=0, phase="evaluate", shards=1, shards_digest=None, age_seconds=age,
             moved=False, patience_seconds=600.0,
         )  # fmt: skip
-        asleep = rank(1, train(12), kernel={"syscall": 230}, progress=Progress(counters=(), beacon=reading))
+        asleep = rank(
+            1, train(12), kernel={"syscall": "clock_nanosleep"}, progress=Progress(counters=(), beacon=reading)
+        )
         return job(snapshot(in_loop(0, 4), asleep, silence=age))
 
     young, old = evaluating(300), evaluating(700)

@@ -1,18 +1,19 @@
 """Evidence of waits, from real processes: paths and pipes in system calls, storage, listeners, tensors."""
 
+import fcntl
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import files
+from hangdoc.observe import files, syscalls
 from hangdoc.observe.clocks import _waiting_place
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
@@ -22,7 +23,7 @@ from hangdoc.observe.python_state import Modules, posted, torch_value
 from hangdoc.observe.scene import Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.storage import Storage
-from hangdoc.snapshot import Connections, FileBytes, RankIdentity
+from hangdoc.snapshot import AwaitedFile, Connections, FileBytes, RankIdentity
 
 pytestmark = pytest.mark.usefixtures("can_attach")
 PROC = ProcFS()
@@ -38,21 +39,15 @@ def child(program: str, *arguments: str, **more: object) -> Iterator[subprocess.
         process.wait()
 
 
-def until(answer: Callable[[], str | None]) -> str:
+def waits_on(pid: int, kind: str) -> AwaitedFile:
+    """The file of this kind that the main thread of a process comes to wait for."""
     bound = time.monotonic() + 10
     while time.monotonic() < bound:
-        if (found := answer()) is not None:
-            return found
+        for file in _waiting_place(PROC, pid, pid)[2]:
+            if file.kind == kind:
+                return file
         time.sleep(0.02)
     raise AssertionError("it never came to wait there")
-
-
-def waits_on(pid: int, word: str) -> str:
-    def answer() -> str | None:
-        file = _waiting_place(PROC, pid, pid)[2]
-        return file if file is not None and word in file else None
-
-    return until(answer)
 
 
 def scene(*targets: Target) -> Scene:
@@ -69,15 +64,48 @@ def target(pid: int, **more: object) -> Target:
 def test_the_path_that_an_open_waits_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "shard.bin")
     with child("open('shard.bin')", cwd=tmp_path) as process:  # relative: the working directory makes it whole
-        assert waits_on(process.pid, "path") == f"path {tmp_path}/shard.bin"
+        assert waits_on(process.pid, "path") == AwaitedFile(kind="path", name=f"{tmp_path}/shard.bin")
 
 
 def test_who_holds_the_other_end_of_a_pipe() -> None:
     program = "import os; os.write(1, bytes(1 << 20))"
     with child(program, stdout=subprocess.PIPE) as process:
-        found = waits_on(process.pid, "pipe:")
-    assert found.startswith("fd 1: pipe:[")
-    assert f"its read end held by pid {os.getpid()}" in found
+        found = waits_on(process.pid, "pipe")
+    assert (found.descriptor, found.writes) == (1, True)
+    assert [one.pid for one in found.holders or ()] == [os.getpid()]
+
+
+def test_a_pipe_that_only_its_reader_holds() -> None:
+    """A read end of which the same process keeps the write end open: no byte can ever come."""
+    with child("import os; r, w = os.pipe(); os.read(r, 1)") as process:
+        found = waits_on(process.pid, "pipe")
+        assert [one.pid for one in found.holders or ()] == [process.pid]
+
+
+@pytest.mark.parametrize("call", ["s.recv(1)", "s.settimeout(99); s.recv(1)", "select.select([s], [], [])",
+                                  "e = selectors.EpollSelector(); e.register(s, 1); e.select()"])  # fmt: skip
+def test_the_socket_that_a_call_waits_for(call: str) -> None:
+    program = (
+        f"import select, selectors, socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); {call}"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server, child(program, str(server.getsockname()[1])) as process:
+        found = waits_on(process.pid, "socket")
+        probe, look = Sockets(), scene(target(process.pid))
+        probe.close(look)
+        ((_, _, sockets),) = probe.evidence(look)
+    assert isinstance(sockets, Connections)
+    assert [c.inode for c in sockets.connections] == [found.inode]
+
+
+def test_who_holds_the_lock_on_a_file(tmp_path: Path) -> None:
+    program = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX)"
+    path = tmp_path / "x.lock"
+    with path.open("a") as mine:
+        fcntl.flock(mine, fcntl.LOCK_EX)
+        with child(program, str(path)) as process:
+            found = waits_on(process.pid, "file")
+    assert found.name == str(path)
+    assert [one.pid for one in found.holders or ()] == [os.getpid()]
 
 
 def test_a_mount_is_said_where_it_is_not_local(tmp_path: Path) -> None:
@@ -89,9 +117,15 @@ def test_a_mount_is_said_where_it_is_not_local(tmp_path: Path) -> None:
         "31 30 0:41 / /data/my\\040set rw - fuse.sshfs host: rw\n"
     )
     fake = ProcFS(str(tmp_path))
-    assert files.mounted(fake, 9, "/data/x/y") == " on nfs4 (server:/export)"
-    assert files.mounted(fake, 9, "/data/my set/y") == " on fuse.sshfs (host:)"
-    assert files.mounted(fake, 9, "/database/y") == ""
+    assert files.at_path(fake, 9, "/data/x/y").mount == "nfs4 (server:/export)"
+    assert files.at_path(fake, 9, "/data/my set/y").mount == "fuse.sshfs (host:)"
+    assert files.at_path(fake, 9, "/database/y").mount is None
+
+
+@pytest.mark.parametrize(("machine", "read", "futex"), [("x86_64", 0, 202), ("aarch64", 63, 98)])
+def test_system_calls_have_names_on_each_architecture(machine: str, read: int, futex: int) -> None:
+    assert (syscalls.name(read, machine), syscalls.name(futex, machine)) == ("read", "futex")
+    assert (syscalls.name(-1, machine), syscalls.name(9999, machine)) == ("", "9999")
 
 
 def test_what_a_process_writes_is_counted(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from hangdoc.snapshot import Process
+from hangdoc.snapshot import AwaitedFile, Holder, Process
 
 Ends = Literal["never", "unknown", "by-itself"]
 """Whether it can end without anybody's help."""
@@ -58,13 +58,13 @@ class WaitsForInput(Hold, frozen=True):
 
 
 class InFile(Hold, frozen=True):
-    """In a system call on a file, a pipe or a socket."""
+    """In a system call on a file or a pipe."""
 
     NAME = "in-file"
     wchan: str = ""
-    file: str = ""
+    file: AwaitedFile | None = None
     abandoned: bool = False
-    """A pipe or FIFO of which nobody holds the other end."""
+    """A pipe or FIFO of which nobody else holds the other end."""
 
     @property
     def ends(self) -> Ends:
@@ -118,6 +118,22 @@ class Asleep(Hold, frozen=True):
 
     NAME = "asleep"
     polls: bool = False
+
+
+class OnNetwork(Hold, frozen=True):
+    """It waits for an answer from outside of the run."""
+
+    NAME = "on-network"
+    peer: str | None = None
+    """Address and port, where they were seen."""
+
+
+class AtFileLock(Hold, frozen=True):
+    """It waits for a lock on a file, which another process holds."""
+
+    NAME = "at-file-lock"
+    path: str
+    holders: tuple[Holder, ...] = ()
 
 
 class Serves(Hold, frozen=True):

@@ -4,7 +4,7 @@ from hangdoc.diagnose.ranks.holds import AtLock
 from hangdoc.diagnose.ranks.place import same_frames, user_frames
 from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Stack, Unavailable
 
-_FUTEX = 202
+_FUTEX = "futex"
 _WAITS_FOR_GIL = 50
 """Wake-ups a second of a thread that asks for the GIL: it does so every 5 ms (sys.getswitchinterval)."""
 _IDLE = 0.02

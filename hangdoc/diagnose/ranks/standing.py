@@ -1,24 +1,40 @@
 """Where a rank stands that neither moves nor waits for another rank: exactly one place, and what holds it up there."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hangdoc.diagnose.ranks import loader, locks, torch_names
+from hangdoc.diagnose.ranks.counters import has_end
 from hangdoc.diagnose.ranks.feeding import fetching
-from hangdoc.diagnose.ranks.holds import Asleep, AtLock, Elsewhere, Hold, InFile, WaitsForInput
+from hangdoc.diagnose.ranks.holds import (
+    Asleep,
+    AtFileLock,
+    AtLock,
+    Elsewhere,
+    Hold,
+    InFile,
+    OnNetwork,
+    Serves,
+    WaitsForInput,
+)
 from hangdoc.diagnose.ranks.place import user_frames
-from hangdoc.snapshot import Frame, KernelThread, Process, PythonThread
+from hangdoc.snapshot import AwaitedFile, Connection, Frame, KernelThread, Process, PythonThread
 
-_SLEEP = {35, 230}
-_CHILD = {61, 247}
-_READ = {0, 17, 19, 295}
-_WRITE = {1, 18, 20, 296}
-_OPEN = {2, 257, 437}
-_NETWORK = {44, 45, 46, 47, 42, 43, 288, 299}
-_FILE_LOCK = {72, 73}
-_FUTEX = 202
+_SLEEP = frozenset({"nanosleep", "clock_nanosleep"})
+_CHILD = frozenset({"wait4", "waitid"})
+_READ = frozenset({"read", "pread64", "readv", "preadv"})
+_WRITE = frozenset({"write", "pwrite64", "writev", "pwritev", "sendfile", "splice"})
+_ON_FILES = frozenset({"open", "openat", "openat2", "fsync", "fdatasync", "msync", "fallocate", "getdents64"})
+_FILE_LOCK = frozenset({"fcntl", "flock"})
+_NETWORK = frozenset(
+    ["connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg", "recvmmsg", "sendmmsg", "poll", "ppoll",
+     "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"]
+)  # fmt: skip
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
+_FUTEX = "futex"
+_WAKES = 10
+"""In the window. Each look by py-spy, also of others, wakes it once or twice."""
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _CHILD_FILES = (
     "/subprocess.py",
@@ -27,7 +43,6 @@ _CHILD_FILES = (
     "/concurrent/futures/",
 )
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
-_ABANDONED = "end held by nobody"
 
 
 class Standing(NamedTuple):
@@ -39,52 +54,106 @@ class Standing(NamedTuple):
 
 
 def standing_of(
-    process: Process, thread: PythonThread, kernel: KernelThread | None, helpers: Sequence[Process]
+    process: Process,
+    thread: PythonThread,
+    kernel: KernelThread | None,
+    helpers: Sequence[Process],
+    connections: Iterable[Connection],
 ) -> Standing:
-    """The first place that fits, the most certain ones first."""
+    """The first place that fits, the most certain ones first. `connections`: all of the process, listening sockets too."""
     top: Frame | None = next((f for f in thread.frames if not f.native), None)
-    file = top.file if top else ""
     source = (top.source or "") if top else ""
     call = kernel.syscall if kernel else None
     wchan = (kernel.wchan or "") if kernel else ""
-    target = (kernel.syscall_file or "") if kernel else ""
-    stuck = InFile(wchan=wchan, file=target, abandoned=_ABANDONED in target)
+    file = kernel.files[0] if kernel is not None and kernel.files else None
     if any(d in f.file for f in thread.frames for d in _DEBUGGERS):
         return Standing("waiting-input", "in an interactive debugger", WaitsForInput())
-    if (call in _READ and target.startswith("fd 0:")) or ("input(" in source and call not in _SLEEP):
-        return Standing("waiting-input", f"reads its standard input ({target or 'input()'})", WaitsForInput())
+    if (call in _READ and file is not None and file.descriptor == 0) or ("input(" in source and call not in _SLEEP):
+        return Standing("waiting-input", f"reads its standard input ({in_words(file) or 'input()'})", WaitsForInput())
+    stuck = InFile(wchan=wchan, file=file, abandoned=_abandoned(process, wchan, file))
     if (
         (kernel is not None and kernel.state == "D")
         or any(word in wchan for word in _STUCK_IN_FILES)
-        or call in _OPEN
-        or target.startswith("path ")
+        or call in _ON_FILES
+        or (file is not None and file.kind == "path")
     ):
-        return Standing("waiting-io", f"in the file system ({target or f'wchan {wchan or call}'})", stuck)
+        return Standing("waiting-io", f"in the file system ({in_words(file) or f'wchan {wchan or call}'})", stuck)
     if any(f.file.endswith(torch_names.DATALOADER) for f in thread.frames):
         return Standing("waiting-data", "waits for a dataloader worker", loader.hold_of(thread, helpers))
     lock = locks.hold_of(process, thread, kernel)
     if call in _SLEEP:
-        return Standing("sleeping", "asleep (nanosleep)", lock or Asleep())
-    if call in _FILE_LOCK:
-        return Standing("waiting-lock", f"waits for a lock on a file ({target or '?'})", lock or Elsewhere())
-    if call in _READ | _WRITE and target and "socket:" not in target and "anon_inode" not in target:
-        return Standing("waiting-io", f"{'reads' if call in _READ else 'writes'} {target}", stuck)
-    return _by_name(thread, call, file, target, wchan, lock)
+        return Standing("sleeping", "asleep (nanosleep)", lock or Asleep(polls=_polls(thread, kernel)))
+    if call in _FILE_LOCK and file is not None:
+        holders = tuple(one for one in file.holders or () if one.pid != process.pid)
+        return Standing("waiting-lock", f"waits for a lock on {file.name}", AtFileLock(path=file.name, holders=holders))
+    if call in _READ | _WRITE and file is not None and file.kind in ("file", "pipe"):
+        return Standing("waiting-io", f"{'reads' if call in _READ else 'writes'} {in_words(file)}", stuck)
+    network = _network(kernel, connections) if call in _NETWORK | _READ | _WRITE else None
+    return _by_name(thread, call, wchan, lock, network)
+
+
+def in_words(file: AwaitedFile | None) -> str:
+    """`/data/x on nfs4 (s:/x)`, `a pipe (fd 7)`; empty for none."""
+    if file is None:
+        return ""
+    what = "a pipe" if file.kind == "pipe" else "a socket" if file.kind == "socket" else file.name
+    where = f" on {file.mount}" if file.mount else " on a full file system" if file.full else ""
+    return what + where + (f" (fd {file.descriptor})" if file.descriptor is not None else "")
+
+
+def _abandoned(process: Process, wchan: str, file: AwaitedFile | None) -> bool:
+    """Whether nobody but the process itself holds the other end of a pipe, or has opened that of a FIFO."""
+    if "wait_for_partner" in wchan:
+        return True
+    return (
+        file is not None
+        and file.kind == "pipe"
+        and file.holders is not None
+        and all(one.pid == process.pid for one in file.holders)
+    )
+
+
+def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
+    """Whether a sleep is one of many between two looks at something: the thread woke in the window and sleeps at the same place
+    again, or the innermost loop of the user's code around it has no end of its own and makes no data."""
+    if kernel is not None and (kernel.voluntary_switches or 0) >= _WAKES:
+        return True
+    own = () if fetching(thread) else user_frames(thread)
+    inside = [loop for loop in own[0].loops if loop.line <= own[0].line <= loop.end_line] if own else []
+    return bool(inside) and not has_end(max(inside, key=lambda loop: loop.line))
+
+
+def _network(kernel: KernelThread | None, connections: Iterable[Connection]) -> OnNetwork | Serves | None:
+    """Which of the sockets that a thread waits on leads where; None where it waits on none."""
+    sockets = [file for file in (kernel.files if kernel is not None else ()) if file.kind == "socket"]
+    if not sockets:
+        return None
+    known = {c.inode: c for c in connections if c.inode is not None}
+    waited = [known[file.inode] for file in sockets if file.inode in known]
+    listening = next((c for c in waited if c.state == "LISTEN"), None)
+    if listening is not None:
+        return Serves(address=f"{listening.local_address}:{listening.local_port}")
+    return OnNetwork(peer=next((f"{c.remote_address}:{c.remote_port}" for c in waited if c.remote_port), None))
 
 
 def _by_name(
-    thread: PythonThread, call: int | None, file: str, target: str, wchan: str, lock: AtLock | None
+    thread: PythonThread, call: str | None, wchan: str, lock: AtLock | None, network: OnNetwork | Serves | None
 ) -> Standing:
     """What the kernel leaves open, by the innermost Python file."""
+    top = next((f for f in thread.frames if not f.native), None)
     own = user_frames(thread)
-    said = own[0].source or "" if own else next((f.source or "" for f in thread.frames if not f.native), "")
-    other = lock or Elsewhere()
+    said = (own[0].source if own else top.source if top else None) or ""
+    file = top.file if top else ""
+    other = lock or network or Elsewhere()
     if any(name in file for name in _CHILD_FILES) or call in _CHILD:
-        return Standing("waiting-child", "waits for a child process", other)
+        return Standing("waiting-child", "waits for a child process", lock or Elsewhere())
     if fetching(thread):
         return Standing("waiting-data", "inside its data iterator", other)
-    if call in _NETWORK:
-        return Standing("waiting-io", f"waits on the network ({target or wchan})", other)
+    if isinstance(network, Serves):
+        return Standing("waiting-io", f"waits for a request on {network.address}", network)
+    if network is not None or call in _NETWORK:
+        peer = f" for an answer from {network.peer}" if network is not None and network.peer else ""
+        return Standing("waiting-io", f"waits on the network{peer}", other if lock else network or OnNetwork())
     if any(name in file for name in _LOCK_FILES) or call == _FUTEX:
         return Standing("waiting-lock", f"waits for a lock{f': {said}' if said else ''}", other)
-    return Standing("sleeping", f"stands still (wchan {wchan or '?'}, system call {call})", other)
+    return Standing("sleeping", f"stands still (wchan {wchan or '?'}, system call {call or '?'})", other)

@@ -102,7 +102,7 @@ def _with_stack(
     if busy or counters or not same:
         why = f"{share:.0%} of a core" if busy and share else "its stack moved"
         return replace(working, state=_working(process, thread), why=why)
-    return _standing(process, thread, kernel, helpers, base, working)
+    return _standing(process, thread, kernel, helpers, (*pairs, *others), base, working)
 
 
 def _standing(
@@ -110,6 +110,7 @@ def _standing(
     thread: PythonThread,
     kernel: KernelThread | None,
     helpers: Sequence[Process],
+    connections: Iterable[Connection],
     base: State,
     working: State,
 ) -> State:
@@ -117,7 +118,7 @@ def _standing(
     children = movement.children_at_work(helpers)
     if children and any(f in frame.file for frame in thread.frames for f in torch_names.COMPILER):
         return replace(working, state="compiling", why="its compiler processes are at work", work=None)
-    state, why, hold = standing_of(process, thread, kernel, helpers)
+    state, why, hold = standing_of(process, thread, kernel, helpers, connections)
     if state == "waiting-input":
         return replace(base, state=state, why=why, hold=hold)
     if working.work is not None:

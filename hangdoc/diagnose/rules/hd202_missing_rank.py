@@ -32,12 +32,12 @@ While it is younger than that, or its counters move, it is a note and no error.
 from hangdoc.diagnose import words
 from hangdoc.diagnose.blockages import Blockage
 from hangdoc.diagnose.model import Run
-from hangdoc.diagnose.ranks.holds import Asleep, Busy, Elsewhere, Starves
+from hangdoc.diagnose.ranks.holds import Asleep, AtFileLock, Busy, Elsewhere, OnNetwork, Starves
 from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD202"
 NAME = "missing-rank"
-ABOUT = (Asleep, Elsewhere, Busy, Starves)
+ABOUT = (Asleep, AtFileLock, Elsewhere, OnNetwork, Busy, Starves)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:

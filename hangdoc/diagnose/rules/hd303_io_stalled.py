@@ -41,6 +41,7 @@ from hangdoc.diagnose.blockages import Blockage
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnose.ranks.holds import InFile
 from hangdoc.diagnose.ranks.movement import kernel_thread
+from hangdoc.diagnose.ranks.standing import in_words
 from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD303"
@@ -71,14 +72,16 @@ def say(run: Run, blockage: Blockage) -> Finding:
     assert isinstance(kind, InFile)  # noqa: S101  (see ABOUT)
     first, blamed = blockage.at[0].first, blockage.culprits
     meant = next((text for name, text in _PLACES if name in kind.wchan), "")
-    path = kind.file.removeprefix("path ").partition(" on ")[0] if kind.file.startswith("path ") else ""
-    dead = words.ended_children(run, first) if "pipe" in kind.file else []  # one of them may be who should have written
+    file = kind.file
+    path = file.name if file is not None and file.kind == "path" else ""
+    pipe = file is not None and file.kind == "pipe"
+    dead = words.ended_children(run, first) if pipe else []  # one of them may be who should have written
     parts = (f"it waits for {meant}" if meant else "", _holders(kind), *(evidence.text for evidence in dead[:1]))
     reason = "; ".join(part for part in parts if part)
     return words.blocked(
         (CODE, NAME),
         blockage,
-        confidence=0.92 if meant and kind.file else 0.85 if meant or kind.file else 0.75,
+        confidence=0.92 if meant and file else 0.85 if meant or file else 0.75,
         summary=f"{words.ranks(blamed)} {words.verb(blamed, 'is', 'are')} stuck on "
         f"{_what(run, blockage, kind) or 'the file system'} {words.place(first)}{f' ({reason})' if reason else ''}; "
         + (words.waits_for_it(blockage) or "no rank does anything"),
@@ -86,7 +89,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
             Evidence(
                 rank=first.rank,
                 probe="kernel",
-                text=f"pid {first.pid}: state {_state(blockage)}, wchan {kind.wchan or '?'}, {kind.file or first.why}",
+                text=f"pid {first.pid}: state {_state(blockage)}, wchan {kind.wchan or '?'}, {in_words(file) or first.why}",
             ),
             *dead,
             *words.class_evidence(blockage.at),
@@ -101,20 +104,19 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 def _what(run: Run, blockage: Blockage, kind: InFile) -> str:
     """The file in words."""
-    if kind.file.startswith("path "):
-        what = kind.file.removeprefix("path ")
-    else:
-        descriptor, _, rest = kind.file.partition(": ")
-        target = rest.partition(", ")[0]
-        what = f"{'a pipe' if 'pipe:' in target else target} ({descriptor})" if rest else ""
+    what = in_words(kind.file)
     holds = (run.ranks[number].hold for number in blockage.culprits)
-    several = len({hold.file for hold in holds if isinstance(hold, InFile)}) > 1
+    several = len({in_words(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
     return f"files like {what}" if several and what else what
 
 
 def _holders(kind: InFile) -> str:
     """Who holds the other end of a pipe."""
-    return "" if kind.file.startswith("path ") else kind.file.partition(": ")[2].partition(", ")[2]
+    file = kind.file
+    if file is None or file.kind != "pipe" or file.holders is None:
+        return ""
+    who = ", ".join(f"pid {one.pid} ({one.name}, state {one.state})" for one in file.holders) or "nobody"
+    return f"its {'read' if file.writes else 'write'} end held by {who}"
 
 
 def _state(blockage: Blockage) -> str:

@@ -50,8 +50,8 @@ def _end(c: Connection) -> End:
 
 
 def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
-    """Each rank's connections to other ranks of the job, and those of it and its helpers to the world. Helpers inherit copies
-    of its own; the store's say nothing."""
+    """Each rank's connections to other ranks of the job, and those of it and its helpers to the world, listening ones too.
+    Helpers inherit copies of its own; the store's say nothing."""
     hosts = {host.name: host for host, _ in members.values()}
     by_pid = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
     of_helper = {
@@ -84,6 +84,7 @@ def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
         kept, others = [], []
         for c in connections:
             if c.state == "LISTEN":
+                others.append(c)
                 continue
             scope, address, port, remote, remote_port = _end(c)
             peer = owners.get((scope, remote, remote_port, address, port))

@@ -1,0 +1,52 @@
+"""Names of the system calls that a thread may wait in, by their numbers on this machine's architecture.
+
+Source: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux. Only those that a diagnosis tells
+apart; a library that knows all of them for all architectures loads for longer than a whole look may take.
+"""
+
+import platform
+
+_X86_64 = {
+    0: "read", 1: "write", 2: "open", 4: "stat", 6: "lstat", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv",
+    20: "writev", 21: "access", 23: "select", 26: "msync", 35: "nanosleep", 40: "sendfile", 42: "connect", 43: "accept",
+    44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync",
+    75: "fdatasync", 83: "mkdir", 87: "unlink", 202: "futex", 217: "getdents64", 230: "clock_nanosleep", 232: "epoll_wait",
+    247: "waitid", 257: "openat", 262: "newfstatat", 269: "faccessat", 270: "pselect6", 271: "ppoll", 275: "splice",
+    281: "epoll_pwait", 285: "fallocate", 288: "accept4", 295: "preadv", 296: "pwritev", 299: "recvmmsg", 307: "sendmmsg",
+    332: "statx", 437: "openat2", 439: "faccessat2", 441: "epoll_pwait2", 449: "futex_waitv",
+}  # fmt: skip
+_AARCH64 = {
+    22: "epoll_pwait", 25: "fcntl", 29: "ioctl", 32: "flock", 34: "mkdirat", 35: "unlinkat", 47: "fallocate", 48: "faccessat",
+    56: "openat", 61: "getdents64", 63: "read", 64: "write", 65: "readv", 66: "writev", 67: "pread64", 68: "pwrite64",
+    69: "preadv", 70: "pwritev", 71: "sendfile", 72: "pselect6", 73: "ppoll", 76: "splice", 79: "newfstatat", 82: "fsync",
+    83: "fdatasync", 95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 202: "accept", 203: "connect",
+    206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 227: "msync", 242: "accept4", 243: "recvmmsg",
+    260: "wait4", 269: "sendmmsg", 291: "statx", 437: "openat2", 439: "faccessat2", 441: "epoll_pwait2", 449: "futex_waitv",
+}  # fmt: skip
+_TABLES = {"x86_64": _X86_64, "aarch64": _AARCH64}
+
+WITH_FILE = frozenset(
+    ["read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev", "connect", "accept", "accept4", "sendto",
+     "recvfrom", "sendmsg", "recvmsg", "recvmmsg", "sendmmsg", "fcntl", "flock", "fsync", "fdatasync", "getdents64", "ioctl",
+     "fallocate", "sendfile", "splice"]
+)  # fmt: skip
+"""Their first argument is a file descriptor."""
+WITH_PATH = {
+    "open": 0, "stat": 0, "lstat": 0, "access": 0, "mkdir": 0, "unlink": 0, "openat": 1, "newfstatat": 1, "faccessat": 1,
+    "statx": 1, "openat2": 1, "faccessat2": 1, "mkdirat": 1, "unlinkat": 1,
+}  # fmt: skip
+"""They are given a path, in this argument."""
+LOCKS = frozenset({"fcntl", "flock"})
+"""They wait for a lock on a file."""
+POLLS = frozenset({"poll", "ppoll"})
+"""They are given an array of `struct pollfd` and its length."""
+SELECTS = frozenset({"select", "pselect6"})
+EPOLLS = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
+
+
+def name(number: int, machine: str | None = None) -> str:
+    """What a system call is called on `machine` (this one for None): its number as text where the table has no name, and empty
+    for -1, which the kernel shows of a thread that is in none."""
+    if number < 0:
+        return ""
+    return _TABLES.get(machine or platform.machine(), {}).get(number, str(number))
