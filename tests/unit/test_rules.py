@@ -19,6 +19,7 @@ from hangdoc.snapshot import (
     ControlGroup,
     Counter,
     Host,
+    Loop,
     Machine,
     Process,
     Progress,
@@ -132,7 +133,8 @@ def test_what_the_data_explain_is_one_finding() -> None:
 
 def starving(step_moves: bool, **more: object) -> Process:
     """A rank that was in its data iterator, with an empty list, at both looks."""
-    frames = (frame("batches", 44, locals=(local("files", "[]", length=0),)), train(10))
+    restarts = Loop(line=40, end_line=50, header="while True", counters=("epoch",))
+    frames = (frame("batches", 44, locals=(local("files", "[]", length=0),), loops=(restarts,)), train(10))
     step = Counter(name="step", function="train", file="/home/me/train.py", before=3, after=3 + step_moves, looped=True)
     spins = Counter(name="epoch", function="batches", file="/home/me/train.py", before=7, after=7_000_000)
     return rank(1, *frames, cpu=0.99, progress=Progress(counters=(step, spins)), **more)  # type: ignore[arg-type]

@@ -126,14 +126,22 @@ def comes_on(process: Process, thread: PythonThread | None) -> bool:
     return bool(moved) and any(_counts(other, moved, main=other is thread) for other in threads)
 
 
-def turns_for_nothing(process: Process, thread: PythonThread | None) -> bool:
-    """Whether all that moves in a rank's own code are the counters of loops within loops that have no end."""
+def goes_round(process: Process, thread: PythonThread | None) -> bool:
+    """Whether a rank goes round a loop that has no end, and nothing shows that it comes on: the innermost loop that it is in has
+    no counter, or all that moves are the counters of such loops within other loops."""
     progress = process.progress
-    if thread is None or not isinstance(progress, Progress) or comes_on(process, thread):
+    nest = _nest(thread) if thread is not None else []
+    if not nest or thread is None or not isinstance(progress, Progress) or comes_on(process, thread):
         return False
-    moved = {(c.file, c.function, c.name) for c in progress.counters if c.before != c.after}
-    loops = [(frame, loop) for frame, loop in _nest(thread)[1:] if not has_end(loop)]
-    return bool(moved) and moved <= {(f.file, f.function, name) for f, loop in loops for name in _moves_on(f, loop)}
+    known = {(c.file, c.function, c.name): c.before != c.after for c in progress.counters}
+
+    def counters(frame: Frame, loop: Loop) -> list[bool]:
+        return [known[key] for name in _moves_on(frame, loop) if (key := (frame.file, frame.function, name)) in known]
+
+    innermost = nest[-1][1]
+    if (innermost.header.startswith("while") or not has_end(innermost)) and not counters(*nest[-1]):
+        return True  # it may compare numbers that never meet
+    return any(any(counters(frame, loop)) for frame, loop in nest[1:] if not has_end(loop))
 
 
 def _counts(thread: PythonThread, moved: dict[tuple[str, str, str], Counter], *, main: bool) -> bool:

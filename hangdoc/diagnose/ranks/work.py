@@ -1,12 +1,13 @@
 """What a rank that is not blocked does: the line between waiting and hung."""
 
-from hangdoc.diagnose.model import Rank
-from hangdoc.diagnose.ranks.counters import comes_on, turns_for_nothing
-from hangdoc.diagnose.ranks.feeding import starves
+from hangdoc.diagnose.model import BUSY, Rank
+from hangdoc.diagnose.ranks.counters import comes_on, goes_round
+from hangdoc.diagnose.ranks.feeding import fetching, starves
 from hangdoc.diagnose.ranks.holds import Busy, Hold, Starves, Unreadable, Works
 from hangdoc.phrases import duration
-from hangdoc.snapshot import Progress, Stack
+from hangdoc.snapshot import Process, Progress, Stack
 
+_BY_TORCH = ("compiling", "checkpointing")
 _LONG = {
     "evaluating": "it evaluates",
     "checkpointing": "it writes a checkpoint",
@@ -30,25 +31,29 @@ def announced(rank: Rank) -> Works | None:
 def hold_of(rank: Rank) -> Hold:
     """What a computing rank is at, for those that wait for it.
 
-    Its counters move, it reads, writes or transfers data, its child processes work, or it is in work that is known to take
-    long: then it works. A loader that goes round and round without a batch coming out of it does not.
+    What burns CPU or moves bytes is at work until the opposite is shown: that it goes round a loop which has no end, counts
+    nothing, and yields nothing to the loop around it.
     """
     process, thread = rank.process, rank.thread
-    if (
-        process is None
-        or thread is None
-        or (rank.state == "loading-data" and not isinstance(process.stack_before, Stack))
-    ):
-        return (
-            Unreadable()
-        )  # also one that is busy in its loader: a single look does not show whether batches come out of it
+    if process is None or thread is None or _is_unclear(rank, process):
+        return Unreadable()
     counted = comes_on(process, thread)
-    if turns_for_nothing(process, thread):
+    if rank.state in _BY_TORCH or (rank.work is not None and not fetching(thread)):
+        return Works(what=rank.work or _LONG[rank.state], certain=counted)
+    if goes_round(process, thread):
         return Starves() if starves(process, thread) else Busy()
-    if rank.work is not None:
-        return Works(what=rank.work, certain=counted)
-    if starves(process, thread):
-        return Works(what=_LONG["loading-data"], certain=True) if counted else Starves()
-    if rank.moving and rank.state in _LONG:
-        return Works(what=_LONG[rank.state], certain=counted)
-    return Works(what="its counters move", certain=True) if counted else Busy(counts=rank.counters_moved)
+    if rank.work is not None or rank.state in _LONG:
+        return Works(what=rank.work or _LONG[rank.state], certain=counted)
+    if counted:
+        return Works(what="its counters move", certain=True)
+    seen = isinstance(process.progress, Progress) and all(frame.source for frame in rank.own)
+    if rank.counters_moved or not seen:
+        return Busy(counts=rank.counters_moved)
+    share = rank.training_share or 0.0
+    return Works(what=f"it uses {share:.0%} of a core, in no loop without an end") if share >= BUSY else Busy()
+
+
+def _is_unclear(rank: Rank, process: Process) -> bool:
+    """Whether a rank is in its loader, and nobody could see if batches come out of it: that takes two looks and its counters."""
+    seen = isinstance(process.stack_before, Stack) and isinstance(process.progress, Progress)
+    return rank.state == "loading-data" and not seen
