@@ -109,17 +109,21 @@ def _peer(rank: Rank) -> int | None:
 
 
 def _point_to_point(run: Run, classes: Parts) -> Found:
-    """A ring of sends and receives. One whose peer does not speak to it is to blame, if there is only one; else all are."""
+    """A ring of sends and receives. The one that most others wait for in vain is to blame, if there is only one; else all are."""
     known = all(_peer(one.first) is not None for one in classes)
-    astray = [one for one in classes if not _matched(run, one.first, classes)]
-    if known and len(astray) == 1 and len(classes) > 2:
-        return PointToPoint(astray=astray[0], parts=classes), astray[0].ranks
+    vain = {one.ranks: _in_vain(run, one) for one in classes}
+    most = max(vain.values())
+    astray = [one for one in classes if vain[one.ranks] == most]
+    if known and len(astray) == 1 and most > 1:
+        waits = next(one for one in run.waiting if _peer(one.first) in astray[0].ranks)
+        return PointToPoint(astray=astray[0], waits_for_it=waits, parts=classes), astray[0].ranks
     return PointToPoint(parts=classes, sure=known), _ranks(classes)
 
 
-def _matched(run: Run, rank: Rank, classes: Parts) -> bool:
-    """Whether the call of a rank is one that its peer makes too, or that another of them waits for."""
-    return any(answers(one.first, rank) or answers(rank, one.first) or _peer(one.first) == rank.rank for one in classes)
+def _in_vain(run: Run, named: Class) -> int:
+    """How many ranks wait in a send to, or a receive from, one that is in no call which answers theirs."""
+    waiting = (one for one in run.waiting if is_p2p(one.first) and _peer(one.first) in named.ranks)
+    return sum(len(one.ranks) for one in waiting if not answers(one.first, named.first))
 
 
 def _unanswered(run: Run, classes: Parts) -> Found | None:
@@ -131,7 +135,7 @@ def _unanswered(run: Run, classes: Parts) -> Found | None:
         return PointToPoint(parts=classes, sure=False), _ranks(classes)
     parts = _parts(classes)
     others = [part for part in parts if not is_p2p(part.first)]
-    if len(others) == 1 and len(parts) == 2 and len(others[0].ranks) != len(parts[-1].ranks):
+    if len(others) == 1 and len(parts) == 2 and len(parts[0].ranks) < len(parts[1].ranks):
         fewer = parts[0]  # one call of most ranks, and another of a few
         return PointToPoint(astray=fewer, parts=classes, waits_for_it=parts[1]), fewer.ranks
     if (pair := _astray(run, stuck)) is not None:

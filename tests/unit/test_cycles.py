@@ -1,0 +1,56 @@
+"""Cycles of calls: exactly one kind, and the right ranks to blame."""
+
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.diagnosis import Job
+from hangdoc.snapshot import Process
+from tests.unit.builders import c10d, frame, local, rank, snapshot
+
+
+def call(number: int, op: str, peer: int | None = None, *, world: int, line: int = 5) -> Process:
+    key = "dst" if op == "send" else "src"
+    arguments = () if peer is None else (local(key, peer),)
+    return rank(number, *c10d(op, *arguments), frame("main", line), world=world)
+
+
+def job(*processes: Process) -> Job:
+    diagnosis = diagnose(snapshot(*processes))
+    assert not diagnosis.problems
+    return diagnosis.jobs[0]
+
+
+def blamed(found: Job) -> list[tuple[str, str, tuple[int, ...], tuple[int, ...]]]:
+    assert len(found.blockages) == len(found.findings) == 1
+    return [(found.blockages[0].kind, f.code, f.culprits, f.victims) for f in found.findings]
+
+
+def test_a_stage_that_receives_from_the_wrong_neighbour() -> None:
+    """Stage 2 of 4 waits for stage 3, which waits for stage 2; stage 1 wants to send to it, and stage 0 to stage 1."""
+    found = job(
+        call(0, "send", 1, world=4),
+        call(1, "send", 2, world=4),
+        call(2, "recv", 3, world=4),
+        call(3, "recv", 2, world=4),
+    )
+    assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1, 3))]
+
+
+def test_two_that_send_first_are_both_to_blame() -> None:
+    found = job(call(0, "send", 1, world=2), call(1, "send", 0, world=2))
+    assert blamed(found) == [("point-to-point", "HD204", (0, 1), ())]
+
+
+def test_one_in_a_collective_beside_two_that_receive() -> None:
+    """The minority is to blame, not whoever the receives name."""
+    found = job(call(0, "recv", 2, world=3), call(1, "recv", 2, world=3), call(2, "broadcast", world=3, line=9))
+    assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1))]
+    found = job(
+        call(0, "broadcast", world=3, line=9), call(1, "broadcast", world=3, line=9), call(2, "recv", 0, world=3)
+    )
+    assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1))]
+
+
+def test_ranks_on_their_way_and_a_cycle_are_one_blockage() -> None:
+    """Rank 2 waits behind the cycle of ranks 0 and 1: a victim of it, and of nothing else."""
+    found = job(call(0, "send", 1, world=3), call(1, "send", 0, world=3), call(2, "recv", 0, world=3))
+    assert len(found.blockages) == 1
+    assert found.verdict == "hung"
