@@ -136,8 +136,10 @@ def _unanswered(run: Run, classes: Parts) -> Found | None:
     parts = _parts(classes)
     others = [part for part in parts if not is_p2p(part.first)]
     if len(others) == 1 and len(parts) == 2 and len(parts[0].ranks) < len(parts[1].ranks):
-        fewer = parts[0]  # one call of most ranks, and another of a few
-        return PointToPoint(astray=fewer, parts=classes, waits_for_it=parts[1]), fewer.ranks
+        fewer, most = parts
+        # One call of most ranks, and another of a few; unless the most have left behind what these wait for.
+        if not is_ahead(most.first, fewer.first):
+            return PointToPoint(astray=fewer, parts=classes, waits_for_it=most), fewer.ranks
     if (pair := _astray(run, stuck)) is not None:
         return PointToPoint(astray=pair[0], waits_for_it=pair[1], parts=classes), pair[0].ranks
     for one in stuck:
