@@ -11,6 +11,7 @@ Standard library only: the watchdog brings this module into a trainer.
 import hashlib
 import ipaddress
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Protocol
 
 DIGEST_LENGTH = 24
@@ -72,6 +73,7 @@ def slurm_job(environment: Mapping[str, str]) -> frozenset[str]:
     return frozenset(names)
 
 
+@lru_cache(4096)  # a run has few meeting points and many ranks
 def is_loopback(address: str) -> bool:
     """Whether an address or a host's name means the host itself."""
     try:

@@ -93,17 +93,17 @@ def _named(process: Process, thread: PythonThread) -> Wait | None:
 
 
 def _is_c10d_call(frame: Frame) -> bool:
-    return frame.file.endswith(torch_names.C10D) and torch_names.plain(frame.function) in torch_names.OPERATIONS
+    return torch_names.role(frame.file, frame.function) == "operation"
 
 
 def _from_python(thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
     outermost: Frame | None = None
     rendezvous: Frame | None = None
     for frame in thread.frames:
-        name = torch_names.plain(frame.function)
-        if "torch/distributed/" in frame.file and name in torch_names.RENDEZVOUS:
+        role = torch_names.role(frame.file, frame.function)
+        if role == "rendezvous":
             rendezvous = frame
-        elif _is_c10d_call(frame):
+        elif role == "operation":
             # all_gather_object calls all_gather: the outer one is what the user called. But a barrier inside
             # init_process_group is still the rendezvous.
             outermost = frame
@@ -118,9 +118,8 @@ def _from_python(thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None
 
 def _from_store(thread: PythonThread) -> Wait | None:
     for frame in thread.frames[:4]:
-        name = torch_names.plain(frame.function)
         if frame.file.endswith("torch/distributed/elastic/utils/store.py"):
-            return Wait("store", Operation(op=name, origin="store"))
+            return Wait("store", Operation(op=torch_names.plain(frame.function), origin="store"))
     return None
 
 
@@ -143,9 +142,8 @@ def _origin(thread: PythonThread, inside: Frame) -> str:
         started = started or frame is inside
         if not started:
             continue
-        for fragment, function, origin in torch_names.ORIGINS:
-            if fragment in frame.file and (function is None or torch_names.plain(frame.function) == function):
-                return origin
+        if (origin := torch_names.origin(frame.file, frame.function)) is not None:
+            return origin
     return "user"
 
 

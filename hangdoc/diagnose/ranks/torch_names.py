@@ -5,6 +5,8 @@ torch/utils/data/dataloader.py and the C++ names that native stacks show, read o
 """
 
 import re
+from functools import lru_cache
+from typing import Literal
 
 C10D = "torch/distributed/distributed_c10d.py"
 
@@ -144,6 +146,24 @@ _CALL = re.compile(
 def calls_in(source: str) -> list[str]:
     """Names of torch.distributed operations called in a piece of source, in order, in torch's own spelling."""
     return [ALIASES.get(name, name) for name in _CALL.findall(source)]
+
+
+@lru_cache(4096)  # a thousand ranks stand in the same few functions
+def role(file: str, function: str) -> Literal["rendezvous", "operation"] | None:
+    """What a function of torch.distributed is to a stack: a part of the rendezvous, or an operation that users call."""
+    name = plain(function)
+    if "torch/distributed/" in file and name in RENDEZVOUS:
+        return "rendezvous"
+    return "operation" if file.endswith(C10D) and name in OPERATIONS else None
+
+
+@lru_cache(4096)
+def origin(file: str, function: str) -> str | None:
+    """Which part of torch a function is, where that says who called a collective."""
+    for fragment, wanted, name in ORIGINS:
+        if fragment in file and (wanted is None or plain(function) == wanted):
+            return name
+    return None
 
 
 def plain(function: str) -> str:
