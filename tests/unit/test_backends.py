@@ -10,8 +10,8 @@ from hangdoc.observe.interpreter import process_groups
 from hangdoc.observe.locate import locate
 from hangdoc.observe.python_state import Modules
 from hangdoc.snapshot import AwaitedFile, Clocks, Group, Interpreter, KernelThread, Process, Snapshot
+from tests.rules.shapes import gpu_rank
 from tests.unit.builders import c10d, frame, local, rank, snapshot, stack, train
-from tests.unit.rule_cases import gpu_rank
 from tests.unit.test_what_ranks_wait_for import PROC, variables_of
 
 GROUPS = """

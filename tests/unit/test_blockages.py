@@ -10,8 +10,8 @@ from hangdoc.diagnose.engine import diagnose, examine
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Job
 from hangdoc.snapshot import Process, Snapshot
+from tests.rules.shapes import MEETS, STUCK_IN_NFS, steps
 from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot, train
-from tests.unit.rule_cases import MEETS, STUCK_IN_NFS, steps
 
 WORLD = 5
 

@@ -9,8 +9,8 @@ import pytest
 
 from hangdoc import codec
 from hangdoc.version import __version__
+from tests.rules import fires
 from tests.unit.builders import rank, snapshot, train
-from tests.unit.test_rules import FIRES
 
 HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
 
@@ -22,7 +22,7 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
 @pytest.fixture
 def bundle(tmp_path: Path) -> str:
     path = tmp_path / "hung.hangdoc"
-    codec.write(FIRES["HD101"](), path)
+    codec.write(fires("HD101"), path)
     return str(path)
 
 
@@ -73,7 +73,7 @@ def test_the_report_fits_80_columns_and_says_it_all(bundle: str) -> None:
 
 def test_healthy_is_0_unknown_is_4(tmp_path: Path) -> None:
     codec.write(snapshot(rank(0, train(12), cpu=0.9), rank(1, train(12), cpu=0.9)), tmp_path / "healthy")
-    codec.write(FIRES["HD901"](), tmp_path / "unknown")
+    codec.write(fires("HD901"), tmp_path / "unknown")
     assert run("diagnose", str(tmp_path / "healthy")).returncode == 0
     assert run("diagnose", str(tmp_path / "unknown")).returncode == 4
 

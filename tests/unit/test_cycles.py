@@ -43,9 +43,7 @@ def test_one_in_a_collective_beside_two_that_receive() -> None:
     """The minority is to blame, not whoever the receives name."""
     found = job(call(0, "recv", 2, world=3), call(1, "recv", 2, world=3), call(2, "broadcast", world=3, line=9))
     assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1))]
-    found = job(
-        call(0, "broadcast", world=3), call(1, "broadcast", world=3), call(2, "recv", 0, world=3)
-    )
+    found = job(call(0, "broadcast", world=3), call(1, "broadcast", world=3), call(2, "recv", 0, world=3))
     assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1))]
 
 

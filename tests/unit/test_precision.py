@@ -12,8 +12,8 @@ from hangdoc.observe.precision import precisions
 from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.source import Sources
 from hangdoc.snapshot import Frame
+from tests.rules.shapes import machine
 from tests.unit.builders import TORCH, frame, local, rank, snapshot, stack, train
-from tests.unit.rule_cases import machine
 from tests.unit.test_what_ranks_wait_for import variables_of
 
 PROGRAM = """

@@ -18,7 +18,7 @@ from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds
 from hangdoc.preflight.plan import Card, Check, Facts, Link, Plan
 from hangdoc.snapshot import DataSource, Interface, Listener, Unavailable
-from tests.unit.rule_cases import machine
+from tests.rules.shapes import machine
 
 
 def node(number: int, **more: object) -> Facts:

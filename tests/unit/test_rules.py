@@ -26,6 +26,19 @@ from hangdoc.snapshot import (
     Snapshot,
     Unavailable,
 )
+from tests.rules import CODES, fires
+from tests.rules.shapes import (
+    AGENT_ALONE,
+    LOADER,
+    WORKER,
+    called,
+    data,
+    gpu_rank,
+    in_loop,
+    lonely,
+    machine,
+    steps,
+)
 from tests.unit.builders import (
     TORCH,
     c10d,
@@ -36,20 +49,6 @@ from tests.unit.builders import (
     snapshot,
     stack,
     train,
-)
-from tests.unit.rule_cases import (
-    AGENT_ALONE,
-    FIRES,
-    LOADER,
-    QUIET,
-    WORKER,
-    called,
-    data,
-    gpu_rank,
-    in_loop,
-    lonely,
-    machine,
-    steps,
 )
 
 HEADINGS = ["What it finds", "Why it hangs", "Evidence", "What to do", "When it would be wrong", "References"]
@@ -100,13 +99,9 @@ def test_every_rule_has_its_page() -> None:
             assert len(section.partition("\n")[2].strip()) > 20, (rule.CODE, section)
 
 
-def test_every_rule_has_both_cases() -> None:
-    assert set(FIRES) == set(QUIET) == {rule.CODE for rule in all_rules()}
-
-
-@pytest.mark.parametrize("code", sorted(FIRES))
+@pytest.mark.parametrize("code", CODES)
 def test_the_rule_fires(code: str) -> None:
-    found = of(code, job(FIRES[code]()))
+    found = of(code, job(fires(code)))
     assert found
     for finding in found:
         assert finding.summary
@@ -116,13 +111,8 @@ def test_the_rule_fires(code: str) -> None:
         assert not set(finding.culprits) & set(finding.victims)
 
 
-@pytest.mark.parametrize("code", sorted(QUIET))
-def test_the_rule_keeps_quiet(code: str) -> None:
-    assert not of(code, job(QUIET[code]()))
-
-
 def test_what_the_data_explain_is_one_finding() -> None:
-    found = job(FIRES["HD101"]())
+    found = job(fires("HD101"))
     assert [(f.code, f.cause) for f in found.findings] == [("HD101", "fewer-data")]
     assert [(b.kind, b.cause, b.culprits, b.victims) for b in found.blockages] == [
         ("left-loop", "fewer-data", (1,), (0,))
@@ -152,11 +142,11 @@ def test_a_loader_that_spins_on_nothing_and_one_that_is_busy() -> None:
 
 
 def test_a_busy_rank_is_a_note_while_young_and_an_error_beyond_the_patience() -> None:
-    young = snapshot(*FIRES["HD202"]().hosts[0].processes, silence=10.0)
+    young = snapshot(*fires("HD202").hosts[0].processes, silence=10.0)
     assert of("HD202", job(young))[0].severity == "info"
     assert job(young).verdict == "waiting"
-    assert of("HD202", job(FIRES["HD202"]()))[0].severity == "error"
-    assert job(FIRES["HD202"]()).verdict == "hung"
+    assert of("HD202", job(fires("HD202")))[0].severity == "error"
+    assert job(fires("HD202")).verdict == "hung"
 
 
 def test_a_thousand_equal_ranks_are_one_line_of_evidence() -> None:
@@ -169,7 +159,7 @@ def test_a_thousand_equal_ranks_are_one_line_of_evidence() -> None:
 
 
 def test_ranks_on_hosts_nobody_looked_at_leave_the_verdict_open() -> None:
-    found = job(FIRES["HD901"]())
+    found = job(fires("HD901"))
     assert found.verdict == "unknown"
     assert [unseen.rank for unseen in found.unseen] == [1]
     assert not of("HD301", found)
@@ -212,7 +202,7 @@ def test_two_jobs_side_by_side_are_told_apart() -> None:
         assert process.identity
         return replace(process, identity=replace(process.identity, master_port=29600))
 
-    hung = FIRES["HD302"]().hosts[0].processes
+    hung = fires("HD302").hosts[0].processes
     healthy = [other(rank(n, train(12), cpu=0.9, pid=1100 + n)) for n in range(2)]
     diagnosis = diagnose(snapshot(*hung, *healthy))
     assert [j.verdict for j in diagnosis.jobs] == ["hung", "healthy"]
@@ -305,7 +295,7 @@ def test_a_run_in_which_nobody_waits_and_nobody_works() -> None:
 
 def test_ranks_that_spin_in_the_driver_are_never_an_error_by_themselves() -> None:
     """A healthy run with kernels longer than the window looks the same from the host."""
-    everybody = job(FIRES["HD701"]())
+    everybody = job(fires("HD701"))
     assert everybody.verdict == "waiting"
     assert [(f.code, f.severity) for f in everybody.findings] == [("HD701", "info")]
     assert {r.label for r in everybody.ranks} == {"blocked"}

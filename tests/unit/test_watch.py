@@ -5,11 +5,11 @@ from msgspec.structs import replace
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.watch.confirm import Confirmation
-from tests.unit.rule_cases import FIRES
+from tests.rules import fires
 
 
 def hung(silent: float | None = None, code: str = "HD302") -> Diagnosis:
-    answer = diagnose(FIRES[code](), patience=0.0)
+    answer = diagnose(fires(code), patience=0.0)
     (job,) = answer.jobs
     assert job.verdict == "hung"
     return replace(answer, jobs=(replace(job, hung_for_seconds=silent),))

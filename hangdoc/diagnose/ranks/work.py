@@ -39,18 +39,22 @@ def hold_of(rank: Rank) -> Hold:
         return Unreadable()
     counted = comes_on(process, thread)
     if rank.state in _BY_TORCH or (rank.work is not None and not fetching(thread)):
-        return Works(what=rank.work or _LONG[rank.state], certain=counted)
+        return Works(what=rank.work or _what(rank, counted), certain=counted)
     if goes_round(process, thread):
         return Starves() if starves(process, thread) else Busy()
     if rank.work is not None or rank.state in _LONG:
-        return Works(what=rank.work or _LONG[rank.state], certain=counted)
+        return Works(what=rank.work or _what(rank, counted), certain=counted)
     if counted:
-        return Works(what="its counters move", certain=True)
+        return Works(what=_what(rank, counted), certain=True)
     seen = isinstance(process.progress, Progress) and all(frame.source for frame in rank.own)
     if rank.counters_moved or not seen:
         return Busy(counts=rank.counters_moved)
     share = rank.training_share or 0.0
     return Works(what=f"it uses {share:.0%} of a core, in no loop without an end") if share >= BUSY else Busy()
+
+
+def _what(rank: Rank, counted: bool) -> str:
+    return "its counters move" if counted else _LONG[rank.state]
 
 
 def _is_unclear(rank: Rank, process: Process) -> bool:

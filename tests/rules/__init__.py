@@ -1,0 +1,24 @@
+"""One folder for each rule: a case that fires it, one that must not, and the whole text that it says of the first."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from hangdoc.diagnose.rules import all_rules
+from hangdoc.snapshot import Snapshot
+
+CODES = [rule.CODE for rule in all_rules()]
+
+
+def fires(code: str) -> Snapshot:
+    """What fires the rule."""
+    return _of(code, "fires")
+
+
+def quiet(code: str) -> Snapshot:
+    """The closest thing to it that is another story."""
+    return _of(code, "quiet")
+
+
+def _of(code: str, which: str) -> Snapshot:
+    make: Callable[[], Snapshot] = getattr(import_module(f"tests.rules.{code.lower()}.case"), which)
+    return make()

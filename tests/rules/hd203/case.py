@@ -1,0 +1,19 @@
+"""HD203: what fires it, and the closest thing to it that is another story."""
+
+from hangdoc.snapshot import Snapshot
+from tests.unit.builders import c10d, frame, rank, snapshot
+
+
+def fires() -> Snapshot:
+    return snapshot(
+        rank(0, *c10d("barrier"), frame("main", 5, conditions=("rank == 0",))),
+        rank(1, *c10d("all_reduce"), frame("main", 9)),
+    )
+
+
+def quiet() -> Snapshot:
+    """Two arms of one branch: a mismatch."""
+    return snapshot(
+        rank(0, *c10d("barrier"), frame("main", 5, conditions=("step < 3",))),
+        rank(1, *c10d("all_reduce"), frame("main", 9, conditions=("not (step < 3)",))),
+    )

@@ -1,0 +1,13 @@
+"""HD302: what fires it, and the closest thing to it that is another story."""
+
+from hangdoc.snapshot import Snapshot
+from tests.rules.shapes import in_loop
+from tests.unit.builders import rank, snapshot, train
+
+
+def fires() -> Snapshot:
+    return snapshot(in_loop(0, 4), rank(1, train(12), state="T"))
+
+
+def quiet() -> Snapshot:
+    return snapshot(in_loop(0, 4), rank(1, train(12), cpu=0.9))

@@ -1,0 +1,15 @@
+"""HD306: what fires it, and the closest thing to it that is another story."""
+
+from msgspec.structs import replace
+
+from hangdoc.snapshot import Snapshot
+from tests.rules.shapes import AGENT
+from tests.unit.builders import TORCH, frame, snapshot, stack
+
+
+def fires() -> Snapshot:
+    return snapshot(replace(AGENT, stack=stack(frame("_exit_barrier", 5, TORCH + "distributed/elastic/agent/api.py"))))
+
+
+def quiet() -> Snapshot:
+    return snapshot(AGENT)

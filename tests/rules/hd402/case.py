@@ -1,0 +1,14 @@
+"""HD402: what fires it, and the closest thing to it that is another story."""
+
+from hangdoc.snapshot import Connections, Snapshot
+from tests.rules.shapes import MEETS, stranger
+from tests.unit.builders import snapshot
+
+
+def fires() -> Snapshot:
+    return snapshot(MEETS(0), connections=Connections(connections=(), listeners=(stranger("net:[1]"),)))
+
+
+def quiet() -> Snapshot:
+    """The listener is the run's own first rank."""
+    return snapshot(MEETS(0), connections=Connections(connections=(), listeners=(stranger("net:[1]", pid=100),)))

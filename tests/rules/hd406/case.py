@@ -1,0 +1,13 @@
+"""HD406: what fires it, and the closest thing to it that is another story."""
+
+from hangdoc.snapshot import Snapshot
+from tests.rules.shapes import agents, asked
+
+
+def fires() -> Snapshot:
+    return agents(asked(0), asked(1, port=29501))
+
+
+def quiet() -> Snapshot:
+    """Ranks of a node are meant to differ."""
+    return agents(asked(0), asked(1))

@@ -1,0 +1,13 @@
+"""HD502: what fires it, and the closest thing to it that is another story."""
+
+from hangdoc.snapshot import Snapshot
+from tests.rules.shapes import in_loop
+from tests.unit.builders import snapshot
+
+
+def fires() -> Snapshot:
+    return snapshot(in_loop(0, 4, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}), in_loop(1, 4))
+
+
+def quiet() -> Snapshot:
+    return snapshot(in_loop(0, 4, environment={"OMP_NUM_THREADS": "1"}), in_loop(1, 4))
