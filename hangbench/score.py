@@ -91,7 +91,7 @@ def score(case: Case, diagnosis: Diagnosis, snapshot: Snapshot, seconds: float =
     operations = [rank.operation.op if rank.operation else "" for rank in ranks]
     said = job.verdict if job else "none"
     more = [f for f in findings if f.severity != "info"]
-    sure = [f for f in more if f.confidence >= SURE and f.explained_by is None]
+    sure = [f for f in more if f.confidence >= SURE]
     counted = leading is not None and (case.finding is not None or leading.severity != "info")
     return Score(
         case=case,

@@ -2,20 +2,18 @@
 
 from collections.abc import Sequence
 
+from hangdoc.diagnose.causes.agreement import agreement
 from hangdoc.preflight.plan import Check
 
 
 def agree(name: str, values: dict[str, str | None], remedy: str, status: str = "fail") -> Check:
     """One check that a value is the same on all nodes."""
-    camps: dict[str | None, list[str]] = {}
-    for node, value in values.items():
-        camps.setdefault(value, []).append(node)
-    if len(camps) <= 1:
-        (value,) = camps or (None,)
+    agreed = agreement(values)
+    if not agreed.differs:
+        value = agreed.values[0][0] if agreed.values else None
         return Check(name=name, status="pass", text=f"{value if value is not None else 'not set'} on all nodes")
-    text = "; ".join(f"{value or 'none'} on {some(nodes)}" for value, nodes in camps.items())
-    odd = min(camps.values(), key=len)
-    return Check(name=name, status=status, text=text, remedy=remedy, nodes=tuple(odd))
+    text = "; ".join(f"{value or 'none'} on {some(nodes)}" for value, nodes in agreed.values)
+    return Check(name=name, status=status, text=text, remedy=remedy, nodes=agreed.odd)
 
 
 def some(nodes: Sequence[str]) -> str:

@@ -51,20 +51,9 @@ def _job(job: Job) -> Iterator[RenderableType]:
     )
     yield title
     yield ""
-    leading = [f for f in job.findings if f.explained_by is None]
-    for index, finding in enumerate(leading):
+    for index, finding in enumerate(job.findings):
         yield from _finding(finding, whole=index == 0 or finding.severity == "error")
-        for consequence in job.findings:
-            if consequence.explained_by == finding.code:
-                yield _indented(
-                    Text.assemble(
-                        (f"hence {consequence.code} {consequence.name}: ", "dim"),
-                        (words.clean(consequence.summary), "dim"),
-                    ),
-                    2,
-                )
-                yield ""
-    if not leading:
+    if not job.findings:
         yield Text(
             {
                 "healthy": "Every rank makes progress.",

@@ -63,7 +63,6 @@ def _finding(finding: Finding) -> Iterable[RenderableType]:
         (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
         (f"{finding.code} {finding.name}", "bold"),
         (f"  {finding.confidence:.0%} sure", "dim"),
-        (f"  follows from {finding.explained_by}" if finding.explained_by else "", "dim"),
     )
     yield Text(words.clean(finding.summary))
     yield facts(finding, probes=True)

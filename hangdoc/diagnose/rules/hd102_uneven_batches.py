@@ -2,8 +2,8 @@
 
 ## What it finds
 
-A rank has left the loop over its batches, the others are inside it and wait for that rank in a collective; the ranks
-read the same data, or their amounts differ only by a remainder, or the amounts could not be seen at all.
+A rank has left the loop over its batches, the others are inside it and wait for that rank in a collective; and the ranks
+visibly have amounts of the same data that differ by a remainder.
 
 ## Why it hangs
 
@@ -12,7 +12,7 @@ collective is never joined by those that have none left.
 
 ## Evidence
 
-Stacks behind and inside the loop, loop counters, equal digests of the data directories, lengths that differ by a remainder.
+Stacks after and inside the loop, loop counters, lengths that differ by a remainder, equal digests of the data directories.
 
 ## What to do
 
@@ -21,8 +21,7 @@ Drop the last partial round on all ranks (`drop_last=True` in the sampler, not o
 
 ## When it would be wrong
 
-Where the rank left the loop for another reason: an early stop or a step limit decided locally. The confidence is low
-where the amounts could not be seen.
+Where the rank left the loop for another reason: an early stop or a step limit decided locally.
 
 ## References
 

@@ -24,8 +24,8 @@ the same number on every rank of the group.
 
 ## When it would be wrong
 
-When a rank merely ran out of data and went on: that is HD101 or HD102, and then this finding stands below as its
-consequence. When a rank went past a call that the others make, or makes one that they do not: that is HD203.
+When a rank left its loop before the others: that is HD101, HD102 or HD105. When a rank went past a call that the others make,
+or makes one that they do not: that is HD203.
 
 ## References
 

@@ -22,8 +22,8 @@ Take the collective out of the branch, so that every rank calls it; or make a gr
 
 ## When it would be wrong
 
-Where a rank passed the call because its data ran out: that is HD101 or HD102, and this finding stands below. Where both
-parties stand in two arms of one branch: that is HD201.
+Where a rank passed the call because it left a loop early: that is HD101, HD102 or HD105. Where both parties stand in two arms
+of one branch: that is HD201.
 
 ## References
 

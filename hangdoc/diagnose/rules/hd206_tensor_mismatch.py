@@ -45,18 +45,18 @@ def say(run: Run, blockage: Blockage) -> Finding:
     """A collective in which ranks wait with different tensors."""
     kind = blockage.kind
     assert isinstance(kind, Tensors)  # noqa: S101  (see ABOUT)
-    camps = kind.values.values[:4]
-    operation = words.operation(run.ranks[camps[0][1][0]])
+    values = kind.values.values[:4]
+    operation = words.operation(run.ranks[values[0][1][0]])
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.93,
         summary=f"ranks wait in {operation} with different tensors: "
-        + "; ".join(f"{kind.shown[group[0]]} on {words.ranks(group)}" for _, group in camps),
+        + "; ".join(f"{kind.shown[group[0]]} on {words.ranks(group)}" for _, group in values),
         evidence=[
             *(
                 Evidence(rank=group[0], probe="interpreter", text=f"gave {kind.shown[group[0]]} to {operation}")
-                for _, group in camps
+                for _, group in values
             ),
             *words.class_evidence(run.waiting),
             *words.standstill(run),
