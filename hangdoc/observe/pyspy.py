@@ -105,10 +105,7 @@ def dump(
         if file is not None:
             os.close(file)
     running.add(child.pid)
-    with contextlib.suppress(
-        OSError
-    ):  # one that must wait for a processor lets the rank wait: `top` and `watch` are nice
-        os.setpriority(os.PRIO_PROCESS, child.pid, 0)
+    _hurry(child.pid)
     try:
         out, complaint = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -126,6 +123,15 @@ def dump(
     except msgspec.DecodeError as error:
         raise Refused(f"py-spy printed what can't be read: {error}") from error
     return Stack(at_seconds=at, threads=tuple(_thread(thread) for thread in threads))
+
+
+def _hurry(pid: int) -> None:
+    """Let py-spy run before others: while it waits for a processor, the rank that it holds waits too. Only root may raise a
+    priority; `top` and `watch`, which are nice, may at least not pass theirs on."""
+    for niceness in (-20, 0):
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, pid, niceness)
+            return
 
 
 def _enter(root: str) -> None:
