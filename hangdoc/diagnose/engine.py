@@ -76,7 +76,7 @@ def _job(run: Run, problems: list[str]) -> Job:
         hung_for_seconds=run.age_seconds if said == "hung" else None,
         ranks=tuple(_view(rank) for _, rank in sorted(run.ranks.items())),
         findings=tuple(_with_places(run, finding) for finding in findings),
-        unseen=tuple(Unseen(rank=rank, why=why) for rank, why in sorted(run.unseen.items())),
+        unseen=tuple(Unseen(rank=rank, why=run.unseen[rank].why) for rank in sorted(run.unseen)),
         blockages=tuple(_blocked(one) for one in run.blockages),
     )
 

@@ -130,6 +130,14 @@ class Class(Struct, frozen=True):
     """Ascending; the first one's number leads."""
 
 
+class Unlooked(Struct, frozen=True):
+    """Why nobody could look at a rank."""
+
+    why: str
+    elsewhere: bool = False
+    """It may be alive on a host, or in a process, that was not among what was looked at."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One run, made whole at once: nothing is filled in later."""
@@ -142,7 +150,7 @@ class Run:
     world_size: int | None
     master: str | None
     ranks: dict[int, Rank]
-    unseen: dict[int, str]
+    unseen: dict[int, Unlooked]
     patience: float
     classes: tuple[Class, ...] = ()
     """All of `ranks`, by their lowest numbers."""

@@ -55,7 +55,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
 def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Finding:
     absent = blockage.culprits
     here = [number for one in kind.arrived for number in one.ranks]
-    elsewhere = [n for n in absent if n in run.unseen and "looked at" in run.unseen[n]]
+    elsewhere = [n for n in absent if n in run.unseen and run.unseen[n].elsewhere]
     unsure = bool(elsewhere) and not _counted(kind.arrived)
     return words.blocked(
         (CODE, NAME),
@@ -66,7 +66,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Finding:
         + (f", as far as was seen ({words.ranks(elsewhere)}: not among what was looked at)" if unsure else ""),
         evidence=[
             *words.class_evidence(kind.arrived),
-            *(Evidence(rank=n, probe="processes", text=run.unseen[n]) for n in absent[:8] if n in run.unseen),
+            *(Evidence(rank=n, probe="processes", text=run.unseen[n].why) for n in absent[:8] if n in run.unseen),
             *words.class_evidence(blockage.at),
         ],
         remedy="Start the missing ranks, or find out on their node why they do not reach the master.",

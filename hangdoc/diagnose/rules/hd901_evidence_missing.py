@@ -93,7 +93,7 @@ def _not_looked_at(run: Run, blockage: Blockage) -> Finding:
         f"{words.ranks(who)} {words.verb(who, 'waits', 'wait')} in {words.operation(waiting[0].first)} for "
         f"{words.ranks(unseen)}, which nobody looked at",
         [
-            *(Evidence(rank=n, probe="processes", text=run.unseen[n]) for n in unseen[:8]),
+            *(Evidence(rank=n, probe="processes", text=run.unseen[n].why) for n in unseen[:8]),
             *words.class_evidence(waiting),
             *words.standstill(run),
         ],

@@ -1,6 +1,6 @@
 """Ranks of a run without a process: dead, or only unseen."""
 
-from hangdoc.diagnose.model import Placed, Rank
+from hangdoc.diagnose.model import Placed, Rank, Unlooked
 from hangdoc.diagnose.ranks import operations
 from hangdoc.diagnose.ranks.ended import how_it_ended
 from hangdoc.snapshot import Clocks, Interpreter, Process, RankIdentity, Unreached
@@ -11,7 +11,7 @@ def fill_in(
     dead: list[Placed],
     members: dict[int, Placed],
     ranks: dict[int, Rank],
-    unseen: dict[int, str],
+    unseen: dict[int, Unlooked],
     *,
     alone_on: str | None,
     launchers: list[Placed],
@@ -33,17 +33,20 @@ def fill_in(
             ranks[number] = Rank(number, where.name, process, None, "dead", state, why=how_it_ended(process))
         elif unreadable and (host is None or host in unreadable):
             where_hidden = host or next(iter(unreadable))
-            unseen[number] = (
+            unseen[number] = Unlooked(
                 f"{unreadable[where_hidden]} processes below the launcher on {where_hidden} can't be read (another user's): "
                 "run hangdoc as that user or as root"
             )
         elif host is not None and arrived:
             ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
         elif host is not None:
-            unseen[number] = f"no process with RANK={number} on {host}, where it belongs: not started, or gone"
+            unseen[number] = Unlooked(
+                f"no process with RANK={number} on {host}, where it belongs: not started, or gone"
+            )
         else:
             where_looked = "among the processes looked at (--pid)" if restricted else "on the hosts looked at"
-            unseen[number] = f"no process with RANK={number} {where_looked}{_not_reached(unreached)}"
+            why = f"no process with RANK={number} {where_looked}{_not_reached(unreached)}"
+            unseen[number] = Unlooked(why, elsewhere=True)
 
 
 def _not_reached(unreached: tuple[Unreached, ...]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hangdoc.diagnose.causes.network import interface_with
 from hangdoc.diagnose.classes import classes_of
-from hangdoc.diagnose.model import Placed, Rank, Run
+from hangdoc.diagnose.model import Placed, Rank, Run, Unlooked
 from hangdoc.diagnose.ranks import backends
 from hangdoc.diagnose.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.diagnose.ranks.given import given
@@ -46,7 +46,7 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
         world = None  # a damaged or foreign number, not a run
     hosts = {host.name for host, _ in (*members.values(), *launchers)}
     ranks = _ranks(members, pairs_of(members, run.master))
-    unseen: dict[int, str] = {}
+    unseen: dict[int, Unlooked] = {}
     if world is not None:
         absent.fill_in(
             [rank for rank in range(world) if rank not in ranks], list(run.zombies), members, ranks, unseen,
