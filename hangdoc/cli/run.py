@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hangdoc.cli.errors import USAGE, CommandError
+from hangdoc.cli.errors import CommandError
 from hangdoc.cli.fleet import Hosts, fleet_options, words
 from hangdoc.cli.options import locals_option, native_option, timeout_option, window_option
-from hangdoc.cli.watch import check_webhook, watch_of, watching_options
+from hangdoc.cli.watch import check_webhook, make_directory, watch_of, watching_options
 from hangdoc.phrases import beginning
 from hangdoc.redact import Locals
 from hangdoc.watch import command as passthrough
@@ -86,10 +86,7 @@ def command(
     """
     check_webhook(webhook)
     output = output.absolute()  # the observer must not depend on what the command does to directories
-    if not os.access(output, os.W_OK | os.X_OK) or not output.is_dir():
-        raise CommandError(
-            f"cannot write into {output}: no such directory, or permission denied. Choose another.", USAGE
-        )
+    make_directory(output)
     asked = _Asked(
         program=command_line[0],
         window=window, native=native, locals=locals_, timeout=timeout, interval=interval, patience=patience, output=output,

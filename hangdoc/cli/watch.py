@@ -29,9 +29,9 @@ def watching_options(command: F) -> F:
         click.option("--webhook", metavar="URL", help="Post the diagnosis as JSON on a hang."),
         click.option(
             "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="DIR",
-            help="Where bundle, report and page are written.  [default: here]",
+            help="Where bundle, report and page are written; created if missing.  [default: here]",
         ),
-        patience_option("How long a hang must last, and how long a wait for a working rank is no error."),
+        patience_option("How old a hang must be to be reported, and a wait for a rank without progress to be an error."),
         click.option(
             "--interval", type=click.FloatRange(1, 86400), default=15.0, show_default=True, metavar="SECONDS",
             help="From one look to the next; more where looking would take more than 5 % of a core.",
@@ -57,11 +57,11 @@ def command(
     A hang is confirmed when two looks in a row say the same and it has lasted --patience. Then the bundle, the report and the
     page are written, --on-hang and --webhook are called, and the exit code is 1.
     """
-    from hangdoc.cli.looking import check_writable, described, looker
+    from hangdoc.cli.looking import described, looker
     from hangdoc.watch.act import Reaction
 
     check_webhook(webhook)
-    check_writable(output / "bundle")
+    make_directory(output)
     called = words(on_hang, "--on-hang") if on_hang is not None else ()
     look = looker(options, fleet)
     exposed = _expose(metrics)
@@ -74,6 +74,16 @@ def check_webhook(url: str | None) -> None:
     """Raises CommandError for what is no address of the web."""
     if url is not None and not url.startswith(("http://", "https://")):
         raise CommandError(f"--webhook {url!r} is no address of the web: http://... or https://...", USAGE)
+
+
+def make_directory(folder: Path) -> None:
+    """Create the directory for the evidence if it is missing; raises CommandError where nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"cannot create {folder}: {error.strerror}. Choose another directory.", USAGE) from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise CommandError(f"cannot write into {folder}: permission denied. Choose another directory.", USAGE)
 
 
 def watch_of(look: "Callable[[], Snapshot]", interval: float, patience: float) -> "Watch":

@@ -230,8 +230,10 @@ def _add_zombies(search: Search, targets: dict[int, Target]) -> None:
 
 
 def _add_helpers(search: Search, targets: dict[int, Target]) -> None:
-    own = {os.getpid(), *search.table.descendants(os.getpid())}
+    """A watchdog's hangdoc, and what it starts, is below the rank and no helper of it. `hangdoc run` is above its ranks."""
+    below = {os.getpid(), *search.table.descendants(os.getpid())}
     for pid in search.ranks:
+        own = set() if pid in below else below
         for helper in search.table.descendants(pid):
             if helper not in targets and helper not in own:
                 target = targets[helper] = _target(search.proc, search.table[helper], "helper")

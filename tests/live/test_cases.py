@@ -38,6 +38,7 @@ HUNG = (
 )
 CONTROLS = (
     "checkpoint",
+    "child_at_work",  # started below the observer, as by `hangdoc run`
     "cpu_quota",
     "download_on_rank0",
     "orphans",

@@ -93,6 +93,8 @@ def test_html_and_save_are_written_whole(bundle: str, tmp_path: Path) -> None:
         (["diagnose", "--pid", "4194303"], 3, "no process with pid 4194303"),
         (["diagnose", "--save", "no/such/folder/x"], 2, "cannot write"),
         (["snapshot", "-o", "/"], 2, "cannot write"),
+        (["run", "-o", "/dev/null/x", "--", "true"], 2, "cannot create /dev/null/x"),
+        (["watch", "-o", "/dev/null/x"], 2, "cannot create /dev/null/x"),
         (["rules", "nonsense"], 2, "no rule 'nonsense'"),
         (["demo", "nonsense"], 2, "no demo 'nonsense'"),
     ],
@@ -102,6 +104,11 @@ def test_bad_input(arguments: list[str], code: int, words: str, tmp_path: Path) 
     assert result.returncode == code
     assert words in one_sentence(result)
     assert not list(tmp_path.iterdir())
+
+
+def test_run_creates_the_directory_for_its_evidence(tmp_path: Path) -> None:
+    assert run("run", "-o", "new/folder", "--", "true", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "new" / "folder").is_dir()
 
 
 def test_a_process_that_is_no_rank() -> None:
