@@ -38,7 +38,9 @@ def timeout_option(text: str = "Bound on the whole command.") -> Callable[[F], F
     return _seconds("--timeout", click.FloatRange(1, 3600), 30.0, text)
 
 
-def patience_option(text: str = "How old a wait for a rank without progress must be to be an error.") -> Callable[[F], F]:
+def patience_option(
+    text: str = "How old a wait for a rank without progress must be to be an error.",
+) -> Callable[[F], F]:
     """--patience."""
     return _seconds("--patience", click.FloatRange(min=0), 30.0, text)
 

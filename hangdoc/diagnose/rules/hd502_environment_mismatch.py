@@ -32,64 +32,33 @@ Where a site sets a variable per node on purpose and knows why. Variables that h
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import words
 from hangdoc.diagnose.blockages import Blockage
 from hangdoc.diagnose.causes import disagreements
 from hangdoc.diagnose.causes.disagreements import VariableDiffers
 from hangdoc.diagnose.model import Run
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnose.rules import differs
+from hangdoc.diagnosis import Finding
 
 CODE = "HD502"
 NAME = "environment-mismatch"
 ABOUT = (VariableDiffers,)
 
+_WORDING = differs.Wording(
+    (CODE, NAME),
+    probe="environment",
+    evidence="{name}={value}",
+    remedy="Set {name} to the same value on all ranks.",
+    as_cause=0.9,
+    decisive=0.7,
+    other=0.4,
+)
+
 
 def say(run: Run, blockage: Blockage) -> Finding:
     """Ranks that wait for each other, with a variable that must agree and does not."""
-    cause = blockage.cause
-    assert isinstance(cause, VariableDiffers)  # noqa: S101  (see ABOUT)
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
-        confidence=0.9,
-        summary=_summary(cause),
-        evidence=[*_evidence(cause), *words.class_evidence(run.waiting)],
-        remedy=_remedy(cause),
-    )
+    return differs.say(_WORDING, run, blockage)
 
 
 def check(run: Run) -> Iterator[Finding]:
     """Each other variable that differs."""
-    explained = {one.cause.name for one in run.blockages if isinstance(one.cause, VariableDiffers)}
-    for found in disagreements.variables(run):
-        if found.name not in explained:
-            yield words.finding(
-                CODE,
-                NAME,
-                severity="warning",
-                confidence=0.7 if found.decisive else 0.4,
-                culprits=found.values.odd,
-                victims=(),
-                summary=_summary(found),
-                evidence=_evidence(found),
-                remedy=_remedy(found),
-            )
-
-
-def _summary(found: VariableDiffers) -> str:
-    return f"{found.name} differs between ranks: {words.said(found.values)}; {found.why}"
-
-
-def _remedy(found: VariableDiffers) -> str:
-    return f"Set {found.name} to the same value on all ranks."
-
-
-def _evidence(found: VariableDiffers) -> list[Evidence]:
-    return [
-        Evidence(
-            rank=group[0],
-            probe="environment",
-            text=f"{found.name}={'not set' if value is None else value[:60]} ({words.ranks(group)})",
-        )
-        for value, group in found.values.values[:8]
-    ]
+    return differs.check(_WORDING, run, disagreements.variables(run))

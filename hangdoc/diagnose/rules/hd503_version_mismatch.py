@@ -30,60 +30,33 @@ too.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnose import words
 from hangdoc.diagnose.blockages import Blockage
 from hangdoc.diagnose.causes import disagreements
 from hangdoc.diagnose.causes.disagreements import VersionDiffers
 from hangdoc.diagnose.model import Run
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnose.rules import differs
+from hangdoc.diagnosis import Finding
 
 CODE = "HD503"
 NAME = "version-mismatch"
 ABOUT = (VersionDiffers,)
 
+_WORDING = differs.Wording(
+    (CODE, NAME),
+    probe="machine",
+    evidence="{name} {value}",
+    remedy="Install the same {name} on all nodes.",
+    as_cause=0.8,
+    decisive=0.6,
+    other=0.6,
+)
+
 
 def say(run: Run, blockage: Blockage) -> Finding:
     """Ranks of different versions that wait for each other."""
-    cause = blockage.cause
-    assert isinstance(cause, VersionDiffers)  # noqa: S101  (see ABOUT)
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
-        confidence=0.8,
-        summary=_summary(cause),
-        evidence=[*_evidence(cause), *words.class_evidence(run.waiting)],
-        remedy=_remedy(cause),
-    )
+    return differs.say(_WORDING, run, blockage)
 
 
 def check(run: Run) -> Iterator[Finding]:
     """One finding each for torch and for Python, where no blockage comes of it."""
-    explained = {one.cause.name for one in run.blockages if isinstance(one.cause, VersionDiffers)}
-    for found in disagreements.versions(run):
-        if found.name not in explained:
-            yield words.finding(
-                CODE,
-                NAME,
-                severity="warning",
-                confidence=0.6,
-                culprits=found.values.odd,
-                victims=(),
-                summary=_summary(found),
-                evidence=_evidence(found),
-                remedy=_remedy(found),
-            )
-
-
-def _summary(found: VersionDiffers) -> str:
-    return f"{found.name} differs between ranks: {words.said(found.values)}"
-
-
-def _remedy(found: VersionDiffers) -> str:
-    return f"Install the same {found.name} on all nodes."
-
-
-def _evidence(found: VersionDiffers) -> list[Evidence]:
-    return [
-        Evidence(rank=group[0], probe="machine", text=f"{found.name} {value} ({words.ranks(group)})")
-        for value, group in found.values.values[:8]
-    ]
+    return differs.check(_WORDING, run, disagreements.versions(run))
