@@ -1,0 +1,187 @@
+"""What counts as movement: work anywhere in a rank's process tree, and loops that go round for nothing."""
+
+import pytest
+from msgspec.structs import replace
+
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.diagnosis import Job
+from hangdoc.snapshot import (
+    AwaitedFile,
+    Clocks,
+    Connection,
+    Connections,
+    Counter,
+    FileBytes,
+    Frame,
+    Holder,
+    KernelState,
+    Loop,
+    Process,
+    Progress,
+    Snapshot,
+)
+from tests.rules.shapes import in_loop, steps
+from tests.unit.builders import LOOP, c10d, frame, helper, local, rank, silent, snapshot, train
+
+ENDLESS = Loop(line=40, end_line=60, header="while True", counters=("tries",), advances=("tries",))
+SHARDS = Loop(line=42, end_line=50, header="for i, row in enumerate(rows)", counters=("i",), start=0, advances=("i",))
+
+
+def job(evidence: Snapshot, patience: float = 30.0) -> Job:
+    diagnosis = diagnose(evidence, patience=patience)
+    assert not diagnosis.problems
+    return diagnosis.jobs[0]
+
+
+def told(found: Job) -> tuple[str, str]:
+    return found.verdict, found.blockages[0].kind
+
+
+def counted(function: str, name: str, before: int, after: int) -> Counter:
+    return Counter(name=name, function=function, file="/home/me/train.py", before=before, after=after, looped=True)
+
+
+def busy(*frames: Frame, counters: tuple[Counter, ...] = (), **more: object) -> Snapshot:
+    """Rank 0 waits for a minute for rank 1, which uses a core."""
+    return snapshot(in_loop(0, 4), rank(1, *frames, cpu=0.9, progress=Progress(counters=counters), **more))  # type: ignore[arg-type]
+
+
+def source(function: str, line: int, *loops: Loop) -> Frame:
+    return frame(function, line, source="x = step(x)", loops=loops)
+
+
+MAIN = frame("train", 15, source="evaluate(model)", loops=(LOOP,))
+
+
+def test_a_library_call_that_burns_cpu_is_work() -> None:
+    """`datasets.map` in the rank itself: no counter of the user's moves."""
+    library = frame("map", 9, "/e/site-packages/datasets/arrow_dataset.py", library=True)
+    assert told(job(busy(library, source("prepare", 44), MAIN))) == ("waiting", "working")
+    assert told(job(busy(library, source("prepare", 44), MAIN, files=FileBytes(read_bytes=0, written_bytes=1_500_000)))) == (
+        "waiting", "working",
+    )  # fmt: skip
+
+
+def test_a_loop_without_an_end_is_no_work() -> None:
+    """A search, a retry: its own counter moves, and that of the training loop does not."""
+    spins = busy(source("search", 44, ENDLESS), MAIN, counters=(counted("search", "tries", 5, 9_000_000),))
+    assert told(job(spins)) == ("hung", "busy")
+    silently = busy(source("search", 44, replace(ENDLESS, counters=(), advances=())), MAIN)
+    assert told(job(silently)) == ("hung", "busy")
+    assert job(silently, patience=90.0).verdict == "waiting"
+
+
+def test_the_outermost_loop_may_have_no_end() -> None:
+    """`while True: step += 1` is how many people train."""
+    training = replace(ENDLESS, counters=("step",), advances=("step",))
+    moves = busy(source("main", 44, training), counters=(counted("main", "step", 5, 9),))
+    assert told(job(moves)) == ("waiting", "working")
+
+
+def test_a_loader_that_starts_over_for_ever() -> None:
+    fetches = (source("rows", 44, ENDLESS, SHARDS), frame("train", 10, source="for step, batch in ...", loops=(LOOP,)))
+    restarts = (counted("rows", "tries", 3, 9000), counted("rows", "i", 2, 5))
+    assert told(job(busy(*fetches, counters=restarts))) == ("hung", "starving")
+    # One pass over its rows: slow, and it ends.
+    assert told(job(busy(*fetches, counters=(counted("rows", "i", 2, 500),)))) == ("waiting", "working")
+
+
+def test_what_child_processes_do_is_work() -> None:
+    waits = rank(
+        1, frame("run", 9, "/usr/lib/python3.11/subprocess.py", library=True), train(12), kernel={"syscall": "wait4"}
+    )
+    child = helper(7, 101, frame("upload", 8))
+    assert told(job(snapshot(in_loop(0, 4), waits, child))) == ("hung", "elsewhere")
+    writes = replace(child, files=FileBytes(read_bytes=0, written_bytes=3_000_000))
+    assert told(job(snapshot(in_loop(0, 4), waits, writes))) == ("waiting", "working")
+    upload = Connection(
+        pid=7, namespace="net:[1]", state="ESTABLISHED", local_address="10.0.0.1", local_port=5000,
+        remote_address="192.0.2.1", remote_port=443, receive_queue_bytes=0, send_queue_bytes=0, bytes_moved=100_000,
+        last_sent_ms=0, last_received_ms=0,
+    )  # fmt: skip
+    sockets = Connections(connections=(*silent(2, 60.0).connections, upload))
+    assert told(job(snapshot(in_loop(0, 4), waits, child, connections=sockets))) == ("waiting", "working")
+
+
+@pytest.mark.parametrize(("cpu", "stopped"), [(0.0, True), (0.3, False)])
+def test_a_stop_counts_when_it_lasts(cpu: float, stopped: bool) -> None:
+    """A program that limits CPU stops and continues a rank several times a second; both looks may fall into a stop."""
+    limited = rank(1, train(12), state="T", cpu=cpu, at_start=KernelState(state="T"), progress=steps(3, 4))
+    found = job(snapshot(in_loop(0, 4), limited))
+    assert any(blockage.kind == "stopped" for blockage in found.blockages) == stopped
+    assert (found.verdict == "hung") == stopped
+
+
+def polling(number: int, loop: Loop, switches: int = 2) -> Process:
+    process = rank(
+        number,
+        frame("wait_for", 44, source="time.sleep(0.5)", loops=(loop,)),
+        train(12),
+        kernel={"syscall": "clock_nanosleep"},
+    )
+    assert isinstance(process.clocks, Clocks)
+    main, *others = process.clocks.threads
+    return replace(
+        process, clocks=replace(process.clocks, threads=(replace(main, voluntary_switches=switches), *others))
+    )
+
+
+def test_ranks_that_all_poll_stand_still() -> None:
+    looks = Loop(line=40, end_line=60, header="while not os.path.exists(lock)")
+    found = job(snapshot(polling(0, looks), polling(1, looks)))
+    assert (found.verdict, found.blockages[0].kind, found.findings[0].severity) == ("hung", "standstill", "error")
+    assert job(snapshot(polling(0, looks), polling(1, looks), silence=5.0)).verdict == "waiting"
+    # A sleep between two epochs ends by itself.
+    epochs = Loop(line=40, end_line=60, header="for epoch in range(9)", counters=("epoch",), start=0)
+    assert job(snapshot(polling(0, epochs), polling(1, epochs))).verdict == "waiting"
+
+
+def test_a_rank_that_serves_requests_is_no_hang() -> None:
+    listening = Connection(
+        pid=100, namespace="net:[1]", state="LISTEN", local_address="0.0.0.0", local_port=8080,  # noqa: S104
+        remote_address="0.0.0.0", remote_port=0, receive_queue_bytes=0, send_queue_bytes=0, bytes_moved=None,  # noqa: S104
+        last_sent_ms=None, last_received_ms=None, inode=77,
+    )  # fmt: skip
+    socket = AwaitedFile(kind="socket", name="socket:[77]", descriptor=9, inode=77)
+    serves = rank(0, frame("select", 9, "/usr/lib/python3.11/selectors.py", library=True), train(12),
+                  kernel={"syscall": "poll", "files": (socket,)})  # fmt: skip
+    follows = rank(1, *c10d("broadcast"), train(15))
+    sockets = Connections(connections=(*silent(2, 600.0).connections, listening))
+    found = job(snapshot(serves, follows, connections=sockets))
+    assert (found.verdict, found.findings[0].code, found.findings[0].severity) == ("waiting", "HD602", "info")
+    assert "0.0.0.0:8080" in found.findings[0].summary
+    elsewhere = replace(listening, state="ESTABLISHED", remote_address="192.0.2.1", remote_port=443)
+    sockets = Connections(connections=(*silent(2, 600.0).connections, elsewhere))
+    found = job(snapshot(serves, follows, connections=sockets))
+    assert found.verdict == "hung"
+    assert "waits for an answer from 192.0.2.1:443" in found.findings[0].summary
+
+
+def test_nobody_waits_longer_for_a_rank_than_it_is_there() -> None:
+    late = replace(
+        rank(1, frame("load", 3), train(12), kernel={"syscall": "clock_nanosleep"}), started_seconds_ago=23.0
+    )
+    found = job(snapshot(in_loop(0, 4), late, silence=59.0))
+    assert (found.verdict, found.findings[0].severity) == ("waiting", "info")
+
+
+def test_a_pipe_of_which_nobody_else_holds_the_other_end_never_ends() -> None:
+    def reads(*holders: int) -> Process:
+        pipe = AwaitedFile(
+            kind="pipe",
+            name="pipe:[7]",
+            descriptor=5,
+            holders=tuple(Holder(pid=pid, name="x", state="S") for pid in holders),
+        )
+        return rank(1, train(12), kernel={"syscall": "read", "wchan": "anon_pipe_read", "files": (pipe,)})
+
+    for young in (snapshot(in_loop(0, 4), reads(101), silence=2.0), snapshot(in_loop(0, 4), reads(), silence=2.0)):
+        assert (job(young).verdict, job(young).findings[0].code) == ("hung", "HD303")
+    assert job(snapshot(in_loop(0, 4), reads(9), silence=2.0)).verdict == "waiting"
+
+
+def test_counters_at_the_header_of_a_loop() -> None:
+    """Index 9 at the `for` line means that ten rounds are done and the next element is being fetched."""
+    fetching = rank(0, frame("rows", 44), train(10, locals=(local("step", 9),)), cpu=0.9, progress=steps(9, 9))
+    inside = rank(1, *c10d("all_reduce"), train(15, locals=(local("step", 9),)))
+    assert [view.batches_done for view in job(snapshot(fetching, inside)).ranks] == [10, 9]
