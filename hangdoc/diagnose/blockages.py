@@ -48,12 +48,15 @@ class Blockage(Struct, frozen=True):
     culprits: tuple[int, ...]
     waiting: tuple[Class, ...] = ()
     """All other ranks that it holds up, and on which no clock moved."""
-    ends: Ends = "unknown"
-    """Whether it can end without anybody's help."""
     age_seconds: float | None = None
     old: bool = False
     """Whether it is older than the patience."""
     cause: "causes.Cause | None" = None
+
+    @property
+    def ends(self) -> Ends:
+        """Whether it can end without anybody's help, as its cause or else its kind says."""
+        return (self.cause.ends if self.cause is not None else None) or self.kind.ends
 
     @property
     def blamed(self) -> tuple[int, ...]:
@@ -92,14 +95,7 @@ def of(run: Run, waits: Waits) -> tuple[Blockage, ...]:
     kept = _share_out(found, idle=idle)
     if idle and not kept:
         kept = [_aged(run, Blockage(kind=Standstill(), at=run.classes, culprits=()))]
-    return tuple(_explained(run, one) for one in kept)
-
-
-def _explained(run: Run, blockage: Blockage) -> Blockage:
-    cause = causes.of(run, blockage)
-    if cause is None:
-        return blockage
-    return replace(blockage, cause=cause, ends=cause.ends or blockage.ends)
+    return tuple(replace(one, cause=causes.of(run, one)) for one in kept)
 
 
 def _waits(waits: Waits, end: End[int]) -> bool:
@@ -115,16 +111,16 @@ def _classes(waits: Waits, positions: Iterable[int]) -> tuple[Class, ...]:
 def _cycle(run: Run, waits: Waits, end: End[int]) -> Blockage:
     classes = _classes(waits, end.nodes)
     kind, culprits = cycles.kind_of(run, waits, classes)
-    return Blockage(kind=kind, at=classes, culprits=culprits, waiting=_classes(waits, end.upstream), ends=kind.ends)
+    return Blockage(kind=kind, at=classes, culprits=culprits, waiting=_classes(waits, end.upstream))
 
 
 def _complete(waits: Waits, end: End[int]) -> Blockage:
     """All of a group are in one call."""
     classes, upstream = _classes(waits, end.nodes), _classes(waits, end.upstream)
     if all(one.first.spins for one in classes):
-        return Blockage(kind=Spinning(), at=classes, culprits=(), waiting=upstream, ends="by-itself")
+        return Blockage(kind=Spinning(), at=classes, culprits=(), waiting=upstream)
     kind, culprits = points.kind_of(classes)
-    return Blockage(kind=kind, at=classes, culprits=culprits, waiting=upstream, ends=kind.ends)
+    return Blockage(kind=kind, at=classes, culprits=culprits, waiting=upstream)
 
 
 def _sinks(waits: Waits, ends: Iterable[End[int]]) -> list[Blockage]:
@@ -144,7 +140,7 @@ def _sinks(waits: Waits, ends: Iterable[End[int]]) -> list[Blockage]:
         at = _classes(waits, {at for _, end in alike for at in end.nodes})
         upstream = _classes(waits, {at for _, end in alike for at in end.upstream})
         culprits = tuple(sorted(rank for _, end in alike for at in end.nodes for rank in waits.nodes[at].ranks))
-        found.append(Blockage(kind=hold, at=at, culprits=culprits, waiting=upstream, ends=hold.ends))
+        found.append(Blockage(kind=hold, at=at, culprits=culprits, waiting=upstream))
     return found
 
 
@@ -172,7 +168,7 @@ def _met(run: Run, found: list[Blockage]) -> list[Blockage]:
     missing = tuple(sorted(rank for blockage in absent for rank in blockage.culprits))
     kind = Rendezvous(arrived=arrived, absent=missing, starting=any(one.first.moving for one in at))
     waiting = tuple({one.ranks: one for blockage in absent for one in blockage.waiting}.values())
-    met = Blockage(kind=kind, at=at, culprits=missing, waiting=waiting, ends=kind.ends)
+    met = Blockage(kind=kind, at=at, culprits=missing, waiting=waiting)
     return [one for one in found if one not in absent] + [met]
 
 
@@ -190,7 +186,7 @@ def _without_ranks(run: Run) -> list[Blockage]:
     if agents and not run.ranks:
         kind = Rendezvous(agents=agents)
         absent = launch.absent_ranks([process for (_, process), _ in agents])
-        found.append(Blockage(kind=kind, at=(), culprits=absent, ends=kind.ends))
+        found.append(Blockage(kind=kind, at=(), culprits=absent))
     for _, process in run.launchers:
         if (stop := stopped_by(process)) is not None:
             found.append(Blockage(kind=LauncherStopped(launcher=process, stop=stop, ended=dead), at=(), culprits=()))
@@ -199,7 +195,7 @@ def _without_ranks(run: Run) -> list[Blockage]:
         monitored = any(process.launch is not None for _, process in run.launchers)
         over = Ended(launcher=run.launchers[0][1], ranks=dead, monitored=monitored or not badly)
         found.append(Blockage(kind=over, at=(), culprits=badly))
-    return [replace(one, ends=one.kind.ends) for one in found]
+    return found
 
 
 def _aged(run: Run, blockage: Blockage) -> Blockage:
@@ -209,8 +205,7 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
         age: float | None = min(process.started_seconds_ago for (_, process), _ in blockage.kind.agents)
     else:
         age = min([run.age_seconds, *started]) if run.age_seconds is not None else None
-    ends: Ends = blockage.ends
-    return replace(blockage, age_seconds=age, old=age is not None and age >= run.patience, ends=ends)
+    return replace(blockage, age_seconds=age, old=age is not None and age >= run.patience)
 
 
 def _share_out(found: Iterable[Blockage], *, idle: bool) -> list[Blockage]:

@@ -2,9 +2,9 @@
 
 from hangdoc.diagnose.model import BUSY, Rank, Run
 from hangdoc.diagnose.ranks import backends
-from hangdoc.diagnose.ranks.holds import Asleep, AtLock, InFile, WaitsForLoader
+from hangdoc.diagnose.ranks.holds import Asleep, AtFileLock, AtLock, InFile, OnNetwork, Serves, WaitsForLoader
 
-TELLING = (AtLock, InFile, WaitsForLoader)
+TELLING = (AtLock, AtFileLock, InFile, OnNetwork, Serves, WaitsForLoader)
 """What says why a rank stands still."""
 
 

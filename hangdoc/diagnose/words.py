@@ -83,6 +83,8 @@ def awaited(run: Run, blockage: Blockage) -> str:
     """Who waits for a class of ranks, directly and in turn, and what these do instead."""
     blamed = set(blockage.culprits)
     first = blockage.at[0].first
+    if not blockage.waiting:
+        return f"{ranks(blamed)} {doing(first)} {place(first)}, and no rank does anything"
     direct = [
         one for one in blockage.waiting if run.waits is not None and run.waits.of(one) & blamed
     ] or blockage.waiting
