@@ -112,7 +112,7 @@ def ranks() -> None:
         print(
             f"{world:>7,} ranks on {world // _PER_HOST:,} hosts: merge, diagnose and text report {rest:.2f} s "
             f"({rest / world * 1e6:.0f} us a rank), decoding before it {decoding:.2f} s, {most:.0f} MiB at most, "
-            f"{lines:.0f} lines; aim for 100,000: 3 s, 2,048 MiB"
+            f"{lines:.0f} lines; aim for 100,000: 3 s, 1,024 MiB"
         )
 
 

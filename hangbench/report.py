@@ -1,4 +1,4 @@
-"""The figures as lines and tables: for the terminal, docs/accuracy.md and the README."""
+"""The figures as lines and tables: for the terminal, docs/accuracy.md, docs/accuracy-cases.md and the README."""
 
 import datetime
 import platform
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from hangbench.case import cases
 from hangbench.look import Look
 from hangbench.peers import labels_right
 from hangbench.score import SURE, Score, Totals
@@ -16,7 +17,10 @@ from hangdoc.version import __version__
 
 _ROOT = Path(__file__).parents[1]
 ACCURACY = _ROOT / "docs" / "accuracy.md"
+CASES = _ROOT / "docs" / "accuracy-cases.md"
 README = _ROOT / "README.md"
+OWN = "cases written here; the rules were tuned on them"
+"""First cell of their row in the README's table."""
 _VERDICTS = ("healthy", "waiting", "hung", "unknown", "none")
 
 
@@ -48,20 +52,21 @@ def rows(looks: Sequence[Look]) -> list[tuple[str, str, str, str]]:
         return _sum(labels_right(look.score.case, getattr(look, which)) for look in looks)
 
     lines = [look.py_spy.lines for look in looks if look.py_spy.lines]
-    read = f"{statistics.median(lines):.0f} lines of stacks to read" if lines else "-"
+    read = f"none given ({statistics.median(lines):.0f} lines of stacks)" if lines else "-"
     return [
         ("verdict", _percent(totals.verdicts), _percent(naive_verdict), "none given"),
-        ("controls called hung", _percent(totals.controls_called_hung), _percent(naive_hung), "-"),
-        ("labels of ranks", _percent(totals.sums("labels")), _percent(labels("naive")), _percent(labels("py_spy"))),
-        ("states of ranks", _percent(totals.sums("states")), "-", "-"),
-        ("operations", _percent(totals.sums("operations")), "-", "-"),
+        ("healthy, slow or waiting runs called hung", _percent(totals.controls_called_hung), _percent(naive_hung), "-"),
+        ("rank is computing, blocked or dead", _percent(totals.sums("labels")), _percent(labels("naive")),
+         _percent(labels("py_spy"))),
+        ("detailed state of a rank", _percent(totals.sums("states")), "-", "-"),
+        ("collective or call that a rank is in", _percent(totals.sums("operations")), "-", "-"),
         ("cause (leading finding)", _percent(totals.causes), "none given", read),
-        ("culprits, precision", _percent(totals.precision), "none given", "-"),
-        ("culprits, recall", _percent(totals.recall), "none given", "-"),
-        ("nothing claimed where nothing is wrong", _percent(totals.quiet), "-", "-"),
-        ("ranks left as they were", _percent(_sum(look.undisturbed for look in looks)), "-", "-"),
-        (f"findings with confidence ≥ {SURE:g} that are right", _percent(totals.sums("sure")), "-", "-"),
-    ]
+        ("ranks blamed that are at fault", _percent(totals.precision), "none given", "-"),
+        ("ranks at fault that are blamed", _percent(totals.recall), "none given", "-"),
+        ("runs without a fault and without a false warning", _percent(totals.quiet), "-", "-"),
+        ("processes unchanged after the look", _percent(_sum(look.undisturbed for look in looks)), "-", "-"),
+        (f"findings printed as {SURE:.0%} sure or more that are right", _percent(totals.sums("sure")), "-", "-"),
+    ]  # fmt: skip
 
 
 def _sum(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
@@ -83,16 +88,11 @@ def table(looks: Sequence[Look]) -> Table:
 
 
 def confusion(looks: Sequence[Look]) -> list[str]:
-    """What was said against what is true, as lines of Markdown."""
-    truths = ("healthy", "waiting", "hung")
+    """The verdicts of runs that hang and of those that do not, as lines of Markdown."""
     seen = [v for v in _VERDICTS if any(look.score.verdict == v for look in looks)]
-    lines = ["| true \\ said | " + " | ".join(seen) + " |", "| --- |" + " --- |" * len(seen)]
-    for truth in truths:
-        # A healthy run may be seen while it waits: both are right, and it stands in the row of what was said.
-        mine = [
-            look.score for look in looks
-            if (look.score.verdict if look.score.verdict_right else look.score.case.verdict[0]) == truth
-        ]  # fmt: skip
+    lines = ["| truth \\ verdict | " + " | ".join(seen) + " |", "| --- |" + " --- |" * len(seen)]
+    for truth, control in (("hung", False), ("not hung", True)):
+        mine = [look.score for look in looks if look.score.case.control == control]
         lines.append(f"| {truth} | " + " | ".join(str(sum(s.verdict == v for s in mine)) for v in seen) + " |")
     return lines
 
@@ -106,10 +106,10 @@ def _markdown(looks: Sequence[Look]) -> list[str]:
 
 
 def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native: str) -> None:
-    """docs/accuracy.md's parts between their marks, and the README's."""
+    """The parts of docs/accuracy.md and docs/accuracy-cases.md between their marks, and the README's row."""
     controls = sum(look.score.case.control for look in looks)
     about = [
-        f"{len(looks)} cases, {controls} of them controls that are not hung; run live on {datetime.date.today()}, "  # noqa: DTZ011
+        f"{len(looks)} of the {len(cases())} cases, {controls} of them not hung; run live on {datetime.date.today()}, "  # noqa: DTZ011
         f"hangdoc {__version__}, Python {platform.python_version()}, window {window:g} s, native stacks: {native}.",
         "",
     ]
@@ -124,27 +124,31 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
     native_never = [
         "",
         f"The same looks without native frames (`--native never`): verdict {_percent(plain.verdicts)}, cause "
-        f"{_percent(plain.causes)}, culprits' precision {_percent(plain.precision)}, recall {_percent(plain.recall)}, controls "
-        f"called hung {_percent(plain.controls_called_hung)}. Lost: {'; '.join(lost) or 'nothing'}.",
+        f"{_percent(plain.causes)}, ranks blamed that are at fault {_percent(plain.precision)}, ranks at fault that are blamed "
+        f"{_percent(plain.recall)}, runs called hung that are not {_percent(plain.controls_called_hung)}. Not right: "
+        f"{'; '.join(lost) or 'none'}.",
     ]
     left = ["", *(f"Left out: {name}." for name in left_out)] if left_out else []
     between(ACCURACY, "figures", [*about, *_markdown(looks), "", *confusion(looks), *native_never, *left])
-    between(ACCURACY, "cases", listing)
-    between(README, "accuracy", [*_markdown(looks), "", *confusion(looks)])
+    between(CASES, "cases", listing)
+    totals = Totals([look.score for look in looks])
+    put_row(
+        README, "accuracy", OWN, *map(of, (totals.verdicts, totals.controls_called_hung, totals.causes, totals.blames))
+    )
 
 
 def write_beacons(looks: Sequence[Look], left_out: Sequence[str]) -> None:
-    """The table of looks at ranks with a watchdog."""
+    """The table of looks at ranks with a watchdog in them."""
     found = rows(looks)
     lost = [f"{look.score.case.name} ({look.score.complaints()})" for look in looks if not look.score.right]
     text = [
-        f"{len(looks)} cases, run live on {datetime.date.today()}.",  # noqa: DTZ011
+        f"{len(looks)} of the {len(cases())} cases, run live on {datetime.date.today()}.",  # noqa: DTZ011
         "",
-        "| | with beacons |",
+        "| | with the watchdog |",
         "| --- | --- |",
         *(f"| {figure} | {ours} |" for figure, ours, _, _ in found),
         "",
-        f"Lost: {'; '.join(lost) or 'nothing'}.",
+        f"Not right: {'; '.join(lost) or 'none'}.",
         *(f"Left out: {name}." for name in left_out),
     ]
     between(ACCURACY, "beacons", text)
@@ -152,7 +156,10 @@ def write_beacons(looks: Sequence[Look], left_out: Sequence[str]) -> None:
 
 def write_soak(looks: int, controls: int, hung: int, errors: int) -> None:
     """The soak's line."""
-    text = f"{looks} looks at {controls} controls with windows of 0.1 to 1 s: **{hung}** called hung, {errors} errors."
+    text = (
+        f"{looks} looks at {controls} runs that are not hung, with windows of 0.1 to 1 s, on {datetime.date.today()}: "  # noqa: DTZ011
+        f"**{hung}** called hung, {errors} errors."
+    )
     between(ACCURACY, "soak", [text])
     between(README, "soak", [text])
 
@@ -164,3 +171,18 @@ def between(path: Path, mark: str, lines: Sequence[str]) -> None:
     if not pattern.search(text):
         raise ValueError(f"{path} has no marks for {mark}")
     path.write_text(pattern.sub(lambda m: m[1] + "\n".join(lines) + "\n" + m[2], text))
+
+
+def put_row(path: Path, mark: str, first: str, *cells: str) -> None:
+    """Replace the row whose first cell is `first` in the table between the marks; raises ValueError where there is none."""
+    found = re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", path.read_text(), re.DOTALL)
+    rows_there = found[1].splitlines() if found else []
+    if not any(row.startswith(f"| {first} |") for row in rows_there):
+        raise ValueError(f"{path} has no row {first!r} between the marks for {mark}")
+    new = f"| {' | '.join((first, *cells))} |"
+    between(path, mark, [new if row.startswith(f"| {first} |") else row for row in rows_there])
+
+
+def of(pair: tuple[int, int]) -> str:
+    """`27 of 33`."""
+    return f"{pair[0]} of {pair[1]}"

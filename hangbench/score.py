@@ -167,6 +167,11 @@ class Totals:
         return sum(right for right, _ in pairs), sum(total for _, total in pairs)
 
     @property
+    def blames(self) -> tuple[int, int]:
+        """Runs in which exactly the ranks at fault are blamed, among the runs that have one."""
+        return self.share(s.blamed == s.culprits for s in self.scores if s.culprits)
+
+    @property
     def precision(self) -> tuple[int, int]:
         """Of the ranks blamed, those to blame."""
         return sum(len(s.blamed & s.culprits) for s in self.scores), sum(len(s.blamed) for s in self.scores)

@@ -17,7 +17,11 @@ from hangbench.foreign.table import PROGRAMS
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--write", is_flag=True, help="Keep the answers in results.json and write docs/accuracy.md's section.")
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Keep the answers, and write them into docs/ and the README.",
+)
 @click.option(
     "--bundles",
     type=click.Path(path_type=Path),

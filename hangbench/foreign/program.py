@@ -34,6 +34,12 @@ class Situation:
         """A run in which nothing is to be found."""
         return not self.codes
 
+    @property
+    def tells_culprits(self) -> bool:
+        """Whether an answer about the culprits can be wrong: not where each rank alone is admissible."""
+        alone = {rank for ranks in self.culprits or () if len(ranks) == 1 for rank in ranks}
+        return self.culprits is not None and len(alone) < 2
+
 
 @dataclass(frozen=True)
 class Program:
