@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from hangdoc.diagnose import causes, cycles, points, standstill
 from hangdoc.diagnose.graph import End
-from hangdoc.diagnose.kinds import Ended, LauncherStopped, Rendezvous, Spinning, Standstill
-from hangdoc.diagnose.model import Class, Run, numbers_of
+from hangdoc.diagnose.kinds import Cycle, Ended, LauncherStopped, Rendezvous, Spinning, Standstill
+from hangdoc.diagnose.model import Class, Rank, Run, numbers_of
 from hangdoc.diagnose.ranks import work
 from hangdoc.diagnose.ranks.holds import (
     Asleep,
@@ -34,6 +34,8 @@ from hangdoc.diagnose.waits import Waits
 from hangdoc.diagnosis import Severity, Verdict
 
 _GRAVITY: dict[Ends, int] = {"never": 0, "unknown": 1, "by-itself": 2}
+_JUST_NOW = 1.0
+"""Seconds. A wait that is younger says nothing of a cycle."""
 _UNKNOWN = (Unseen, Unreadable)
 _NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, AtFileLock, Elsewhere, OnNetwork, Serves)
 """What may keep a rank from arriving at a rendezvous and is no finding of its own."""
@@ -51,12 +53,16 @@ class Blockage(Struct, frozen=True):
     age_seconds: float | None = None
     old: bool = False
     """Whether it is older than the patience."""
+    under_way: bool = False
+    """Whether messages between its ranks may still arrive."""
     cause: "causes.Cause | None" = None
 
     @property
     def ends(self) -> Ends:
-        """Whether it can end without anybody's help, as its cause or else its kind says."""
-        return (self.cause.ends if self.cause is not None else None) or self.kind.ends
+        """Whether it can end without anybody's help, as its cause or else its kind says. A cycle whose messages are under way may
+        be none: a rank goes on to its next call as soon as the kernel has taken its bytes."""
+        ends = (self.cause.ends if self.cause is not None else None) or self.kind.ends
+        return "unknown" if self.under_way and isinstance(self.kind, Cycle) and self.cause is None else ends
 
     @property
     def blamed(self) -> tuple[int, ...]:
@@ -205,7 +211,20 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
         age: float | None = min(process.started_seconds_ago for (_, process), _ in blockage.kind.agents)
     else:
         age = min([run.age_seconds, *started]) if run.age_seconds is not None else None
-    return replace(blockage, age_seconds=age, old=age is not None and age >= run.patience)
+    moving = (
+        age is not None
+        and age < _JUST_NOW
+        or any(_in_flight(run.ranks[n]) for n in numbers_of(blockage.at) if n in run.ranks)
+    )
+    return replace(blockage, age_seconds=age, old=age is not None and age >= run.patience, under_way=moving)
+
+
+def _in_flight(rank: Rank) -> bool:
+    """Whether bytes wait in a connection to another rank: to be sent, to be acknowledged, or to be read."""
+    return any(
+        c.state == "ESTABLISHED" and (c.send_queue_bytes or c.receive_queue_bytes or c.unacked)
+        for c in rank.connections
+    )
 
 
 def _share_out(found: Iterable[Blockage], *, idle: bool) -> list[Blockage]:
