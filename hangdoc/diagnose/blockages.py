@@ -211,10 +211,8 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
         age: float | None = min(process.started_seconds_ago for (_, process), _ in blockage.kind.agents)
     else:
         age = min([run.age_seconds, *started]) if run.age_seconds is not None else None
-    moving = (
-        age is not None
-        and age < _JUST_NOW
-        or any(_in_flight(run.ranks[n]) for n in numbers_of(blockage.at) if n in run.ranks)
+    moving = (age is not None and age < _JUST_NOW) or any(
+        _in_flight(run.ranks[n]) for n in numbers_of(blockage.at) if n in run.ranks
     )
     return replace(blockage, age_seconds=age, old=age is not None and age >= run.patience, under_way=moving)
 

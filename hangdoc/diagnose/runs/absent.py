@@ -3,6 +3,7 @@
 from hangdoc.diagnose.model import Placed, Rank, Unlooked
 from hangdoc.diagnose.ranks import operations
 from hangdoc.diagnose.ranks.ended import how_it_ended
+from hangdoc.diagnose.runs.links import lead_elsewhere
 from hangdoc.snapshot import Clocks, Interpreter, Process, RankIdentity, Unreached
 
 
@@ -15,6 +16,7 @@ def fill_in(
     *,
     alone_on: str | None,
     launchers: list[Placed],
+    stores: set[int],
     unreached: tuple[Unreached, ...] = (),
 ) -> None:
     """Add the `missing` ranks: those that must be on a host we looked at are dead (the zombies in `dead` first), the others
@@ -24,9 +26,11 @@ def fill_in(
     unreadable = {host.name: p.unreadable_below for host, p in launchers if p.unreadable_below}
     whole = {(host.name, p.pid) for host, p in launchers if p.whole_tree}
     restricted = any(host.restricted for host, _ in members.values())
+    arrived = any(has_met(process) for _, process in members.values())
+    # Ranks that have met are connected: whoever is connected to nobody but these is not alive somewhere beside them.
+    beside = restricted and not (arrived and lead_elsewhere(members, stores) is False)
     for number in missing:
-        host = _home(number, members, whole, alone_on)
-        arrived = any(has_met(process) for _, process in members.values())
+        host = _home(number, members, whole, alone_on, beside=beside)
         if dead:
             where, process = dead.pop(0)
             state = "zombie" if process.state == "Z" else "exited"
@@ -57,12 +61,15 @@ def _not_reached(unreached: tuple[Unreached, ...]) -> str:
     return f"; not reached: {first.host} ({first.why}){more}"
 
 
-def _home(number: int, members: dict[int, Placed], whole: set[tuple[str, int]], alone_on: str | None) -> str | None:
+def _home(
+    number: int, members: dict[int, Placed], whole: set[tuple[str, int]], alone_on: str | None, *, beside: bool
+) -> str | None:
     """The host, among those looked at, on which a rank without a process must be; None where it may be elsewhere. `whole`: the
-    launchers (host, pid) of which all descendants were looked at."""
+    launchers (host, pid) of which all descendants were looked at. `beside`: a rank may be alive on a host of which only named
+    processes were looked at."""
     for rank, (host, process) in members.items():
         identity: RankIdentity | None = process.identity
-        if identity is None or (host.restricted and (host.name, process.owner) not in whole):
+        if identity is None or (beside and host.restricted and (host.name, process.owner) not in whole):
             continue
         if identity.local_rank is not None and identity.local_world_size is not None:
             first = rank - identity.local_rank
@@ -70,7 +77,7 @@ def _home(number: int, members: dict[int, Placed], whole: set[tuple[str, int]], 
                 return host.name
         if identity.source == "mp.spawn":
             return host.name
-    complete = all(not host.restricted for host, _ in members.values())
+    complete = not beside or all(not host.restricted for host, _ in members.values())
     return alone_on if members and complete else None
 
 

@@ -12,8 +12,8 @@ from hangdoc.diagnose.ranks.given import given
 from hangdoc.diagnose.ranks.movement import cpu_percent
 from hangdoc.diagnose.ranks.place import user_frames, where
 from hangdoc.diagnose.ranks.states import State, state_of
-from hangdoc.diagnose.runs import absent, launch
-from hangdoc.diagnose.runs.gather import Gathered, gather
+from hangdoc.diagnose.runs import absent, gather, launch
+from hangdoc.diagnose.runs.gather import Gathered
 from hangdoc.diagnose.runs.links import Connected, pairs_of, silent_seconds
 from hangdoc.parse import natural
 from hangdoc.run_identity import is_loopback
@@ -23,7 +23,7 @@ from hangdoc.snapshot import Connection, Frame, Host, Interpreter, Launch, Proce
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
     """All runs in a snapshot, in the order of their ids. Of runs that are called alike, left-overs come last; each after the
     first gets a number."""
-    parts = sorted(gather(snapshot), key=lambda part: (_id(part), part.left_over, _lost_its_launcher(part)))
+    parts = sorted(gather.gather(snapshot), key=lambda part: (_id(part), part.left_over, _lost_its_launcher(part)))
     found = [_run(snapshot, part, patience) for part in parts]
     seen: Counter[str] = Counter()
     for at, run in enumerate(found):
@@ -52,6 +52,7 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
             [rank for rank in range(world) if rank not in ranks], list(run.zombies), members, ranks, unseen,
             alone_on=run.alone_on,
             launchers=launchers,
+            stores=gather.store_ports([run]),
             unreached=snapshot.unreached,
         )  # fmt: skip
     tool = next((p.launch.tool for _, p in launchers if p.launch is not None), None)

@@ -94,7 +94,7 @@ def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
     if len(runs) < 2:
         return runs
     of = {(host.name, process.pid): run for run in runs for host, process in run.members}
-    for one, other in peers_by_connection(snapshot.hosts, set(of), _store_ports(runs)):
+    for one, other in peers_by_connection(snapshot.hosts, set(of), store_ports(runs)):
         kept, gone = of[one], of[other]
         if kept is gone or _numbers(kept) & _numbers(gone):
             continue
@@ -111,7 +111,7 @@ def _numbers(run: Gathered) -> set[int]:
     return {process.identity.rank for _, process in run.members if process.identity is not None}
 
 
-def _store_ports(runs: Iterable[Gathered]) -> set[int]:
+def store_ports(runs: Iterable[Gathered]) -> set[int]:
     """Ports of the runs' stores, as their variables name them."""
     identities = (process.identity for run in runs for _, process in run.members)
     return {who.master_port for who in identities if who is not None and who.master_port is not None}
@@ -224,7 +224,7 @@ def _parts(run: Gathered) -> list[list[Placed]]:
     """The ranks that are proven to belong together: by live connections, or by one launcher that is alive."""
     part_of = {(host.name, process.pid): [(host, process)] for host, process in run.members}
     hosts = tuple({host.name: host for host, _ in run.members}.values())
-    pairs = list(peers_by_connection(hosts, set(part_of), _store_ports([run])))
+    pairs = list(peers_by_connection(hosts, set(part_of), store_ports([run])))
     agents = {(host.name, process.pid) for host, process in run.launchers}
     started: dict[tuple[str, int | None], tuple[str, int]] = {}
     for host, process in run.members:

@@ -98,6 +98,25 @@ def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
     return found
 
 
+def lead_elsewhere(members: dict[int, Placed], stores: set[int]) -> bool | None:
+    """Whether a live connection of a rank leads to a process of its own host that was not looked at, which may be another rank;
+    None where sockets could not be read. `stores`: ports of the run's stores."""
+    hosts = {host.name: host for host, _ in members.values()}
+    mine = {(host.name, process.pid) for host, process in members.values()}
+    stores = stores | store_ports(hosts.values(), mine)
+    for host in hosts.values():
+        if not isinstance(host.connections, Connections):
+            return None
+        live = [c for c in host.connections.connections if c.state == "ESTABLISHED"]
+        ends, here = {_end(c) for c in live}, {c.local_address for c in live}
+        for c in live:
+            scope, address, port, remote, remote_port = _end(c)
+            known = (scope, remote, remote_port, address, port) in ends
+            if (host.name, c.pid) in mine and remote in here and not known and not {port, remote_port} & stores:
+                return True
+    return False
+
+
 def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:
     """Since the last byte to or from any other rank; None without a connection that could tell."""
     ages = [
