@@ -54,48 +54,53 @@ def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
     Helpers inherit copies of its own; the store's say nothing."""
     hosts = {host.name: host for host, _ in members.values()}
     by_pid = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
-    of_helper = {
-        (host.name, process.pid): rank
-        for host in hosts.values()
-        for process in host.processes
-        if process.role == "helper" and (rank := by_pid.get((host.name, process.owner or 0))) is not None
-    }
     stores = store_ports(hosts.values(), set(by_pid)) | {natural((master or "").rpartition(":")[2])}
+    of_helper = _helpers_of(hosts.values(), by_pid)
     owners: dict[End, int] = {}
     mine: dict[int, list[Connection]] = {rank: [] for rank in members}
     helpers: dict[int, list[Connection]] = {}
     local_addresses: set[str] = set()
     for host in hosts.values():
-        if not isinstance(host.connections, Connections):
+        for c in host.connections.connections if isinstance(host.connections, Connections) else ():
+            local_addresses.add(c.local_address)
+            if c.local_port in stores or c.remote_port in stores:
+                continue
+            if (rank := by_pid.get((host.name, c.pid))) is not None:
+                mine[rank].append(c)
+                owners[_end(c)] = rank
+            elif (owner := of_helper.get((host.name, c.pid))) is not None:
+                helpers.setdefault(owner, []).append(c)
+    return {rank: _parted(rank, mine[rank], helpers.get(rank, []), owners, local_addresses) for rank in members}
+
+
+def _helpers_of(hosts: Iterable[Host], ranks: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+    """The rank of each helper process."""
+    return {
+        (host.name, process.pid): rank
+        for host in hosts
+        for process in host.processes
+        if process.role == "helper" and (rank := ranks.get((host.name, process.owner or 0))) is not None
+    }
+
+
+def _parted(
+    rank: int, own: list[Connection], of_helpers: list[Connection], owners: dict[End, int], local: set[str]
+) -> tuple[tuple[Connection, ...], tuple[Connection, ...]]:
+    """(to other ranks, to the world)."""
+    kept, others = [], []
+    for c in own:
+        if c.state == "LISTEN":
+            others.append(c)
             continue
-        for connection in host.connections.connections:
-            local_addresses.add(connection.local_address)
-            if connection.local_port in stores or connection.remote_port in stores:
-                continue
-            if (owner := of_helper.get((host.name, connection.pid))) is not None:
-                helpers.setdefault(owner, []).append(connection)
-            rank = by_pid.get((host.name, connection.pid))
-            if rank is None:
-                continue
-            mine[rank].append(connection)
-            owners[_end(connection)] = rank
-    found = {}
-    for rank, connections in mine.items():
-        kept, others = [], []
-        for c in connections:
-            if c.state == "LISTEN":
-                others.append(c)
-                continue
-            scope, address, port, remote, remote_port = _end(c)
-            peer = owners.get((scope, remote, remote_port, address, port))
-            # The other end is a rank we saw, or may be one on a host that nobody looked at.
-            if (peer is not None and peer != rank) or (peer is None and remote not in local_addresses):
-                kept.append(c)
-            if peer is None:
-                others.append(c)
-        others += [c for c in helpers.get(rank, ()) if c.state != "LISTEN" and _end(c) not in owners]
-        found[rank] = (tuple(kept), tuple(others))
-    return found
+        scope, address, port, remote, remote_port = _end(c)
+        peer = owners.get((scope, remote, remote_port, address, port))
+        # The other end is a rank we saw, or may be one on a host that nobody looked at.
+        if (peer is not None and peer != rank) or (peer is None and remote not in local):
+            kept.append(c)
+        if peer is None:
+            others.append(c)
+    others += [c for c in of_helpers if c.state != "LISTEN" and _end(c) not in owners]
+    return tuple(kept), tuple(others)
 
 
 def lead_elsewhere(members: dict[int, Placed], stores: set[int]) -> bool | None:
