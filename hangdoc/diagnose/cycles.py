@@ -152,7 +152,8 @@ def _unanswered(run: Run, classes: Parts) -> Found | None:
 def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
     """(one whose send goes to a rank that does not receive it, one that waits to receive from it)."""
     for one in stuck:
-        peer = run.ranks.get(_peer(one.first) or -1) if _peer(one.first) != 0 else run.ranks.get(0)
+        named = _peer(one.first)
+        peer = run.ranks.get(named) if named is not None else None
         sends = one.first.wait is not None and one.first.wait.operation.op in torch_names.SENDS
         if not sends or peer is None or answers(one.first, peer):
             continue
