@@ -159,6 +159,8 @@ class KernelThread(Value, frozen=True, kw_only=True):
     read or is running."""
     files: tuple[AwaitedFile, ...] = ()
     """What the call concerns."""
+    sleep_seconds: float | None = None
+    """Of a sleep (nanosleep(2), clock_nanosleep(2)), how much longer it lasts at the most."""
 
 
 class Clocks(Reading, frozen=True, kw_only=True):

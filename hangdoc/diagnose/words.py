@@ -60,6 +60,8 @@ def doing(rank: Rank) -> str:
             return f"waits for a lock on {path}" + (f", which {who} holds," if who else "")
         case Asleep(polls=True):
             return "polls, asleep in between,"
+        case Asleep(seconds=seconds) if seconds is not None:
+            return f"sleeps for {duration(seconds)} more"
     return {
         "computing": "computes",
         "loading-data": "loads data",

@@ -15,6 +15,15 @@ from hangdoc.parse import integer, natural
 from hangdoc.snapshot import AwaitedFile, Clocks, KernelThread, Unavailable
 
 
+class _Place(NamedTuple):
+    """Where the kernel has a thread wait."""
+
+    wchan: str | None = None
+    syscall: str | None = None
+    files: tuple[AwaitedFile, ...] = ()
+    sleep_seconds: float | None = None
+
+
 class _Reading(NamedTuple):
     cpu_ns: int
     exact: bool
@@ -32,7 +41,7 @@ class CpuClocks:
     def __init__(self) -> None:
         self._first: dict[int, dict[int, _Reading] | Unavailable] = {}
         self._second: dict[int, dict[int, _Reading] | Unavailable] = {}
-        self._where: dict[tuple[int, int], tuple[str | None, str | None, tuple[AwaitedFile, ...]]] = {}
+        self._where: dict[tuple[int, int], _Place] = {}
         self._times: tuple[float, float] = (0.0, 0.0)
 
     def open(self, scene: Scene) -> None:
@@ -66,7 +75,7 @@ class CpuClocks:
             yield pid, "clocks", Clocks(window_seconds=window, resolution_ns=tick, threads=threads)
 
     def _thread(self, pid: int, tid: int, before: _Reading | None, now: _Reading) -> KernelThread:
-        wchan, syscall, awaited = self._where.get((pid, tid), (None, None, ()))
+        place = self._where.get((pid, tid), _Place())
         return KernelThread(
             tid=tid,
             name=now.name,
@@ -74,9 +83,10 @@ class CpuClocks:
             cpu_ns=max(0, now.cpu_ns - (before.cpu_ns if before else 0)),
             voluntary_switches=_difference(before.voluntary if before else 0, now.voluntary),
             involuntary_switches=_difference(before.involuntary if before else 0, now.involuntary),
-            wchan=wchan,
-            syscall=syscall,
-            files=awaited,
+            wchan=place.wchan,
+            syscall=place.syscall,
+            files=place.files,
+            sleep_seconds=place.sleep_seconds,
         )
 
 
@@ -112,24 +122,24 @@ def _read(proc: ProcFS, pid: int) -> dict[int, _Reading] | Unavailable:
     return readings
 
 
-def _waiting_place(proc: ProcFS, pid: int, tid: int) -> tuple[str | None, str | None, tuple[AwaitedFile, ...]]:
-    """(wchan, system call, the files that it concerns); None for what can't be read."""
+def _waiting_place(proc: ProcFS, pid: int, tid: int) -> _Place:
+    """As far as it can be read."""
     of = f"{pid}/task/{tid}"
-    wchan: str | None = None
-    call: str | None = None
-    awaited: tuple[AwaitedFile, ...] = ()
+    place = _Place()
     try:
         wchan = proc.text(f"{of}/wchan")
-        wchan = None if wchan == "0" else wchan
+        place = place._replace(wchan=None if wchan == "0" else wchan)
     except ProcError:
         pass
     try:
         words = proc.text(f"{of}/syscall").split()
         number = integer(words[0]) if words else None
         call = syscalls.name(number) if number is not None else None
+        place = place._replace(syscall=call)
         if call and len(words) > 6:
             arguments = [int(word, 16) for word in words[1:7]]
-            awaited = files.awaited(proc, pid, call, arguments, search=tid == pid)
+            place = place._replace(sleep_seconds=files.sleep_seconds(proc, pid, call, arguments))
+            place = place._replace(files=files.awaited(proc, pid, call, arguments, search=tid == pid))
     except (ProcError, ValueError):
         pass
-    return wchan, call, awaited
+    return place

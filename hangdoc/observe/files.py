@@ -7,6 +7,7 @@ import os
 import posixpath
 import re
 import struct
+import time
 from collections.abc import Iterable
 
 from hangdoc.observe import syscalls
@@ -19,6 +20,8 @@ _MAX_FILES = 16
 _MAX_HOLDERS = 3
 _ACCESS_MODE = 0o3
 _WRITE_ONLY = 0o1
+_ABSOLUTE = 1
+"""TIMER_ABSTIME: the time is that of the clock at which the sleep ends, as Python asks for it."""
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
@@ -45,6 +48,24 @@ def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: 
         except ProcError:
             continue
     return tuple(found)
+
+
+def sleep_seconds(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> float | None:
+    """How much longer a sleep lasts at the most; None for another call. Raises ValueError for what can't be read."""
+    if call not in syscalls.SLEEPS:
+        return None
+    clock, flags, request = (
+        (arguments[0], arguments[1], arguments[2]) if call == "clock_nanosleep" else (0, 0, arguments[0])
+    )
+    raw = _memory(proc, pid, request, 16)
+    if len(raw) < 16:
+        return None
+    seconds, nanoseconds = struct.unpack("=qq", raw)
+    asked: float = seconds + nanoseconds / 1e9
+    try:
+        return max(0.0, asked - time.clock_gettime(clock)) if flags & _ABSOLUTE else asked
+    except OSError:  # a clock that this process does not know
+        return None
 
 
 def _memory(proc: ProcFS, pid: int, address: int, size: int) -> bytes:

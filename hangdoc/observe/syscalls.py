@@ -36,6 +36,7 @@ WITH_PATH = {
     "statx": 1, "openat2": 1, "faccessat2": 1, "mkdirat": 1, "unlinkat": 1,
 }  # fmt: skip
 """They are given a path, in this argument."""
+SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
 LOCKS = frozenset({"fcntl", "flock"})
 """They wait for a lock on a file."""
 POLLS = frozenset({"poll", "ppoll"})

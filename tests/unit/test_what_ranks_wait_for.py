@@ -43,7 +43,7 @@ def waits_on(pid: int, kind: str) -> AwaitedFile:
     """The file of this kind that the main thread of a process comes to wait for."""
     bound = time.monotonic() + 10
     while time.monotonic() < bound:
-        for file in _waiting_place(PROC, pid, pid)[2]:
+        for file in _waiting_place(PROC, pid, pid).files:
             if file.kind == kind:
                 return file
         time.sleep(0.02)
@@ -202,3 +202,14 @@ def test_the_peers_of_posted_calls_are_read_from_memory() -> None:
     with variables_of(program) as (memory, main):
         found = [(call.name, call.text) for call in posted(memory, "calls", main["calls"])]
     assert found == [("calls[0]", "P2POp(isend, 0)"), ("calls[1]", "P2POp(irecv, 0)")]
+
+
+def test_how_much_longer_a_sleep_lasts() -> None:
+    with child("import time; time.sleep(100)") as process:
+        bound = time.monotonic() + 10
+        while (
+            place := _waiting_place(PROC, process.pid, process.pid)
+        ).sleep_seconds is None and time.monotonic() < bound:
+            time.sleep(0.02)
+    assert place.sleep_seconds is not None
+    assert 80 < place.sleep_seconds <= 100

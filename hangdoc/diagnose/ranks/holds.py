@@ -11,6 +11,10 @@ Ends = Literal["never", "unknown", "by-itself"]
 """Whether it can end without anybody's help."""
 
 
+SHORT_SLEEP = 60.0
+"""Seconds. Such a sleep is a pause between two attempts; an hour of it is a hang to whoever waits."""
+
+
 class Hold(Struct, frozen=True):
     """Base of all."""
 
@@ -118,6 +122,12 @@ class Asleep(Hold, frozen=True):
 
     NAME = "asleep"
     polls: bool = False
+    seconds: float | None = None
+    """How much longer at the most."""
+
+    @property
+    def ends(self) -> Ends:
+        return "by-itself" if not self.polls and self.seconds is not None and self.seconds <= SHORT_SLEEP else "unknown"
 
 
 class OnNetwork(Hold, frozen=True):

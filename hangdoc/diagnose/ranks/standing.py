@@ -82,7 +82,8 @@ def standing_of(
         return Standing("waiting-data", "waits for a dataloader worker", loader.hold_of(thread, helpers))
     lock = locks.hold_of(process, thread, kernel)
     if call in _SLEEP:
-        return Standing("sleeping", "asleep (nanosleep)", lock or Asleep(polls=_polls(thread, kernel)))
+        pause = Asleep(polls=_polls(thread, kernel), seconds=kernel.sleep_seconds if kernel is not None else None)
+        return Standing("sleeping", "asleep (nanosleep)", lock or pause)
     if call in _FILE_LOCK and file is not None:
         holders = tuple(one for one in file.holders or () if one.pid != process.pid)
         return Standing("waiting-lock", f"waits for a lock on {file.name}", AtFileLock(path=file.name, holders=holders))
