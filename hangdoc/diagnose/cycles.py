@@ -73,7 +73,11 @@ def left_loop_among(short: Iterable[Class], waiting: Iterable[Class], waits: Wai
             if left is None or is_p2p(behind.first):  # a receive names who should have sent
                 continue
             frame, loop = left
-            if _same_rounds(ahead.first, behind.first) or operations.waits_for_each(loop, behind.first.frame):
+            if (
+                _went_round_more(ahead.first, behind.first)
+                or _same_rounds(ahead.first, behind.first)
+                or operations.waits_for_each(loop, behind.first.frame)
+            ):
                 continue
             alike = [one for one in short if one is not behind and _same_left(one.first, ahead.first)]
             inside = [one for one in waiting if one not in alike and _same_left(one.first, behind.first)]
@@ -93,6 +97,12 @@ def _under_a_condition(left: LeftLoop) -> bool:
 
 def _same_left(one: Rank, other: Rank) -> bool:
     return (one.state, one.wait, one.where) == (other.state, other.wait, other.where)
+
+
+def _went_round_more(short: Rank, waiting: Rank) -> bool:
+    """Whether the rank that is out has done more rounds: it did not leave early, it meets the others less often in each."""
+    a, b = short.loop, waiting.loop
+    return a is not None and b is not None and a.done is not None and b.done is not None and a.done > b.done + 1
 
 
 def _same_rounds(short: Rank, waiting: Rank) -> bool:

@@ -135,6 +135,7 @@ def _waiting_place(proc: ProcFS, pid: int, tid: int) -> _Place:
         words = proc.text(f"{of}/syscall").split()
         number = integer(words[0]) if words else None
         call = syscalls.name(number) if number is not None else None
+        call = syscalls.interrupted(place.wchan) if call == syscalls.RESTART else call
         place = place._replace(syscall=call)
         if call and len(words) > 6:
             arguments = [int(word, 16) for word in words[1:7]]

@@ -6,11 +6,22 @@ apart; a library that knows all of them for all architectures loads for longer t
 
 import platform
 
+RESTART = "restart_syscall"
+"""What the kernel makes of a call with a timeout that a pause by ptrace has interrupted (restart_syscall(2)); the registers keep
+the arguments of the call."""
+_INTERRUPTED = {
+    "poll_schedule_timeout": "poll",
+    "futex_": "futex",
+    "hrtimer_nanosleep": "nanosleep",
+    "do_nanosleep": "nanosleep",
+}
+"""The call behind it, by the function of the kernel in which it waits."""
 _X86_64 = {
     0: "read", 1: "write", 2: "open", 4: "stat", 6: "lstat", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv",
     20: "writev", 21: "access", 23: "select", 26: "msync", 35: "nanosleep", 40: "sendfile", 42: "connect", 43: "accept",
     44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync",
-    75: "fdatasync", 83: "mkdir", 87: "unlink", 202: "futex", 217: "getdents64", 230: "clock_nanosleep", 232: "epoll_wait",
+    75: "fdatasync", 83: "mkdir", 87: "unlink", 202: "futex", 217: "getdents64",
+    219: RESTART, 230: "clock_nanosleep", 232: "epoll_wait",
     247: "waitid", 257: "openat", 262: "newfstatat", 269: "faccessat", 270: "pselect6", 271: "ppoll", 275: "splice",
     281: "epoll_pwait", 285: "fallocate", 288: "accept4", 295: "preadv", 296: "pwritev", 299: "recvmmsg", 307: "sendmmsg",
     332: "statx", 437: "openat2", 439: "faccessat2", 441: "epoll_pwait2", 449: "futex_waitv",
@@ -19,7 +30,8 @@ _AARCH64 = {
     22: "epoll_pwait", 25: "fcntl", 29: "ioctl", 32: "flock", 34: "mkdirat", 35: "unlinkat", 47: "fallocate", 48: "faccessat",
     56: "openat", 61: "getdents64", 63: "read", 64: "write", 65: "readv", 66: "writev", 67: "pread64", 68: "pwrite64",
     69: "preadv", 70: "pwritev", 71: "sendfile", 72: "pselect6", 73: "ppoll", 76: "splice", 79: "newfstatat", 82: "fsync",
-    83: "fdatasync", 95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 202: "accept", 203: "connect",
+    83: "fdatasync", 95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep",
+    128: RESTART, 202: "accept", 203: "connect",
     206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 227: "msync", 242: "accept4", 243: "recvmmsg",
     260: "wait4", 269: "sendmmsg", 291: "statx", 437: "openat2", 439: "faccessat2", 441: "epoll_pwait2", 449: "futex_waitv",
 }  # fmt: skip
@@ -43,6 +55,11 @@ POLLS = frozenset({"poll", "ppoll"})
 """They are given an array of `struct pollfd` and its length."""
 SELECTS = frozenset({"select", "pselect6"})
 EPOLLS = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
+
+
+def interrupted(wchan: str | None) -> str | None:
+    """Which call a restarted one is; None where the kernel does not show where it waits."""
+    return next((call for function, call in _INTERRUPTED.items() if (wchan or "").startswith(function)), None)
 
 
 def name(number: int, machine: str | None = None) -> str:

@@ -213,3 +213,16 @@ def test_how_much_longer_a_sleep_lasts() -> None:
             time.sleep(0.02)
     assert place.sleep_seconds is not None
     assert 80 < place.sleep_seconds <= 100
+
+
+def test_a_call_that_a_pause_has_interrupted_keeps_its_name() -> None:
+    """py-spy pauses a rank; poll(2) goes on as restart_syscall(2), with the arguments still in the registers."""
+    program = (
+        "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); s.settimeout(99); s.recv(1)"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server, child(program, str(server.getsockname()[1])) as process:
+        before = waits_on(process.pid, "socket")
+        subprocess.run(["py-spy", "dump", "--pid", str(process.pid)], capture_output=True, check=True)
+        after = waits_on(process.pid, "socket")
+        place = _waiting_place(PROC, process.pid, process.pid)
+    assert (place.syscall, after) == ("poll", before)

@@ -13,6 +13,7 @@ from hangdoc.snapshot import BeaconReading, DataSource, DataSources, Interpreter
 _DATA_WORDS = re.compile(
     r"(?i)data|file|path|shard|sample|example|doc|chunk|part|batch|split|item|ind(ex|ices)|urls?$|rows?$"
 )
+_FILE_WORDS = re.compile(r"(?i)file|path|shard|urls?$")
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Difference:
     more: int
     evidence: tuple[Evidence, ...]
     unit: str = ""
-    """`batches` where only their number is known."""
+    """`batches` where only their number is known; `files` for what holds many batches each."""
     weight: float = 0.5
     """How much it supports that the amount of data differs, 0 to 1."""
 
@@ -55,7 +56,7 @@ def _beacons(less: Rank, more: Rank) -> list[Difference]:
                 Evidence(rank=less.rank, probe="progress", text=f"publishes {mine} {unit}"),
                 Evidence(rank=more.rank, probe="progress", text=f"publishes {theirs} {unit}"),
             )
-            found.append(Difference(mine, theirs, evidence, unit.partition(" ")[0], 0.9))
+            found.append(Difference(mine, theirs, evidence, "batches" if unit.startswith("batches") else "files", 0.9))
     return found
 
 
@@ -87,7 +88,7 @@ def _directories(less: Rank, more: Rank) -> list[Difference]:
             )
             for rank, source in ((less, ours), (more, other))
         )
-        found.append(Difference(ours.files, other.files, evidence, weight=0.95))
+        found.append(Difference(ours.files, other.files, evidence, "files", 0.95))
     return found
 
 
@@ -123,7 +124,8 @@ def _variables(less: Rank, more: Rank) -> list[Difference]:
             Evidence(rank=rank.rank, probe="stacks", text=what.format(amount))
             for rank, amount in ((less, few), (more, many))
         )
-        found.append(Difference(few, many, evidence, weight=0.8 if telling or few == 0 else 0.5))
+        unit = "files" if container and _FILE_WORDS.search(name) else ""
+        found.append(Difference(few, many, evidence, unit, 0.8 if telling or few == 0 else 0.5))
     return found
 
 

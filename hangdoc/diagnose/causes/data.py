@@ -47,10 +47,10 @@ def of_left_loop(kind: LeftLoop) -> FewerData | UnevenSplit | None:
 
 def _is_split(short: Rank, waiting: Rank, strongest: amounts.Difference) -> bool:
     """Whether the same data were dealt out unevenly: a remainder, and no other files."""
+    if amounts.other_files(short, waiting) or strongest.unit == "files":
+        return False
     if amounts.same_data(short, waiting):
         return True
-    if amounts.other_files(short, waiting):
-        return False
     if strongest.unit == "batches":  # they alone do not tell of other files: some more are an uneven split
         return strongest.more < 2 * strongest.fewer
     remainder = strongest.more - strongest.fewer

@@ -13,7 +13,7 @@ from hangdoc.parse import integer
 from hangdoc.snapshot import Environment, Interpreter, Runtime
 
 _SETTINGS = re.compile(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
-_ACCUMULATION = re.compile(r"(?i)accum\w*(_steps|_iters?|ulation)$")
+_ACCUMULATION = re.compile(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$")
 
 
 class Differs(Cause, frozen=True, kw_only=True):

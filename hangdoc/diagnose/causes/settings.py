@@ -78,6 +78,10 @@ VARIABLES: tuple[Setting, ...] = (
     _entry(r"^(RANK|LOCAL_RANK|GROUP_RANK|ROLE_RANK|NODE_RANK|CUDA_VISIBLE_DEVICES|HOSTNAME)$", "differs", "tells ranks apart"),
     _entry(r"^(OMP_NUM_THREADS|MKL_NUM_THREADS|NCCL_DEBUG\w*|PYTHON\w*|TORCHINDUCTOR_\w+)$", "tuning", "changes speed or logs alone"),
 )  # fmt: skip
+_OWNED = re.compile(
+    r"^(TORCH|NCCL_|GLOO_|OMP_|MKL_|CUDA_|NVIDIA_|SLURM|OMPI_|PMI|HYDRA_|LSB_|PBS_|KUBERNETES_|SSH_|XDG_|LC_|PYTHON)"
+)
+"""Of launchers, clusters and libraries: these differ between nodes for reasons of their own."""
 _NCCL = re.compile(r"^(TORCH_)?NCCL_")
 
 
@@ -88,8 +92,12 @@ def argument(name: str) -> Setting | None:
 
 
 def variable(name: str) -> Setting | None:
-    """The entry for an environment variable."""
-    return next((setting for setting in VARIABLES if setting.pattern.search(name)), None)
+    """The entry for an environment variable. One that nobody else owns may carry a script's own setting (`GRAD_ACCUM=4`)."""
+    known = next((setting for setting in VARIABLES if setting.pattern.search(name)), None)
+    if known is not None or _OWNED.match(name):
+        return known
+    own = argument(name)
+    return own if own is not None and own.kind == "collectives" else None
 
 
 def inert(name: str, backend: str | None) -> bool:

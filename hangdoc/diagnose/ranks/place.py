@@ -54,6 +54,8 @@ def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:
     for loop in sorted(b.loops, key=lambda loop: loop.line):
         if loop.line <= b.line <= loop.end_line < a.line:
             return a, loop
+    if a.line == b.line:
+        return None  # both are inside that line, in different calls
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`.
     inside = (loop for frame in deeper for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
     return next(((a, loop) for loop in inside), None)
