@@ -98,6 +98,9 @@ def of(run: Run, waits: Waits) -> tuple[Blockage, ...]:
     found += _sinks(waits, [end for end in waits.ends if not end.cycle and not _waits(waits, end)])
     found = [_aged(run, one) for one in [*_met(run, found), *_without_ranks(run)]]
     found.sort(key=lambda one: (isinstance(one.kind, _UNKNOWN), _GRAVITY[one.ends], not one.old, one.culprits))
+    if idle:  # whoever lives polls for a dead rank, if there is one
+        living = tuple(one for one in run.classes if one.first.label != "dead")
+        found = [replace(one, waiting=living) if isinstance(one.kind, Dead) else one for one in found]
     kept = _share_out(found, idle=idle)
     if idle and not kept:
         kept = [_aged(run, Blockage(kind=Standstill(), at=run.classes, culprits=()))]

@@ -9,9 +9,10 @@ TELLING = (AtLock, AtFileLock, InFile, OnNetwork, Serves, WaitsForLoader)
 
 
 def is_idle(run: Run) -> bool:
-    """Whether each rank stands still in something of its own (a file, a lock, a worker), as far as it was seen, and no thread
-    of it works. Not where a group uses NCCL: a GPU's work is not seen from the host."""
-    return "nccl" not in backends.parts(run.backend) and bool(run.ranks) and all(map(_stands, run.ranks.values()))
+    """Whether each living rank stands still in something of its own (a file, a lock, a worker), as far as it was seen, and no
+    thread of it works. Not where a group uses NCCL: a GPU's work is not seen from the host."""
+    living = [rank for rank in run.ranks.values() if rank.label != "dead"]
+    return "nccl" not in backends.parts(run.backend) and bool(living) and all(map(_stands, living))
 
 
 def _stands(rank: Rank) -> bool:
@@ -29,4 +30,5 @@ def _stands(rank: Rank) -> bool:
 
 def is_seen(run: Run) -> bool:
     """Whether the clocks of all ranks of an idle run were read, so that it is known to stand still."""
-    return run.backend == "gloo" and all(rank.cpu_percent is not None for rank in run.ranks.values())
+    living = (rank for rank in run.ranks.values() if rank.label != "dead")
+    return run.backend == "gloo" and all(rank.cpu_percent is not None for rank in living)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import files, syscalls
+from hangdoc.observe import files, pyspy, syscalls
 from hangdoc.observe.clocks import _waiting_place
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
@@ -222,7 +222,7 @@ def test_a_call_that_a_pause_has_interrupted_keeps_its_name() -> None:
     )
     with socket.create_server(("127.0.0.1", 0)) as server, child(program, str(server.getsockname()[1])) as process:
         before = waits_on(process.pid, "socket")
-        subprocess.run(["py-spy", "dump", "--pid", str(process.pid)], capture_output=True, check=True)
+        subprocess.run([str(pyspy.executable()), "dump", "--pid", str(process.pid)], capture_output=True, check=True)
         after = waits_on(process.pid, "socket")
         place = _waiting_place(PROC, process.pid, process.pid)
     assert (place.syscall, after) == ("poll", before)

@@ -9,7 +9,7 @@ from hangdoc.diagnose.causes.cause import Cause
 from hangdoc.diagnose.model import Run, environment_of
 from hangdoc.parse import natural
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Host, Process
+from hangdoc.snapshot import Environment, Host, Process
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ def _parts(run: Run) -> list[Part]:
     if agents:
         return [_agent(h, p, h.name if hosts.count(h.name) == 1 else f"{h.name} (pid {p.pid})") for h, p in agents]
     by_name = {host.name: host for host in run.hosts}
-    parts = [_rank(by_name[r.host], r.process, r.rank) for r in run.ranks.values() if r.process and r.host in by_name]
+    known = [r for r in run.ranks.values() if r.process and isinstance(r.process.environment, Environment)]
+    parts = [_rank(by_name[r.host], r.process, r.rank) for r in known if r.process and r.host in by_name]
     return parts if len({(part.address, part.port, part.nodes) for part in parts}) > 1 else []
 
 

@@ -217,7 +217,8 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
         op = _op_in_source(thread)
         kind = "p2p" if op in torch_names.POINT_TO_POINT else "collective"
         peer = _peer_outside(op, thread) if kind == "p2p" else None
-        return Wait(kind, Operation(op=op, origin=called, peer=peer), sure=op != "wait")
+        root = _root_in_source(op, thread) if kind == "collective" else None
+        return Wait(kind, Operation(op=op, origin=called, peer=peer), sure=op != "wait", root=root)
     return None
 
 
@@ -233,7 +234,9 @@ def _from_source(thread: PythonThread) -> Wait | None:
     if op in torch_names.POINT_TO_POINT:
         peer = _peer_in_source(op, thread)
         return Wait("p2p", Operation(op=op, origin="user", peer=peer), sure=False)
-    return Wait("collective", Operation(op=op, origin="user"), sure=False) if op in torch_names.COLLECTIVES else None
+    if op not in torch_names.COLLECTIVES:
+        return None
+    return Wait("collective", Operation(op=op, origin="user"), sure=False, root=_root_in_source(op, thread))
 
 
 def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
@@ -306,12 +309,24 @@ def _peer_outside(op: str, thread: PythonThread) -> int | None:
 
 
 def _peer_in_source(op: str, thread: PythonThread) -> int | None:
-    """`src=`/`dst=` of the call in the user's source, as a number or a variable whose value is known."""
+    """`src=`/`dst=` of a send or receive in the user's source."""
+    return _given_in_source(op.removeprefix("i")[:4], "dst" if op in torch_names.SENDS else "src", thread)
+
+
+def _root_in_source(op: str, thread: PythonThread) -> int | None:
+    """The root that a rooted collective of the user's source names."""
+    if op not in torch_names.ROOTED:
+        return None
+    roots = (_given_in_source(op, key, thread) for key in ("group_src", "group_dst", "src", "dst"))
+    return next((root for root in roots if root is not None), None)
+
+
+def _given_in_source(call: str, key: str, thread: PythonThread) -> int | None:
+    """What a call in the user's source is given as `key=`: a number, or a variable whose value is known."""
     frame = _user_frame(thread)
     if frame is None or not frame.context:
         return None
-    key = "dst" if op in torch_names.SENDS else "src"
-    found = re.findall(rf"\bi?{op.removeprefix('i')[:4]}\w*\([^\n]*?\b{key}\s*=\s*(\w+)", frame.context)
+    found = re.findall(rf"\bi?{call}\w*\([^\n]*?\b{key}\s*=\s*(\w+)", frame.context)
     if not found:
         return None
     if (literal := natural(found[-1])) is not None:

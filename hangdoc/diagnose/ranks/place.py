@@ -1,9 +1,11 @@
 """Where in the program a rank stands, and which of two ranks has come further."""
 
+import ast
 from collections.abc import Sequence
 
 from hangdoc.diagnose.model import Rank
 from hangdoc.diagnose.ranks.counters import number
+from hangdoc.diagnose.ranks.torch_names import plain
 from hangdoc.diagnosis import Where
 from hangdoc.parse import negated
 from hangdoc.snapshot import Frame, Loop, PythonThread
@@ -54,11 +56,32 @@ def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:
     for loop in sorted(b.loops, key=lambda loop: loop.line):
         if loop.line <= b.line <= loop.end_line < a.line:
             return a, loop
-    if a.line == b.line:
-        return None  # both are inside that line, in different calls
+    if a.line == b.line and not _is_argument(a, ahead.own, deeper):
+        return None  # both are inside that line, in calls of which neither comes first
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`.
     inside = (loop for frame in deeper for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
     return next(((a, loop) for loop in inside), None)
+
+
+def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
+    """Whether a line calls one function with what another returns, as in `report(train(epoch))`: who is in the first has come
+    back from the second. `outer` and `inner` are the stacks of two ranks, which part at this line."""
+    at = next((index for index, frame in enumerate(outer) if frame is line), 0)
+    if at == 0 or not inner:
+        return False
+    first, second = plain(outer[at - 1].function), plain(inner[0].function)
+    try:
+        calls = [node for node in ast.walk(ast.parse((line.source or "").rstrip(":"))) if isinstance(node, ast.Call)]
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    arguments = (
+        arg for call in calls if _called(call) == first for arg in (*call.args, *(k.value for k in call.keywords))
+    )
+    return any(isinstance(node, ast.Call) and _called(node) == second for arg in arguments for node in ast.walk(arg))
+
+
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
 
 
 def is_ahead(one: Rank, other: Rank) -> bool:

@@ -72,6 +72,13 @@ def standing_of(
         return Standing("waiting-input", f"reads its standard input ({in_words(file) or 'input()'})", WaitsForInput())
     stuck = InFile(wchan=wchan, file=file, abandoned=_abandoned(process, wchan, file))
     if (
+        stuck.abandoned
+        and locks.keeps_gil(process, thread)
+        and (gil := locks.hold_of(process, thread, kernel)) is not None
+    ):
+        # The thread of the process that holds the other end can't run either.
+        return Standing("waiting-io", f"reads {in_words(file)} with the GIL in its hands", gil)
+    if (
         (kernel is not None and kernel.state == "D")
         or any(word in wchan for word in _STUCK_IN_FILES)
         or call in _ON_FILES
@@ -116,12 +123,15 @@ def _abandoned(process: Process, wchan: str, file: AwaitedFile | None) -> bool:
 
 def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
     """Whether a sleep is one of many between two looks at something: the thread woke in the window and sleeps at the same place
-    again, or the innermost loop of the user's code around it has no end of its own and makes no data."""
+    again, or the innermost loop of the user's code around it goes on until something holds, and makes no data."""
     if kernel is not None and (kernel.voluntary_switches or 0) >= _WAKES:
         return True
     own = () if fetching(thread) else user_frames(thread)
     inside = [loop for loop in own[0].loops if loop.line <= own[0].line <= loop.end_line] if own else []
-    return bool(inside) and not has_end(max(inside, key=lambda loop: loop.line))
+    if not inside:
+        return False
+    innermost = max(inside, key=lambda loop: loop.line)
+    return innermost.header.startswith("while") or not has_end(innermost)
 
 
 def _network(kernel: KernelThread | None, connections: Iterable[Connection]) -> OnNetwork | Serves | None:

@@ -59,7 +59,11 @@ def say(run: Run, blockage: Blockage) -> Finding:
         blockage,
         confidence=0.96 if blockage.kind.traced else 0.9,
         summary=f"{words.ranks(blamed)} {words.verb(blamed, 'is', 'are')} dead ({how}), and "
-        f"{words.ranks(victims)} still {words.verb(victims, 'waits', 'wait')} in {words.operation(survivor)}",
+        + (
+            f"{words.ranks(victims)} still {words.verb(victims, 'waits', 'wait')} in {words.operation(survivor)}"
+            if survivor.wait is not None
+            else f"no other rank does anything: {words.ranks(victims)} {words.doing(survivor)} {words.place(survivor)}"
+        ),
         evidence=[
             *(Evidence(rank=rank.rank, probe="processes", text=_death(run, rank)) for rank in dead[:8]),
             *kills,
