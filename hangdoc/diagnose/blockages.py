@@ -208,12 +208,14 @@ def _without_ranks(run: Run) -> list[Blockage]:
 
 
 def _aged(run: Run, blockage: Blockage) -> Blockage:
-    """Nobody has waited for a rank for longer than it has been there."""
+    """Nobody has waited for a rank for longer than it has been there, nor a rank for an answer since before the last byte."""
     started = [one.first.process.started_seconds_ago for one in blockage.at if one.first.process is not None]
     if isinstance(blockage.kind, Rendezvous) and blockage.kind.agents:
         age: float | None = min(process.started_seconds_ago for (_, process), _ in blockage.kind.agents)
     else:
-        age = min([run.age_seconds, *started]) if run.age_seconds is not None else None
+        silent = [blockage.kind.silent_seconds] if isinstance(blockage.kind, OnNetwork) else []
+        bounds = [*started, *(seconds for seconds in silent if seconds is not None)]
+        age = min([run.age_seconds, *bounds]) if run.age_seconds is not None else None
     moving = (age is not None and age < _JUST_NOW) or any(
         _in_flight(run.ranks[n]) for n in numbers_of(blockage.at) if n in run.ranks
     )

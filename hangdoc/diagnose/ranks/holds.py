@@ -136,6 +136,8 @@ class OnNetwork(Hold, frozen=True):
     NAME = "on-network"
     peer: str | None = None
     """Address and port, where they were seen."""
+    silent_seconds: float | None = None
+    """Since the last byte on that connection."""
 
 
 class AtFileLock(Hold, frozen=True):

@@ -144,7 +144,11 @@ def _network(kernel: KernelThread | None, connections: Iterable[Connection]) -> 
     listening = next((c for c in waited if c.state == "LISTEN"), None)
     if listening is not None:
         return Serves(address=f"{listening.local_address}:{listening.local_port}")
-    return OnNetwork(peer=next((f"{c.remote_address}:{c.remote_port}" for c in waited if c.remote_port), None))
+    peer = next((c for c in waited if c.remote_port), None)
+    if peer is None:
+        return OnNetwork()
+    ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
+    return OnNetwork(peer=f"{peer.remote_address}:{peer.remote_port}", silent_seconds=min(ages, default=None))
 
 
 def _by_name(
