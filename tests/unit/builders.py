@@ -139,8 +139,8 @@ def silent(ranks: int, seconds: float) -> Connections:
 def snapshot(*processes: Process, silence: float | None = 60.0, **more: Any) -> Snapshot:
     """One host with these processes, whose ranks have been silent for so long."""
     ranks = max((p.pid - 100 for p in processes if p.role == "rank"), default=-1) + 1
-    if silence is not None:
-        more.setdefault("connections", silent(ranks, silence))
+    if silence is not None and "connections" not in more:
+        more["connections"] = silent(ranks, silence)
     host = Host(
         name="h0", taken_at="2026-01-01T00:00:00+00:00", window_seconds=1.0, elapsed_seconds=1.2,
         processes=processes, **more,

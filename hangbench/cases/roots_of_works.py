@@ -1,0 +1,31 @@
+"""Each rank takes the best member of its own table for the source of asynchronous broadcasts: three sources, and all wait for
+their first work.
+"""
+
+# /// hangbench
+# ranks = 3
+# verdict = ["hung"]
+# states = ["in-collective", "in-collective", "in-collective"]
+# operations = ["broadcast", "broadcast", "broadcast"]
+# finding = "HD201"
+# culprits = [0, 1, 2]
+# ///
+import torch
+import torch.distributed as dist
+
+
+def exploit(layers, scores):
+    source = int(scores.argmin())
+    works = []
+    for layer in layers:
+        works.append(dist.broadcast(layer, src=source, async_op=True))
+    for work in works:
+        work.wait()
+
+
+dist.init_process_group("gloo")
+print("ready", flush=True)
+mine = torch.full((3,), 9.0)
+mine[dist.get_rank()] = 0.5
+exploit([torch.ones(8) for _ in range(4)], mine)
+dist.barrier()
