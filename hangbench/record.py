@@ -12,7 +12,7 @@ CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 
 # A recording is published: of the recording machine's environment only what belongs to the run stays in it.
 _OF_THE_RUN = re.compile(
-    r"^(RANK|.*_RANK|.*_SIZE|MASTER_.*|TORCH.*|NANOCHAT.*|OMP_.*|GLOO.*|NCCL.*|ACCELERATE_.*|DATA_DIR|XDG_RUNTIME_DIR)$"
+    r"^(RANK|.*_RANK|.*_SIZE|MASTER_.*|TORCH.*|NANOCHAT.*|OMP_.*|GLOO.*|NCCL.*|ACCELERATE_.*|GRAD_ACCUM|DATA_DIR|XDG_RUNTIME_DIR)$"
 )
 
 

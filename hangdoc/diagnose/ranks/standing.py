@@ -15,6 +15,7 @@ from hangdoc.diagnose.ranks.holds import (
     InFile,
     OnNetwork,
     Serves,
+    Unreadable,
     WaitsForInput,
 )
 from hangdoc.diagnose.ranks.place import user_frames
@@ -97,7 +98,7 @@ def standing_of(
     if call in _READ | _WRITE and file is not None and file.kind in ("file", "pipe"):
         return Standing("waiting-io", f"{'reads' if call in _READ else 'writes'} {in_words(file)}", stuck)
     network = _network(kernel, connections) if call in _NETWORK | _READ | _WRITE else None
-    return _by_name(thread, call, wchan, lock, network)
+    return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
 
 
 def in_words(file: AwaitedFile | None) -> str:
@@ -152,16 +153,23 @@ def _network(kernel: KernelThread | None, connections: Iterable[Connection]) -> 
 
 
 def _by_name(
-    thread: PythonThread, call: str | None, wchan: str, lock: AtLock | None, network: OnNetwork | Serves | None
+    thread: PythonThread,
+    call: str | None,
+    wchan: str,
+    lock: AtLock | None,
+    network: OnNetwork | Serves | None,
+    *,
+    seen: bool,
 ) -> Standing:
-    """What the kernel leaves open, by the innermost Python file."""
+    """What the kernel leaves open, by the innermost Python file; `seen`: its view could be read."""
     top = next((f for f in thread.frames if not f.native), None)
     own = user_frames(thread)
     said = (own[0].source if own else top.source if top else None) or ""
     file = top.file if top else ""
-    other = lock or network or Elsewhere()
+    # Without the kernel's view nobody can tell a server from a deadlock.
+    other = lock or network or (Elsewhere() if seen else Unreadable())
     if any(name in file for name in _CHILD_FILES) or call in _CHILD:
-        return Standing("waiting-child", "waits for a child process", lock or Elsewhere())
+        return Standing("waiting-child", "waits for a child process", lock or (Elsewhere() if seen else Unreadable()))
     if fetching(thread):
         return Standing("waiting-data", "inside its data iterator", other)
     if isinstance(network, Serves):
