@@ -1,6 +1,7 @@
 """Many hosts for real: namespaces with their own sshd, torchrun over them, looked at with --hosts."""
 
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -181,3 +182,19 @@ def test_an_unfriendly_host_is_one_clear_line(kind: str, tmp_path: Path) -> None
     assert len(said) == 1
     assert f"bad: {clause}" in said[0], said
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_hangdoc_run_fetches_the_other_nodes_over_ssh(cluster: Cluster) -> None:
+    """Nothing is shared between the hosts: the node of rank 0 asks the other one itself."""
+    reach = " ".join(shlex.quote(word) for word in cluster.reach())
+    for node in cluster.nodes:
+        node.ssh(
+            f"cd {cluster.folder} && OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=eth0 {HANGDOC} run {reach} --interval 1 --patience 1 "
+            f"-o /tmp/hangs -- {sys.executable} -m torch.distributed.run --nnodes 2 --nproc-per-node 1 --node-rank {node.number} "
+            f"--master-addr {cluster.nodes[0].address} --master-port 29500 {REPOSITORY}/tests/live/programs/stalls.py /never"
+        )
+    wait_for_text(cluster.folder / "node0.run.log", "HD202 missing-rank")
+    listing = cluster.nodes[0].run("sh", "-c", "cat /tmp/hangs/*.txt").stdout
+    assert "culprit   rank 1" in listing
+    assert "node1" in listing
+    assert cluster.nodes[1].run("sh", "-c", "ls /tmp/hangs/*.txt", check=False).returncode != 0
