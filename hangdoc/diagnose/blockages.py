@@ -167,7 +167,7 @@ def hold_of(one: Class) -> Hold:
 
 def _met(run: Run, found: list[Blockage]) -> list[Blockage]:
     """Where ranks wait in a rendezvous, those that are not there yet are one thing, whatever they do instead."""
-    arrived = tuple(one for one in run.waiting if one.first.wait is not None and one.first.wait.kind == "rendezvous")
+    arrived = tuple(filter(_in_rendezvous, run.waiting))
     absent = [
         one for one in found if isinstance(one.kind, _NOT_THERE) and any(_in_rendezvous(far) for far in one.waiting)
     ]

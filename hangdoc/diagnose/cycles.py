@@ -1,8 +1,8 @@
 """What kind of cycle it is: ranks that stand in different calls and each wait for another of them.
 
-Exactly one kind fits, by how the ranks came there. A wait in point-to-point calls alone is one of them; then whoever has left a
-loop that others are still in; then two groups' collectives in opposite order; then a call that only some ranks make; and what
-is left are different calls at one point.
+Exactly one kind fits, the first of these: a rendezvous that others have left behind; a loop that a rank has left and others are
+still in; one call with different roots or tensors; sends and receives; the collectives of two groups in opposite order; a call
+that only some ranks make; and what is left are different calls at one point.
 """
 
 from collections.abc import Hashable, Iterable
@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from hangdoc.diagnose import points
 from hangdoc.diagnose.causes import amounts
 from hangdoc.diagnose.kinds import Apart, GroupOrder, LeftLoop, Mismatch, PointToPoint, Subset
-from hangdoc.diagnose.model import Class, Rank, Run
+from hangdoc.diagnose.model import Class, Rank, Run, numbers_of
 from hangdoc.diagnose.ranks import conditions, operations, torch_names
 from hangdoc.diagnose.ranks.holds import Hold
 from hangdoc.diagnose.ranks.place import is_ahead, left_loop
@@ -40,7 +40,7 @@ def kind_of(run: Run, waits: Waits, classes: Iterable[Class]) -> Found:
 
 
 def _ranks(classes: Iterable[Class]) -> tuple[int, ...]:
-    return tuple(sorted(rank for one in classes for rank in one.ranks))
+    return tuple(sorted(numbers_of(classes)))
 
 
 def _parts(classes: Iterable[Class]) -> Parts:

@@ -203,10 +203,6 @@ class Run:
         """The helper processes of a rank."""
         return self._helpers.get((rank.host, rank.pid), [])
 
-    def older_than_patience(self) -> bool:
-        """Whether the wait has lasted longer than the user's patience; an unknown age has not."""
-        return self.age_seconds is not None and self.age_seconds >= self.patience
-
 
 def numbers_of(classes: Iterable[Class]) -> Iterator[int]:
     """The ranks in some classes."""

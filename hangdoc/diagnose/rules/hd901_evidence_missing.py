@@ -80,11 +80,6 @@ def say(run: Run, blockage: Blockage) -> Finding:
     )
 
 
-def _waits(blockage: Blockage) -> str:
-    who = blockage.victims or tuple(numbers_of(blockage.waiting))
-    return f"{words.ranks(who)} {words.verb(who, 'waits', 'wait')}"
-
-
 def _not_looked_at(run: Run, blockage: Blockage) -> Finding:
     unseen = blockage.culprits
     waiting = blockage.waiting or run.still
