@@ -18,9 +18,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that the short ones fill the workers that are done early: tests with a bound of their own, then the
-    live ones, then all others."""
-    items.sort(key=lambda item: (item.get_closest_marker("timeout") is None, item.get_closest_marker("live") is None))
+    """The longest first, so that the short ones fill the workers that are done early: tests with a bound of their own, then
+    groups that share a run, then the other live tests, then the rest."""
+    long = ("timeout", "xdist_group", "live")
+    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in long])
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -6,6 +6,8 @@ from typing import NoReturn
 
 import pytest
 
+SHARES_A_RUN = pytest.mark.xdist_group("healthy")
+"""For tests that use the one `healthy` run (tests/live/conftest.py): they take place on one worker, one after the other."""
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 

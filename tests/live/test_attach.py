@@ -19,9 +19,10 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.observe import Options, observe
 from hangdoc.observe.procfs import ProcFS
 from hangdoc.snapshot import Process, Snapshot, Stack, Unavailable
-from hangdoc_trainer.scenarios import SCENARIOS, Started
+from hangdoc_trainer.scenarios import Started
+from tests.live.needs import SHARES_A_RUN
 
-pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach"), SHARES_A_RUN]
 _TRACE = """
 import ctypes, os, sys
 libc, pid = ctypes.CDLL(None, use_errno=True), int(sys.argv[1])
@@ -67,12 +68,6 @@ def tracer(pid: int) -> Iterator[Tracer]:
         yield one
     finally:
         one.end()
-
-
-@pytest.fixture(scope="module")
-def healthy() -> Iterator[Started]:
-    with Started(SCENARIOS["healthy"]) as run:
-        yield run
 
 
 def process_of(snapshot: Snapshot, pid: int) -> Process:

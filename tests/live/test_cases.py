@@ -44,7 +44,6 @@ CONTROLS = (
     "orphans",
     "slow_link",
     "slow_loader",
-    "slow_steps",
     "tight_loop",
 )
 _NEEDED = dict.fromkeys(("two-hosts", "slow-link", "cut-link"), ("root", "ip", "tc")) | {"cpu-quota": ("root",)}

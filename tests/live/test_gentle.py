@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,21 +13,15 @@ import pytest
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe.observe import Options, observe
 from hangdoc.snapshot import Stack
-from hangdoc_trainer.scenarios import SCENARIOS, Started
-from tests.live.needs import lacks, needs
+from hangdoc_trainer.scenarios import Started
+from tests.live.needs import SHARES_A_RUN, lacks, needs
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.usefixtures("can_attach"),
-    pytest.mark.xdist_group("gentle"),  # they share one run
+    SHARES_A_RUN,
 ]
 HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
-
-
-@pytest.fixture(scope="module")
-def healthy() -> Iterator[Started]:
-    with Started(SCENARIOS["healthy"]) as run:
-        yield run
 
 
 def state(pid: int) -> str:

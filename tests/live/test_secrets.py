@@ -14,7 +14,11 @@ import pytest
 
 from tests.live.watched import PROGRAMS, Watched, running
 
-pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.usefixtures("can_attach"),
+    pytest.mark.xdist_group("secrets"),  # they share one run
+]
 HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
 RAW = (
     "import sys; from hangdoc import redact; redact.snapshot = lambda seen, locals_: seen; redact.source = lambda code: code; "

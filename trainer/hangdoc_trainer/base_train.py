@@ -48,6 +48,12 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         help="tokens per step over all ranks; -1: one micro-batch a rank",
     )
     add("--num-iterations", type=int, default=-1, help="steps; -1: one epoch of the data")
+    add(
+        "--step-seconds",
+        type=float,
+        default=0.0,
+        help="how long a step takes at least; sleeping leaves the cores to others",
+    )
     add("--learning-rate", type=float, default=3e-3)
     add("--eval-every", type=int, default=0)
     add("--eval-tokens", type=int, default=4096)
@@ -176,6 +182,7 @@ class Trainer:
                 break
             began = time.perf_counter()
             loss = self.step(micro_batches)
+            time.sleep(max(0.0, began + self.args.step_seconds - time.perf_counter()))
             self._report(step, loss, time.perf_counter() - began)
             self.beat(step + 1)
             self._now_and_then(step + 1)

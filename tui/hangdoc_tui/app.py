@@ -62,6 +62,7 @@ class Top(Actions):
         self._histories: dict[str, History] = {}
         self._announced: set[str] = set()
         self._costs: deque[float] = deque(maxlen=5)
+        self._ended = False
 
     # --- the screen ----------------------------------------------------------------------------------------------------
 
@@ -95,6 +96,7 @@ class Top(Actions):
 
     def on_unmount(self) -> None:
         """The collector must not wait out its pause."""
+        self._ended = True  # first: the collector may just have cleared `wake`
         self.wake.set()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -113,6 +115,8 @@ class Top(Actions):
         taken = -1
         while not worker.is_cancelled:
             self.wake.clear()
+            if self._ended:
+                return
             live = self.source.length is None
             wanted = taken + 1 if live else self.number
             if wanted != taken and not (live and self.paused and taken >= 0):
