@@ -28,7 +28,7 @@ def _conclusions(rank: Rank) -> Hashable:
         rank.wait,
         rank.given,
         None if hold is None else hold.alike,
-        tuple((frame.file, frame.function, frame.line) for frame in rank.own),
+        tuple((frame.file, frame.function, frame.line) for frame in rank.program),
         rank.where,
         rank.moving,
         rank.counters_moved,

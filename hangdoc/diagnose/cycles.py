@@ -7,15 +7,19 @@ that only some ranks make; and what is left are different calls at one point.
 
 from collections.abc import Hashable, Iterable
 
+from msgspec.structs import replace
+
 from hangdoc.diagnose import points
 from hangdoc.diagnose.causes import amounts
 from hangdoc.diagnose.kinds import Apart, GroupOrder, LeftLoop, Mismatch, PointToPoint, Subset
 from hangdoc.diagnose.model import Class, Rank, Run, numbers_of
 from hangdoc.diagnose.ranks import conditions, operations, torch_names
+from hangdoc.diagnose.ranks.counters import loop_view
 from hangdoc.diagnose.ranks.holds import Hold
 from hangdoc.diagnose.ranks.place import is_ahead, left_loop
 from hangdoc.diagnose.waits import Waits, answers, is_p2p
 from hangdoc.phrases import ranks
+from hangdoc.snapshot import Frame, Loop
 
 Parts = tuple[Class, ...]
 Found = tuple[Hold, tuple[int, ...]]
@@ -73,21 +77,29 @@ def left_loop_among(short: Iterable[Class], waiting: Iterable[Class], waits: Wai
             if left is None or is_p2p(behind.first):  # a receive names who should have sent
                 continue
             frame, loop = left
+            out, within = _counted_by(ahead.first, frame, loop), _counted_by(behind.first, frame, loop)
             if (
-                _went_round_more(ahead.first, behind.first)
-                or _same_rounds(ahead.first, behind.first)
+                _went_round_more(out, within)
+                or _same_rounds(out, within)
                 or operations.waits_for_each(loop, behind.first.frame)
             ):
                 continue
             alike = [one for one in short if one is not behind and _same_left(one.first, ahead.first)]
             inside = [one for one in waiting if one not in alike and _same_left(one.first, behind.first)]
             return LeftLoop(
-                short=Class(ahead.first, _ranks(alike)),
-                inside=Class(behind.first, _ranks(inside)),
+                short=Class(out, _ranks(alike)),
+                inside=Class(within, _ranks(inside)),
                 loop=loop,
                 frame=frame,
             )
     return None
+
+
+def _counted_by(rank: Rank, frame: Frame, loop: Loop) -> Rank:
+    """The rank as seen by the loop that was left, where no loop of the user's own code counts its batches."""
+    if rank.loop is not None or rank.process is None:
+        return rank
+    return replace(rank, loop=loop_view(rank.process, rank.program, (frame.file, frame.function, loop.line)))
 
 
 def _under_a_condition(left: LeftLoop) -> bool:

@@ -84,6 +84,8 @@ class Rank(Struct, frozen=True):
     thread: PythonThread | None = None
     own: tuple[Frame, ...] = ()
     """Frames of the user's own code in that thread, innermost first."""
+    program: tuple[Frame, ...] = ()
+    """`own` with the frames of the framework that has the training loop, innermost first."""
     where: Where | None = None
     frame: Frame | None = None
     """The frame `where` names."""

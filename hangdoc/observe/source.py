@@ -5,7 +5,9 @@ process is not trusted: its lines may have moved.
 """
 
 import ast
+import copy
 import os
+import re
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +21,7 @@ import msgspec
 from hangdoc import redact
 from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.parse import negated
+from hangdoc.program import program
 from hangdoc.snapshot import Exit, Frame, Loop, PythonThread, Stack
 
 _MAX_BYTES = 2_000_000
@@ -49,7 +52,7 @@ class Sources:
         )
 
     def annotate(self, pid: int, stack: Stack) -> Stack:
-        """The stack with source lines in all Python frames, loops and context in the user's own."""
+        """The stack with source lines in all Python frames, loops in those of the program, and context in the user's own."""
         try:
             started = self._boot + self._proc.stat(str(pid)).start_ticks / self._proc.ticks_per_second
         except ProcError:
@@ -61,13 +64,14 @@ class Sources:
     def _thread(self, pid: int, started: float, thread: PythonThread) -> PythonThread:
         frames = []
         context_given = False
+        deciding = {id(frame) for frame in program(thread.frames)}
         for frame in thread.frames:
-            annotated = self._frame(pid, started, frame, context=not context_given)
+            annotated = self._frame(pid, started, frame, context=not context_given, loops=id(frame) in deciding)
             context_given = context_given or annotated.context is not None
             frames.append(annotated)
         return msgspec.structs.replace(thread, frames=tuple(frames))
 
-    def _frame(self, pid: int, started: float, frame: Frame, *, context: bool) -> Frame:
+    def _frame(self, pid: int, started: float, frame: Frame, *, context: bool, loops: bool) -> Frame:
         if frame.native or not frame.file.startswith("/"):
             return frame
         key = self._load(pid, started, frame.file, frame.library)
@@ -75,15 +79,15 @@ class Sources:
         if not 0 < frame.line <= len(lines):
             return frame
         source = redact.source(lines[frame.line - 1].strip())[:200]
-        if frame.library:
+        if not loops:
             return msgspec.structs.replace(frame, source=source)
         around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]
-        loops, conditions, contexts = self._around(key, frame)
+        found, conditions, contexts = self._around(key, frame)
         return msgspec.structs.replace(
             frame,
             source=source,
-            context="\n".join(around) if context else None,
-            loops=loops,
+            context="\n".join(around) if context and not frame.library else None,
+            loops=found,
             conditions=conditions,
             contexts=contexts,
         )
@@ -110,16 +114,22 @@ class Sources:
 
     def _around(self, key: tuple[str, str], frame: Frame) -> _Around:
         """Of the frame's function and line; once for all ranks that stand there."""
+        place = (*key, frame.function, frame.line)
+        if place not in self._structure:
+            scope = self._scope(key, frame)
+            if scope is None:
+                return (), (), ()
+            self._structure[place] = (_loops(scope), _conditions(scope, frame.line), _contexts(scope, frame.line))
+        return self._structure[place]
+
+    def _scope(self, key: tuple[str, str], frame: Frame) -> ast.AST | None:
+        """The frame's function, or module; None where it can't be parsed."""
+        if frame.library and (alone := _function_alone(self._lines[key], frame)) is not None:
+            return alone  # a package's module may have thousands of lines
         if key not in self._trees:
             self._trees[key] = _tree("\n".join(self._lines[key]))
         tree = self._trees[key]
-        if tree is None:
-            return (), (), ()
-        place = (*key, frame.function, frame.line)
-        if place not in self._structure:
-            scope = _scope_of(tree, frame)
-            self._structure[place] = (_loops(scope), _conditions(scope, frame.line), _contexts(scope, frame.line))
-        return self._structure[place]
+        return None if tree is None else _scope_of(tree, frame)
 
 
 @lru_cache(64)
@@ -129,6 +139,29 @@ def _tree(text: str) -> ast.Module | None:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
+
+
+def _function_alone(lines: list[str], frame: Frame) -> ast.AST | None:
+    """The function around a frame's line, parsed without its module; None where its text can't be told apart."""
+    name = re.escape(frame.function.rpartition(".")[2])
+    head = re.compile(rf"(\s*)(async )?def {name}\b")
+    first = next((at for at in range(frame.line - 1, -1, -1) if head.match(lines[at])), None)
+    if first is None:
+        return None
+    indent = len(lines[first]) - len(lines[first].lstrip())
+    last = first + 1
+    while last < len(lines) and (last < frame.line or not _dedents(lines[last], indent)):
+        last += 1
+    tree = _tree("\n".join(line[indent:] for line in lines[first:last]))
+    if tree is None or not tree.body or not isinstance(tree.body[0], ast.FunctionDef | ast.AsyncFunctionDef):
+        return None
+    return ast.increment_lineno(copy.deepcopy(tree.body[0]), first)
+
+
+def _dedents(line: str, indent: int) -> bool:
+    """Whether a line can't belong to the body of a function whose `def` has this indentation."""
+    text = line.lstrip()
+    return bool(text) and text[0] not in "#)" and len(line) - len(text) <= indent
 
 
 def _read_lines(path: str, started: float) -> list[str]:
@@ -235,7 +268,8 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
             )
             start = 0 if given is None else _constant(given)
         else:
-            start = 0 if len(call.args) == 1 else _constant(call.args[0])
+            # A run that begins at `first_step` counts its steps from 0, as people do.
+            start = 0 if len(call.args) == 1 else _constant(call.args[0]) or 0
             if len(call.args) < 3:
                 bound = _plain(call.args[min(1, len(call.args) - 1)])
     if not counters:

@@ -5,7 +5,8 @@ A dump costs 12 to 22 ms, of which it holds the rank for 2; native frames (`nati
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
@@ -17,6 +18,7 @@ from hangdoc.observe.procfs import ProcError
 from hangdoc.observe.python_state import Variable, amounts, posted, torch_value
 from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.observe.source import Sources
+from hangdoc.program import program
 from hangdoc.snapshot import Frame, Local, Stack, Unavailable
 
 _HELPERS_PER_RANK = 16
@@ -135,18 +137,37 @@ def _with_amounts(scene: Scene, pid: int, stack: Stack) -> Stack:
         image = scene.image(pid)
         with Memory(pid, image.layout, str(scene.proc.root)) as memory:
             threads = tuple(
-                msgspec.structs.replace(
-                    thread,
-                    frames=tuple(
-                        _measured(memory, f) if not f.library or f.file.endswith(_C10D) else _typed(memory, f)
-                        for f in thread.frames
-                    ),
-                )
+                msgspec.structs.replace(thread, frames=tuple(_looked_into(memory, thread.frames)))
                 for thread in stack.threads
             )
             return msgspec.structs.replace(stack, threads=threads)
     except (Unreadable, ProcError):
         return stack
+
+
+def _looked_into(memory: Memory, frames: tuple[Frame, ...]) -> Iterator[Frame]:
+    of_program = {id(frame) for frame in program(frames)}
+    for frame in frames:
+        if not frame.library or frame.file.endswith(_C10D):
+            yield _measured(memory, frame)
+        else:
+            yield _counted(memory, frame) if id(frame) in of_program else _typed(memory, frame)
+
+
+def _counted(memory: Memory, frame: Frame) -> Frame:
+    """A frame of a framework with the lengths of its containers, and the numbers of the object whose method it is: a trainer
+    keeps there how many batches it has."""
+    found: list[Local] = []
+    for local in frame.locals:
+        length = None
+        if local.address is not None:
+            with contextlib.suppress(Unreadable):
+                if local.text[:1] in "[({":
+                    length = memory.length(local.address)
+                elif local.name == "self":
+                    found += map(_as_local, islice(amounts(memory, "self", local.address, depth=1), _MAX_INSIDE))
+        found.append(msgspec.structs.replace(local, length=length))
+    return msgspec.structs.replace(frame, locals=tuple(found))
 
 
 def _typed(memory: Memory, frame: Frame) -> Frame:

@@ -1,5 +1,6 @@
 """The parts of the first room that need no rank: /proc, identities, launch lines, source, secrets, data, beacons."""
 
+import ast
 import os
 import threading
 import time
@@ -154,8 +155,17 @@ def train(loader, n):
 """
 
 
-def annotated(tmp_path: Path, line: int, *, newer: bool = False, text: str = SOURCE, function: str = "train") -> Frame:
-    file = tmp_path / "script.py"
+def annotated(
+    tmp_path: Path,
+    line: int,
+    *,
+    newer: bool = False,
+    text: str = SOURCE,
+    function: str = "train",
+    name: str = "script.py",
+) -> Frame:
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     when = time.time() + (3600 if newer else -3600)
     os.utime(file, (when, when))
@@ -178,6 +188,38 @@ def test_loops_conditions_and_source(tmp_path: Path) -> None:
         ("for batch", ("total",), None, None),
     }
     assert {name for loop in found.loops for name in loop.advances} == {"epoch", "step", "batch", "i", "total"}
+
+
+PACKAGE = """
+class Engine:
+    def other(self):
+        for nothing in (): pass
+
+    @wrapped
+    def run(self, steps):
+        '''Trains.
+  A line that begins further left.
+        '''
+        for step in range(first, steps):
+            if self.stop:
+                self.call(step)
+
+    def last(self): pass
+"""
+
+
+def test_a_frameworks_function_is_read_without_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its module may be long; lines are those of the file."""
+    parsed: list[str] = []
+    monkeypatch.setattr(source, "_tree", lambda text: (parsed.append(text), ast.parse(text))[1])
+    name = "lib/site-packages/engine/loop.py"
+    found = annotated(tmp_path, 13, text=PACKAGE, function="Engine.run", name=name)
+    assert [(loop.line, loop.end_line, loop.bound, loop.start) for loop in found.loops] == [(11, 13, "steps", 0)]
+    assert found.conditions == ("self.stop",)
+    assert "other" not in parsed[0]
+    monkeypatch.undo()
+    broken = PACKAGE.replace("for step", "for for step")
+    assert annotated(tmp_path, 13, text=broken, function="Engine.run", name=name).loops == ()
 
 
 GUARDED = """

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from hangdoc.diagnose.causes import data, dead_link, disagreements, launches, meeting
 from hangdoc.diagnose.causes.cause import Cause
-from hangdoc.diagnose.kinds import Cycle, LeftLoop, SameCall
+from hangdoc.diagnose.kinds import Cycle, LeftLoop, Mismatch, SameCall
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnose.ranks.holds import Busy, Starves, Stopped, Unseen, WaitsForInput
 
@@ -31,6 +31,8 @@ def of(run: Run, blockage: "Blockage") -> Cause | None:
         return link
     if not isinstance(kind, Cycle | SameCall):
         return None
+    if isinstance(kind, Mismatch):
+        return _first(run, _OF_A_CYCLE) or data.of_mismatch(kind)
     split = data.of_left_loop(kind) if isinstance(kind, LeftLoop) else None
     if isinstance(split, data.FewerData):
         return split

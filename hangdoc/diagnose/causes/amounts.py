@@ -13,6 +13,10 @@ from hangdoc.snapshot import BeaconReading, DataSource, DataSources, Interpreter
 _DATA_WORDS = re.compile(
     r"(?i)data|file|path|shard|sample|example|doc|chunk|part|batch|split|item|ind(ex|ices)|urls?$|rows?$"
 )
+_TOTAL = re.compile(
+    r"(?i)(^|[._])(max|num|n|total|len)_(\w+_)?(batch(es)?|samples?|examples?|shards?|files?|docs?|rows?|items?|sequences?)$"
+)
+"""Names of numbers that say how much data there is."""
 _FILE_WORDS = re.compile(r"(?i)file|path|shard|urls?$")
 
 
@@ -108,33 +112,40 @@ def _variables(less: Rank, more: Rank) -> list[Difference]:
     """Containers of different length under one name, and numbers that equal what the shorter rank has done."""
     mine, theirs = _amounts(less), _amounts(more)
     done = batches(less.process, less.loop)[0] if less.process else None
-    found = []
+    found: dict[tuple[str, int, int], Difference] = {}
     for key in sorted(mine.keys() & theirs.keys()):
-        (few, container), (many, _) = mine[key], theirs[key]
-        if few >= many:
+        (few, container), (many, _), name = mine[key], theirs[key], key[1]
+        if few >= many or (name, few, many) in found:  # each function on the way to the loop holds the same object
             continue
-        name = key[1]
         # A difference alone proves little: lists of losses differ too. One that equals the rounds the shorter rank has
         # done is no accident, and a container that is called after data is most likely just that.
         telling = few == done and few != less.rank
-        if not telling and not (container and _DATA_WORDS.search(name)):
+        total = not container and bool(_TOTAL.search(name))
+        if not telling and not total and not (container and _DATA_WORDS.search(name)):
             continue
         what = f"`{name}` holds {{}} items" if container else f"`{name}` is {{}}"
         evidence = tuple(
             Evidence(rank=rank.rank, probe="stacks", text=what.format(amount))
             for rank, amount in ((less, few), (more, many))
         )
-        unit = "files" if container and _FILE_WORDS.search(name) else ""
-        found.append(Difference(few, many, evidence, unit, 0.8 if telling or few == 0 else 0.5))
-    return found
+        unit = (
+            "files"
+            if container and _FILE_WORDS.search(name)
+            else "batches"
+            if "batch" in name.lower() and total
+            else ""
+        )
+        weight = 0.8 if telling or few == 0 else 0.7 if total else 0.5
+        found[name, few, many] = Difference(few, many, evidence, unit, weight)
+    return list(found.values())
 
 
 def _amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
-    """(function, name) to (amount, whether it is a container's length) for the user's own variables."""
+    """(function, name) to (amount, whether it is a container's length) for the program's variables."""
     found: dict[tuple[str, str], tuple[int, bool]] = {}
     if rank.process is None:
         return found
-    for frame in rank.own:
+    for frame in rank.program:
         counters = counters_in([frame])
         for local in frame.locals:
             if local.length is not None:

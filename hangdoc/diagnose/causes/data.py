@@ -4,16 +4,21 @@ from typing import ClassVar
 
 from hangdoc.diagnose.causes import amounts
 from hangdoc.diagnose.causes.cause import Cause
-from hangdoc.diagnose.kinds import LeftLoop
+from hangdoc.diagnose.kinds import LeftLoop, Mismatch
 from hangdoc.diagnose.model import Class, Rank
 from hangdoc.diagnose.ranks.counters import batches
 from hangdoc.diagnosis import Evidence
 
+_SURE = 0.7
+"""How much an amount must weigh where no loop shows who ran out of it."""
+
 
 class FewerData(Cause, frozen=True, kw_only=True):
-    """It has visibly fewer data."""
+    """Some ranks have visibly fewer data than others."""
 
     NAME: ClassVar[str] = "fewer-data"
+    short: Class
+    waiting: Class
     differences: tuple[amounts.Difference, ...]
 
 
@@ -42,7 +47,19 @@ def of_left_loop(kind: LeftLoop) -> FewerData | UnevenSplit | None:
         return None
     if _is_split(short, waiting, found[0]):
         return None if _broke_off(short) and not _takes_next(short, waiting) else UnevenSplit(differences=found)
-    return FewerData(differences=found)
+    return FewerData(short=kind.short, waiting=kind.inside, differences=found)
+
+
+def of_mismatch(kind: Mismatch) -> FewerData | None:
+    """What the data say of two parts of a run that are at different calls: a framework's loop hides who left it. None where
+    they have the same amount, or amounts as an uneven split makes them."""
+    if len(kind.parts) != 2 or kind.reason:
+        return None
+    for short, waiting in (kind.parts, kind.parts[::-1]):
+        found = tuple(amounts.differences(short.first, waiting.first))
+        if found and found[0].weight >= _SURE and not _is_split(short.first, waiting.first, found[0]):
+            return FewerData(short=short, waiting=waiting, differences=found, culprits=short.ranks)
+    return None
 
 
 def _is_split(short: Rank, waiting: Rank, strongest: amounts.Difference) -> bool:

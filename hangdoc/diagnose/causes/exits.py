@@ -38,8 +38,8 @@ def _differences(exit_: Exit, short: Rank, inside: Rank) -> list[str]:
 
 
 def _value(rank: Rank, name: str) -> str | None:
-    """A variable's text in the innermost frame of the user's code that has it, or in its module."""
-    scopes = [frame.locals for frame in rank.own]
+    """A variable's text in the innermost frame of the program that has it, or in the user's module."""
+    scopes = [frame.locals for frame in rank.program]
     if rank.process is not None and isinstance(rank.process.interpreter, Interpreter):
         scopes.append(rank.process.interpreter.globals)
     return next((local.text[:40] for scope in scopes for local in scope if local.name == name), None)

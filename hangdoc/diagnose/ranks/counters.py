@@ -161,10 +161,11 @@ def _counts(thread: PythonThread, moved: dict[tuple[str, str, str], Counter], *,
 
 
 def _nest(thread: PythonThread) -> list[tuple[Frame, Loop]]:
-    """The loops that a thread is in, the outermost first."""
+    """The loops of the user's own code that a thread is in, the outermost first."""
     return [
         (frame, loop)
         for frame in reversed(thread.frames)
+        if not frame.library
         for loop in sorted(frame.loops, key=lambda loop: loop.line)
         if loop.line <= frame.line <= loop.end_line
     ]

@@ -8,7 +8,10 @@ from hangdoc.diagnose.ranks.counters import number
 from hangdoc.diagnose.ranks.torch_names import plain
 from hangdoc.diagnosis import Where
 from hangdoc.parse import negated
+from hangdoc.program import is_entry
 from hangdoc.snapshot import Frame, Loop, PythonThread
+
+Frames = Sequence[Frame]
 
 
 def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
@@ -28,7 +31,8 @@ def where(thread: PythonThread | None, own: Sequence[Frame]) -> tuple[Where | No
     """The innermost frame of the user's `own` code; where there is none, the innermost Python frame outside torch."""
     if thread is None:
         return None, None
-    own = own or [f for f in thread.frames if not f.native and "/torch/" not in f.file and "site-packages" in f.file]
+    shown = [f for f in own if not is_entry(f)]
+    own = shown or [f for f in thread.frames if not f.native and "/torch/" not in f.file and "site-packages" in f.file]
     if not own:
         return None, None
     frame = own[0]
@@ -42,12 +46,18 @@ def short(file: str) -> str:
 
 
 def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:
-    """The loop that `behind` is inside and `ahead` has left, with `ahead`'s frame; None where there is none.
+    """The loop that `behind` is inside and `ahead` has left, with `ahead`'s frame; None where there is none. Loops of the
+    user's own code come first, then those of the framework around it.
 
     Two stacks are compared from the outside in. Where they part, they stand in the same function: what lies behind a
     loop there comes after it, and whoever is called from inside the loop is still in it.
     """
-    parted = _parting(ahead, behind)
+    own = _left(ahead, ahead.own, behind, behind.own)
+    return own or _left(ahead, ahead.program, behind, behind.program)
+
+
+def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> tuple[Frame, Loop] | None:
+    parted = _parting(ahead, ours, behind, theirs)
     if parted is None:
         return None
     a, b, deeper = parted
@@ -56,10 +66,12 @@ def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:
     for loop in sorted(b.loops, key=lambda loop: loop.line):
         if loop.line <= b.line <= loop.end_line < a.line:
             return a, loop
-    if a.line == b.line and not _is_argument(a, ahead.own, deeper):
+    if a.line == b.line and not _is_argument(a, ours, deeper):
         return None  # both are inside that line, in calls of which neither comes first
-    # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`.
-    inside = (loop for frame in deeper for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
+    # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
+    # the user's call is that call's own business (gathering one tensor after another).
+    called = (frame for frame in deeper if a.library or not frame.library)
+    inside = (loop for frame in called for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
     return next(((a, loop) for loop in inside), None)
 
 
@@ -86,7 +98,9 @@ def _called(call: ast.Call) -> str:
 
 def is_ahead(one: Rank, other: Rank) -> bool:
     """Whether `one` has come further in the program than `other`: a round on, or behind its line in the same round."""
-    parted = _parting(one, other)
+    parted = _parting(one, one.own, other, other.own)
+    if parted is None or parted[0].line == parted[1].line:
+        parted = _parting(one, one.program, other, other.program)
     if parted is None:
         return False
     a, b, _ = parted
@@ -101,9 +115,9 @@ def is_ahead(one: Rank, other: Rank) -> bool:
     return a.line > b.line and not beside and not handles
 
 
-def _parting(one: Rank, other: Rank) -> tuple[Frame, Frame, Sequence[Frame]] | None:
+def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> tuple[Frame, Frame, Frames] | None:
     """The frames of one function at which two stacks part, from the outside in, and the other's deeper frames."""
-    ours, theirs = one.own[::-1], other.own[::-1]
+    ours, theirs = ours[::-1], theirs[::-1]
     last = None
     for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if (a.file, a.function) != (b.file, b.function):

@@ -59,8 +59,10 @@ _REMEDY = (
 
 def say(run: Run, blockage: Blockage) -> Finding:
     """A rank that ran out of data early, or one that spins in a loader without data."""
-    if isinstance(blockage.cause, FewerData) and isinstance(blockage.kind, LeftLoop):
-        return _ran_out(run, blockage, blockage.kind, blockage.cause)
+    if isinstance(blockage.cause, FewerData):
+        if isinstance(blockage.kind, LeftLoop):
+            return _ran_out(run, blockage, blockage.kind, blockage.cause)
+        return _has_fewer(run, blockage, blockage.cause)
     assert isinstance(blockage.cause, NoData)  # noqa: S101  (see ABOUT)
     return _starved(run, blockage, blockage.cause)
 
@@ -83,6 +85,26 @@ def _ran_out(run: Run, blockage: Blockage, kind: LeftLoop, cause: FewerData) -> 
         evidence=[*left_loop.evidence(kind, cause.differences), *words.standstill(run)],
         remedy=_REMEDY,
         commands=_commands(short, waiting),
+    )
+
+
+def _has_fewer(run: Run, blockage: Blockage, cause: FewerData) -> Finding:
+    short, waiting = cause.short, cause.waiting
+    strongest = cause.differences[0]
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.5 + 0.4 * strongest.weight,
+        summary=f"{words.ranks(short.ranks)} {words.verb(short.ranks, 'has', 'have')} fewer data than "
+        f"{words.ranks(waiting.ranks)} ({strongest.fewer} against {strongest.more}) and {words.doing(short.first)}, while "
+        f"{words.ranks(waiting.ranks)} {words.verb(waiting.ranks, 'waits', 'wait')} in {words.operation(waiting.first)}",
+        evidence=[
+            *(line for difference in cause.differences[:3] for line in difference.evidence),
+            *words.class_evidence([short, waiting]),
+            *words.standstill(run),
+        ],
+        remedy=_REMEDY,
+        commands=_commands(short.first, waiting.first),
     )
 
 

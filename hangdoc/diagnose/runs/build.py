@@ -16,6 +16,7 @@ from hangdoc.diagnose.runs import absent, gather, launch
 from hangdoc.diagnose.runs.gather import Gathered
 from hangdoc.diagnose.runs.links import Connected, pairs_of, silent_seconds
 from hangdoc.parse import natural
+from hangdoc.program import program
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Connection, Frame, Host, Interpreter, Launch, Process, Snapshot, Stack
 
@@ -165,6 +166,7 @@ def _rank(
         wait=state.wait,
         thread=state.thread,
         own=own,
+        program=() if state.thread is None else program(state.thread.frames),
         where=place,
         frame=frame,
         moving=state.moving,

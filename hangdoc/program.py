@@ -1,0 +1,46 @@
+"""Which frames of a stack are the program: the code that decides which collective comes next.
+
+That is the user's own code, and where a framework has the training loop (Lightning, transformers, trl), the framework's frames as
+well. What lies inside a call of torch is a layer, a hook or a transport: it decides nothing.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+from hangdoc.snapshot import Frame
+
+_PACKAGES = "-packages/"
+_TORCH = "-packages/torch/"
+_HANDS_ON = re.compile(r"/torch/(utils/_contextlib\.py|distributed/(elastic/|run\.py|launch)|multiprocessing/)")
+"""Parts of torch that call the program: decorators such as `no_grad`, and launchers."""
+_CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
+
+
+def program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """The program's frames among all frames of a thread, innermost first as these are."""
+    found: list[Frame] = []
+    outside = True
+    for frame in reversed(frames):
+        if not frame.library:
+            if not frame.native:
+                found.append(frame)
+        elif outside and not frame.native and (kind := _kind(frame.file)) is not None:
+            outside = kind == "package"
+            if outside:
+                found.append(frame)
+    return tuple(reversed(found))
+
+
+def is_entry(frame: Frame) -> bool:
+    """Whether it is a script that pip writes for a package's command: it says nothing about where the program is."""
+    return bool(_CONSOLE_SCRIPT.search(frame.file)) and (frame.source or "").startswith("sys.exit(")
+
+
+@lru_cache(4096)
+def _kind(file: str) -> Literal["package", "layer"] | None:
+    """What a library's file is: part of a package, of torch below the program, or neither."""
+    if _TORCH in file:
+        return None if _HANDS_ON.search(file) else "layer"
+    return "package" if _PACKAGES in file else None

@@ -1,0 +1,87 @@
+"""Frameworks that have the training loop: which frames are the program, and what they tell of a hang."""
+
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.diagnosis import Finding
+from hangdoc.program import program
+from hangdoc.snapshot import Frame, Loop, Process
+from tests.unit.builders import TORCH, backward, c10d, frame, local, rank, snapshot
+
+FIT = "/env/lib/python3.11/site-packages/lightning/pytorch/loops/fit_loop.py"
+EPOCH = "/env/lib/python3.11/site-packages/transformers/trainer.py"
+COMMAND = "/env/bin/chemprop"
+
+
+def user(line: int = 30) -> Frame:
+    return frame("<module>", line, source="trainer.fit(model)")
+
+
+def found(*processes: Process) -> Finding:
+    diagnosis = diagnose(snapshot(*processes))
+    assert not diagnosis.problems
+    return diagnosis.jobs[0].findings[0]
+
+
+def test_the_program_ends_where_torch_begins() -> None:
+    """A model's layers are no part of it, whoever wrote them; a decorator of torch's is passed over."""
+    layer = frame("Block.forward", 9, "/env/lib/python3.11/site-packages/timm/models/vit.py")
+    mine = frame("Model.forward", 4, "/home/me/model.py")
+    thread = (
+        mine,
+        layer,
+        frame("Module._call_impl", 1, TORCH + "nn/modules/module.py"),
+        frame("FitLoop.advance", 2, FIT),
+        frame("decorate_context", 3, TORCH + "utils/_contextlib.py"),
+        frame("run", 4, "/usr/lib/python3.11/contextlib.py", library=True),
+        user(),
+    )
+    assert program(thread) == (mine, thread[3], thread[-1])
+
+
+def epoch(line: int, step: int, total: int) -> Frame:
+    """A framework's epoch: its loop takes lines 10 to 20, and evaluates behind them."""
+    loop = Loop(line=10, end_line=20, header="for step in range(steps)", counters=("step",), start=0, bound="steps")
+    return frame("Trainer._run_epoch", line, EPOCH, loops=(loop,), locals=(local("step", step), local("steps", total)))
+
+
+def test_a_frameworks_loop_that_ends_early() -> None:
+    """Rank 1 evaluates, as its 5 steps are done; rank 0 is in its sixth of 50. No loop of the user's says so."""
+    finding = found(
+        rank(0, *c10d("all_reduce"), *backward(), epoch(15, 5, 50), user()),
+        rank(1, *c10d("all_gather"), epoch(25, 4, 5), user()),
+    )
+    assert (finding.code, finding.culprits, finding.victims) == ("HD101", (1,), (0,))
+    assert "after 5 of rank 0's 50 batches" in finding.summary
+
+
+def fit(line: int, batches: int) -> Frame:
+    """A framework's loop without a counter, whose body trains and validates."""
+    loop = Loop(line=10, end_line=20, header="while not self.done")
+    return frame("FitLoop.run", line, FIT, loops=(loop,), locals=(local("self.max_batches", batches),))
+
+
+def test_a_frameworks_loop_that_does_not_show_who_left() -> None:
+    """One validates within the loop while the other trains: how many batches each has tells who was through first."""
+    finding = found(rank(0, *c10d("broadcast"), fit(12, 20), user()), rank(1, *c10d("all_gather"), fit(13, 3), user()))
+    assert (finding.code, finding.culprits) == ("HD101", (1,))
+    assert "(3 against 20)" in finding.summary
+
+
+def test_a_remainder_is_no_mismatch_of_data() -> None:
+    """20 batches and 21 are what a split leaves: then nothing is said about the data."""
+    finding = found(rank(0, *c10d("broadcast"), fit(12, 21), user()), rank(1, *c10d("all_gather"), fit(13, 20), user()))
+    assert finding.code == "HD201"
+
+
+def test_a_packages_loop_below_the_users_call_is_not_left() -> None:
+    """Rank 0 gathers in a helper that goes through a list; rank 1 is at the user's next line. Nobody left a loop."""
+    loop = Loop(line=10, end_line=20, header="for key, value in data.items()")
+    helper = frame("gather", 12, "/env/lib/python3.11/site-packages/accelerate/utils/operations.py", loops=(loop,))
+    finding = found(rank(0, *c10d("all_gather"), helper, user(30)), rank(1, *c10d("all_reduce"), user(31)))
+    assert finding.code in ("HD201", "HD203")
+
+
+def test_a_packages_command_is_no_place() -> None:
+    """`sys.exit(main())` of a console script says nothing; the package's own frame does."""
+    script = frame("<module>", 8, COMMAND, source="sys.exit(main())")
+    job = diagnose(snapshot(*(rank(n, *c10d("barrier"), fit(12, 3), script) for n in (0, 1)))).jobs[0]
+    assert {view.where.file for view in job.ranks if view.where is not None} == {"loops/fit_loop.py"}
