@@ -1,0 +1,142 @@
+"""Where the nodes and arrows of the page's drawing lie: a small layered layout, in pixels.
+
+Each chain of waiting ends below: culprits, and ranks that wait for nobody, are the lowest layer, those that wait for them the one
+above it, and so on. An arrow that leads back up, as in a cycle, passes the nodes on their right.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hangdoc.detail import WaitGraph, WaitNode
+
+WIDTH, HEIGHT = 320, 84
+_GAP, _LAYER_GAP, _MARGIN, _LANE = 24, 44, 8, 18
+_PER_ROW = 2
+"""Nodes side by side; a page is read on phones, too."""
+_CHARACTERS = {"title": 30, "doing": 42, "place": 42}
+"""What fits into a node's line."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A node, by its upper left corner."""
+
+    x: float
+    y: float
+    node: WaitNode
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Everything to draw."""
+
+    width: float
+    height: float
+    boxes: tuple[Box, ...]
+    arrows: tuple[str, ...]
+    """SVG path data, each ending at its arrow's head."""
+    left_out: int
+    """How many arrows between nodes are not drawn, where all of them would be a tangle."""
+
+
+def drawing(graph: WaitGraph) -> Drawing:
+    """The layout of a graph."""
+    layers = _layers(graph)
+    edges = _readable(graph, layers)
+    rows = [row for layer in _rows_by_layer(layers) for row in layer]
+    widest = max((len(row) for row in rows), default=0)
+    inner = widest * WIDTH + max(0, widest - 1) * _GAP
+    place: dict[int, tuple[float, float]] = {}
+    line: dict[int, int] = {}
+    for number, row in enumerate(rows):
+        left = _MARGIN + (inner - len(row) * WIDTH - (len(row) - 1) * _GAP) / 2
+        for column, at in enumerate(row):
+            place[at] = (left + column * (WIDTH + _GAP), _MARGIN + number * (HEIGHT + _LAYER_GAP))
+            line[at] = number
+    right = _MARGIN + inner
+    arrows, lanes = [], 0
+    pairs = set(edges)
+    for tail, head in edges:
+        (x, y), (to_x, to_y) = place[tail], place[head]
+        if line[tail] < line[head]:  # down
+            shift = 18 if (head, tail) in pairs and line[head] - line[tail] == 1 else 0
+            arrows.append(_down(x + WIDTH / 2 - shift, y + HEIGHT, to_x + WIDTH / 2 - shift, to_y))
+        elif line[tail] == line[head]:
+            offset = 12 if (head, tail) in pairs and tail < head else -12 if (head, tail) in pairs else 0
+            level = y + HEIGHT / 2 + offset
+            arrows.append(f"M{x + WIDTH:g} {level:g}H{to_x - 3:g}" if x < to_x else f"M{x:g} {level:g}H{to_x + WIDTH + 3:g}")
+        elif line[tail] - line[head] == 1:  # back up by one row
+            arrows.append(_up(x + WIDTH / 2 + 18, y, to_x + WIDTH / 2 + 18, to_y + HEIGHT))
+        else:  # back up, beside the nodes
+            lanes += 1
+            lane = right + lanes * _LANE
+            arrows.append(_around(x + WIDTH, y + HEIGHT / 2, to_x + WIDTH, to_y + HEIGHT / 2, lane))
+    height = 2 * _MARGIN + len(rows) * HEIGHT + max(0, len(rows) - 1) * _LAYER_GAP
+    boxes = tuple(Box(*place[at], node) for at, node in enumerate(graph.nodes))
+    return Drawing(right + _MARGIN + lanes * _LANE, height, boxes, tuple(arrows), len(graph.edges) - len(edges))
+
+
+def _layers(graph: WaitGraph) -> dict[int, int]:
+    """How many steps each node is away from where its chain of waiting ends; 0 is the end."""
+    waits_for_it: dict[int, list[int]] = {at: [] for at in range(len(graph.nodes))}
+    leaves = set()
+    for tail, head in graph.edges:
+        waits_for_it[head].append(tail)
+        leaves.add(tail)
+    found: dict[int, int] = {}
+    ends = [at for at in waits_for_it if at not in leaves]
+    _spread(ends, waits_for_it, found)
+    for at in sorted(waits_for_it, key=lambda at: (not graph.nodes[at].culprit, at)):  # cycles
+        if at not in found:
+            _spread([at], waits_for_it, found)
+    return found
+
+
+def _spread(ends: Iterable[int], waits_for_it: dict[int, list[int]], found: dict[int, int]) -> None:
+    found.update(dict.fromkeys(ends, 0))
+    todo = deque(ends)
+    while todo:
+        at = todo.popleft()
+        for before in waits_for_it[at]:
+            if before not in found:
+                found[before] = found[at] + 1
+                todo.append(before)
+
+
+def _rows_by_layer(layers: dict[int, int]) -> list[list[list[int]]]:
+    """The nodes of each layer in rows, the uppermost layer first."""
+    found = []
+    for layer in range(max(layers.values(), default=-1), -1, -1):
+        members = [at for at in sorted(layers) if layers[at] == layer]
+        found.append([members[start : start + _PER_ROW] for start in range(0, len(members), _PER_ROW)])
+    return found
+
+
+def _readable(graph: WaitGraph, layers: dict[int, int]) -> tuple[tuple[int, int], ...]:
+    """All edges where they are few, else those that lead on towards an end."""
+    if len(graph.edges) <= 2 * len(graph.nodes):
+        return graph.edges
+    return tuple((tail, head) for tail, head in graph.edges if layers[head] < layers[tail])
+
+
+def _down(x: float, y: float, to_x: float, to_y: float) -> str:
+    middle = (y + to_y) / 2
+    return f"M{x:g} {y:g}C{x:g} {middle:g} {to_x:g} {middle:g} {to_x:g} {to_y - 3:g}"
+
+
+def _up(x: float, y: float, to_x: float, to_y: float) -> str:
+    middle = (y + to_y) / 2
+    return f"M{x:g} {y:g}C{x:g} {middle:g} {to_x:g} {middle:g} {to_x:g} {to_y + 3:g}"
+
+
+def _around(x: float, y: float, to_x: float, to_y: float, lane: float) -> str:
+    return f"M{x:g} {y:g}C{lane:g} {y:g} {lane:g} {y:g} {lane:g} {y - 20:g}V{to_y + 20:g}C{lane:g} {to_y:g} {lane:g} {to_y:g} {to_x + 3:g} {to_y:g}"
+
+
+def short(text: str, line: str) -> str:
+    """A text as long as fits into that line of a node: the end of a place counts, of all others the beginning."""
+    most = _CHARACTERS[line]
+    if len(text) <= most:
+        return text
+    return "…" + text[1 - most :] if line == "place" else text[: most - 1] + "…"
