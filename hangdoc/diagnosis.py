@@ -57,6 +57,8 @@ class RankView(Answer, frozen=True, kw_only=True):
     batches_total: int | None
     silent_seconds: float | None
     """Since the last byte to or from any other rank."""
+    stack_seconds_ago: float | None = None
+    """How much older than this look the stack is from which operation, place and state were read; None where it is of this look."""
 
 
 class Evidence(Answer, frozen=True, kw_only=True):
