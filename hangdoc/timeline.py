@@ -111,8 +111,7 @@ class Recorder:
     def _row(self, ranks: tuple[int, ...], codes: Sequence[bytes]) -> Row:
         at = [self._position[rank] for rank in ranks if rank in self._position]
         if not at:
-            never: tuple[Cell, ...] = ("unseen",) * len(codes)
-            return Row(ranks=ranks, cells=never, progress=(0.0,) * len(codes))
+            return Row(ranks=ranks, cells=tuple(CELLS[_UNSEEN] for _ in codes), progress=(0.0,) * len(codes))
         if len(at) == 1:
             cells = tuple(CELLS[poll[at[0]]] for poll in codes)
             return Row(ranks=ranks, cells=cells, progress=tuple(float(cell in PROGRESS) for cell in cells))
