@@ -35,7 +35,8 @@ def detail(job: Job, run: Run) -> Detail:
 
 
 def wait_graph(run: Run, culprits: frozenset[int], most: int = MOST_NODES) -> WaitGraph:
-    """Who waits for whom, in at most so many nodes. Ranks that wait at one point are one node, unless some of them are culprits."""
+    """Who waits for whom, in at most so many nodes. Ranks that wait at one point are one node, culprits
+    among them another."""
     if run.waits is None:
         return WaitGraph()
     groups: list[_Group] = []

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 320, 84
 _GAP, _LAYER_GAP, _MARGIN, _LANE = 24, 44, 8, 18
 _PER_ROW = 2
 """Nodes side by side; a page is read on phones, too."""
-_CHARACTERS = {"title": 30, "doing": 42, "place": 42}
+_CHARACTERS = {"title": 30, "doing": 42, "place": 42, "tooltip": 200}
 """What fits into a node's line."""
 
 
@@ -55,23 +55,16 @@ def drawing(graph: WaitGraph) -> Drawing:
             place[at] = (left + column * (WIDTH + _GAP), _MARGIN + number * (HEIGHT + _LAYER_GAP))
             line[at] = number
     right = _MARGIN + inner
-    arrows, lanes = [], 0
-    pairs = set(edges)
+    arrows, lanes, pairs = [], 0, set(edges)
     for tail, head in edges:
-        (x, y), (to_x, to_y) = place[tail], place[head]
-        if line[tail] < line[head]:  # down
-            shift = 18 if (head, tail) in pairs and line[head] - line[tail] == 1 else 0
-            arrows.append(_down(x + WIDTH / 2 - shift, y + HEIGHT, to_x + WIDTH / 2 - shift, to_y))
-        elif line[tail] == line[head]:
-            offset = 12 if (head, tail) in pairs and tail < head else -12 if (head, tail) in pairs else 0
-            level = y + HEIGHT / 2 + offset
-            arrows.append(f"M{x + WIDTH:g} {level:g}H{to_x - 3:g}" if x < to_x else f"M{x:g} {level:g}H{to_x + WIDTH + 3:g}")
-        elif line[tail] - line[head] == 1:  # back up by one row
-            arrows.append(_up(x + WIDTH / 2 + 18, y, to_x + WIDTH / 2 + 18, to_y + HEIGHT))
-        else:  # back up, beside the nodes
+        both = (head, tail) in pairs
+        if line[tail] - line[head] > 1:  # back up over several rows, beside the nodes
             lanes += 1
-            lane = right + lanes * _LANE
-            arrows.append(_around(x + WIDTH, y + HEIGHT / 2, to_x + WIDTH, to_y + HEIGHT / 2, lane))
+            arrows.append(_around(*place[tail], *place[head], right + lanes * _LANE))
+        elif line[tail] == line[head]:
+            arrows.append(_across(*place[tail], *place[head], (12 if tail < head else -12) if both else 0))
+        else:
+            arrows.append(_between(*place[tail], *place[head], (-18 if line[tail] < line[head] else 18) if both else 0))
     height = 2 * _MARGIN + len(rows) * HEIGHT + max(0, len(rows) - 1) * _LAYER_GAP
     boxes = tuple(Box(*place[at], node) for at, node in enumerate(graph.nodes))
     return Drawing(right + _MARGIN + lanes * _LANE, height, boxes, tuple(arrows), len(graph.edges) - len(edges))
@@ -120,18 +113,25 @@ def _readable(graph: WaitGraph, layers: dict[int, int]) -> tuple[tuple[int, int]
     return tuple((tail, head) for tail, head in graph.edges if layers[head] < layers[tail])
 
 
-def _down(x: float, y: float, to_x: float, to_y: float) -> str:
-    middle = (y + to_y) / 2
-    return f"M{x:g} {y:g}C{x:g} {middle:g} {to_x:g} {middle:g} {to_x:g} {to_y - 3:g}"
+def _between(x: float, y: float, to_x: float, to_y: float, shift: float) -> str:
+    """From a node to one in another row, from and to the middle of their sides."""
+    down = y < to_y
+    start, end = (y + HEIGHT, to_y - 3) if down else (y, to_y + HEIGHT + 3)
+    near, far, middle = x + WIDTH / 2 + shift, to_x + WIDTH / 2 + shift, (start + end) / 2
+    return f"M{near:g} {start:g}C{near:g} {middle:g} {far:g} {middle:g} {far:g} {end:g}"
 
 
-def _up(x: float, y: float, to_x: float, to_y: float) -> str:
-    middle = (y + to_y) / 2
-    return f"M{x:g} {y:g}C{x:g} {middle:g} {to_x:g} {middle:g} {to_x:g} {to_y + 3:g}"
+def _across(x: float, y: float, to_x: float, to_y: float, shift: float) -> str:
+    """From a node to one beside it."""
+    start, end = (x + WIDTH, to_x - 3) if x < to_x else (x, to_x + WIDTH + 3)
+    return f"M{start:g} {y + HEIGHT / 2 + shift:g}H{end:g}"
 
 
 def _around(x: float, y: float, to_x: float, to_y: float, lane: float) -> str:
-    return f"M{x:g} {y:g}C{lane:g} {y:g} {lane:g} {y:g} {lane:g} {y - 20:g}V{to_y + 20:g}C{lane:g} {to_y:g} {lane:g} {to_y:g} {to_x + 3:g} {to_y:g}"
+    """From a node up to another, along a lane on the right of all nodes."""
+    start, end = y + HEIGHT / 2, to_y + HEIGHT / 2
+    out = f"M{x + WIDTH:g} {start:g}C{lane:g} {start:g} {lane:g} {start:g} {lane:g} {start - 20:g}"
+    return f"{out}V{end + 20:g}C{lane:g} {end:g} {lane:g} {end:g} {to_x + WIDTH + 3:g} {end:g}"
 
 
 def short(text: str, line: str) -> str:

@@ -1,0 +1,218 @@
+"""The page without a browser: nothing from a process is markup, nothing comes from outside, and it stays small."""
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hangdoc.detail import WaitGraph, WaitNode
+from hangdoc.diagnose.detail import details
+from hangdoc.diagnose.engine import diagnose, examine
+from hangdoc.phrases import numbers
+from hangdoc.render import html, html_graph, html_ranks, html_timeline
+from hangdoc.snapshot import Snapshot
+from hangdoc.timeline import Row, Timeline
+from tests.page.pages import CORPUS, EVIL, PATIENCE, evil, page_of, recorded, timeline_of, waiting
+from tests.unit.builders import c10d, frame, local, rank, snapshot
+
+MOST_BYTES = 2 * 1024 * 1024
+_VOID = {"meta", "input", "br", "hr", "img", "link"}
+_TEMPLATES = sorted((Path(html.__file__).parent / "templates").glob("*.html"))
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes, all text, and the texts of scripts and styles; fails on unbalanced tags."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.own: dict[str, list[str]] = {"script": [], "style": []}
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self._open, self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open and self._open[-1] == tag, (tag, self._open)
+        self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] in self.own:
+            self.own[self._open[-1]].append(data)
+        else:
+            self.texts.append(data)
+
+
+def digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@pytest.mark.parametrize("bundle", sorted(CORPUS.glob("*.hangdoc")), ids=lambda path: path.stem)
+def test_every_recorded_run_makes_a_page(bundle: Path) -> None:
+    evidence = recorded(bundle.stem)
+    diagnosis = diagnose(evidence, patience=PATIENCE)
+    text = page_of(evidence)
+    said = " ".join(" ".join(Elements(text).texts).split())
+    for job in diagnosis.jobs:
+        for finding in job.findings[:1]:
+            assert finding.name in said
+            assert " ".join(finding.remedy.split())[1:40] in said
+        assert all(f"rank {rank}" in said or numbers([rank]) in said for rank in range(min(2, len(job.ranks))))
+    assert len(text.encode()) < MOST_BYTES
+
+
+def test_nothing_from_a_process_is_markup() -> None:
+    evidence = evil()
+    page = Elements(page_of(evidence, timeline_of(evidence)))
+    assert not [tag for tag, _ in page.found if tag in ("img", "iframe", "object", "a", "form", "base")]
+    assert not [(tag, name) for tag, attributes in page.found for name in attributes if name.startswith("on")]
+    assert len(page.own["script"]) == len(page.own["style"]) == 1
+    said = "".join(page.texts)
+    assert said.count(EVIL) > 5
+    assert "</script><script>alert(2)" in said
+    assert not [c for c in said if not c.isprintable() and c != "\n"]
+
+
+def test_the_policy_names_the_only_script_and_the_only_style() -> None:
+    page = Elements(page_of(waiting(8)))
+    (policy,) = [a["content"] or "" for tag, a in page.found if a.get("http-equiv") == "Content-Security-Policy"]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules == {
+        "default-src": "'none'", "base-uri": "'none'", "form-action": "'none'",
+        "script-src": f"'{digest(page.own['script'][0])}'", "style-src": f"'{digest(page.own['style'][0])}'",
+    }  # fmt: skip
+
+
+def test_nothing_comes_from_outside() -> None:
+    page = Elements(page_of(waiting(8), timeline_of(waiting(8))))
+    for tag, attributes in page.found:
+        assert tag not in ("link", "img", "iframe")
+        assert not attributes.keys() & {"src", "style", "action", "srcset"}, (tag, attributes)
+        for value in (attributes.get("href"), attributes.get("marker-end")):
+            assert value is None or value.startswith(("#", "url(#"))
+    assert "url(" not in page.own["style"][0]
+    assert "@import" not in page.own["style"][0]
+    assert not re.search(r"\b(fetch|XMLHttpRequest|import|innerHTML|eval)\b", page.own["script"][0])
+
+
+@pytest.mark.parametrize("template", _TEMPLATES, ids=lambda path: path.name)
+def test_no_template_trusts_a_value(template: Path) -> None:
+    text = template.read_text()
+    assert not re.search(r"\|\s*safe|autoescape|style=|\son\w+=|Markup", text)
+    assert not re.search(r'=\{\{|=\s*[^"\s>]*\{\{', text.replace('"', '"')), "an attribute without quotes"
+
+
+@pytest.mark.parametrize("world", [8, 1024])
+def test_it_stays_small(world: int) -> None:
+    evidence = waiting(world)
+    assert len(page_of(evidence, timeline_of(evidence)).encode()) < MOST_BYTES
+
+
+def test_a_huge_run_has_a_row_for_each_class() -> None:
+    world = html_ranks.MOST_ROWS + 2
+    stopped = rank(world - 1, frame("work", 3), world=world, state="T")
+    evidence = snapshot(*(rank(n, *c10d("all_reduce"), world=world) for n in range(world - 1)), stopped, silence=None)
+    text = page_of(evidence)
+    assert text.count("<tr class=") == 2
+    assert f"0-{world - 2}" in text
+    assert len(text.encode()) < MOST_BYTES
+
+
+def test_ranks_that_all_stand_elsewhere_do_not_fill_the_page() -> None:
+    processes = [
+        rank(n, *c10d("all_reduce"), *(frame(f"deep_{n}_{at}", at, source="x = 1") for at in range(60)), world=1024)
+        for n in range(1024)
+    ]
+    text = page_of(snapshot(*processes, silence=None))
+    assert len(text.encode()) < MOST_BYTES
+    assert "more branches are left out" in text
+
+
+def nodes(count: int, *culprits: int) -> tuple[WaitNode, ...]:
+    return tuple(WaitNode((n,), "blocked", "waits", culprit=n in culprits) for n in range(count))
+
+
+def test_chains_of_waiting_end_below() -> None:
+    drawn = html_graph.drawing(WaitGraph(nodes(4, 1), ((0, 1), (2, 0), (3, 0))))
+    below = {box.node.ranks[0]: box.y for box in drawn.boxes}
+    assert below[1] > below[0] > below[2] == below[3]
+    assert len(drawn.arrows) == 3
+    assert all(box.x >= 0 and box.x + html_graph.WIDTH <= drawn.width for box in drawn.boxes)
+    assert all(box.y >= 0 and box.y + html_graph.HEIGHT <= drawn.height for box in drawn.boxes)
+
+
+def test_a_cycle_is_drawn_once_with_its_culprit_at_the_end() -> None:
+    drawn = html_graph.drawing(WaitGraph(nodes(3, 1), ((0, 1), (1, 2), (2, 0))))
+    below = {box.node.ranks[0]: box.y for box in drawn.boxes}
+    assert below[1] > below[0] > below[2]
+    assert (len(drawn.arrows), drawn.left_out) == (3, 0)
+
+
+def test_a_tangle_is_thinned_out() -> None:
+    everyone = tuple((a, b) for a in range(9) for b in range(9) if a != b)
+    drawn = html_graph.drawing(WaitGraph(nodes(9, 4), everyone))
+    assert len(drawn.arrows) == 8
+    assert drawn.left_out == len(everyone) - 8
+
+
+def ring(world: int) -> Snapshot:
+    """Each rank receives from the one before it."""
+    return snapshot(
+        *(
+            rank(n, *c10d("recv", local("src", (n - 1) % world)), frame("step", 8), world=world)
+            for n in range(world)
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("world", "most"), [(3, 3), (12, 12), (64, 20)])
+def test_a_drawing_has_few_nodes_and_every_rank(world: int, most: int) -> None:
+    diagnosis, runs = examine(ring(world), patience=PATIENCE)
+    (one,) = details(diagnosis, runs)
+    assert 0 < len(one.graph.nodes) <= most
+    assert sorted(rank for node in one.graph.nodes for rank in node.ranks) == list(range(world))
+
+
+def test_details_of_the_shard_mismatch() -> None:
+    diagnosis, runs = examine(recorded("trainer_shard_mismatch"), patience=PATIENCE)
+    (one,) = details(diagnosis, runs)
+    assert [(node.ranks, node.culprit) for node in one.graph.nodes] == [((0,), False), ((1,), True)]
+    assert one.graph.edges == ((0, 1), (1, 0))
+    assert [(b.ranks, b.done, b.total, b.ended, b.culprit) for b in one.batches] == [
+        ((1,), 3, 3, True, True),
+        ((0,), 3, 232, False, False),
+    ]
+    assert one.program == "hangdoc_trainer.base_train"
+    assert any(setting.name == "NANOCHAT_DATA_DIR" for setting in one.settings)
+
+
+def test_a_strip_shows_what_each_row_did_and_when_it_froze() -> None:
+    cells = ("computing", "computing", "moving", "waiting", "waiting")
+    shares = (1.0, 0.5, 1.0, 0.0, 0.0)
+    line = Timeline(seconds=(-4.0, -3.0, -2.0, -1.0, 0.0), rows=(Row(ranks=(0, 1), cells=cells, progress=shares),))
+    drawn = html_timeline.strip(line, frozenset({1}))
+    (band,) = drawn.bands
+    assert dict(band.paths) == {"computing": "M0 5h2", "moving": "M2 5h1", "waiting": "M3 5h2"}
+    assert (band.mixed, band.culprit) == ("M1 5h1", True)
+    assert (drawn.still_since, drawn.still_seconds, drawn.seconds) == (3, 2.0, 4.0)
+
+
+def test_only_jobs_that_are_known_need_details() -> None:
+    diagnosis = diagnose(recorded("hung_beside_healthy"), patience=PATIENCE)
+    text = html.page(diagnosis)
+    assert text.count("<article") == len(diagnosis.jobs) == 2
+    nobody = msgspec.structs.replace(diagnosis, jobs=(), verdict="unknown", problems=("no rank here",))
+    assert "No rank here." in html.page(nobody)
