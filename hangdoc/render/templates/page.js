@@ -10,7 +10,7 @@ for (const card of document.querySelectorAll(".ranks")) {
   const chips = Array.from(card.querySelectorAll("[data-show]"));
   const status = card.querySelector(".shown");
   const standing = status.textContent;
-  const texts = rows.map((row) => row.textContent.replace(/\s+/g, " ").toLowerCase());
+  const texts = rows.map((row) => `${row.textContent} ${row.className}`.replace(/\s+/g, " ").toLowerCase());
   const intervals = rows.map((row) => spans(row.cells[0].textContent));
   let wanted = "";
 
@@ -26,7 +26,7 @@ for (const card of document.querySelectorAll(".ranks")) {
       if (!range) return texts[at].includes(word);
       const [from, to] = [Number(range[1]), Number(range[2] ?? range[1])];
       const named = intervals[at].some(([first, last]) => first <= to && from <= last);
-      return named || (!range[2] && rows[at].cells[2].textContent === word);
+      return named || (!range[2] && rows[at].querySelector(".pid").textContent === word);
     });
   }
 
