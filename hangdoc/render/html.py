@@ -8,7 +8,7 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -20,7 +20,6 @@ from hangdoc.render import html_graph, html_ranks, html_stacks, html_timeline, w
 from hangdoc.timeline import Timeline
 
 _BARS_SHOWN = 24
-_LONG_RANKS = 120
 _QUIET = ("meant to differ", "inert")
 """Standings of settings that may well differ."""
 
@@ -76,7 +75,8 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         duration=duration, numbers=numbers, ranks=ranks, operation=words.operation, place=words.place,
-        sentence=_sentence, fit=html_graph.short, short_ranks=short_ranks, tail=_tail,
+        sentence=_sentence, spans=_spans, fit=html_graph.short, tail=_tail, short_ranks=_short_ranks,
+        few_ranks=partial(_short_ranks, most=36),
     )  # fmt: skip
     environment.globals.update(glyphs=words.LABEL_GLYPH)
     return environment
@@ -92,9 +92,9 @@ def _digest(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    """With a capital letter and a full stop."""
+    """With a capital letter and a full stop, unless it ends with a quoted line of code."""
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!", "`")) else ".")
 
 
 def _tail(file: str) -> str:
@@ -102,13 +102,21 @@ def _tail(file: str) -> str:
     return "/".join(file.split("/")[-2:])
 
 
-def short_ranks(which: Iterable[int]) -> str:
-    """Ranks as numbers; where these would fill lines, how many there are and the first of them."""
+def _spans(text: str) -> list[tuple[str, bool]]:
+    """A sentence in pieces, each with whether backticks quote it as code."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # one of them quotes nothing
+        pieces[-2:] = ["`".join(pieces[-2:])]
+    return [(piece, at % 2 == 1) for at, piece in enumerate(pieces) if piece]
+
+
+def _short_ranks(which: Iterable[int], most: int = 120) -> str:
+    """Ranks as numbers; where these would be too long, how many there are and the first of them."""
     which = tuple(which)
     text = numbers(which)
-    if len(text) <= _LONG_RANKS:
+    if len(text) <= most:
         return text
-    return f"{text[: _LONG_RANKS - 40].rpartition(',')[0]}, … ({len(which):,} ranks)"
+    return f"{text[: most - 15].rpartition(',')[0]}, … ({len(which):,} ranks)"
 
 
 def _section(job: Job, detail: Detail | None, timeline: Timeline | None) -> _Section:

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 320, 84
 _GAP, _LAYER_GAP, _MARGIN, _LANE = 24, 44, 8, 18
 _PER_ROW = 2
 """Nodes side by side; a page is read on phones, too."""
-_CHARACTERS = {"title": 30, "doing": 42, "place": 42, "tooltip": 200}
+_CHARACTERS = {"title": 30, "doing": 40, "place": 38, "tooltip": 200}
 """What fits into a node's line."""
 
 

@@ -9,7 +9,7 @@ from hangdoc.render import words
 
 MOST_ROWS = 2048
 """With more ranks than these a row is a class of equal ranks, or the page would be too large to send."""
-_PRINTED = 60
+_PRINTED = 40
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _line(group: Sequence[RankView], culprits: frozenset[int], printed: bool) ->
     return Line(
         ranks=tuple(view.rank for view in group),
         name=numbers(view.rank for view in group),
-        culprit=any(view.rank in culprits for view in group),
+        culprit=all(view.rank in culprits for view in group),
         first=first,
         host=words.hosts(group),
         cpu=words.cpu(group),

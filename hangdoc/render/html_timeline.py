@@ -62,7 +62,7 @@ def _band(row: Row, start: int, culprits: frozenset[int]) -> Band:
     cells = row.cells[start:]
     paths = [(cell, _path([one == cell for one in cells])) for cell in CELLS if cell in cells and cell != "unseen"]
     mixed = _path([0 < share < 1 for share in row.progress[start:]])
-    return Band(row.ranks, bool(culprits & set(row.ranks)), tuple(paths), mixed)
+    return Band(row.ranks, set(row.ranks) <= culprits, tuple(paths), mixed)
 
 
 def _path(marked: Sequence[bool]) -> str:

@@ -69,7 +69,7 @@ def test_every_recorded_run_makes_a_page(bundle: Path) -> None:
     for job in diagnosis.jobs:
         for finding in job.findings[:1]:
             assert finding.name in said
-            assert " ".join(finding.remedy.split())[1:40] in said
+            assert " ".join(finding.remedy.replace("`", "").split())[1:40] in said
         assert all(f"rank {rank}" in said or numbers([rank]) in said for rank in range(min(2, len(job.ranks))))
     assert len(text.encode()) < MOST_BYTES
 
@@ -203,7 +203,7 @@ def test_a_strip_shows_what_each_row_did_and_when_it_froze() -> None:
     cells = ("computing", "computing", "moving", "waiting", "waiting")
     shares = (1.0, 0.5, 1.0, 0.0, 0.0)
     line = Timeline(seconds=(-4.0, -3.0, -2.0, -1.0, 0.0), rows=(Row(ranks=(0, 1), cells=cells, progress=shares),))
-    drawn = html_timeline.strip(line, frozenset({1}))
+    drawn = html_timeline.strip(line, frozenset({0, 1}))
     (band,) = drawn.bands
     assert dict(band.paths) == {"computing": "M0 5h2", "moving": "M2 5h1", "waiting": "M3 5h2"}
     assert (band.mixed, band.culprit) == ("M1 5h1", True)
