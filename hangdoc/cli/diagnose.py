@@ -67,12 +67,14 @@ def command(
     if job is not None and not diagnosis.jobs:
         known = ", ".join(one.id for one in diagnose(snapshot).jobs) or "none"
         raise CommandError(f"no job {job!r} here. Jobs: {known}.", USAGE)
-    _show(diagnosis, as_json)
-    if html is not None:
-        from hangdoc.diagnose.detail import details
-        from hangdoc.render.html import page
+    try:
+        _show(diagnosis, as_json)
+    finally:  # also where nobody reads the report to its end: `hangdoc diagnose --html FILE | head`
+        if html is not None:
+            from hangdoc.diagnose.detail import details
+            from hangdoc.render.html import page
 
-        codec.write_aside(html, page(diagnosis, details(diagnosis, runs)).encode())
+            codec.write_aside(html, page(diagnosis, details(diagnosis, runs)).encode())
     return exit_code(diagnosis)
 
 

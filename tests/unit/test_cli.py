@@ -1,6 +1,7 @@
 """The commands' outside: exit codes, one clear sentence, nothing on stdout but what was asked for, import costs."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,15 @@ def test_html_and_save_are_written_whole(bundle: str, tmp_path: Path) -> None:
     assert text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")
     assert "\x1b" not in text
     assert codec.read(copy) == codec.read(Path(bundle))
+
+
+def test_the_page_is_written_though_nobody_reads_the_report(bundle: str, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as nobody:
+        subprocess.run([HANGDOC, "diagnose", bundle, "--html", str(page)], stdout=nobody, timeout=60, check=False)
+    assert page.read_text().rstrip().endswith("</html>")
 
 
 @pytest.mark.parametrize(
