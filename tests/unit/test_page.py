@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from hangdoc.cli.pages import Pages
 from hangdoc.detail import WaitGraph, WaitNode
 from hangdoc.diagnose.detail import details
 from hangdoc.diagnose.engine import diagnose, examine
@@ -208,6 +209,19 @@ def test_a_strip_shows_what_each_row_did_and_when_it_froze() -> None:
     assert dict(band.paths) == {"computing": "M0 5h2", "moving": "M2 5h1", "waiting": "M3 5h2"}
     assert (band.mixed, band.culprit) == ("M1 5h1", True)
     assert (drawn.still_since, drawn.still_seconds, drawn.seconds) == (3, 2.0, 4.0)
+
+
+def test_who_watches_has_a_timeline_on_the_page() -> None:
+    pages = Pages(PATIENCE)
+    evidence = waiting(8)
+    diagnosis = diagnose(evidence, patience=PATIENCE)
+    pages.saw(msgspec.structs.replace(diagnosis, jobs=()))
+    for _ in range(3):
+        pages.saw(diagnosis)
+    text = pages.page(evidence, diagnosis)
+    assert 'viewBox="0 0 3 10"' in text
+    for section in ("Timeline", "Who waits for whom", "Stacks"):
+        assert f"<h2>{section}</h2>" in text
 
 
 def test_only_jobs_that_are_known_need_details() -> None:
