@@ -139,7 +139,9 @@ def _section(job: Job, detail: Detail | None, timeline: Timeline | None) -> _Sec
         ),
         bars_left_out=sum(len(one.ranks) for one in counted[_BARS_SHOWN:]),
         stacks=html_stacks.stacks(detail.stacks, culprits) if detail is not None else None,
-        timeline=html_timeline.strip(timeline, culprits) if timeline is not None and timeline.rows else None,
+        timeline=html_timeline.strip(timeline, culprits, job.hung_for_seconds)
+        if timeline is not None and timeline.rows
+        else None,
         settings=tuple(one for one in settings if one.standing not in _QUIET),
         quiet_settings=tuple(one for one in settings if one.standing in _QUIET),
     )

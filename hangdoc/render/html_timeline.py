@@ -1,18 +1,23 @@
-"""The page's timeline: a strip of cells for each row, as few SVG paths as there are kinds of cells in it."""
+"""The page's timeline: a strip for each row, as few SVG paths as there are kinds of cells in it.
+
+Looks are not equally far apart, so the strip is drawn over time: a cell reaches from the look before to its own.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from hangdoc.timeline import CELLS, Row, Timeline
 
+SCALE = 1000
+"""Width of a strip, in the units of its paths."""
 _POLLS_SHOWN = 240
 _ROWS_SHOWN = 64
 
 
 @dataclass(frozen=True)
 class Band:
-    """One row's cells. A cell is one unit wide."""
+    """One row's cells."""
 
     ranks: tuple[int, ...]
     culprit: bool
@@ -28,49 +33,49 @@ class Strip:
 
     polls: int
     seconds: float
-    """From the first poll that is shown to the newest."""
+    """From the beginning of the strip to the newest look."""
     bands: tuple[Band, ...]
     kinds: tuple[str, ...]
     """Those that occur, for the legend."""
-    still_since: int | None
-    """The first poll after the last progress; None where there was progress to the end, or never any."""
-    still_seconds: float | None
-    """How long before the newest poll that was."""
+    silent: float | None
+    """Where the ranks fell silent; None where that is not on the strip, or nobody knows."""
     left_out: int
 
 
-def strip(timeline: Timeline, culprits: frozenset[int]) -> Strip:
-    """The newest polls."""
+def strip(timeline: Timeline, culprits: frozenset[int], silent_seconds: float | None) -> Strip:
+    """The newest looks. `silent_seconds` is how long before the last of them the ranks fell silent."""
     start = max(0, len(timeline.seconds) - _POLLS_SHOWN)
     seconds = timeline.seconds[start:]
-    bands = tuple(_band(row, start, culprits) for row in timeline.rows[:_ROWS_SHOWN])
+    gaps = [later - earlier for earlier, later in pairwise(seconds)]
+    first = seconds[0] - (sorted(gaps)[len(gaps) // 2] if gaps else 1.0)  # nobody knows when the first cell began
+    span = seconds[-1] - first
+    edges = [0, *(round(SCALE * (at - first) / span) for at in seconds)]
+    bands = tuple(_band(row, start, edges, culprits) for row in timeline.rows[:_ROWS_SHOWN])
     used = {cell for row in timeline.rows[:_ROWS_SHOWN] for cell in row.cells[start:]}
-    last = timeline.last_progress()
-    since = None if last is None or last - start + 1 >= len(seconds) else max(0, last - start + 1)
     return Strip(
         polls=len(seconds),
-        seconds=-seconds[0],
+        seconds=span,
         bands=bands,
         kinds=tuple(cell for cell in CELLS if cell in used),
-        still_since=since,
-        still_seconds=-timeline.seconds[last] if last is not None and since is not None else None,
+        silent=SCALE * (1 - silent_seconds / span) if silent_seconds is not None and silent_seconds < span else None,
         left_out=len(timeline.rows) - len(bands),
     )
 
 
-def _band(row: Row, start: int, culprits: frozenset[int]) -> Band:
+def _band(row: Row, start: int, edges: Sequence[int], culprits: frozenset[int]) -> Band:
     cells = row.cells[start:]
-    paths = [(cell, _path([one == cell for one in cells])) for cell in CELLS if cell in cells and cell != "unseen"]
-    mixed = _path([0 < share < 1 for share in row.progress[start:]])
-    return Band(row.ranks, set(row.ranks) <= culprits, tuple(paths), mixed)
+    kinds = [cell for cell in CELLS if cell in cells and cell != "unseen"]
+    paths = tuple((cell, _path([one == cell for one in cells], edges)) for cell in kinds)
+    mixed = _path([0 < share < 1 for share in row.progress[start:]], edges)
+    return Band(row.ranks, set(row.ranks) <= culprits, paths, mixed)
 
 
-def _path(marked: Sequence[bool]) -> str:
-    """Lines over the marked cells."""
+def _path(marked: Sequence[bool], edges: Sequence[int]) -> str:
+    """Lines over the marked cells; a cell reaches from its edge to the next one."""
     parts, at = [], 0
     for mark, run in groupby(marked):
-        length = len(list(run))
+        end = at + len(list(run))
         if mark:
-            parts.append(f"M{at} 5h{length}")
-        at += length
+            parts.append(f"M{edges[at]} 5H{edges[end]}")
+        at = end
     return "".join(parts)

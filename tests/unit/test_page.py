@@ -204,11 +204,20 @@ def test_a_strip_shows_what_each_row_did_and_when_it_froze() -> None:
     cells = ("computing", "computing", "moving", "waiting", "waiting")
     shares = (1.0, 0.5, 1.0, 0.0, 0.0)
     line = Timeline(seconds=(-4.0, -3.0, -2.0, -1.0, 0.0), rows=(Row(ranks=(0, 1), cells=cells, progress=shares),))
-    drawn = html_timeline.strip(line, frozenset({0, 1}))
+    drawn = html_timeline.strip(line, frozenset({0, 1}), 1.5)
     (band,) = drawn.bands
-    assert dict(band.paths) == {"computing": "M0 5h2", "moving": "M2 5h1", "waiting": "M3 5h2"}
-    assert (band.mixed, band.culprit) == ("M1 5h1", True)
-    assert (drawn.still_since, drawn.still_seconds, drawn.seconds) == (3, 2.0, 4.0)
+    assert dict(band.paths) == {"computing": "M0 5H400", "moving": "M400 5H600", "waiting": "M600 5H1000"}
+    assert (band.mixed, band.culprit) == ("M200 5H400", True)
+    assert (drawn.silent, drawn.seconds) == (700.0, 5.0)
+    assert html_timeline.strip(line, frozenset(), 90.0).silent is None
+
+
+def test_a_strip_is_drawn_over_time() -> None:
+    row = Row(ranks=(0,), cells=("computing", "waiting", "computing"), progress=(1.0, 0.0, 1.0))
+    (band,) = html_timeline.strip(Timeline(seconds=(-10.0, -8.0, 0.0), rows=(row,)), frozenset(), None).bands
+    assert dict(band.paths) == {"computing": "M0 5H444M556 5H1000", "waiting": "M444 5H556"}
+    one = Timeline(seconds=(0.0,), rows=(Row(ranks=(0,), cells=("dead",), progress=(0.0,)),))
+    assert html_timeline.strip(one, frozenset(), None).bands[0].paths == (("dead", "M0 5H1000"),)
 
 
 def test_who_watches_has_a_timeline_on_the_page() -> None:
@@ -219,7 +228,7 @@ def test_who_watches_has_a_timeline_on_the_page() -> None:
     for _ in range(3):
         pages.saw(diagnosis)
     text = pages.page(evidence, diagnosis)
-    assert 'viewBox="0 0 3 10"' in text
+    assert "3 looks; each shows" in text
     for section in ("Timeline", "Who waits for whom", "Stacks"):
         assert f"<h2>{section}</h2>" in text
 
