@@ -1,19 +1,16 @@
 """The page in a real browser: it opens fast and without complaint, and its controls work."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.live.needs import needs
-from tests.page.pages import EVIL, evil, page_of, recorded, timeline_of, waiting, write
-
-pytest.importorskip("selenium")
-
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
+from tests.live.needs import needs
 from tests.page import browser
+from tests.page.pages import EVIL, evil, page_of, recorded, timeline_of, waiting, write
 
 pytestmark = pytest.mark.xdist_group("browser")
 _MOST_MILLISECONDS = 1000
@@ -154,8 +151,6 @@ def test_nothing_hangs_over_the_window(driver: Chrome, tmp_path: Path, width: in
 
 def test_pictures(driver: Chrome, tmp_path: Path) -> None:
     """Of what a person should look at after a change; HANGDOC_PICTURES names a folder that keeps them."""
-    import os
-
     folder = Path(os.environ.get("HANGDOC_PICTURES", str(tmp_path)))
     for name, evidence in (("8", waiting(8)), ("1024", waiting(1024)), ("shards", recorded("trainer_shard_mismatch"))):
         path = write(tmp_path, name, page_of(evidence, timeline_of(evidence)))
@@ -165,6 +160,23 @@ def test_pictures(driver: Chrome, tmp_path: Path) -> None:
             assert (folder / f"{name}-{look}.png").stat().st_size > 20_000
         browser.printed(driver, folder / f"{name}.pdf")
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_paper_is_white_and_shows_what_is_folded(driver: Chrome, tmp_path: Path) -> None:
+    open_page(driver, tmp_path, page_of(recorded("trainer_shard_mismatch")), dark=True)
+    folded = "document.querySelector('.more li').checkVisibility({contentVisibilityAuto: true})"
+    look = (
+        "return [getComputedStyle(document.body).backgroundColor, document.querySelector('.tools').checkVisibility()]"
+    )
+    assert driver.execute_script(f"return {folded}") is False
+    assert driver.execute_script(look) == ["rgb(13, 17, 23)", True]
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
+    try:
+        assert driver.execute_script(f"return {folded}") is True
+        assert driver.execute_script(look) == ["rgb(255, 255, 255)", False]
+    finally:
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_it_says_everything_without_a_script(driver: Chrome, tmp_path: Path) -> None:
