@@ -51,7 +51,7 @@ def main() -> int:
             present - set(wanted)
         )
         for path in wrong:
-            print(f"{path} is not what the code makes of it: run `make docs`")
+            print(f"{path} is not up to date: run `make docs`")
         return bool(wrong)
     FOLDER.mkdir(exist_ok=True)
     for path in present - set(wanted):
