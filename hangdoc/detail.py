@@ -29,7 +29,7 @@ class WaitGraph:
 
     nodes: tuple[WaitNode, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
-    """(who waits, for whom), by positions in `nodes`, ascending."""
+    """(who waits, for whom), by positions in `nodes`, ascending; both the same where ranks of one node wait for each other."""
     apart: int = 0
     """How many ranks are left out, because they wait for nobody and nobody waits for them."""
 

@@ -60,9 +60,7 @@ def wait_graph(run: Run, culprits: frozenset[int], most: int = MOST_NODES) -> Wa
 
 def _edges(groups: list[_Group], awaits: list[frozenset[int]]) -> tuple[tuple[int, int], ...]:
     position = {rank: at for at, (ranks, _) in enumerate(groups) for rank in ranks}
-    found = {
-        (at, position[rank]) for at, awaited in enumerate(awaits) for rank in awaited if position.get(rank, at) != at
-    }
+    found = {(at, position[rank]) for at, awaited in enumerate(awaits) for rank in awaited if rank in position}
     return tuple(sorted(found))
 
 

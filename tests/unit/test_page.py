@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -160,6 +161,52 @@ def test_a_cycle_is_drawn_once_with_its_culprit_at_the_end() -> None:
     below = {box.node.ranks[0]: box.y for box in drawn.boxes}
     assert below[1] > below[0] > below[2]
     assert (len(drawn.arrows), drawn.left_out) == (3, 0)
+
+
+def ends(path: str) -> list[tuple[float, float]]:
+    """Where an arrow is drawn, as its corners; a V or H keeps the other coordinate."""
+    at, found = (0.0, 0.0), []
+    for kind, numbers_ in re.findall(r"([MCHV])([^MCHV]*)", path):
+        values = [float(number) for number in numbers_.split()]
+        if kind in "MC":
+            for x, y in zip(values[::2], values[1::2], strict=True):
+                at = (x, y)
+                found.append(at)
+        else:
+            at = (values[0], at[1]) if kind == "H" else (at[0], values[0])
+            found.append(at)
+    return found
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        ((0, 5), (1, 5), (2, 5), (3, 5), (4, 5)),  # a layer of several rows
+        ((0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0)),  # a long cycle
+        ((0, 1), (1, 0), (2, 0), (3, 2), (4, 4), (5, 3)),
+    ],
+)
+def test_arrows_stay_inside_and_cross_no_node(edges: tuple[tuple[int, int], ...]) -> None:
+    drawn = html_graph.drawing(WaitGraph(nodes(6, 5), edges))
+    assert len(drawn.arrows) == len(edges)
+    for arrow in drawn.arrows:
+        corners = ends(arrow)
+        assert all(0 <= x <= drawn.width and 0 <= y <= drawn.height for x, y in corners)
+        for (x, y), (to_x, to_y) in pairwise(corners):
+            for part in range(1, 20):
+                at_x, at_y = x + (to_x - x) * part / 20, y + (to_y - y) * part / 20
+                assert not [
+                    box
+                    for box in drawn.boxes
+                    if box.x < at_x < box.x + html_graph.WIDTH and box.y < at_y < box.y + html_graph.HEIGHT
+                ], arrow
+
+
+def test_ranks_of_one_node_that_wait_for_each_other_are_drawn() -> None:
+    diagnosis, runs = examine(ring(64), patience=PATIENCE)
+    (one,) = details(diagnosis, runs)
+    assert one.graph.edges == ((0, 0),)
+    assert "<h2>Who waits for whom</h2>" in page_of(ring(64))
 
 
 def test_a_tangle_is_thinned_out() -> None:
