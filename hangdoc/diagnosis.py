@@ -57,6 +57,8 @@ class RankView(Answer, frozen=True, kw_only=True):
     batches_total: int | None
     silent_seconds: float | None
     """Since the last byte to or from any other rank."""
+    stack_seconds_ago: float | None = None
+    """How much older than this look its stack is, from which `operation` and `where` come; None for a stack of this look."""
 
 
 class Evidence(Answer, frozen=True, kw_only=True):

@@ -27,7 +27,9 @@ _FILE = click.Path(path_type=Path)
 @observation_options()
 @fleet_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--html", type=_FILE, metavar="FILE", help="Write the report as a page, too.")
+@click.option(
+    "--html", type=_FILE, metavar="FILE", help="Write the report as a page, too: one file that needs nothing else."
+)
 @click.option("--save", type=_FILE, metavar="FILE", help="Keep the evidence as a bundle.")
 @click.option("--job", metavar="ID", help="Only this job.")
 @patience_option()
@@ -59,13 +61,20 @@ def command(
         raise
     if save is not None:
         codec.write(snapshot, save)
-    from hangdoc.diagnose.engine import diagnose  # loaded while the ranks were watched
+    from hangdoc.diagnose.engine import diagnose, examine  # loaded while the ranks were watched
 
-    diagnosis = diagnose(snapshot, patience=patience, job=job)
+    diagnosis, runs = examine(snapshot, patience=patience, job=job)
     if job is not None and not diagnosis.jobs:
         known = ", ".join(one.id for one in diagnose(snapshot).jobs) or "none"
         raise CommandError(f"no job {job!r} here. Jobs: {known}.", USAGE)
-    _show(diagnosis, as_json, html)
+    try:
+        _show(diagnosis, as_json)
+    finally:  # also where nobody reads the report to its end: `hangdoc diagnose --html FILE | head`
+        if html is not None:
+            from hangdoc.diagnose.detail import details
+            from hangdoc.render.html import page
+
+            codec.write_aside(html, page(diagnosis, details(diagnosis, runs)).encode())
     return exit_code(diagnosis)
 
 
@@ -96,18 +105,12 @@ def _nothing(why: str) -> Diagnosis:
     )
 
 
-def _show(diagnosis: Diagnosis, as_json: bool, html: Path | None) -> None:
+def _show(diagnosis: Diagnosis, as_json: bool) -> None:
     if as_json:
         click.echo(_json(diagnosis))
-    if as_json and html is None:
         return
     from rich.console import Console
 
     from hangdoc.render.text import report
 
-    if not as_json:
-        report(diagnosis, Console(soft_wrap=False))
-    if html is not None:
-        from hangdoc.render.html import page
-
-        codec.write_aside(html, page(diagnosis).encode())
+    report(diagnosis, Console(soft_wrap=False))

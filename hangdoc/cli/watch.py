@@ -13,6 +13,7 @@ from hangdoc.cli.fleet import Hosts, fleet_options, words
 from hangdoc.cli.options import observation_options, patience_option
 
 if TYPE_CHECKING:
+    from hangdoc.cli.pages import Pages
     from hangdoc.diagnosis import Diagnosis
     from hangdoc.observe.observe import Options
     from hangdoc.snapshot import Snapshot
@@ -58,6 +59,7 @@ def command(
     page are written, --on-hang and --webhook are called, and the exit code is 1.
     """
     from hangdoc.cli.looking import described, looker
+    from hangdoc.cli.pages import Pages
     from hangdoc.watch.act import Reaction
 
     check_webhook(webhook)
@@ -67,7 +69,9 @@ def command(
     exposed = _expose(metrics)
     os.nice(19)  # as `top`: a run on full cores comes first
     say(f"watching {described(options, fleet)}")
-    return _watch(watch_of(look, interval, patience), Reaction(output, called, webhook, say, _show), exposed, keep)
+    pages = Pages(patience)
+    reaction = Reaction(output, called, webhook, say, _show, pages.page)
+    return _watch(watch_of(look, interval, patience), pages, reaction, exposed, keep)
 
 
 def check_webhook(url: str | None) -> None:
@@ -117,9 +121,10 @@ def _show(kept: "Kept") -> None:
     click.echo(kept.text)
 
 
-def _watch(watch: "Watch", reaction: "Reaction", exposed: "Exposed | None", keep: bool) -> int:
+def _watch(watch: "Watch", pages: "Pages", reaction: "Reaction", exposed: "Exposed | None", keep: bool) -> int:
     last: object = None
     for seen in watch.looks():
+        pages.saw(seen.diagnosis)
         story = [(job.id, job.verdict, [f.code for f in job.findings[:1]]) for job in seen.diagnosis.jobs]
         if story != last:
             last = story
