@@ -1,4 +1,4 @@
-"""Writes the generated pages: one per rule from its docstring, and their index. `--check` compares instead.
+"""Writes the generated pages: one per rule from its docstring, their index, and the JSON Schema. `--check` compares instead.
 
 python -m docs.generate [--check]
 """
@@ -7,9 +7,12 @@ import inspect
 import sys
 from pathlib import Path
 
+from hangdoc.commands import documents
 from hangdoc.diagnose.rules import all_rules
+from hangdoc.schema import diagnosis_schema
 
 FOLDER = Path(__file__).parent / "rules"
+SCHEMA = Path(__file__).parent / "diagnosis.schema.json"
 
 
 def pages() -> dict[Path, str]:
@@ -30,6 +33,7 @@ def pages() -> dict[Path, str]:
             f"| [{rule.CODE}]({rule.CODE}.md) | {rule.NAME} | {' '.join(text.split(chr(10) * 2)[0].split())} |"
         )
     found[FOLDER / "README.md"] = "\n".join(lines) + "\n"
+    found[SCHEMA] = documents.text(diagnosis_schema()) + "\n"
     return found
 
 
@@ -42,7 +46,7 @@ def main() -> int:
             present - set(wanted)
         )
         for path in wrong:
-            print(f"{path} is not what the rules say: run `make docs`")
+            print(f"{path} is not what the code says: run `make docs`")
         return bool(wrong)
     FOLDER.mkdir(exist_ok=True)
     for path in present - set(wanted):
