@@ -29,6 +29,7 @@ from hangdoc.diagnose.model import Rank, Run, environment_of
 from hangdoc.diagnosis import Job, RankView
 from hangdoc.snapshot import (
     Connection,
+    DataSource,
     DataSources,
     Frame,
     Local,
@@ -42,6 +43,7 @@ from hangdoc.snapshot import (
 _FUNCTIONS = 3
 """Of whose variables the values are shown."""
 _SHORT = 6
+_STANDING = {"unknown": "nothing is known of it", "inert": "does nothing under this backend"}
 
 
 def detail(look: Look, job: Job, run: Run, number: int, most: int) -> RankAnswer:
@@ -62,10 +64,10 @@ def detail(look: Look, job: Job, run: Run, number: int, most: int) -> RankAnswer
         stack=tuple(map(_frame, stack)),
         stack_left_out=below,
         native=tuple(clip(f"{frame.function} ({frame.file})", LINE) for frame in _native(rank)[: min(most, 12)]),
-        variables=tuple(_variables(frame, most) for frame in rank.own[:_FUNCTIONS]),
+        variables=tuple(_variables(rank.own[:_FUNCTIONS], most)),
         counters=counters,
         counters_left_out=uncounted,
-        data=tuple(_data(rank))[:_SHORT],
+        data=tuple(_data(_sources(rank)[:_SHORT])),
         sockets=tuple(map(_socket, sockets)),
         sockets_left_out=unconnected,
         threads=tuple(map(_thread, threads)),
@@ -129,9 +131,15 @@ def _native(rank: Rank) -> tuple[Frame, ...]:
     return tuple(takewhile(lambda frame: frame.native, reversed(tuple(reversed(frames_of(rank, native=True))))))
 
 
-def _variables(frame: Frame, most: int) -> Variables:
-    shown, hidden = first(frame.locals, most)
-    return Variables(function=clip(frame.function, LINE), values=dict(map(_local, shown)), left_out=hidden)
+def _variables(frames: Iterable[Frame], most: int) -> Iterator[Variables]:
+    """Of the innermost functions, without what one further in has shown already (`self.rank` is the same in all methods)."""
+    known: set[tuple[str, str]] = set()
+    for frame in frames:
+        values = [shown for shown in map(_local, frame.locals) if shown not in known]
+        known.update(values)
+        kept, hidden = first(values, most)
+        if kept:
+            yield Variables(function=clip(frame.function, LINE), values=dict(kept), left_out=hidden)
 
 
 def _local(local: Local) -> tuple[str, str]:
@@ -140,21 +148,27 @@ def _local(local: Local) -> tuple[str, str]:
 
 
 def _counters(rank: Rank) -> list[CounterRow]:
-    """Those that a loop counts in first, then those that moved."""
+    """Those that a loop moves on, or that moved; without these, all."""
     progress = rank.process.progress if rank.process is not None else None
     if not isinstance(progress, Progress):
         return []
-    ordered = sorted(progress.counters, key=lambda c: (not c.looped, c.before == c.after, c.function, c.name))
+    telling = [c for c in progress.counters if c.looped or c.advances or c.before != c.after] or progress.counters
+    ordered = sorted(telling, key=lambda c: (not c.looped, c.before == c.after, c.function, c.name))
     return [
         CounterRow(name=clip(c.name, LINE), function=clip(c.function, LINE), before=c.before, after=c.after)
         for c in ordered
     ]
 
 
-def _data(rank: Rank) -> Iterator[DataRow]:
+def _sources(rank: Rank) -> list[DataSource]:
+    """The fullest directories first."""
     data = rank.process.data if rank.process is not None else None
-    for source in data.sources if isinstance(data, DataSources) else ():
-        yield DataRow(path=clip(source.path, LINE), files=source.files, origin=clip(source.origin, LINE))
+    return sorted(data.sources, key=lambda one: -one.files) if isinstance(data, DataSources) else []
+
+
+def _data(sources: Iterable[DataSource]) -> Iterator[DataRow]:
+    for one in sources:
+        yield DataRow(path=clip(one.path, LINE), files=one.files, origin=clip(one.origin, LINE))
 
 
 def _address(c: Connection) -> tuple[str, int, int]:
@@ -233,18 +247,19 @@ def _of_settings(run: Run, ranks: dict[int, Rank], one: int, other: int) -> Iter
         if versions[0][name] != versions[1][name]:
             yield Difference(what=f"{name} version", first=versions[0][name], second=versions[1][name])
     both = replace(run, ranks=ranks)
-    for found in sorted((one for one in compared(both) if one.differs), key=lambda one: ORDER.index(one.standing)):
+    telling = (one for one in compared(both) if one.differs and one.standing != "meant to differ")
+    for found in sorted(telling, key=lambda one: ORDER.index(one.standing)):
         of = {number: value for value, group in found.values.values for number in group}
         yield Difference(
             what=f"{found.origin} {clip(found.name, LINE)}",
             first=_value(of.get(one)),
             second=_value(of.get(other)),
-            why=clip(f"{found.standing}: {found.why}" if found.why else found.standing),
+            why=clip(f"{found.standing}: {found.why}" if found.why else _STANDING.get(found.standing, found.standing)),
         )
 
 
 def _shown(rows: Iterable[DataRow]) -> str:
-    return "; ".join(clipped(f"{one.files} files in {one.path}" for one in rows)[:_SHORT]) or "none seen"
+    return "; ".join(clipped(f"{one.files} files in {one.path}" for one in rows)[:_SHORT])
 
 
 def _value(value: str | None) -> str:
