@@ -237,10 +237,15 @@ def _differences(one: RankView, other: RankView) -> Iterator[Difference]:
 
 def _of_settings(run: Run, ranks: dict[int, Rank], one: int, other: int) -> Iterator[Difference]:
     """Their data, versions, arguments and variables."""
-    first_data, second_data = (_shown(_data(ranks[number])) for number in (one, other))
-    if first_data != second_data:
+    sources = _sources(ranks[one]), _sources(ranks[other])
+    common = {source.digest for source in sources[0]} & {source.digest for source in sources[1]}
+    shown = [_shown(_data(source for source in found if source.digest not in common)) for found in sources]
+    if any(shown):
         yield Difference(
-            what="training data", first=first_data, second=second_data, why="unequal amounts of data hang a run"
+            what="training data",
+            first=shown[0] or "nothing else",
+            second=shown[1] or "nothing else",
+            why="ranks with unequal amounts of data hang; with equal amounts of different data they train on in silence",
         )
     versions = _versions(ranks[one]), _versions(ranks[other])
     for name in sorted(versions[0].keys() & versions[1].keys()):
