@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from hangdoc.agents.answers import clip
 from hangdoc.commands.errors import USAGE, CommandError
 
 MAX_PID = (1 << 22) - 1
@@ -137,7 +138,7 @@ def read(kind: type[A], given: dict[str, Any]) -> A:
         found = msgspec.convert({name: _unwrapped(value) for name, value in given.items()}, kind, strict=False)
     except msgspec.ValidationError as error:
         known = ", ".join(kind.__struct_fields__)
-        raise CommandError(f"{error}. Arguments of this tool: {known}.", USAGE) from None
+        raise CommandError(f"{clip(str(error))}. Arguments of this tool: {known}.", USAGE) from None
     for name in kind.__struct_fields__:
         if isinstance(value := getattr(found, name), float) and not math.isfinite(value):
             raise CommandError(f"`{name}` must be a finite number.", USAGE)
