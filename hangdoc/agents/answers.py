@@ -12,6 +12,7 @@ MAX_BYTES = 24_000
 """Of one answer as JSON; some 7,000 tokens."""
 _MOST = (40, 24, 16, 10, 6, 4, 2, 1)
 """How many items of each list are shown, the first number that fits."""
+_ARGUMENTS = {"--pid": "`pids`", "--hosts": "`hosts`", "--master": "`master`", "--params": "`parameters`"}
 LINE, TEXT = 200, 600
 """Characters of a source line or a name, and of a sentence."""
 
@@ -407,6 +408,13 @@ def clip(text: str | None, length: int = TEXT) -> str:
     """Text from a process: no control characters, and no longer than this."""
     shown = clean(text or "")
     return shown if len(shown) <= length else shown[: length - 1] + "…"
+
+
+def spoken(sentence: str) -> str:
+    """A sentence of the command line in the words of the tools: its options are their arguments."""
+    for option, argument in _ARGUMENTS.items():
+        sentence = sentence.replace(option, argument)
+    return sentence
 
 
 def clipped(texts: Iterable[str], length: int = TEXT) -> tuple[str, ...]:

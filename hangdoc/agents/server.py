@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from hangdoc import schema
 from hangdoc.agents import tools
-from hangdoc.agents.answers import Answer
+from hangdoc.agents.answers import Answer, spoken
 from hangdoc.agents.arguments import read
 from hangdoc.agents.looks import Look, Looks
 from hangdoc.agents.tools import TOOLS, Tool
@@ -75,7 +75,7 @@ def build(looks: Looks) -> Server[Any]:
                 async with turn:
                     return _answered(await _in_thread(lambda: tool.run(looks, arguments)))
         except (CommandError, BundleError) as error:
-            return _failed(str(error))
+            return _failed(spoken(str(error)))
         except Exception as error:
             traceback.print_exc()
             return _failed(

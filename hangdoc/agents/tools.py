@@ -8,7 +8,7 @@ from typing import Any
 
 from hangdoc.agents import answers, diagnoses, ranks
 from hangdoc.agents import arguments as given
-from hangdoc.agents.answers import LINE, Answer, clip, clipped, first, fitted
+from hangdoc.agents.answers import LINE, Answer, clip, clipped, first, fitted, spoken
 from hangdoc.agents.looks import Looks
 from hangdoc.commands import launches, rules
 from hangdoc.commands import preflight as before_launch
@@ -61,7 +61,7 @@ def list_runs(looks: Looks, asked: given.ListRuns) -> answers.Runs:
     except CommandError as error:
         if error.exit_code not in (NO_RANK, TOO_LITTLE_SEEN):
             raise
-        problems.append(str(error))
+        problems.append(spoken(str(error)))
     bundles = looks.confined.listed()
 
     def build(most: int) -> answers.Runs:
