@@ -3,6 +3,7 @@
 import ast
 import inspect
 import itertools
+import re
 from functools import cache
 from typing import Any
 
@@ -27,6 +28,8 @@ def of(kind: type[msgspec.Struct]) -> dict[str, Any]:
     texts = {name: text for one in _structs(kind) for name, text in [(one.__name__, _descriptions(one))]}
     for name, part in parts.items():
         part.pop("title", None)
+        if "description" in part:
+            part["description"] = _in_json(part["description"])
         for field, text in texts.get(name, {}).items():
             if field in part.get("properties", {}):
                 part["properties"][field].setdefault("description", text)
@@ -62,5 +65,10 @@ def _descriptions(kind: type[msgspec.Struct]) -> dict[str, str]:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
             said = ast.literal_eval(text.value) if isinstance(text.value, ast.Constant) else None
             if isinstance(said, str):
-                found[field.target.id] = " ".join(said.split())
+                found[field.target.id] = _in_json(said)
     return found
+
+
+def _in_json(docstring: str) -> str:
+    """A docstring for readers of the document, to whom None is null."""
+    return re.sub(r"\bNone\b", "null", " ".join(docstring.split()))

@@ -21,6 +21,8 @@ from hangdoc.redact import Locals
 from hangdoc.snapshot import Snapshot
 
 KEPT = 8
+KEPT_PROCESSES = 20_000
+"""Of all kept looks together, except that the latest is always kept: evidence of a large fleet takes much memory."""
 _BESIDE_WINDOW_SECONDS = 30.0
 """What a look may take beside its window."""
 _GRAVITY = {"hung": 0, "unknown": 1, "waiting": 2, "healthy": 3}
@@ -120,6 +122,8 @@ class Looks:
             self._taken += 1
             look = Look(self._taken, of, snapshot, diagnosis, runs)
             self._kept.append(look)
+            while len(self._kept) > 1 and sum(map(_size, self._kept)) > KEPT_PROCESSES:
+                self._kept.popleft()
             for one in diagnosis.jobs:
                 for finding in one.findings:
                     self._first.setdefault(finding.id, look.number)
@@ -154,3 +158,7 @@ class Looks:
         """The number of the first look with this finding."""
         with self._memory:
             return self._first.get(finding)
+
+
+def _size(look: Look) -> int:
+    return sum(len(host.processes) for host in look.snapshot.hosts)
