@@ -44,13 +44,14 @@ def apart(ids: Iterable[str]) -> Iterator[str]:
 def instance(run: Run) -> Instance:
     """What tells this run from all others, an earlier one of the same name included."""
     hosts = {host.name: host for host in run.hosts}
-    living = [
+    living = (
         (rank.rank, hosts[rank.host], rank.process)
         for rank in run.ranks.values()
         if rank.process is not None and rank.label != "dead" and rank.host in hosts
-    ]
-    if living:
-        _, host, process = min(living, key=lambda one: one[0])
+    )
+    lowest = min(living, key=lambda one: one[0], default=None)
+    if lowest is not None:
+        _, host, process = lowest
         name = run_identity.digest_of(process.identity) if process.identity is not None else None
         return (name or "", *_process((host, process)))
     return min(map(_process, run.launchers), default=(run.id,))
