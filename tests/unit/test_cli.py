@@ -57,7 +57,7 @@ def test_json_is_one_document_and_nothing_else(bundle: str) -> None:
     }  # fmt: skip
     assert set(job["ranks"][0]["operation"]) >= {"op", "origin", "group", "peer", "seq"}
     assert set(job["findings"][0]) >= {
-        "code", "name", "severity", "confidence", "culprits", "victims", "summary", "evidence", "remedy",
+        "code", "name", "severity", "confidence", "culprits", "victims", "summary", "evidence", "remedy", "id",
     }  # fmt: skip
 
 
@@ -91,6 +91,7 @@ def test_html_and_save_are_written_whole(bundle: str, tmp_path: Path) -> None:
     [
         (["diagnose", "absent.hangdoc"], 2, "cannot read absent.hangdoc"),
         (["diagnose", "--pid", "4194303"], 3, "no process with pid 4194303"),
+        (["diagnose", "--pid", "9" * 30], 3, "no process with pid 999"),
         (["diagnose", "--save", "no/such/folder/x"], 2, "cannot write"),
         (["snapshot", "-o", "/"], 2, "cannot write"),
         (["run", "-o", "/dev/null/x", "--", "true"], 2, "cannot create /dev/null/x"),
