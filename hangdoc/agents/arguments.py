@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from hangdoc.agents.answers import clip
+from hangdoc.agents.bounds import clip
 from hangdoc.commands.errors import USAGE, CommandError
 
 MAX_PID = (1 << 22) - 1

@@ -3,21 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from hangdoc.agents.answers import (
-    LINE,
-    TEXT,
-    Fact,
-    FindingAnswer,
-    Gap,
-    JobAnswer,
-    JobGaps,
-    Looked,
-    NotSeenAnswer,
-    RankRow,
-    clip,
-    clipped,
-    first,
-)
+from hangdoc.agents.answers import Fact, FindingAnswer, Gap, JobAnswer, JobGaps, Looked, NotSeenAnswer, RankRow
+from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first
 from hangdoc.agents.looks import Look, Looks
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding, Job, RankView

@@ -52,7 +52,7 @@ class Look:
         )
         if len(found) == 1:
             return found[0]
-        known = ", ".join(job.id for job, _ in pairs[:20])
+        known = ", ".join(job.id for job, _ in pairs[:20]) or "none"
         if name is not None:
             raise CommandError(f"no job {name[:100]!r} in look {self.number}. Its jobs: {known}.", USAGE)
         raise CommandError(f"look {self.number} has {len(pairs)} jobs: name one of them as `job`: {known}.", USAGE)
@@ -74,6 +74,8 @@ class Looks:
     hosts: Hosts
     """How other hosts are reached. Its `hosts`, where given, are the only ones that may be named."""
     locals: Locals = "used"
+    native: str = "auto"
+    """See hangdoc.observe.observe.Options."""
     _kept: deque[Look] = field(default_factory=lambda: deque(maxlen=KEPT))
     _taken: int = 0
     _first: dict[str, int] = field(default_factory=dict)
@@ -82,11 +84,15 @@ class Looks:
     _memory: threading.Lock = field(default_factory=threading.Lock)
 
     def observe(
-        self, pids: Sequence[int], hosts: str | None, window: float, native: str = "auto"
+        self, pids: Sequence[int], hosts: str | None, window: float, native: str | None = None
     ) -> tuple[Snapshot, str]:
         """The evidence, and what was looked at. Raises CommandError."""
         options = Options(
-            window=window, timeout=window + _BESIDE_WINDOW_SECONDS, native=native, pids=tuple(pids), locals=self.locals
+            window=window,
+            timeout=window + _BESIDE_WINDOW_SECONDS,
+            native=native or self.native,
+            pids=tuple(pids),
+            locals=self.locals,
         )
         fleet = self.fleet(hosts, window)
         with self._one_at_a_time:  # two tracers at one rank get in each other's way

@@ -5,8 +5,6 @@ from dataclasses import replace
 from itertools import takewhile
 
 from hangdoc.agents.answers import (
-    LINE,
-    TEXT,
     Compared,
     CounterRow,
     DataRow,
@@ -16,10 +14,8 @@ from hangdoc.agents.answers import (
     SocketRow,
     ThreadRow,
     Variables,
-    clip,
-    clipped,
-    first,
 )
+from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first
 from hangdoc.agents.diagnoses import row, unread
 from hangdoc.agents.looks import Look
 from hangdoc.diagnose.causes import settings

@@ -15,8 +15,9 @@ from mcp.shared.exceptions import MCPError
 
 from hangdoc import schema
 from hangdoc.agents import tools
-from hangdoc.agents.answers import Answer, spoken
+from hangdoc.agents.answers import Answer
 from hangdoc.agents.arguments import read
+from hangdoc.agents.bounds import clip, spoken
 from hangdoc.agents.looks import Look, Looks
 from hangdoc.agents.tools import TOOLS, Tool
 from hangdoc.codec import BundleError
@@ -25,6 +26,8 @@ from hangdoc.commands.errors import CommandError
 from hangdoc.version import __version__
 
 MAX_RESOURCE_BYTES = 4 << 20
+_SENTENCE = 1500
+"""Characters of an error."""
 _WAITING = 8
 """Calls that may wait for their turn to look; more are refused."""
 _SCHEMA_URI = "hangdoc://schema/diagnosis.json"
@@ -75,12 +78,11 @@ def build(looks: Looks) -> Server[Any]:
                 async with turn:
                     return _answered(await _in_thread(lambda: tool.run(looks, arguments)))
         except (CommandError, BundleError) as error:
-            return _failed(spoken(str(error)))
+            return _failed(clip(spoken(str(error)), _SENTENCE))
         except Exception as error:
             traceback.print_exc()
-            return _failed(
-                f"hangdoc failed ({type(error).__name__}: {error}): please report it. Other calls still work."
-            )
+            why = clip(f"{type(error).__name__}: {error}")
+            return _failed(f"hangdoc failed ({why}): please report it. Other calls still work.")
 
     async def list_resources(_: Any, __: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return types.ListResourcesResult(

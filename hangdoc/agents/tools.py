@@ -8,11 +8,12 @@ from typing import Any
 
 from hangdoc.agents import answers, diagnoses, ranks
 from hangdoc.agents import arguments as given
-from hangdoc.agents.answers import LINE, Answer, clip, clipped, first, fitted, spoken
+from hangdoc.agents.answers import Answer
+from hangdoc.agents.bounds import LINE, clip, clipped, first, fitted, spoken
 from hangdoc.agents.looks import Looks
 from hangdoc.commands import launches, rules
 from hangdoc.commands import preflight as before_launch
-from hangdoc.commands.errors import NO_RANK, TOO_LITTLE_SEEN, CommandError
+from hangdoc.commands.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandError
 from hangdoc.diagnose.engine import examine
 from hangdoc.diagnose.model import Run
 from hangdoc.phrases import numbers
@@ -21,6 +22,9 @@ from hangdoc.preflight.plan import Plan
 _GLIMPSE_SECONDS = 0.1
 _STATUS = ("fail", "warn", "unknown", "pass")
 _PREFLIGHT_SECONDS = 60.0
+_MOST_LAUNCHES = 256
+_VALUES, _NARROWEST = 4000, 20
+"""Characters that the values of one row may have together, and one of them at the least."""
 
 
 @dataclass(frozen=True)
@@ -155,11 +159,13 @@ def explain_finding(looks: Looks, asked: given.ExplainFinding) -> answers.Explai
                 if one.id == asked.finding.strip():
                     found = one, look
     page = rules.page(found[0].code if found is not None else asked.finding)
-    return answers.Explained(
-        code=page.code,
-        name=page.name,
-        page=page.page or page.says,
-        finding=diagnoses.finding(found[0], found[1], looks, 12) if found is not None else None,
+    return fitted(
+        lambda most: answers.Explained(
+            code=page.code,
+            name=page.name,
+            page=page.page or page.says,
+            finding=diagnoses.finding(found[0], found[1], looks, most) if found is not None else None,
+        )
     )
 
 
@@ -198,18 +204,24 @@ def preflight(looks: Looks, asked: given.Preflight) -> answers.Checked:
 def compare_launch_lines(looks: Looks, asked: given.CompareLaunchLines) -> answers.LinesCompared:
     """Compare the launch commands or scripts of the nodes of one run, given as texts: what must agree and does not, what must
     differ, what is suspicious or does nothing. Nothing is executed."""
-    found = launches.compared([one for text in asked.lines for one in launches.parsed(text)])
+    named = [one for text in asked.lines for one in launches.parsed(text)]
+    if len(named) > _MOST_LAUNCHES:
+        raise CommandError(
+            f"{len(named)} launches in these lines, more than {_MOST_LAUNCHES}: give some of them.", USAGE
+        )
+    found = launches.compared(named)
+    width = max(_NARROWEST, _VALUES // len(named))
     telling = [row for row in found.rows if row.wrong or row.differs or row.standing == "suspicious"]
 
     def build(most: int) -> answers.LinesCompared:
         shown, hidden = first(telling, most)
         return answers.LinesCompared(
-            lines=clipped(found.lines[:64], LINE),
+            lines=clipped(found.lines, width),
             can_work=not any(row.wrong for row in found.rows),
             rows=tuple(
                 answers.SettingRow(
                     name=clip(row.name, LINE), standing=row.standing, wrong=row.wrong, why=clip(row.why),
-                    values=tuple(None if value is None else clip(value, LINE) for value in row.values[:64]),
+                    values=tuple(None if value is None else clip(value, width) for value in row.values),
                 )
                 for row in shown
             ),
@@ -239,4 +251,4 @@ def find(name: str) -> Tool:
     for tool in TOOLS:
         if tool.name == name:
             return tool
-    raise CommandError(f"no tool {name[:60]!r}. Tools: {', '.join(tool.name for tool in TOOLS)}.", 2)
+    raise CommandError(f"no tool {name[:60]!r}. Tools: {', '.join(tool.name for tool in TOOLS)}.", USAGE)

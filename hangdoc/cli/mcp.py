@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from hangdoc.cli.fleet import fleet_options
-from hangdoc.cli.options import locals_option
+from hangdoc.cli.options import locals_option, native_option
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.redact import Locals
@@ -18,9 +18,10 @@ from hangdoc.redact import Locals
     "--bundles", type=click.Path(path_type=Path), multiple=True, metavar="PATH",
     help="A bundle, or a directory below which bundles may be opened (repeatable). Without it, none may.",
 )  # fmt: skip
+@native_option
 @locals_option
 @fleet_options
-def command(bundles: tuple[Path, ...], locals_: Locals, fleet: Hosts) -> int:
+def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Hosts) -> int:
     """Serve the Model Context Protocol on stdin and stdout: diagnose a run from a coding agent. Reads only.
 
     With --hosts, agents may name these hosts only; otherwise any that --via or ssh reaches. See docs/agents.md for the
@@ -48,5 +49,5 @@ def command(bundles: tuple[Path, ...], locals_: Locals, fleet: Hosts) -> int:
         signal.SIGINT,
     ):  # the thread that reads standard input would hold up anything gentler
         signal.signal(number, signal.SIG_DFL)
-    serve(Looks(Confined(bundles), fleet, locals_))
+    serve(Looks(Confined(bundles), fleet, locals_, native))
     return 0

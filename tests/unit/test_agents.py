@@ -2,6 +2,8 @@
 
 import json
 import os
+import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from click.testing import CliRunner
 from hangbench.record import CORPUS
 from hangdoc import codec, schema
 from hangdoc.agents import tools
-from hangdoc.agents.answers import MAX_BYTES, Answer
+from hangdoc.agents.answers import Answer
 from hangdoc.agents.arguments import read
+from hangdoc.agents.bounds import MAX_BYTES
 from hangdoc.agents.confined import Confined
 from hangdoc.agents.looks import KEPT, Looks
 from hangdoc.agents.tools import TOOLS
@@ -37,8 +40,14 @@ def call(taken: Looks, name: str, **arguments: Any) -> dict[str, Any]:
     raw = msgspec.json.encode(tool.run(taken, read(tool.takes, arguments)))
     assert len(raw) <= MAX_BYTES
     answer: dict[str, Any] = json.loads(raw)
-    jsonschema.validate(answer, json.loads(msgspec.json.encode(schema.of(tool.gives))))
+    fits(name).validate(answer)
     return answer
+
+
+@cache
+def fits(name: str) -> jsonschema.Draft202012Validator:
+    """What an answer of the tool must fit."""
+    return jsonschema.Draft202012Validator(json.loads(msgspec.json.encode(schema.of(tools.find(name).gives))))
 
 
 def story() -> Looks:
@@ -173,6 +182,26 @@ def test_texts_in_place_of_numbers_and_lists_are_taken() -> None:
     assert call(taken, "rank_detail", rank="1")["rank"]["ranks"] == "1"
     lines = json.dumps([f"torchrun --nnodes 2 --node-rank {n} --master-addr a t.py" for n in range(2)])
     assert call(taken, "compare_launch_lines", lines=lines)["can_work"]
+
+
+def test_many_long_launch_lines_are_answered_within_the_bound() -> None:
+    """64 nodes of which each says something else about everything."""
+    options = " ".join(f"--option-{at}" for at in range(60))
+    lines = [
+        f"torchrun --nnodes 64 --node-rank {n} --master-addr a t.py " + options.replace(" ", f" {'v' * 300}{n} ") + " x"
+        for n in range(64)
+    ]
+    answer = call(looks(), "compare_launch_lines", lines=lines)
+    assert len(answer["lines"]) == 64
+    assert all(len(row["values"]) == 64 for row in answer["rows"])
+    assert answer["rows"] and answer["rows_left_out"]
+
+
+def test_a_flood_of_launches_is_refused_in_time() -> None:
+    began = time.monotonic()
+    with pytest.raises(CommandError, match="launches in these lines, more than 256"):
+        call(looks(), "compare_launch_lines", lines=["torchrun a.py\n" * 1400] * 64)
+    assert time.monotonic() - began < 30
 
 
 def test_launch_lines_are_never_read_from_files(tmp_path: Path) -> None:
