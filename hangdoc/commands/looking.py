@@ -91,7 +91,7 @@ def _check_seen(snapshot: Snapshot, options: Options) -> None:
     host = snapshot.hosts[0]
     roles = {process.role for process in host.processes}
     if "rank" not in roles and host.problems:  # a launcher may be all that another user's run shows
-        raise CommandError(" ".join(host.problems) + ".", TOO_LITTLE_SEEN)
+        raise CommandError("; ".join(host.problems) + ".", TOO_LITTLE_SEEN)
     if roles & {"rank", "launcher"}:
         return
     if options.slurm_job is not None:
