@@ -1,5 +1,5 @@
-"""Writes the generated pages: one per rule from its docstring, their index, and the example of a report as a page, out of a
-recorded run. `--check` compares instead.
+"""Writes the generated pages: one per rule from its docstring, their index, the JSON Schema, and the example of a report as a
+page, out of a recorded run. `--check` compares instead.
 
 python -m docs.generate [--check]
 """
@@ -9,12 +9,15 @@ import sys
 from pathlib import Path
 
 from hangdoc import codec
+from hangdoc.commands import documents
 from hangdoc.diagnose.detail import details
 from hangdoc.diagnose.engine import examine
 from hangdoc.diagnose.rules import all_rules
 from hangdoc.render.html import page
+from hangdoc.schema import diagnosis_schema
 
 FOLDER = Path(__file__).parent / "rules"
+SCHEMA = Path(__file__).parent / "diagnosis.schema.json"
 EXAMPLE = Path(__file__).parent / "example.html"
 _RECORDED = Path(__file__).parents[1] / "tests" / "corpus" / "trainer_shard_mismatch.hangdoc"
 
@@ -37,6 +40,7 @@ def pages() -> dict[Path, str]:
             f"| [{rule.CODE}]({rule.CODE}.md) | {rule.NAME} | {' '.join(text.split(chr(10) * 2)[0].split())} |"
         )
     found[FOLDER / "README.md"] = "\n".join(lines) + "\n"
+    found[SCHEMA] = documents.text(diagnosis_schema()) + "\n"
     diagnosis, runs = examine(codec.read(_RECORDED), patience=2.0)
     found[EXAMPLE] = page(diagnosis, details(diagnosis, runs))
     return found
