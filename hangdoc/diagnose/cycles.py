@@ -34,7 +34,7 @@ def kind_of(run: Run, waits: Waits, classes: Iterable[Class]) -> Found:
     left = left_loop_among(classes, classes, waits)
     if (arguments := points.different_arguments(classes)) is not None and left is None:
         return arguments
-    if left is not None and (not _under_a_condition(left) or amounts.differences(left.short.first, left.inside.first)):
+    if left is not None and (_has_more_data(left) or not (_under_a_condition(left) or _stays_longer(left))):
         return left, left.short.ranks
     if all(is_p2p(one.first) for one in classes):
         return _point_to_point(run, classes)
@@ -100,6 +100,15 @@ def _counted_by(rank: Rank, frame: Frame, loop: Loop) -> Rank:
     if rank.loop is not None or rank.process is None:
         return rank
     return replace(rank, loop=loop_view(rank.process, rank.program, (frame.file, frame.function, loop.line)))
+
+
+def _has_more_data(left: LeftLoop) -> bool:
+    return bool(amounts.differences(left.short.first, left.inside.first))
+
+
+def _stays_longer(left: LeftLoop) -> bool:
+    """Whether a few ranks go round a loop for something of their own: most have left it, and no statement ends it early."""
+    return len(left.inside.ranks) < len(left.short.ranks) and not left.loop.exits
 
 
 def _under_a_condition(left: LeftLoop) -> bool:

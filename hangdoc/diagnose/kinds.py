@@ -84,6 +84,14 @@ class Tensors(Cycle, frozen=True, kw_only=True):
     """The tensor of each rank."""
 
 
+class Threads(Cycle, frozen=True, kw_only=True):
+    """Two threads of a rank call collectives of one group: nothing makes their order the same on all ranks."""
+
+    NAME = "threads"
+    calls: tuple[tuple[Class, str, str], ...]
+    """Ranks with the name of their second thread and what it calls."""
+
+
 class SameCall(Hold, frozen=True, kw_only=True):
     """All ranks of a group stand in one call, and nobody is missing."""
 

@@ -56,6 +56,11 @@ class Wait(Struct, frozen=True):
             origin if origin in ("ddp-backward", "store") else None,
         )
 
+    @property
+    def of_group(self) -> tuple[str | None, tuple[int, ...] | None]:
+        """Equal for calls of one group."""
+        return self.operation.group, self.members
+
 
 class LoopView(Struct, frozen=True):
     """The loop over the data that a rank is in or has left, with its counter."""

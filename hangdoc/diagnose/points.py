@@ -1,11 +1,12 @@
-"""Ranks that wait in one call: whether they gave it different roots or tensors."""
+"""Ranks that wait in one call: whether they gave it different roots or tensors, or another of their threads is in a call, too."""
 
 import math
 from collections.abc import Hashable, Iterable
 
 from hangdoc.diagnose.causes.agreement import agreement
-from hangdoc.diagnose.kinds import Roots, SameCall, Tensors
+from hangdoc.diagnose.kinds import Roots, SameCall, Tensors, Threads
 from hangdoc.diagnose.model import Class
+from hangdoc.diagnose.ranks import operations
 from hangdoc.diagnose.ranks.given import TENSOR
 from hangdoc.diagnose.ranks.holds import Hold
 from hangdoc.parse import natural
@@ -13,7 +14,20 @@ from hangdoc.parse import natural
 
 def kind_of(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
     """(what all of a group stand in one call for, whom to blame)."""
-    return different_arguments(classes) or (SameCall(), ())
+    classes = tuple(classes)
+    return different_arguments(classes) or _threads(classes) or (SameCall(), ())
+
+
+def _threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, ...]] | None:
+    calls = []
+    for one in classes:
+        rank = one.first
+        if rank.process is not None and not rank.moving:
+            calls += [
+                (one, thread.name or "another thread", other.operation.op)
+                for thread, other in operations.beside(rank.process, rank.thread, rank.wait)
+            ]
+    return (Threads(calls=tuple(calls)), tuple(sorted(n for one, _, _ in calls for n in one.ranks))) if calls else None
 
 
 def different_arguments(classes: Iterable[Class]) -> tuple[Roots | Tensors, tuple[int, ...]] | None:

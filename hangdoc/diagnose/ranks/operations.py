@@ -65,6 +65,15 @@ def wait_of(process: Process, thread: PythonThread | None) -> Wait | None:
     return structs.replace(found, operation=structs.replace(found.operation, backend=backend))
 
 
+def beside(process: Process, thread: PythonThread | None, wait: Wait | None) -> list[tuple[PythonThread, Wait]]:
+    """Other threads of a process that are in a collective of the group in which `thread` waits, each with its operation."""
+    if wait is None or wait.kind != "collective" or isinstance(process.stack, Unavailable):
+        return []
+    others = (one for one in process.stack.threads if one is not thread and any(map(_is_c10d_call, one.frames)))
+    found = ((one, other) for one in others if (other := wait_of(process, one)) is not None)
+    return [(one, other) for one, other in found if (other.kind, other.of_group) == (wait.kind, wait.of_group)]
+
+
 def _found(process: Process, thread: PythonThread | None) -> Wait | None:
     found = _named(process, thread) if thread is not None else None
     if found is None or found.kind != "collective":
