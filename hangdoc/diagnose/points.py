@@ -27,7 +27,12 @@ def _threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, ...]] | None
                 (one, thread.name or "another thread", other.operation.op)
                 for thread, other in operations.beside(rank.process, rank.thread, rank.wait)
             ]
-    return (Threads(calls=tuple(calls)), tuple(sorted(n for one, _, _ in calls for n in one.ranks))) if calls else None
+    # That they crossed is concluded, not seen: a slow call of each looks the same for a while.
+    return (
+        (Threads(calls=tuple(calls), sure=False), tuple(sorted(n for one, _, _ in calls for n in one.ranks)))
+        if calls
+        else None
+    )
 
 
 def different_arguments(classes: Iterable[Class]) -> tuple[Roots | Tensors, tuple[int, ...]] | None:

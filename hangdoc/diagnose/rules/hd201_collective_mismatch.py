@@ -34,14 +34,14 @@ or makes one that they do not: that is HD203.
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.blockages import Blockage
-from hangdoc.diagnose.kinds import Mismatch, Roots
+from hangdoc.diagnose.kinds import Mismatch, Roots, Threads
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnose.rules import parties
-from hangdoc.diagnosis import Finding
+from hangdoc.diagnosis import Evidence, Finding
 
 CODE = "HD201"
 NAME = "collective-mismatch"
-ABOUT = (Mismatch, Roots)
+ABOUT = (Mismatch, Roots, Threads)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
@@ -49,6 +49,8 @@ def say(run: Run, blockage: Blockage) -> Finding:
     kind = blockage.kind
     if isinstance(kind, Roots):
         return _different_roots(run, blockage, kind)
+    if isinstance(kind, Threads):
+        return _two_threads(run, blockage, kind)
     assert isinstance(kind, Mismatch)  # noqa: S101  (see ABOUT)
     return words.blocked(
         (CODE, NAME),
@@ -73,4 +75,26 @@ def _different_roots(run: Run, blockage: Blockage, kind: Roots) -> Finding:
         evidence=[*words.class_evidence(blockage.at), *words.standstill(run)],
         remedy="Give every rank the same src (or dst): the global rank of the one that sends to all, or receives from all.",
         commands=words.look_again(run.ranks[odd]),
+    )
+
+
+def _two_threads(run: Run, blockage: Blockage, kind: Threads) -> Finding:
+    first, name, op = kind.calls[0]
+    who = blockage.culprits
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.85,
+        summary=f"two threads of {words.ranks(who)} are in collectives of the same group: the main thread in "
+        f"{words.operation(first.first)}, {name} in {op}; nothing keeps their order the same on all ranks",
+        evidence=[
+            *words.class_evidence(blockage.at),
+            *(
+                Evidence(rank=one.first.rank, probe="stacks", text=f"thread {thread} is in {called}")
+                for one, thread, called in kind.calls
+            ),
+            *words.standstill(run),
+        ],
+        remedy="Give the second thread a process group of its own (dist.new_group), or make its calls in the main thread.",
+        commands=words.look_again(run.ranks[who[0]]),
     )
