@@ -26,6 +26,7 @@ _FILE = click.Path(path_type=Path)
 @click.argument("bundles", nargs=-1, type=_FILE)
 @observation_options()
 @fleet_options
+@click.option("--verbose", "-v", is_flag=True, help="Show all evidence of each finding.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write the report as a page, too.")
 @click.option("--save", type=_FILE, metavar="FILE", help="Keep the evidence as a bundle.")
@@ -34,6 +35,7 @@ _FILE = click.Path(path_type=Path)
 def command(
     bundles: tuple[Path, ...],
     options: Options,
+    verbose: bool,
     as_json: bool,
     html: Path | None,
     save: Path | None,
@@ -65,7 +67,7 @@ def command(
     if job is not None and not diagnosis.jobs:
         known = ", ".join(one.id for one in diagnose(snapshot).jobs) or "none"
         raise CommandError(f"no job {job!r} here. Jobs: {known}.", USAGE)
-    _show(diagnosis, as_json, html)
+    _show(diagnosis, as_json, html, verbose)
     return exit_code(diagnosis)
 
 
@@ -96,7 +98,7 @@ def _nothing(why: str) -> Diagnosis:
     )
 
 
-def _show(diagnosis: Diagnosis, as_json: bool, html: Path | None) -> None:
+def _show(diagnosis: Diagnosis, as_json: bool, html: Path | None, verbose: bool) -> None:
     if as_json:
         click.echo(_json(diagnosis))
     if as_json and html is None:
@@ -106,7 +108,7 @@ def _show(diagnosis: Diagnosis, as_json: bool, html: Path | None) -> None:
     from hangdoc.render.text import report
 
     if not as_json:
-        report(diagnosis, Console(soft_wrap=False))
+        report(diagnosis, Console(soft_wrap=False), verbose=verbose)
     if html is not None:
         from hangdoc.render.html import page
 

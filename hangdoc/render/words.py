@@ -1,6 +1,7 @@
-"""Words, glyphs and colours that all faces share. Every glyph has a letter beside it: colour is never needed."""
+"""Words, glyphs and colours that all views share. Every glyph has a word beside it, so no view depends on colour."""
 
 from hangdoc.diagnosis import Job, Operation, RankView, Where
+from hangdoc.phrases import caller
 
 VERDICT_STYLE = {
     "hung": "bold red",
@@ -19,7 +20,7 @@ def clean(text: str) -> str:
 
 
 def operation(op: Operation | None) -> str:
-    """`all_reduce (ddp-backward)`, `recv from 1`, `barrier of group 2`."""
+    """`all_reduce (DDP backward)`, `recv from 1`, `barrier of group 2`."""
     if op is None:
         return ""
     text = op.op
@@ -27,7 +28,7 @@ def operation(op: Operation | None) -> str:
         text += f" {'to' if 'send' in op.op else 'from'} {op.peer}"
     if op.group is not None:
         text += f" of group {op.group}"
-    return clean(text + (f" ({op.origin})" if op.origin not in (None, "user") else ""))
+    return clean(text + (f" ({caller(op.origin)})" if op.origin not in (None, "user") else ""))
 
 
 def place(where: Where | None) -> str:
@@ -36,7 +37,7 @@ def place(where: Where | None) -> str:
 
 
 def classes(job: Job) -> list[list[RankView]]:
-    """Ranks that look alike, in the order of their lowest number: one row each."""
+    """Groups of ranks in the same state, in the order of their lowest number: one row each."""
     found: dict[object, list[RankView]] = {}
     for rank in job.ranks:
         key = (rank.label, rank.state, rank.operation, rank.where, rank.batches_done, rank.batches_total)

@@ -52,13 +52,13 @@ NAME = "shard-mismatch"
 ABOUT = (FewerData, NoData)
 
 _REMEDY = (
-    "Give every rank the same set of shards, or let all ranks agree on the number of batches before the loop "
-    "(an all_reduce with MIN over their counts)."
+    "Give every rank the same shards. Or agree on the number of batches before the loop: all_reduce the counts with "
+    "ReduceOp.MIN."
 )
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A rank that ran out of data early, or one that spins in a loader without data."""
+    """Ranks that ran out of data early, or that spin in a loader without data."""
     if isinstance(blockage.cause, FewerData):
         if isinstance(blockage.kind, LeftLoop):
             return _ran_out(run, blockage, blockage.kind, blockage.cause)
@@ -72,16 +72,16 @@ def _ran_out(run: Run, blockage: Blockage, kind: LeftLoop, cause: FewerData) -> 
     done, total = counts(short, waiting)
     strongest = cause.differences[0]
     who = words.ranks(kind.short.ranks)
-    after = f" after {done}" if done is not None else ""
-    of = f" of {words.ranks([waiting.rank])}'s {total} batches" if done is not None and total is not None else ""
-    has = f"; it has {strongest.fewer} where {words.ranks([waiting.rank])} has {strongest.more}" if not of else ""
+    known = done is not None and total is not None
+    compared = f"rank {waiting.rank} expects {total}" if known else f"{_amounts(strongest)} on rank {waiting.rank}"
+    after = left_loop.count(kind, done, "batches") if done is not None else ""
+    how = f"({after}, {compared})" if after and len(kind.short.ranks) > 1 else f"{after} ({compared})".lstrip()
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.72 + 0.25 * strongest.weight,
-        summary=f"{who} ran out of data{after}{of or (' batches' if after else '')}{has}, left the loop and "
-        f"{words.doing(short)}, while {words.ranks(kind.inside.ranks)} "
-        f"{words.verb(kind.inside.ranks, 'waits', 'wait')} for it in {words.operation(waiting)}",
+        summary=f"{who} ran out of data {how} and left the loop; "
+        + words.waiting_in([kind.inside], words.them(kind.short.ranks)),
         evidence=[*left_loop.evidence(kind, cause.differences), *words.standstill(run)],
         remedy=_REMEDY,
         commands=_commands(short, waiting),
@@ -95,9 +95,9 @@ def _has_fewer(run: Run, blockage: Blockage, cause: FewerData) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.5 + 0.4 * strongest.weight,
-        summary=f"{words.ranks(short.ranks)} {words.verb(short.ranks, 'has', 'have')} fewer data than "
-        f"{words.ranks(waiting.ranks)} ({strongest.fewer} against {strongest.more}) and {words.doing(short.first)}, while "
-        f"{words.ranks(waiting.ranks)} {words.verb(waiting.ranks, 'waits', 'wait')} in {words.operation(waiting.first)}",
+        summary=f"{words.ranks(short.ranks)} {words.verb(short.ranks, 'has', 'have')} less data than "
+        f"{words.ranks(waiting.ranks)} ({_amounts(strongest)}); {words.waiting_in([short])}, "
+        f"{words.waiting_in([waiting])}",
         evidence=[
             *(line for difference in cause.differences[:3] for line in difference.evidence),
             *words.class_evidence([short, waiting]),
@@ -110,21 +110,20 @@ def _has_fewer(run: Run, blockage: Blockage, cause: FewerData) -> Finding:
 
 def _starved(run: Run, blockage: Blockage, cause: NoData) -> Finding:
     rank, waiting = blockage.at[0].first, blockage.waiting[0]
+    loader = words.verb(blockage.culprits, "its dataloader, which has", "their dataloaders, which have")
     amount = "no" if not cause.fewest else "too little"
-    victims = blockage.victims
     return words.blocked(
         (CODE, NAME),
         blockage,
-        # Little data, or a list that happens to be empty, may be a slow loader.
+        # Little data, or a list that happens to be empty, may also mean a slow loader.
         confidence=0.93 if blockage.ends == "never" else 0.75 if cause.compared else 0.7,
-        summary=f"{words.ranks(blockage.culprits)} {words.verb(blockage.culprits, 'spins', 'spin')} inside its dataloader, "
-        f"which has {amount} data, while {words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} for it in "
-        f"{words.operation(waiting.first)}",
+        summary=f"{words.ranks(blockage.culprits)} {words.verb(blockage.culprits, 'spins', 'spin')} in {loader} {amount} data; "
+        f"{words.victims_wait(blockage)}",
         evidence=[
             Evidence(
                 rank=rank.rank,
                 probe="cpu",
-                text=f"{rank.cpu_percent or 0:.0f} % CPU {words.place(rank)}, and no batch comes of it",
+                text=f"{rank.cpu_percent or 0:.0f}% CPU {words.place(rank)}, but no batch arrives",
             ),
             *cause.evidence,
             *words.class_evidence(blockage.waiting),
@@ -133,6 +132,11 @@ def _starved(run: Run, blockage: Blockage, cause: NoData) -> Finding:
         remedy=_REMEDY,
         commands=(*_commands(rank, waiting.first), *words.look_again(rank)),
     )
+
+
+def _amounts(difference: amounts.Difference) -> str:
+    unit = f" {difference.unit}" if difference.unit else ""
+    return f"{difference.fewer}{unit} vs. {difference.more}"
 
 
 def _commands(short: Rank, waiting: Rank) -> tuple[str, ...]:

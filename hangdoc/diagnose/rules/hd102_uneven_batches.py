@@ -43,22 +43,23 @@ ABOUT = (UnevenSplit,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that left the loop before others, with some batches less of the same data."""
+    """Ranks that left the loop before others because they had fewer batches of the same data."""
     kind, cause = blockage.kind, blockage.cause
     assert isinstance(kind, LeftLoop) and isinstance(cause, UnevenSplit)  # noqa: S101  (see ABOUT)
     short, waiting = kind.short.first, kind.inside.first
     done, _ = counts(short, waiting)
-    after = f" after {done} batches" if done is not None else ""
+    after = left_loop.count(kind, done, "batches") if done is not None else ""
+    after = f" ({after})" if after and len(kind.short.ranks) > 1 else f" {after}".rstrip()
     inside = kind.inside.ranks
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.85,
-        summary=f"{words.ranks(kind.short.ranks)} left the loop{after} and {words.doing(short)}, while {words.ranks(inside)} "
-        f"{words.verb(inside, 'has', 'have')} another batch and {words.verb(inside, 'waits', 'wait')} in "
+        summary=f"{words.ranks(kind.short.ranks)} left the loop{after}; {words.ranks(inside)} "
+        f"{words.verb(inside, 'has', 'have')} at least one more batch and {words.be(inside)} waiting in "
         f"{words.operation(waiting)}",
         evidence=[*left_loop.evidence(kind, cause.differences), *words.standstill(run)],
-        remedy="Make the number of batches equal on all ranks: drop or pad the last round (drop_last=True in the "
-        "sampler), or agree on the minimum before the loop.",
+        remedy="Give all ranks the same number of batches: use drop_last=True in the sampler, pad the last batch, or agree "
+        "on the minimum before the loop.",
         commands=words.look_again(short),
     )

@@ -44,7 +44,7 @@ NAME = "different-data"
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for each setting that names different data."""
+    """One finding for the first setting that points to different data."""
     if any(rank.label != "computing" and not rank.moving for rank in run.ranks.values()):
         return
     sources = {rank.rank: amounts.sources(rank) for rank in run.ranks.values()}
@@ -60,7 +60,7 @@ def check(run: Run) -> Iterator[Finding]:
 
 
 def _is_setting(origin: str) -> bool:
-    """Whether a path was given as a setting; a file that happens to be open is no folder that a loader lists."""
+    """Whether a path was given as a setting. A file that happens to be open is not a directory that a loader lists."""
     return not origin.startswith("open ")
 
 
@@ -77,18 +77,21 @@ def _finding(origin: str, values: Agreement[str, int], mine: dict[int, DataSourc
         confidence=0.7 if len({source.files for source in first}) == 1 else 0.6,
         culprits=values.odd,
         victims=(),
-        summary=f"ranks read different files under {origin}: "
+        summary=f"{origin} points to different files on different ranks: "
         + "; ".join(
             f"{source.files} files in {source.path} on {words.ranks(group)}"
             for source, (_, group) in zip(first, values.values, strict=False)
-        ),
+        )
+        + (" (same number of files, different names or sizes)" if len({source.files for source in first}) == 1 else ""),
         evidence=[
             Evidence(
                 rank=group[0],
                 probe="data",
-                text=f"{source.path}: {source.files} files, {source.bytes} bytes, digest {source.digest[:12]} ({origin})",
+                text=f"{source.files} files, {source.bytes} bytes, digest {source.digest[:12]} in {source.path} ({origin})"
+                + words.also(group),
             )
             for source, (_, group) in zip(first, values.values, strict=False)
         ],
-        remedy="Compare the folders of the nodes and synchronise them, or split the data by local rank on purpose.",
+        remedy="Compare the directories of the nodes and sync them. If each node is meant to have its own part, split the "
+        "data by local rank.",
     )

@@ -52,16 +52,16 @@ def say(run: Run, blockage: Blockage) -> Finding:
     done, _ = counts(short, inside.first)
     total = short.loop.total if short.loop is not None else None
     of = f" of {total}" if done is not None and total is not None and total > done else ""
-    after = f" after {done}{of} rounds" if done is not None else ""
     who = kind.short.ranks
+    after = left_loop.count(kind, done, f"{of.strip()} iterations".strip()) if done is not None else ""
+    after = f" ({after})" if after and len(who) > 1 else f" {after}".rstrip()
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.8 if of else 0.7,
-        summary=f"{words.ranks(who)} left the loop `{kind.loop.header}`{after} and {words.doing(short)}, while "
-        f"{words.ranks(inside.ranks)} {words.verb(inside.ranks, 'is', 'are')} still inside it and "
-        f"{words.verb(inside.ranks, 'waits', 'wait')} in {words.operation(inside.first)}",
+        summary=f"{words.ranks(who)} left the loop `{kind.loop.header}`{after}; {words.ranks(inside.ranks)} "
+        f"{words.be(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
         evidence=[*exits.of(kind), *left_loop.evidence(kind), *words.standstill(run)],
-        remedy="Let all ranks leave the loop in the same round: all_reduce the decision before acting on it.",
+        remedy="Make all ranks leave the loop in the same iteration: all_reduce the decision before acting on it.",
         commands=words.look_again(short),
     )

@@ -45,7 +45,7 @@ ABOUT = (Mismatch, Roots)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks in different collectives at the same point, or ranks that name different roots."""
+    """Ranks in different collectives at the same point, or in one collective with different roots."""
     kind = blockage.kind
     if isinstance(kind, Roots):
         return _different_roots(run, blockage, kind)
@@ -53,12 +53,13 @@ def say(run: Run, blockage: Blockage) -> Finding:
     return words.blocked(
         (CODE, NAME),
         blockage,
-        # An operation that is only concluded is weak evidence of a difference.
+        # An operation that was inferred, not read from a frame, is weak evidence of a mismatch.
         confidence=(0.88 if kind.reason else 0.7) if kind.sure else 0.4,
-        summary=f"{parties.waits(kind.parts)}: none of these can end" + (f" ({kind.reason})" if kind.reason else ""),
+        summary=f"ranks are waiting in calls that do not match: {parties.calls(kind.parts)}"
+        + (f" ({kind.reason})" if kind.reason else ""),
         evidence=parties.evidence(run, kind.parts),
-        remedy="Make every rank call the same collectives in the same order: compare the two call sites and the "
-        "branches around them.",
+        remedy="Make every rank call the same collectives in the same order. Compare the call sites and the branches "
+        "around them.",
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )
 
@@ -69,8 +70,9 @@ def _different_roots(run: Run, blockage: Blockage, kind: Roots) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.93,
-        summary=f"ranks wait in {words.operation(run.ranks[odd])} with different roots: {words.said(kind.values)}",
+        summary=f"ranks are waiting in {words.operation(run.ranks[odd])} with different roots: "
+        f"{words.values_by_rank(kind.values)}",
         evidence=[*words.class_evidence(blockage.at), *words.standstill(run)],
-        remedy="Give every rank the same src (or dst): the global rank of the one that sends to all, or receives from all.",
+        remedy="Pass the same src (or dst) on every rank: the global rank of the sender (or receiver).",
         commands=words.look_again(run.ranks[odd]),
     )

@@ -41,9 +41,9 @@ ABOUT = (Asleep, AtFileLock, Elsewhere, OnNetwork, Busy, Starves)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that others wait for, and that do not come to the operation these are in."""
+    """Ranks that do not reach the operation in which the others wait for them."""
     first, blamed = blockage.at[0].first, blockage.culprits
-    cpu = f", {first.cpu_percent:.0f} % CPU" if first.cpu_percent is not None else ""
+    cpu = f", {first.cpu_percent:.0f}% CPU" if first.cpu_percent is not None and "core" not in first.why else ""
     return words.blocked(
         (CODE, NAME),
         blockage,
@@ -54,13 +54,13 @@ def say(run: Run, blockage: Blockage) -> Finding:
             Evidence(
                 rank=first.rank,
                 probe="cpu",
-                text=f"{first.why}{cpu}; counters {'move' if first.counters_moved else 'do not move'}",
+                text=f"{first.why}{cpu}; {'its counters changed' if first.counters_moved else 'no counter changed'}",
             ),
             *words.ended_children(run, first),
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
-        remedy=f"Find out why {words.ranks(blamed)} {words.verb(blamed, 'does', 'do')} not come to the operation the others "
-        "are in.",
+        remedy=f"Find out why {words.ranks(blamed)} {words.verb(blamed, 'does', 'do')} not reach the operation in which the "
+        "other ranks are waiting.",
         commands=words.look_again(first),
     )

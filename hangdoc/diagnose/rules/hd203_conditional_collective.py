@@ -43,17 +43,17 @@ ABOUT = (Subset,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A collective that a part of the group went past."""
+    """A collective that only some ranks of the group call."""
     kind = blockage.kind
     assert isinstance(kind, Subset)  # noqa: S101  (see ABOUT)
     return words.blocked(
         (CODE, NAME),
         blockage,
-        # An operation that is only concluded is weak evidence; where the ranks stand in the program is not.
+        # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
         confidence=0.9 if kind.sure else 0.6,
-        summary=f"{parties.waits(kind.parts)}: only a part of the group makes the first call ({kind.reason})",
+        summary=f"only some ranks make the same call: {parties.calls(kind.parts)} ({kind.reason})",
         evidence=parties.evidence(run, kind.parts),
-        remedy="Let every rank of the group make the call, or give it a group of those that do; agree on a decision "
-        "taken from local values before acting on it.",
+        remedy="Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a "
+        "local value decides, all_reduce the decision first.",
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )

@@ -44,16 +44,16 @@ ABOUT = (GroupOrder,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A cycle over groups."""
+    """A cycle of ranks over several groups."""
     kind = blockage.kind
     assert isinstance(kind, GroupOrder)  # noqa: S101  (see ABOUT)
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.9,
-        summary=f"{parties.waits(kind.parts)}: they entered these groups' collectives in opposite order",
+        summary=f"ranks entered the collectives of their groups in conflicting order: {parties.calls(kind.parts)}",
         evidence=[*(_membership(part.first) for part in kind.parts[:4]), *parties.evidence(run, kind.parts)],
-        remedy="Let all ranks go through the groups in one fixed order.",
+        remedy="Make all ranks call the collectives of their groups in the same fixed order.",
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )
 
@@ -62,4 +62,4 @@ def _membership(rank: Rank) -> Evidence:
     members = rank.wait.members if rank.wait is not None else None
     who = f"ranks {numbers(members)}" if members else "all ranks"
     name = rank.wait.operation.group if rank.wait is not None else None
-    return Evidence(rank=rank.rank, probe="interpreter", text=f"group {name or 'default'} has {who}")
+    return Evidence(rank=rank.rank, probe="interpreter", text=f"group {name or 'default'} contains {who}")

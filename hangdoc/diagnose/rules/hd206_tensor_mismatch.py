@@ -42,7 +42,7 @@ ABOUT = (Tensors,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A collective in which ranks wait with different tensors."""
+    """A collective in which ranks wait with tensors that do not match."""
     kind = blockage.kind
     assert isinstance(kind, Tensors)  # noqa: S101  (see ABOUT)
     values = kind.values.values[:4]
@@ -51,16 +51,20 @@ def say(run: Run, blockage: Blockage) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.93,
-        summary=f"ranks wait in {operation} with different tensors: "
+        summary=f"ranks are waiting in {operation} with different tensors: "
         + "; ".join(f"{kind.shown[group[0]]} on {words.ranks(group)}" for _, group in values),
         evidence=[
             *(
-                Evidence(rank=group[0], probe="interpreter", text=f"gave {kind.shown[group[0]]} to {operation}")
+                Evidence(
+                    rank=group[0],
+                    probe="interpreter",
+                    text=f"passed {kind.shown[group[0]]} to {operation}{words.also(group)}",
+                )
                 for _, group in values
             ),
             *words.class_evidence(run.waiting),
             *words.standstill(run),
         ],
-        remedy="Make type and number of elements equal on all ranks: pad, or exchange the sizes first.",
+        remedy="Pass tensors with the same dtype and number of elements on all ranks: pad them, or exchange the sizes first.",
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )

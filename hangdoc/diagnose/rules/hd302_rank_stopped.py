@@ -57,34 +57,30 @@ class _Words(TypedDict):
 _REMEDIES = {
     "freezer": "Thaw the control group: write 0 to its cgroup.freeze.",
     "tracer": "Let the debugger continue or detach.",
-    "signal": "Continue it with SIGCONT, once you know who stopped it.",
-    "input": "Answer the prompt on the rank's terminal, or take input() and breakpoints out of the training script.",
+    "signal": "Find out who stopped it, then continue it with SIGCONT.",
+    "input": "Answer the prompt on the rank's terminal, or remove input() and breakpoints from the training script.",
 }
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that are stopped, or wait for a person; a stopped launcher of ranks that have ended."""
+    """Ranks that are stopped or wait for user input; a stopped launcher whose ranks have ended."""
     if isinstance(blockage.kind, LauncherStopped):
         return _over(run, blockage, blockage.kind)
     stopped = blockage.kind if isinstance(blockage.kind, Stopped) else None
     ranks = [run.ranks[number] for number in blockage.culprits]
     first, blamed = ranks[0], blockage.culprits
-    what = (
-        f"{words.verb(blamed, 'is', 'are')} {stopped.why}"
-        if stopped is not None
-        else f"{words.verb(blamed, 'waits', 'wait')} for a person's input: {first.why}"
-    )
-    victims = blockage.victims
-    waits = f", and {words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} in " if victims else ""
-    waits += words.operation(run.ranks[victims[0]]) if victims else ""
+    what = f"{words.be(blamed)} {stopped.why if stopped is not None else first.why}"
     by = stopped.by if stopped is not None else "input"
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.97 if stopped is not None else 0.93,
-        summary=f"{words.ranks(blamed)} {what}{waits}",
+        summary="; ".join(filter(None, (f"{words.ranks(blamed)} {what}", words.victims_wait(blockage)))),
         evidence=[
-            *(Evidence(rank=r.rank, probe="kernel", text=f"pid {r.pid}: {r.why}, {words.place(r)}") for r in ranks[:8]),
+            *(
+                Evidence(rank=r.rank, probe="kernel", text=f"pid {r.pid} is {r.why} {words.place(r)}")
+                for r in ranks[:8]
+            ),
             *_queues(ranks),
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
@@ -96,14 +92,14 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 def _queues(ranks: list[Rank]) -> list[Evidence]:
     return [
-        Evidence(rank=rank.rank, probe="sockets", text=f"{full} bytes lie unread in its receive queues")
+        Evidence(rank=rank.rank, probe="sockets", text=f"{full} unread bytes in its receive queues")
         for rank in ranks
         if (full := sum(c.receive_queue_bytes for c in rank.connections))
     ]
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Every stopped launcher of living ranks: it holds up nobody."""
+    """Every stopped launcher of living ranks. It does not block any rank."""
     if all(rank.label == "dead" for rank in run.ranks.values()):
         return
     for _, process in run.launchers:
@@ -128,10 +124,10 @@ def _over(run: Run, blockage: Blockage, kind: LauncherStopped) -> Finding:
 def _launcher(run: Run, process: Process, stop: Stop, ended: tuple[int, ...]) -> _Words:
     over = f"; {words.ranks(ended)} {words.verb(ended, 'has', 'have')} ended" if ended else ""
     return {
-        "summary": f"the launcher (pid {process.pid}) is {stop.why}{over}; it can neither end nor restart its ranks",
+        "summary": f"the launcher (pid {process.pid}) is {stop.why} and cannot end or restart its ranks{over}",
         "evidence": [
-            Evidence(rank=None, probe="kernel", text=f"pid {process.pid} ({process.name}): {stop.why}"),
-            *(Evidence(rank=n, probe="processes", text=f"it has ended: {run.ranks[n].why}") for n in ended[:8]),
+            Evidence(rank=None, probe="kernel", text=f"pid {process.pid} ({process.name}) is {stop.why}"),
+            *(Evidence(rank=n, probe="processes", text=f"has ended: {run.ranks[n].why}") for n in ended[:8]),
         ],
         "remedy": _REMEDIES[stop.by],
         "commands": _commands(process, stop.by),

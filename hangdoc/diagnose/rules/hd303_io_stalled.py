@@ -48,26 +48,26 @@ CODE = "HD303"
 NAME = "io-stalled"
 ABOUT = (InFile,)
 
-# What the kernel calls the place where a thread waits, and what that means (first match wins).
+# The kernel function in which a thread waits, and what that means. The first match wins.
 _PLACES = (
-    ("nfs", "an NFS server that does not answer"),
-    ("rpc_wait", "an NFS server that does not answer"),
-    ("fuse", "a FUSE daemon that does not answer"),
-    ("request_wait", "a FUSE daemon that does not answer"),
-    ("ceph", "a Ceph server that does not answer"),
-    ("cifs", "an SMB server that does not answer"),
-    ("lustre", "a Lustre server that does not answer"),
-    ("cl_sync", "a Lustre server that does not answer"),
-    ("wait_for_partner", "the other end of a FIFO, which nobody opens"),
-    ("pipe_write", "a full pipe, which nobody empties"),
-    ("pipe_read", "a pipe that nobody writes into"),
-    ("io_schedule", "its disk"),
-    ("folio_wait", "its disk"),
+    ("nfs", "an NFS server does not respond"),
+    ("rpc_wait", "an NFS server does not respond"),
+    ("fuse", "a FUSE daemon does not respond"),
+    ("request_wait", "a FUSE daemon does not respond"),
+    ("ceph", "a Ceph server does not respond"),
+    ("cifs", "an SMB server does not respond"),
+    ("lustre", "a Lustre server does not respond"),
+    ("cl_sync", "a Lustre server does not respond"),
+    ("wait_for_partner", "no process opens the other end of the FIFO"),
+    ("pipe_write", "the pipe is full and no process reads from it"),
+    ("pipe_read", "no process writes to the pipe"),
+    ("io_schedule", "it is waiting for the disk"),
+    ("folio_wait", "it is waiting for the disk"),
 )
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that stand still on a file while others wait for them, or while all stand still."""
+    """Ranks that are stuck on a file while others wait for them, or while no rank makes progress."""
     kind = blockage.kind
     assert isinstance(kind, InFile)  # noqa: S101  (see ABOUT)
     first, blamed = blockage.at[0].first, blockage.culprits
@@ -75,16 +75,16 @@ def say(run: Run, blockage: Blockage) -> Finding:
     file = kind.file
     path = file.name if file is not None and file.kind == "path" else ""
     pipe = file is not None and file.kind == "pipe"
-    dead = words.ended_children(run, first) if pipe else []  # one of them may be who should have written
-    parts = (f"it waits for {meant}" if meant else "", _holders(kind), *(evidence.text for evidence in dead[:1]))
-    reason = "; ".join(part for part in parts if part)
+    dead = words.ended_children(run, first) if pipe else []  # one of them may be the process that should have written
+    parts = (meant, _holders(kind), *(evidence.text for evidence in dead[:1]))
+    reason = ", ".join(part for part in parts if part)
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.92 if meant and file else 0.85 if meant or file else 0.75,
-        summary=f"{words.ranks(blamed)} {words.verb(blamed, 'is', 'are')} stuck on "
-        f"{_what(run, blockage, kind) or 'the file system'} {words.place(first)}{f' ({reason})' if reason else ''}; "
-        + (words.waits_for_it(blockage) or "no rank does anything"),
+        summary=f"{words.ranks(blamed)} {words.be(blamed)} stuck on "
+        f"{_what(run, blockage, kind) or 'the file system'} {words.place(first)}{f': {reason}' if reason else ''}; "
+        + (words.victims_wait(blockage) or "no rank is making progress"),
         evidence=[
             Evidence(
                 rank=first.rank,
@@ -96,27 +96,27 @@ def say(run: Run, blockage: Blockage) -> Finding:
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
-        remedy="Find out why the file does not answer: its server or mount, the other end of the pipe, the disk. The rank "
-        "goes on by itself as soon as it does.",
+        remedy="Find out why the file does not respond: check its server or mount, the disk, or the other end of the pipe. "
+        "The rank continues by itself once the file responds.",
         commands=(f"timeout 5 stat {shlex.quote(path)}",) if path else words.look_again(first),
     )
 
 
 def _what(run: Run, blockage: Blockage, kind: InFile) -> str:
-    """The file in words."""
+    """The file, as text."""
     what = in_words(kind.file)
     holds = (run.ranks[number].hold for number in blockage.culprits)
     several = len({in_words(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
-    return f"files like {what}" if several and what else what
+    return f"files such as {what}" if several and what else what
 
 
 def _holders(kind: InFile) -> str:
-    """Who holds the other end of a pipe."""
+    """Which processes hold the other end of a pipe."""
     file = kind.file
     if file is None or file.kind != "pipe" or file.holders is None:
         return ""
-    who = ", ".join(f"pid {one.pid} ({one.name}, state {one.state})" for one in file.holders) or "nobody"
-    return f"its {'read' if file.writes else 'write'} end held by {who}"
+    who = ", ".join(f"pid {one.pid} ({one.name}, state {one.state})" for one in file.holders) or "no process"
+    return f"its {'read' if file.writes else 'write'} end is held by {who}"
 
 
 def _state(blockage: Blockage) -> str:

@@ -45,22 +45,23 @@ ABOUT = (AtLock,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A rank that waits for a lock of its own process."""
+    """A rank that is blocked by a lock of its own process."""
     kind = blockage.kind
     assert isinstance(kind, AtLock)  # noqa: S101  (see ABOUT)
     first, blamed = blockage.at[0].first, blockage.culprits
-    summary = f"{words.ranks(blamed)} {words.verb(blamed, 'waits', 'wait')} for a lock: {kind.what}"
+    where = f"on rank {first.rank}, " if len(blamed) > 1 else ""
+    summary = f"{words.ranks(blamed)} {words.be(blamed)} blocked by a lock: {where}{kind.what}"
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=kind.certainty,
-        summary="; ".join(filter(None, (summary, words.waits_for_it(blockage)))),
+        summary="; ".join(filter(None, (summary, words.victims_wait(blockage)))),
         evidence=[
             *(Evidence(rank=first.rank, probe="stacks", text=text) for text in kind.threads),
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
-        remedy="Release the lock where it is held: one order for two locks, RLock for one taken twice, no blocking C call "
-        "with the GIL held.",
+        remedy="Make sure the lock is released: acquire two locks in one order, use RLock for nested locking, and release "
+        "the GIL around blocking C calls.",
         commands=words.look_again(first),
     )

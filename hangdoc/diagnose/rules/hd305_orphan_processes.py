@@ -62,8 +62,9 @@ def check(run: Run) -> Iterator[Finding]:
         confidence=0.85,
         culprits=who,
         victims=(),
-        summary=f"{words.ranks(who)} {words.verb(who, 'is an orphan', 'are orphans')}: the launcher is gone and "
-        f"{words.verb(who, 'it runs', 'they run')} on" + (f", holding port {port}" if port is not None else ""),
+        summary=f"{words.ranks(who)} {words.verb(who, 'is an orphan', 'are orphans')}: the launcher is gone, but "
+        f"{words.verb(who, 'the rank is', 'the ranks are')} still alive"
+        + (f" and {words.verb(who, 'holds', 'hold')} port {port}" if port is not None else ""),
         evidence=[
             Evidence(
                 rank=rank.rank,
@@ -74,7 +75,7 @@ def check(run: Run) -> Iterator[Finding]:
             for rank in orphans[:8]
             if rank.process is not None
         ],
-        remedy="If nobody wants their work, end them before starting anew.",
+        remedy="If nobody needs their work, terminate them before you start a new run.",
         commands=(f"ps -o pid,ppid,etime,rss,args -p {','.join(map(str, pids[:16]))}",),
     )
 

@@ -42,7 +42,7 @@ NAME = "exit-barrier"
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for all agents of a run without ranks that wait for each other's end."""
+    """One finding for all agents in the exit barrier of a run that has no ranks left."""
     if any(rank.label != "dead" for rank in run.ranks.values()):
         return
     waiting = [process for _, process in run.launchers if _leaves(process)]
@@ -57,18 +57,18 @@ def check(run: Run) -> Iterator[Finding]:
         confidence=0.85,
         culprits=(),
         victims=(),
-        summary=f"no rank is left, and {len(waiting)} of {nodes or '?'} launchers "
-        f"{'waits' if len(waiting) == 1 else 'wait'} in the exit barrier for the others"
-        + ("" if complete else ", which nobody looked at"),
+        summary=f"no rank is left; {len(waiting)} of {nodes or '?'} launchers "
+        f"{'is' if len(waiting) == 1 else 'are'} waiting in the exit barrier for the others"
+        + ("" if complete else ", which were not observed"),
         evidence=[
             Evidence(
                 rank=None,
                 probe="stacks",
-                text=f"pid {p.pid} stands in _exit_barrier; started {duration(p.started_seconds_ago)} ago, no rank below it",
+                text=f"pid {p.pid} is in _exit_barrier and has no ranks left; started {duration(p.started_seconds_ago)} ago",
             )
             for p in waiting[:8]
         ],
-        remedy="The training is over on this node: look at the other nodes, and end this launcher if they are gone.",
+        remedy="Training is over on this node. Check the other nodes; if they are gone, terminate this launcher.",
         commands=tuple(f"py-spy dump --pid {p.pid}" for p in waiting[:1]),
     )
 

@@ -42,7 +42,7 @@ ABOUT = (PortTaken,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A stranger on the master port of a run that waits in its rendezvous."""
+    """Another process on the master port of a run that waits in its rendezvous."""
     cause = blockage.cause
     assert isinstance(cause, PortTaken)  # noqa: S101  (see ABOUT)
     listener, host, waiting = cause.listener, cause.host, blockage.victims
@@ -51,21 +51,21 @@ def say(run: Run, blockage: Blockage) -> Finding:
     orphan = ", an orphan" if listener.orphan else ""
     text = f"pid {listener.pid} ({command}) listens on port {listener.port} of {host}{age}{orphan}"
     who = (
-        f"{words.ranks(waiting)} {words.verb(waiting, 'talks', 'talk')} to it"
+        f"{words.ranks(waiting)} {words.verb(waiting, 'connects', 'connect')} to it"
         if waiting
-        else "this run's launcher meets it"
+        else "this run's launcher connects to it"
     )
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.93,
-        summary=f"port {listener.port} belongs to another process, pid {listener.pid} ({listener.name}{orphan}); {who} and "
-        f"{words.verb(waiting or [0], 'waits', 'wait')} for ever",
+        summary=f"port {listener.port} is taken by another process, pid {listener.pid} ({listener.name}{orphan}); {who} and "
+        f"{words.verb(waiting or [0], 'waits', 'wait')} forever",
         evidence=[
             Evidence(rank=None, probe="sockets", text=text),
             *words.class_evidence(run.waiting),
         ],
-        remedy="End that process if it is a left-over, or start the run on another port.",
+        remedy="Terminate that process if it is left over from an earlier run, or start this run on another port.",
         commands=(
             f"ps -o pid,ppid,etime,args -p {listener.pid}   # on {host}",
             f"ss -ltnp {shlex.quote(f'sport = :{listener.port}')}",

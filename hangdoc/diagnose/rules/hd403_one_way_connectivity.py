@@ -46,7 +46,7 @@ ABOUT = (NoAnswer,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Connection attempts that nobody answers."""
+    """Connection attempts that get no reply."""
     cause = blockage.cause
     assert isinstance(cause, NoAnswer)  # noqa: S101  (see ABOUT)
     first, outgoing = cause.first, cause.outgoing
@@ -55,19 +55,20 @@ def say(run: Run, blockage: Blockage) -> Finding:
     ports = f"port {master}" if to_master else "ephemeral ports (sysctl net.ipv4.ip_local_port_range)"
     closed = first.called
     what = (
-        f"{outgoing} gets no answer from any host it calls"
+        f"{outgoing} gets no reply from any host that it connects to"
         if outgoing
-        else f"{closed} does not answer {first.host.name}"
+        else f"{closed} does not reply to {first.host.name}"
     )
-    listens = " though it listens there" if first.listener is not None else ""
+    listens = ", although a process listens there" if first.listener is not None else ""
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.9 if first.listener is not None else 0.7,
-        summary=f"{what}: {_who(run, first)} calls {first.target} in vain{listens} (a firewall drops it, or the way is cut)",
+        summary=f"{what}: {_who(run, first)} cannot connect to {first.target}{listens} (a firewall drops the packets, or the "
+        "network is down)",
         evidence=[_evidence(run, call) for call in cause.calls[:8]] + words.class_evidence(run.waiting),
-        remedy=f"Let {'the hosts' if outgoing else closed} take calls on {ports} from every host of the run."
-        + (" Gloo needs ephemeral ports in both directions besides." if to_master else ""),
+        remedy=f"Allow incoming connections to {'every host' if outgoing else closed} on {ports} from every host of the run."
+        + (" Gloo also needs ephemeral ports in both directions." if to_master else ""),
         commands=(
             f"nc -vz -w 3 {first.connection.remote_address} {first.connection.remote_port}   # on {first.host.name}",
             f"nft list ruleset   # on {first.called}",
@@ -84,7 +85,7 @@ def _evidence(run: Run, call: Call) -> Evidence:
     rank = network.rank_of(run, call.host, call.pid)
     c = call.connection
     listener = network.rank_of(run, call.listener.host, call.listener.pid) if call.listener is not None else None
-    there = "nobody looked at that host"
+    there = "that host was not observed"
     if call.listener is not None:
         interface = network.interface_with(call.listener.host, call.listener.namespace, c.remote_address)
         on = f" on {interface.name}" if interface is not None else ""
@@ -92,6 +93,6 @@ def _evidence(run: Run, call: Call) -> Evidence:
     return Evidence(
         rank=rank.rank if rank is not None else None,
         probe="sockets",
-        text=f"{call.host.name}: {c.local_address}:{c.local_port} to {call.target} is SYN_SENT, repeated "
-        f"{c.retransmits} times in {call.seconds} s; {there}",
+        text=f"{call.host.name}: {c.local_address}:{c.local_port} to {call.target} in SYN_SENT, "
+        f"{c.retransmits} retries in {call.seconds} s; {there}",
     )

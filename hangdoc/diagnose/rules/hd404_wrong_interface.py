@@ -44,7 +44,7 @@ ABOUT = (UnreachableAddress, UnusableInterface)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A host with a wrong interface."""
+    """A host whose ranks use the wrong network interface."""
     cause = blockage.cause
     if isinstance(cause, UnreachableAddress):
         return _unreachable(run, blockage, cause)
@@ -58,7 +58,7 @@ def _named(blockage: Blockage, cause: UnusableInterface) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.9,
-        summary=f"{cause.variable}={value} on {host.name}, and {value} {cause.why}: no other host can reach "
+        summary=f"{cause.variable}={value} on {host.name}, but {value} {cause.why}; no other host can reach "
         f"{words.ranks(blockage.blamed)}",
         evidence=[
             Evidence(rank=None, probe="machine", text=f"{host.name} has {_listed(host)}"),
@@ -77,20 +77,20 @@ def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Fin
     listener = network.rank_of(run, host, call.listener.pid) if call.listener is not None else None
     callers = network.networks(call.host, call.connection.namespace)
     shared = sorted({name for one, name in network.networks(host, there).items() if one in callers})
-    on = f"{interface.name}, " if interface is not None else ""
+    on = f" ({interface.name})" if interface is not None else ""
     named = network.named_interface(listener) if listener is not None else None
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.93,
-        summary=f"{words.ranks(culprits)} on {host.name} {words.verb(culprits, 'listens', 'listen')} on {address} ({on}in no "
-        f"network of {call.host.name}), which calls it in vain"
-        + (f"; the hosts share the network of {', '.join(shared)}" if shared else ""),
+        summary=f"{words.ranks(culprits)} on {host.name} {words.verb(culprits, 'listens', 'listen')} on {address}{on}, an "
+        f"address that {call.host.name} cannot reach"
+        + (f"; both hosts are in the network of {', '.join(shared)}" if shared else ""),
         evidence=[
             *([Evidence(rank=culprits[0], probe="environment", text=f"{named[0]}={named[1]}")] if named else []),
             Evidence(
                 rank=None, probe="sockets",
-                text=f"{call.host.name}: a call to {call.target} is SYN_SENT, repeated {call.connection.retransmits} times "
+                text=f"{call.host.name}: a connection to {call.target} is in SYN_SENT, {call.connection.retransmits} retries "
                 f"in {call.seconds} s",
             ),
             *(Evidence(rank=None, probe="machine", text=f"{one.name} has {_listed(one)}") for one in (host, call.host)),

@@ -40,7 +40,7 @@ ABOUT = (LoopbackName,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A host whose ranks give their peers a loopback address."""
+    """A host whose ranks publish a loopback address."""
     cause = blockage.cause
     assert isinstance(cause, LoopbackName)  # noqa: S101  (see ABOUT)
     host, addresses, who = cause.host, ", ".join(cause.addresses), blockage.blamed
@@ -48,12 +48,12 @@ def say(run: Run, blockage: Blockage) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.8,
-        summary=f"{host} resolves its own name to {addresses}: {words.ranks(who)} "
-        f"{words.verb(who, 'tells its', 'tell their')} peers on other hosts to call themselves",
+        summary=f"{host} resolves its own name to {addresses}; {words.ranks(who)} {words.verb(who, 'publishes', 'publish')} "
+        "this loopback address, which no other host can reach",
         evidence=[
-            Evidence(rank=None, probe="machine", text=f"the name {host} resolves to {addresses} on it"),
+            Evidence(rank=None, probe="machine", text=f"on {host}, the name {host} resolves to {addresses}"),
             *(words.stack_evidence(rank) for rank in cause.ranks[:4]),
         ],
-        remedy="Set GLOO_SOCKET_IFNAME to the interface that the hosts share, or mend the name in /etc/hosts.",
+        remedy="Set GLOO_SOCKET_IFNAME to the interface that the hosts share, or correct the name in /etc/hosts.",
         commands=(f"getent hosts {host}", "ip -brief address"),
     )

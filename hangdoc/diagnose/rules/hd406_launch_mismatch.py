@@ -46,14 +46,14 @@ ABOUT = (LaunchesDiffer,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Nodes that were launched differently and never meet."""
+    """Nodes that were launched with different settings and cannot complete the rendezvous."""
     cause = blockage.cause
     assert isinstance(cause, LaunchesDiffer)  # noqa: S101  (see ABOUT)
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.92,
-        summary=f"the nodes were launched differently: {'; '.join(cause.differences)}, so they never meet",
+        summary=f"the nodes were launched with different settings and cannot connect: {'; '.join(cause.differences)}",
         evidence=_evidence(cause),
         remedy=_remedy(cause),
         commands=_COMMANDS,
@@ -61,7 +61,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Nodes that have met in spite of it."""
+    """Nodes that completed the rendezvous in spite of different settings."""
     found = launches.find(run)
     if found is not None and found.met:
         yield words.finding(
@@ -71,7 +71,7 @@ def check(run: Run) -> Iterator[Finding]:
             confidence=0.7,
             culprits=found.culprits or (),
             victims=(),
-            summary=f"the nodes were launched differently: {'; '.join(found.differences)}",
+            summary=f"the nodes were launched with different settings: {'; '.join(found.differences)}",
             evidence=_evidence(found),
             remedy=_remedy(found),
             commands=_COMMANDS,
@@ -87,7 +87,7 @@ def _evidence(found: LaunchesDiffer) -> list[Evidence]:
         for part in found.parts[:8]
     ]
     waiting = [
-        Evidence(rank=None, probe="stacks", text=f"{part.place}: torchrun waits in {frame.function}")
+        Evidence(rank=None, probe="stacks", text=f"{part.place}: torchrun is waiting in {frame.function}")
         for part in found.parts[:8]
         if (frame := launch.in_rendezvous(part.process)) is not None
     ]
@@ -96,8 +96,13 @@ def _evidence(found: LaunchesDiffer) -> list[Evidence]:
 
 def _remedy(found: LaunchesDiffer) -> str:
     own = "--node-rank" if found.parts[0].process.launch else "RANK and LOCAL_RANK"
-    wrong = ", ".join(sorted(part.place for part in found.wrong))
-    return f"Launch every node with the same line but for {own}: {wrong} does not fit {found.reference.place}."
+    wrong = sorted(part.place for part in found.wrong)
+    what = "rank" if found.parts[0].process.launch is None else "node"
+    do = "does" if len(wrong) == 1 else "do"
+    return (
+        f"Launch every {what} with the same command, except for {own}: {', '.join(wrong)} {do} not match "
+        f"{found.reference.place}."
+    )
 
 
 def _pid(part: Part) -> str:
@@ -105,7 +110,7 @@ def _pid(part: Part) -> str:
 
 
 def _line(part: Part) -> str:
-    """The launch line; of a rank without a launcher with the variables that say where it meets."""
+    """The launch command. For a rank without a launcher, with the variables of its rendezvous."""
     line = " ".join(part.process.argv)
     if part.process.launch is not None:
         return line

@@ -55,14 +55,13 @@ def say(run: Run, blockage: Blockage) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.93,
-        summary=f"{_link(run, blockage.blamed)} carries nothing any more: rank {first} retransmits to {address} "
-        "without an answer",
+        summary=f"{_link(run, blockage.blamed)} is dead: data that rank {first} sends to {address} does not arrive",
         evidence=[
             *(_evidence(number, c) for number, lost in sorted(cause.lost.items())[:6] for c in lost[:2]),
             *words.class_evidence(run.waiting),
             *words.standstill(run),
         ],
-        remedy="Find out what takes the packets between the two hosts: interface counters, firewall, switch.",
+        remedy="Find out what drops the packets between the two hosts: check interface counters, firewall and switch.",
         commands=(f"ping -c 3 {address}", f"ss -tnoi {shlex.quote(f'dst {address}')}"),
     )
 
@@ -70,8 +69,8 @@ def say(run: Run, blockage: Blockage) -> Finding:
 def _link(run: Run, culprits: tuple[int, ...]) -> str:
     who = words.ranks(culprits)
     if set(culprits) <= set(run.unseen):
-        return f"the link to {who}, which nobody could look at,"
-    return f"the link between {who if len(culprits) > 1 else f'{who} and its peers'}"
+        return f"the connection to {who} (not observed)"
+    return f"the connection between {who if len(culprits) > 1 else f'{who} and its peers'}"
 
 
 def _evidence(rank: int, c: Connection) -> Evidence:

@@ -47,7 +47,7 @@ _REMEDY = "Start all nodes with the same arguments."
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that wait for each other, with an argument that must agree and does not."""
+    """Ranks that wait for each other, and an argument that differs although it must be the same on all ranks."""
     found = disagreements.options(run)
     return words.blocked(
         (CODE, NAME),
@@ -60,7 +60,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for all arguments that differ, where no blockage comes of it."""
+    """One finding for all arguments that differ, if they do not explain a blockage."""
     found = disagreements.options(run)
     if found and not any(isinstance(one.cause, OptionDiffers) for one in run.blockages):
         decisive = found[0].decisive
@@ -79,13 +79,14 @@ def check(run: Run) -> Iterator[Finding]:
 
 def _summary(found: list[OptionDiffers]) -> str:
     first, *others = found
-    more = f"; so do {', '.join(f'`{other.name}`' for other in others[:4])}" if others else ""
-    return f"`{first.name}` differs between ranks ({words.said(first.values)}): it {first.why}{more}"
+    names = ", ".join(f"`{other.name}`" for other in others[:4])
+    more = f" ({names} {'differs' if len(others) == 1 else 'differ'} too)" if others else ""
+    return f"`{first.name}` differs between ranks: {words.values_by_rank(first.values)}; it {first.why}{more}"
 
 
 def _evidence(found: list[OptionDiffers]) -> list[Evidence]:
     return [
-        Evidence(rank=group[0], probe="arguments", text=f"{one.name}={value or 'not given'} ({words.ranks(group)})")
+        Evidence(rank=group[0], probe="arguments", text=f"{one.name}={value or '(not given)'}{words.also(group)}")
         for one in found[:4]
         for value, group in one.values.values[:4]
     ]

@@ -46,7 +46,9 @@ ABOUT = (VariableDiffers,)
 _WORDING = differs.Wording(
     (CODE, NAME),
     probe="environment",
+    subject="{name}",
     evidence="{name}={value}",
+    missing="{name} is not set",
     remedy="Set {name} to the same value on all ranks.",
     as_cause=0.9,
     decisive=0.7,
@@ -55,10 +57,10 @@ _WORDING = differs.Wording(
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that wait for each other, with a variable that must agree and does not."""
+    """Ranks that wait for each other, and a variable that differs although it must be the same on all ranks."""
     return differs.say(_WORDING, run, blockage)
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Each other variable that differs."""
+    """Every other variable that differs."""
     return differs.check(_WORDING, run, disagreements.variables(run))

@@ -44,8 +44,10 @@ ABOUT = (VersionDiffers,)
 _WORDING = differs.Wording(
     (CODE, NAME),
     probe="machine",
+    subject="the {name} version",
     evidence="{name} {value}",
-    remedy="Install the same {name} on all nodes.",
+    missing="{name} not found",
+    remedy="Install the same {name} version on all nodes.",
     as_cause=0.8,
     decisive=0.6,
     other=0.6,
@@ -53,10 +55,10 @@ _WORDING = differs.Wording(
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks of different versions that wait for each other."""
+    """Ranks that wait for each other and run different versions."""
     return differs.say(_WORDING, run, blockage)
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding each for torch and for Python, where no blockage comes of it."""
+    """One finding each for torch and Python, if it does not explain a blockage."""
     return differs.check(_WORDING, run, disagreements.versions(run))

@@ -46,7 +46,7 @@ _NATIVE = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for all ranks of a host without the instructions."""
+    """One finding for all ranks of a host whose CPU lacks the instructions."""
     for host in run.hosts:
         if not isinstance(host.machine, Machine) or not host.machine.cpu_flags:
             continue
@@ -66,7 +66,7 @@ def _on_gpu(rank: Rank) -> bool:
 def _finding(machine: Machine, dtype: str, ranks: list[tuple[Rank, str]]) -> Finding:
     who = [rank.rank for rank, _ in ranks]
     unused = (
-        f"; {machine.gpus} GPU(s) are present and unused, so the script may have chosen it for them"
+        f"; {machine.gpus} GPU(s) are present but unused, so the script may have chosen {dtype} for them"
         if machine.gpus
         else ""
     )
@@ -77,11 +77,11 @@ def _finding(machine: Machine, dtype: str, ranks: list[tuple[Rank, str]]) -> Fin
         confidence=0.7,
         culprits=who,
         victims=(),
-        summary=f"{words.ranks(who)} {words.verb(who, 'trains', 'train')} in {dtype} on a CPU without instructions for it "
+        summary=f"{words.ranks(who)} {words.verb(who, 'trains', 'train')} in {dtype} on a CPU without native support for it "
         f"({machine.cpu_model or 'unknown model'}){unused}",
         evidence=[
             *(Evidence(rank=rank.rank, probe="stacks", text=text) for rank, text in ranks[:4]),
-            Evidence(rank=None, probe="machine", text=f"processor flags: {', '.join(machine.cpu_flags)}"),
+            Evidence(rank=None, probe="machine", text=f"CPU flags: {', '.join(machine.cpu_flags)}"),
         ],
-        remedy="Use float32 on this machine, or processors with native support, or the GPU.",
+        remedy="Train in float32 on this machine, or use a CPU with native support, or the GPU.",
     )

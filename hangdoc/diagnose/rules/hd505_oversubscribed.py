@@ -44,17 +44,17 @@ CODE = "HD505"
 NAME = "oversubscribed"
 
 _THROTTLED = 0.15
-"""Share of the window that the group was held back, all its cores together."""
+"""Share of the observation for which the group was throttled, summed over its cores."""
 _PUSHED = 40
-"""Involuntary switches a second of a thread that others push off its core."""
+"""Involuntary context switches per second of a thread that others preempt."""
 _AT_WORK = 0.03
 _OWN_WORK = re.compile(r"^(pt_autograd|pt_gloo|gloo_|pt_nccl|nccl|cuda)")
-"""Threads of which each rank has its few, whatever OMP_NUM_THREADS says."""
+"""Threads that every rank has a few of, whatever OMP_NUM_THREADS is."""
 _SWAPPED_BYTES = 50_000_000
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """For each host, what holds the run back there."""
+    """For each host, what slows the run down there."""
     for host in run.hosts:
         here = [rank for rank in run.on(host.name) if rank.process is not None and rank.moving]
         if here:
@@ -77,10 +77,10 @@ def _throttled(host: Host, here: list[Rank]) -> Iterator[Finding]:
                     Evidence(
                         rank=None,
                         probe="control groups",
-                        text=f"{group.path} was held back for {(group.throttled_us or 0) / 1e3:.0f} ms in the window",
+                        text=f"{group.path} was throttled for {(group.throttled_us or 0) / 1e3:.0f} ms during the observation",
                     )
                 ],
-                "Raise the CPU quota of the group (cpu.max, or the limits of the pod), or start fewer ranks in it.",
+                "Raise the CPU quota of the control group (cpu.max, or the limits of the pod), or start fewer ranks in it.",
             )
 
 
@@ -98,8 +98,8 @@ def _crowded(host: Host, here: list[Rank]) -> Iterator[Finding]:
                 for t in clocks.threads
             )
     cores = min([host.machine.cores, *(allowed for rank in here if (allowed := _allowed(rank)) is not None)])
-    # One thread per rank is what training needs; a crowd is made of pools of them. Where the run itself leaves half of the cores
-    # free, others push its threads off.
+    # Training needs one thread per rank; oversubscription comes from thread pools. If the run itself leaves half of the cores
+    # idle, other programs preempt its threads.
     if sum(threads.values()) <= cores or max(threads.values(), default=0) < 2 or _cores_used(here) < cores / 2:
         return
     crowd = [rank for rank in here if threads.get(rank.rank)]
@@ -107,12 +107,13 @@ def _crowded(host: Host, here: list[Rank]) -> Iterator[Finding]:
     yield _finding(
         crowd,
         0.85,
-        f"{words.ranks(r.rank for r in crowd)} run {total} compute threads on {cores} cores and push each other off them",
+        f"{words.ranks(r.rank for r in crowd)} {words.verb([r.rank for r in crowd], 'runs', 'run')} {total} compute threads on "
+        f"{cores} core{'s' * (cores != 1)}, so they preempt each other",
         [
             Evidence(
                 rank=rank.rank,
                 probe="cpu",
-                text=f"{threads[rank.rank]} threads at work that were taken off their core at least {_PUSHED} times a second",
+                text=f"{threads[rank.rank]} busy threads were preempted at least {_PUSHED} times per second",
             )
             for rank in crowd[:4]
         ],
@@ -145,7 +146,7 @@ def _swapping(host: Host, here: list[Rank]) -> Iterator[Finding]:
     yield _finding(
         here,
         0.8,
-        f"{host.name} swaps: {(machine.swapped_bytes or 0) / 1e6:.0f} MB in the window",
+        f"{host.name} is swapping: {(machine.swapped_bytes or 0) / 1e6:.0f} MB during the observation",
         [
             Evidence(
                 rank=None,
@@ -154,7 +155,7 @@ def _swapping(host: Host, here: list[Rank]) -> Iterator[Finding]:
                 f"{machine.swap_used_bytes / 1e9:.1f} GB in swap",
             )
         ],
-        "Use less memory on this host: fewer dataloader workers, smaller batches, fewer neighbours.",
+        "Use less memory on this host: fewer dataloader workers, smaller batches, fewer other programs.",
     )
 
 

@@ -44,7 +44,7 @@ _TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/f
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for a run whose ranks train without each other."""
+    """One finding for a run whose ranks train independently."""
     ranks = list(run.ranks.values())
     if len(ranks) < 2 or not run.launchers or run.unseen or run.backend is not None:
         return
@@ -58,17 +58,18 @@ def check(run: Run) -> Iterator[Finding]:
         confidence=0.85,
         culprits=who,
         victims=(),
-        summary=f"{words.ranks(who)} train {len(ranks)} independent copies: no process group was made, nothing is exchanged",
+        summary=f"{words.ranks(who)} train {len(ranks)} independent copies of the model: they have no process group and "
+        "exchange no data",
         evidence=[
             Evidence(
                 rank=who[0],
                 probe="interpreter",
-                text=f"torch lists no process group (ranks {who[0]} to {who[-1]} alike)",
+                text=f"torch lists no process group{words.also(who)}",
             ),
             Evidence(rank=None, probe="sockets", text="no connection between any two ranks"),
             *words.class_evidence(run.classes)[:4],
         ],
-        remedy="Make the process group without a GPU too: init_process_group with backend gloo; or start one process.",
+        remedy='Call init_process_group("gloo") when there is no GPU, or start only one process.',
     )
 
 
@@ -81,8 +82,8 @@ def _alone(rank: Rank) -> bool:
 
 
 def _trains(rank: Rank) -> bool:
-    """Whether it stands in the model, the backward or the optimizer at either look: past its start, then. Importing these
-    files is no training."""
+    """Whether it is in the model, the backward or the optimizer at either look, so that its start-up is over. Importing these
+    files is not training."""
     looks = (rank.process.stack, rank.process.stack_before) if rank.process is not None else ()
     threads = [thread for look in looks if isinstance(look, Stack) for thread in look.threads]
     return any(

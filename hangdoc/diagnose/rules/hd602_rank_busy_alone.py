@@ -46,18 +46,13 @@ def say(run: Run, blockage: Blockage) -> Finding:
     """Busy ranks that others wait for."""
     kind = blockage.kind
     first, blamed = blockage.at[0].first, blockage.culprits
-    why = (
-        kind.what
-        if isinstance(kind, Works)
-        else f"it waits for requests ({kind.address})"
-        if isinstance(kind, Serves)
-        else ""
-    )
+    why = kind.what if isinstance(kind, Works) else f"listening on {kind.address}" if isinstance(kind, Serves) else ""
+    because = f"; {why}" if isinstance(kind, Works) else ""
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.85 if isinstance(kind, Works) and kind.certain else 0.75,
-        summary=f"{words.awaited(run, blockage)}: {why}",
+        summary=f"{words.awaited(run, blockage)}{because}",
         evidence=[
             *words.class_evidence(blockage.at),
             *words.counters(first),
@@ -65,7 +60,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
-        remedy=f"{words.ranks(blamed).capitalize()} {words.verb(blamed, 'is', 'are')} at work: wait, or let the others not "
-        "wait for it.",
+        remedy=f"{words.ranks(blamed).capitalize()} {words.be(blamed)} working, so this is not a hang. To save the time of the "
+        f"other ranks, share the work among all ranks or do it in the background.",
         commands=words.look_again(first),
     )

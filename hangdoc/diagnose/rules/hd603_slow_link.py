@@ -41,7 +41,7 @@ NAME = "slow-link"
 
 _BUSY, _COMPUTING = 0.6, 0.4
 _FAST_BYTES = 1_000_000_000
-"""A link that delivers as much a second is not slow, however busy it is."""
+"""A link that delivers this many bytes per second is not slow, however busy it is."""
 
 
 def check(run: Run) -> Iterator[Finding]:
@@ -66,7 +66,7 @@ def check(run: Run) -> Iterator[Finding]:
 def _finding(busiest: tuple[float, Rank, Connection], window: float, computing: float) -> Finding:
     share, rank, c = busiest
     passed = (c.bytes_moved or 0) / window
-    rate = f", the kernel measured {_rate(c.delivery_rate_bytes)}" if c.delivery_rate_bytes else ""
+    rate = f", delivery rate {_rate(c.delivery_rate_bytes)}" if c.delivery_rate_bytes else ""
     return words.finding(
         CODE,
         NAME,
@@ -74,17 +74,18 @@ def _finding(busiest: tuple[float, Rank, Connection], window: float, computing: 
         confidence=0.8,
         culprits=(),
         victims=(),
-        summary=f"steps are dominated by communication: rank {rank.rank}'s link to {c.remote_address} had data under way "
-        f"{min(share, 1.0):.0%} of the time at {_rate(passed)}, and no rank computed more than {computing:.0%}",
+        summary=f"communication dominates the steps: rank {rank.rank}'s link to {c.remote_address} was busy "
+        f"{min(share, 1.0):.0%} of the time at {_rate(passed)}; no rank computed for more than {computing:.0%}",
         evidence=[
             Evidence(
                 rank=rank.rank,
                 probe="sockets",
-                text=f"{c.local_address}:{c.local_port} to {c.remote_address}:{c.remote_port}: {c.bytes_moved} bytes in the "
-                f"window{rate}, {c.send_queue_bytes} bytes queued, round trip {(c.rtt_us or 0) / 1000:.1f} ms",
+                text=f"{c.local_address}:{c.local_port} to {c.remote_address}:{c.remote_port}: {c.bytes_moved} bytes "
+                f"transferred{rate}, {c.send_queue_bytes} bytes queued, round trip {(c.rtt_us or 0) / 1000:.1f} ms",
             )
         ],
-        remedy="Use the fast interface between the hosts, or send less: accumulation, compression, larger batches.",
+        remedy="Use the fastest interface between the hosts, or send less data: gradient accumulation, compression, larger "
+        "batches.",
         commands=(f"ip route get {c.remote_address}", f"iperf3 -c {c.remote_address}   # with `iperf3 -s` there"),
     )
 

@@ -50,12 +50,12 @@ ABOUT = (Spinning,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """All ranks of a group spin."""
+    """All ranks of a group spin in the GPU driver."""
     return _finding(run, ())
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Ranks that spin while others are elsewhere."""
+    """Ranks that spin in the GPU driver while other ranks are elsewhere."""
     if any(one.first.spins for one in run.waiting) and not any(isinstance(b.kind, Spinning) for b in run.blockages):
         elsewhere = sorted(
             {n for blockage in run.blockages for one in blockage.at if not one.first.waits for n in one.ranks}
@@ -69,13 +69,13 @@ def _finding(run: Run, elsewhere: tuple[int, ...]) -> Finding:
     return words.finding(
         CODE,
         NAME,
-        severity="info",  # the host alone cannot tell a collective from a long kernel: whoever is elsewhere is the finding
+        severity="info",  # the host cannot tell a collective from a long kernel; the finding about the other ranks is the error
         confidence=0.7,
         culprits=elsewhere,
         victims=who,
-        summary=f"{words.ranks(who)} {words.verb(who, 'spins', 'spin')} in the GPU driver, at full CPU and yet blocked"
+        summary=f"{words.ranks(who)} {words.verb(who, 'spins', 'spin')} in the GPU driver: full CPU, but blocked"
         + (
-            f", until {words.ranks(elsewhere)} {words.verb(elsewhere, 'joins', 'join')} their collective"
+            f", until {words.ranks(elsewhere)} {words.verb(elsewhere, 'joins', 'join')} the collective"
             if elsewhere
             else ""
         ),
@@ -83,10 +83,11 @@ def _finding(run: Run, elsewhere: tuple[int, ...]) -> Finding:
             Evidence(
                 rank=one.first.rank,
                 probe="stacks",
-                text=f"{one.first.why}, {words.place(one.first)}; {one.first.cpu_percent or 0:.0f} % CPU",
+                text=f"{one.first.why} {words.place(one.first)}; {one.first.cpu_percent or 0:.0f}% CPU"
+                + words.also(one.ranks),
             )
             for one in spinning[:4]
         ],
-        remedy="Look at the ranks that do not spin; where all do, compare their collectives with the flight recorder.",
+        remedy="Check the ranks that do not spin. If all spin, compare their collectives in the flight recorder.",
         commands=words.look_again(spinning[0].first),
     )
