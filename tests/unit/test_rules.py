@@ -1,5 +1,6 @@
 """The set of rules: each with its own code, all headings, a case that fires it and one that must not."""
 
+import ast
 import inspect
 import re
 
@@ -97,8 +98,25 @@ def test_every_rule_has_its_page() -> None:
     for rule in all_rules():
         page = inspect.cleandoc(rule.__doc__)
         assert re.findall(r"^## (.+)$", page, re.MULTILINE) == HEADINGS, rule.CODE
+        first, blank = page.splitlines()[:2]
+        assert len(first) <= 80 and first.endswith(".") and not blank, rule.CODE  # `hangdoc rules` lists the first line
         for section in page.split("\n## ")[1:]:
             assert len(section.partition("\n")[2].strip()) > 20, (rule.CODE, section)
+
+
+def test_the_examples_are_python_and_fit_a_terminal() -> None:
+    """`hangdoc rules NAME` prints code unwrapped up to 76 columns. Each example marks exactly one line."""
+    for rule in all_rules():
+        page = inspect.cleandoc(rule.__doc__)
+        example, instead = (page.partition(f"## {heading}")[2].partition("\n## ")[0] for heading in HEADINGS[2:4])
+        assert example.count("# <-") == 1, rule.CODE
+        assert "# <-" not in instead, rule.CODE
+        blocks = re.findall(r"```(\w+)\n(.*?)```", example + instead, re.DOTALL)
+        assert len(blocks) >= 2, rule.CODE
+        for language, code in blocks:
+            assert all(len(line) <= 76 for line in code.splitlines()), (rule.CODE, code)
+            if language == "python":
+                ast.parse(code)
 
 
 @pytest.mark.parametrize("code", CODES)

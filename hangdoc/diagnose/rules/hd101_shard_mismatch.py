@@ -1,39 +1,65 @@
-"""Ranks see a different amount of data, so one leaves the loop while the others wait for its collective.
+"""A rank has less data than the others and leaves the training loop first.
 
 ## What it finds
 
-A rank has left the training loop (or spins in its data iterator) while the others are still inside it and wait for that
-rank in a collective, and the amount of data that the ranks see differs: number of shard files, batches expected, length
-of the list of files, loop bounds.
+A rank has left the training loop, or spins in its data iterator, while the
+other ranks are still inside the loop and wait for it in a collective. The ranks
+visibly have different amounts of data: shard files, batches, list lengths or
+loop bounds.
 
 ## Why it hangs
 
-Every round of a data-parallel loop is a collective in which all ranks must take part. A rank with fewer shards comes to
-the end of its data first, goes on to the next thing in the program and waits there; the others wait for it in the
-gradient all-reduce of the next round. An empty list of shards under a loader that starts over for ever is the other
-face of it: that rank spins at 100 % CPU inside the loader and never delivers a batch.
+Every iteration of a data-parallel loop contains a collective that all ranks
+must call. A rank with fewer shards runs out of data first, leaves the loop and
+waits in the next operation of the program. The others wait for it in the
+gradient all-reduce of the next batch. A rank with no shards at all and a loader
+that restarts forever spins at 100% CPU and never yields a batch.
 
-## Evidence
+## Example
 
-The short rank's stack behind the loop (or inside its data iterator, at full CPU), the others' inside it; the loop
-counters of both; the numbers of files in the directories that the ranks name in environment, arguments and open files;
-what the trainer publishes about itself.
+```python
+shards = Path(os.environ["DATA_DIR"])  # <- 201 files on node 0, 4 on node 1
+files = sorted(shards.glob("*.parquet"))
+for step, batch in enumerate(batches(files)):
+    model(batch).sum().backward()
+    optimizer.step()
+dist.barrier()
+```
 
-## What to do
+## Use instead
 
-Give every node the same shards (compare the directories, `ls | wc -l` and a checksum of the names on each), or make the
-number of rounds independent of the files: agree on the minimum over all ranks before the loop, or use
+```python
+files = sorted(shards.glob("*.parquet"))
+steps = torch.tensor(count_batches(files))
+dist.all_reduce(steps, op=dist.ReduceOp.MIN)  # the same on every rank
+for step, batch in zip(range(int(steps)), batches(files)):
+    model(batch).sum().backward()
+    optimizer.step()
+dist.barrier()
+```
+
+Or copy the same shards to every node, or wrap the loop in
 `torch.distributed.algorithms.join.Join`.
 
-## When it would be wrong
+## How hangdoc knows
 
-Where a rank leaves the loop for another reason (an early stop decided locally) and its data happens to differ too.
-Different data of the same amount is HD104; the same data split unevenly is HD102.
+It compares the loop counters and loop bounds of both ranks, the lengths of
+their lists, the numbers of files in the directories that their environment,
+arguments and open files name, and what the trainer publishes. The stacks show
+which rank is outside the loop.
+
+## When it can be wrong
+
+The rank left the loop for another reason, such as a local early stop, and its
+data differs by accident. The same number of different files is HD104. The same
+data with an uneven split is HD102.
 
 ## References
 
-- torch.distributed.algorithms.join: https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
-- DistributedDataParallel, uneven inputs: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+- torch.distributed.algorithms.join:
+  https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
+- DistributedDataParallel, uneven inputs:
+  https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
 import shlex

@@ -2,29 +2,47 @@
 
 ## What it finds
 
-A rank stands still in torch's DataLoader waiting for a batch, and the worker process that should bring it is gone, is a
-zombie, is stopped, or itself stands still in the user's dataset code.
+A rank waits in torch's DataLoader for a batch. The worker process that should
+deliver it is dead, stopped, starved of CPU, or stuck in the user's dataset
+code.
 
 ## Why it hangs
 
-The loader waits for its worker without a bound (its `timeout` is 0 by default), and all other ranks wait for this rank
-in their next collective.
+The DataLoader waits for its worker without a limit, because `timeout` is 0 by
+default. All other ranks wait for this rank in their next collective.
 
-## Evidence
+## Example
 
-The rank's stack inside the loader, the state of its worker processes, and the worker's own stack: the line of
-`__getitem__` or of the iterator that does not come back, and what the kernel has it wait for.
+```python
+loader = DataLoader(dataset, num_workers=4)  # <- no timeout
+for batch in loader:
+    model(batch).sum().backward()
+```
 
-## What to do
+## Use instead
 
-Look at the line the worker stands at. Give the loader a `timeout=`, so that it raises instead of waiting. A worker that
-waits for a lock was forked while another thread held it: use `multiprocessing_context="spawn"`. A worker that was killed
-may have been short of memory or of /dev/shm.
+```python
+loader = DataLoader(
+    dataset,
+    num_workers=4,
+    timeout=120,  # raises an error instead of hanging
+    multiprocessing_context="spawn",  # inherits no held locks
+)
+```
 
-## When it would be wrong
+If a worker was killed, look for a lack of memory or of space in /dev/shm.
 
-A slow worker on a slow disk that delivers after the window: its CPU, reads and the silence of the run are looked at, and
-below the patience it is a note, not an error.
+## How hangdoc knows
+
+The rank's stack is inside the loader. hangdoc reads the state of its worker
+processes and the stack of each worker: the line of `__getitem__` or of the
+iterator that does not return, and the kernel function it waits in.
+
+## When it can be wrong
+
+A slow worker on a slow disk may still deliver its batch. If CPU use or file
+reads show progress, the finding does not appear. Before the patience has
+passed, it is a note, not an error.
 
 ## References
 

@@ -1,31 +1,50 @@
-"""A cycle of sends and receives, or a receive from a rank that never sends.
+"""Sends and receives do not match: a cycle, or a peer that is elsewhere.
 
 ## What it finds
 
-Ranks that stand still in `send` or `recv` and wait for each other in a ring, and ranks that wait for a message from a
-peer which itself stands in something else that can't end.
+Ranks that wait for each other in `send` or `recv`, and ranks that wait for a
+message from a peer that is stuck in another operation.
 
 ## Why it hangs
 
-A blocking `send` returns when its receiver has posted the matching receive (Gloo), and a `recv` when the message has
-come. Two ranks that both send first wait for each other; so does a pipeline whose stages disagree about who speaks next.
+With Gloo, a blocking `send` returns when its receiver has posted the matching
+receive. A `recv` returns when the message has arrived. Two ranks that both send
+first wait for each other. So do pipeline stages that disagree about which one
+sends next.
 
-## Evidence
+## Example
 
-The peers that the calls name (their `src` and `dst`), and what each peer is doing.
+```python
+dist.send(message, dst=(rank + 1) % world_size)  # <- every rank sends first
+dist.recv(message, src=(rank - 1) % world_size)
+```
 
-## What to do
+## Use instead
 
-Order the calls so that of each pair one sends while the other receives, or post them together with
-`batch_isend_irecv`.
+```python
+outgoing = dist.P2POp(dist.isend, message, (rank + 1) % world_size)
+incoming = dist.P2POp(dist.irecv, received, (rank - 1) % world_size)
+for work in dist.batch_isend_irecv([outgoing, incoming]):  # both at once
+    work.wait()
+```
 
-## When it would be wrong
+Or order the blocking calls: in each pair, one rank sends while the other
+receives.
 
-When the peer could not be read from the call: then the chain is drawn to every other rank, and the confidence is lower.
+## How hangdoc knows
+
+It reads the peers of the calls (their `src` and `dst` arguments), and what each
+peer is doing.
+
+## When it can be wrong
+
+The peer could not be read from a call. hangdoc then assumes that the call may
+wait for any other rank, and lowers the confidence.
 
 ## References
 
-- Point-to-point communication: https://docs.pytorch.org/docs/stable/distributed.html
+- Point-to-point communication:
+  https://docs.pytorch.org/docs/stable/distributed.html
 """
 
 from collections.abc import Iterable

@@ -1,29 +1,45 @@
-"""A rank exited, was killed (by whom: OOM killer, signal), or is a zombie while others wait.
+"""A rank exited, was killed, or is a zombie while the others wait for it.
 
 ## What it finds
 
-A rank whose process is gone or a zombie, in a run whose other ranks are still there; or a run of which only zombies and the
-process that started them are left.
+A rank whose process is gone or a zombie, in a run whose other ranks are still
+alive. Or a run of which only zombies and their launcher are left.
 
 ## Why it hangs
 
-Gloo tells its peers within a second when a rank dies, so most deaths end the run. It hangs where a survivor swallows that
-error, waits on the store for a key the dead rank would have set, is in a group without it, or ignores its launcher's
-SIGTERM.
+Gloo reports the death of a rank to its peers within a second, so most deaths
+end the run. The run hangs if a surviving rank swallows that error, waits on the
+store for a key that the dead rank should have set, is in a group without the
+dead rank, or ignores its launcher's SIGTERM.
 
-## Evidence
+## Example
 
-The zombie's exit code or signal; the rank's absence from a host where the launcher had put it; the memory control
-group's count of out-of-memory kills; what the survivors wait in.
+```python
+try:
+    dist.all_reduce(loss)
+except RuntimeError:
+    pass  # <- hides "Connection closed by peer"
+store.wait(["results"])
+```
 
-## What to do
+## Use instead
 
-Read the dead rank's own log for its last words, and `dmesg` for an OOM kill. Restart the run; let survivors fail on a
-peer's death instead of waiting.
+```python
+dist.all_reduce(loss)  # an error ends this rank, and torchrun the run
+store.wait(["results"], timedelta(minutes=5))
+```
 
-## When it would be wrong
+Read the last output of the dead rank, and `dmesg` for an out-of-memory kill.
 
-When the rank ended regularly and the others are just leaving: nobody waits then, and nothing is reported.
+## How hangdoc knows
+
+It reads the exit code or signal of the zombie, or finds no process of that rank
+on the host where its launcher had started it. It also reads the out-of-memory
+counter of the control group, and what the surviving ranks wait in.
+
+## When it can be wrong
+
+If the rank finished normally and no other rank waits, nothing is reported.
 
 ## References
 

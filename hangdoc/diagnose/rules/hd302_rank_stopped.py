@@ -1,29 +1,48 @@
-"""A rank is stopped: SIGSTOP, a frozen control group, held by a debugger, or waiting for a person's input.
+"""A rank is stopped (signal, cgroup freezer, debugger) or waits for user input.
 
 ## What it finds
 
-A rank that the kernel does not run over the whole window (state T, a frozen control group, a debugger that holds it), or
-that reads from its terminal: `input()`, a breakpoint. Also a stopped launcher, which can neither end nor restart its ranks.
-A tracer that is attached for a moment (py-spy, another hangdoc) is an observer and stops nothing.
+A rank that does not run during the whole observation (state T, a frozen control
+group, a debugger), or that waits for user input: `input()`, a breakpoint. Also
+a stopped launcher, which cannot end or restart its ranks. A tracer that
+attaches for a moment, such as py-spy or another hangdoc, does not count.
 
 ## Why it hangs
 
-The rank will not move until somebody lets it, and nobody knows: its sockets stay open, so the others see no error and
-wait in their next collective.
+The rank cannot continue until someone lets it. Its sockets stay open, so the
+others see no error and wait in their next collective.
 
-## Evidence
+## Example
 
-The kernel's state of the process, its control group's `cgroup.events`, and its tracer, at both ends of the window; for
-input, the system call and file descriptor it reads from. A stopped rank's receive queues fill up.
+```python
+for batch in loader:
+    loss = model(batch).sum()
+    breakpoint()  # <- under torchrun nobody sees the prompt
+    loss.backward()
+```
 
-## What to do
+## Use instead
 
-`kill -CONT PID` where a signal stopped it, thaw its control group, let the debugger go on, or remove the breakpoint or
-prompt from the training script. hangdoc itself never continues a rank.
+```python
+for batch in loader:
+    loss = model(batch).sum()
+    loss.backward()
+```
 
-## When it would be wrong
+If a signal stopped the rank, continue it with `kill -CONT PID`. If its control
+group is frozen, thaw it. If a debugger holds it, continue or detach. hangdoc
+itself never continues a rank.
 
-When somebody holds the rank on purpose just now.
+## How hangdoc knows
+
+It reads the kernel state of the process, the `cgroup.events` of its control
+group, and its tracer, at the start and at the end of the observation. For
+input, it reads the system call and the file descriptor. The receive queues of a
+stopped rank fill up.
+
+## When it can be wrong
+
+Someone stopped the rank on purpose and is about to continue it.
 
 ## References
 

@@ -1,35 +1,57 @@
-"""A rank is stuck in the file system or on a pipe.
+"""A rank is stuck on a file, a file system or a pipe.
 
 ## What it finds
 
-A rank that others wait for stands still in a system call on a file: it opens, reads, writes or looks up a path, in an
-uninterruptible sleep or in a wait of a network file system, or it writes into a pipe that nobody empties. Or no rank waits
-for another, and none does anything: the storage of all of them is gone.
+A rank that others wait for is stuck in a system call on a file: it opens,
+reads, writes or looks up a path, or it writes to a pipe that no process reads.
+Or no rank makes progress, because the storage of all ranks is gone.
 
 ## Why it hangs
 
-A call into a file system whose server is gone does not come back, and neither does a write into a full pipe or the
-opening of a FIFO without another end. The rank never reaches the operation that the others wait in. It uses no CPU and
-shows no error; in state D not even SIGKILL ends it.
+A call into a file system whose server is gone does not return. Neither does a
+write to a full pipe, or the opening of a FIFO that no other process opens. The
+rank never reaches the operation that the others wait in. It uses no CPU and
+shows no error. In state D, not even SIGKILL ends it.
 
-## Evidence
+## Example
 
-The system call, the path or descriptor it was given, the mount it lies on, where the kernel has the thread wait, and for
-a pipe the processes that hold its other end.
+```python
+for path in shards:
+    table = pq.read_table(path)  # <- on an NFS mount whose server went away
+    train_on(table)
+```
 
-## What to do
+## Use instead
 
-Look at the file from another shell on that host with a bound (`timeout 5 stat PATH`). For a mount: its server, the
-network to it, `dmesg`. For a pipe: the process that should read it. Copy shards to local disks before training.
+```python
+local = Path(os.environ["TMPDIR"]) / "shards"
+if local_rank == 0:
+    shutil.copytree("/mnt/nfs/shards", local)  # once, before training
+dist.barrier()
+for path in sorted(local.glob("*.parquet")):
+    train_on(pq.read_table(path))
+```
 
-## When it would be wrong
+Check the file from another shell with a time limit: `timeout 5 stat PATH`. For
+a mount, check its server and the network. For a pipe, check the process that
+should read it.
 
-A slow disk under load answers later; bytes read or written in the window count as movement, and below the patience it is
-a note.
+## How hangdoc knows
+
+It reads the system call, the path or file descriptor, the mount, the kernel
+function in which the thread waits, and for a pipe the processes that hold its
+other end.
+
+## When it can be wrong
+
+A slow disk under load responds later. Bytes that are read or written during the
+observation count as progress. Before the patience has passed, the finding is a
+note, not an error.
 
 ## References
 
-- proc_pid_wchan(5), proc_pid_syscall(5): https://man7.org/linux/man-pages/man5/proc_pid_syscall.5.html
+- proc_pid_wchan(5), proc_pid_syscall(5):
+  https://man7.org/linux/man-pages/man5/proc_pid_syscall.5.html
 - nfs(5), hard and soft mounts: https://man7.org/linux/man-pages/man5/nfs.5.html
 - pipe(7), fifo(7): https://man7.org/linux/man-pages/man7/pipe.7.html
 """

@@ -1,30 +1,52 @@
-"""torchrun waits for its other nodes to end, and no trainer is left.
+"""All ranks have ended, and torchrun waits for its other nodes.
 
 ## What it finds
 
-A launcher whose ranks are all gone and that stands in its exit barrier.
+A launcher that has no ranks left and waits in its exit barrier.
 
 ## Why it hangs
 
-When its ranks have ended, each agent waits up to five minutes for the others to say that theirs have, too. If another
-node's agent was killed, or its ranks still work or hang, the wait lasts to its end. No rank is there to look at, and the log
-has said its last word.
+When its ranks have ended, each torchrun agent waits up to five minutes until
+the other agents report the same. If another node's agent was killed, or its
+ranks still run or hang, the agent waits for the whole time. The log shows
+nothing.
 
-## Evidence
+## Example
 
-The agent's stack in `_exit_barrier`, no rank below it, its age.
+```python
+def main():
+    train()
+    if node_rank != 0:
+        return  # <- the agents of these nodes wait for node 0
+    upload_results()
+```
 
-## What to do
+## Use instead
 
-Look at the other nodes: what their agents and ranks do. If they are gone, end this one; the training itself is over.
+```python
+def main():
+    train()
+    if node_rank == 0:
+        upload_results()
+    dist.barrier()  # all nodes end together
+    dist.destroy_process_group()
+```
 
-## When it would be wrong
+Check what the agents and ranks of the other nodes are doing. If they are gone,
+terminate this agent. The training is over.
 
-While the other nodes' ranks work legitimately, it is a wait like any other.
+## How hangdoc knows
+
+The stack of the agent is in `_exit_barrier`, and it has no ranks below it.
+
+## When it can be wrong
+
+The ranks of the other nodes may still be doing legitimate work.
 
 ## References
 
-- torch.distributed.elastic, agent: https://docs.pytorch.org/docs/stable/elastic/agent.html
+- torch.distributed.elastic, agent:
+  https://docs.pytorch.org/docs/stable/elastic/agent.html
 """
 
 from collections.abc import Iterator

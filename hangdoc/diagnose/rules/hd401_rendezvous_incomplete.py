@@ -1,27 +1,44 @@
-"""k of n ranks arrived at the rendezvous; who is missing.
+"""Some ranks or nodes reached the rendezvous, and others are missing.
 
 ## What it finds
 
-Ranks, or torchrun's agents before they have started any, that stand in the rendezvous while others of the run have not
-come.
+Ranks, or torchrun agents that have not started any rank yet, that wait in the
+rendezvous while other ranks or nodes of the run are missing.
 
 ## Why it hangs
 
-`init_process_group` and torchrun's rendezvous wait until all have arrived: 10 to 30 minutes by default, without a word.
+`init_process_group` and torchrun's rendezvous wait until everyone has arrived.
+The default timeout is 10 to 30 minutes, and nothing is logged until then.
 
-## Evidence
+## Example
 
-The stacks of the agents and ranks (`next_rendezvous`, `_create_c10d_store`, `init_process_group`), the numbers of nodes
-and ranks that the command lines and environments ask for, and who is there.
+```sh
+# The job script of node 1.
+cp -r /mnt/nfs/shards /scratch &&  # fails: the disk is full
+torchrun --nnodes 2 --node-rank 1 --master-addr node0 train.py  # <- not run
+```
 
-## What to do
+## Use instead
 
-Start the missing node, or look why it does not reach the master: name, port, firewall, a different `--nnodes`,
-`--rdzv-id` or `--master-port`.
+```sh
+# Under Slurm, a failed node ends the whole job.
+srun --kill-on-bad-exit=1 bash node.sh
+```
 
-## When it would be wrong
+Start the missing node. If it is running, find out why it cannot reach the
+master: host name, port, firewall, or a different `--nnodes`, `--rdzv-id` or
+`--master-port`.
 
-At the start of a run, while the others are still importing: below the patience it is a note.
+## How hangdoc knows
+
+It reads the stacks of agents and ranks (`next_rendezvous`,
+`_create_c10d_store`, `init_process_group`), the numbers of nodes and ranks in
+their command lines and environments, and which of them exist.
+
+## When it can be wrong
+
+At the start of a run, the other ranks may still be importing modules. Before
+the patience has passed, the finding is a note, not an error.
 
 ## References
 

@@ -1,29 +1,45 @@
-"""A peer's port cannot be reached: calls to it are never answered.
+"""Connection attempts to a peer's port get no reply.
 
 ## What it finds
 
-A rank, or an agent of torchrun, that calls another one's listening port and gets no answer: SYN_SENT, repeated again and
-again, towards a socket that really listens there.
+A rank or a torchrun agent that tries to connect to a listening port of another
+one and gets no reply: the connection stays in SYN_SENT and is retried again and
+again.
 
 ## Why it hangs
 
-Gloo connects every pair of ranks on ephemeral ports: of two, the one with the lower address listens and the other calls.
-That the master port is open is not enough; every host must take calls from every other on
-`net.ipv4.ip_local_port_range`. A firewall that drops (instead of refusing) lets the caller try for minutes, and everybody
-else waits with it in `init_process_group`.
+Gloo connects every pair of ranks on ephemeral ports. In each pair, the rank
+with the lower address listens and the other one connects. An open master port
+is not enough: every host must accept connections from every other host on
+`net.ipv4.ip_local_port_range`. If a firewall drops the packets instead of
+rejecting them, the attempt continues for minutes, and all other ranks wait in
+`init_process_group`.
 
-## Evidence
+## Example
 
-The calls with their repetitions, and who listens at the other end, on which interface.
+```sh
+nft add rule inet filter input tcp dport 29500 accept
+nft add rule inet filter input drop   # <- drops Gloo's ephemeral ports
+```
 
-## What to do
+## Use instead
 
-Open the ports between the hosts of the run in both directions, on the interface that the addresses belong to.
+```sh
+# 10.0.0.0/24 holds all hosts of the run.
+nft add rule inet filter input ip saddr 10.0.0.0/24 accept
+nft add rule inet filter input drop
+```
 
-## When it would be wrong
+## How hangdoc knows
 
-A host that is merely overloaded answers late; it takes several repetitions to be named. Where the listener was not looked
-at, only the caller's side is known, and the finding says so.
+It reads the connection attempts with their retries, and the process that
+listens at the other end, with its network interface.
+
+## When it can be wrong
+
+An overloaded host replies late; the finding needs several retries. If the host
+of the listener was not observed, only the side of the caller is known, and the
+finding says so.
 
 ## References
 

@@ -1,33 +1,49 @@
-"""A rank was told to use an interface on which its peers can't reach it.
+"""A rank uses a network interface on which its peers cannot reach it.
 
 ## What it finds
 
-A run over several hosts in which GLOO_SOCKET_IFNAME (or NCCL_SOCKET_IFNAME) names an interface that is absent, down or
-loopback, or in which a rank listens on an address that lies in no network of the host that calls it: docker0, a VPN, a
-second card without a cable.
+A run over several hosts in which GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names
+an interface that is missing, down or loopback. Or a rank that listens on an
+address outside all networks of the host that connects to it: docker0, a VPN, an
+unused network card.
 
 ## Why it hangs
 
-A rank publishes the address of its interface in the store, and peers call it there. A private address of that host leads
-nowhere, or to another machine. Of two ranks the one with the lower address listens, so that a wrong interface on the
-other one may do no harm.
+A rank publishes the address of its interface in the store, and its peers
+connect to that address. An address that is private to one host leads nowhere or
+to another machine. In each pair the rank with the lower address listens, so a
+wrong interface on the other rank may go unnoticed.
 
-## Evidence
+## Example
 
-The variable, the interface with its addresses, the unanswered calls, and the networks that the hosts share.
+```sh
+export GLOO_SOCKET_IFNAME=docker0   # <- no peer can reach 172.17.0.1
+torchrun --nnodes 2 --node-rank 0 --master-addr node0 train.py
+```
 
-## What to do
+## Use instead
 
-Set GLOO_SOCKET_IFNAME on that host to the interface that has an address in the shared network.
+```sh
+ip -brief address                   # which network do all hosts share?
+export GLOO_SOCKET_IFNAME=eth0
+torchrun --nnodes 2 --node-rank 0 --master-addr node0 train.py
+```
 
-## When it would be wrong
+## How hangdoc knows
 
-Where routers join the networks, an address outside of the caller's own networks is reachable; the finding is made only of
-calls that are not answered, or of an interface that can't work between hosts.
+It reads the variable, the addresses of each interface, the connection attempts
+without a reply, and the networks that the hosts share.
+
+## When it can be wrong
+
+Routers may make an address outside the caller's own networks reachable. The
+finding therefore needs connection attempts without a reply, or an interface
+that cannot work between hosts.
 
 ## References
 
-- torch.distributed, choosing the network interface: https://docs.pytorch.org/docs/stable/distributed.html
+- torch.distributed, choosing the network interface:
+  https://docs.pytorch.org/docs/stable/distributed.html
 """
 
 from hangdoc.diagnose import words

@@ -1,28 +1,44 @@
-"""An established connection stopped answering (retransmits, backoff).
+"""An established connection between two ranks no longer delivers data.
 
 ## What it finds
 
-A connection between two ranks that is established, has data that the other side does not acknowledge, and whose kernel
-retransmits it again and again, with nothing passed in the window.
+An established connection between two ranks on which sent data is not
+acknowledged. The kernel retransmits it again and again, and no byte arrived
+during the observation.
 
 ## Why it hangs
 
-A cable, a switch, a firewall's forgotten state or a moved container takes the packets away. TCP goes on trying for a
-quarter of an hour before it tells the program. Both ranks stand in the same operation: nothing in the program is wrong.
+A broken cable, a switch, a firewall that lost its state, or a moved container
+drops the packets. TCP retries for about 15 minutes before it reports an error
+to the program. Both ranks wait in the same operation. The program itself is
+correct.
 
-## Evidence
+## Example
 
-Unacknowledged segments, retransmits and backoff of the connection, its queue, and since when no byte came through.
+```sh
+conntrack -F   # <- the firewall forgets established connections
+```
 
-## What to do
+## Use instead
 
-Ping between the two hosts on the interface that the addresses belong to; look at the counters of the interface
-(`ip -s link`), the firewall's log, the switch. The run cannot be mended unless the link comes back soon.
+```sh
+ping -c 3 node1              # on the interface of the connection
+ip -s link                   # error and drop counters
+ss -tnoi dst 10.0.0.2        # retransmits and backoff of the connection
+sysctl net.ipv4.tcp_retries2 # a lower value gives an error sooner
+```
 
-## When it would be wrong
+The run cannot continue unless the link comes back soon.
 
-A short loss in a congested network backs off once or twice and recovers; it takes several retransmits in silence to be
-named.
+## How hangdoc knows
+
+It reads the unacknowledged segments, retransmits and backoff of the connection,
+its send queue, and the time since the last byte was received.
+
+## When it can be wrong
+
+A short loss in a congested network causes one or two retransmits and then
+recovers. The finding needs several retransmits without a reply.
 
 ## References
 

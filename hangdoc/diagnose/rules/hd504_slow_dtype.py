@@ -1,34 +1,51 @@
-"""bf16 or fp16 on a CPU without the instructions for it.
+"""Ranks train in bf16 or fp16 on a CPU that has no instructions for it.
 
 ## What it finds
 
-Ranks that train on the CPU in bfloat16 or float16, on a processor that has no instructions for that type.
+Ranks that train on the CPU in bfloat16 or float16, on a processor without
+instructions for that dtype.
 
 ## Why it hangs
 
-It does not, but it looks like it: the processor emulates every operation in float32, with conversions before and behind,
-and a step may take many times as long. Scripts choose such a type by themselves where they see a GPU, even where the run
-does not use it.
+It does not hang, but it looks like a hang. The processor emulates every
+operation in float32 and converts before and after it, so a step may take many
+times as long. Some scripts choose such a dtype when they see a GPU, even if the
+run does not use it.
 
-## Evidence
+## Example
 
-Use of the type: the parameters of a model that the script holds, an autocast that was entered or whose `with` block the
-rank is in, or the tensors that one of torch's layers works on. A variable or an option that only names the type is not
-enough. Then the processor's flags; whether a GPU is present, and whether the ranks have it open.
+```python
+dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+model = model.to(dtype)  # <- stays on the CPU
+```
 
-## What to do
+## Use instead
 
-Train in float32 on this machine (`--dtype float32`, `mixed_precision=no`), or on processors with avx512_bf16 or
-amx_bf16, or on the GPU.
+```python
+device = "cuda" if torch.cuda.is_available() else "cpu"
+dtype = torch.bfloat16 if device == "cuda" else torch.float32
+model = model.to(device, dtype)
+```
 
-## When it would be wrong
+Or run on processors with avx512_bf16 or amx_bf16.
 
-Where the model in that type is a saved copy, or one that is only evaluated now and then.
+## How hangdoc knows
+
+It looks for use of the dtype: the parameters of a model, an active autocast, or
+the tensors of a torch layer. A variable or an option that only names the dtype
+is not enough. Then it reads the CPU flags, whether a GPU is present, and
+whether the ranks use it.
+
+## When it can be wrong
+
+The model in that dtype is only a saved copy, or it is only evaluated now and
+then.
 
 ## References
 
 - torch.amp, CPU: https://docs.pytorch.org/docs/stable/amp.html
-- oneDNN data types: https://uxlfoundation.github.io/oneDNN/dev_guide_data_types.html
+- oneDNN data types:
+  https://uxlfoundation.github.io/oneDNN/dev_guide_data_types.html
 """
 
 from collections.abc import Iterator

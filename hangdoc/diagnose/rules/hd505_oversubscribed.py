@@ -1,34 +1,49 @@
-"""More compute threads than cores, CPU quota throttling, or swapping.
+"""Too many compute threads, CPU throttling or swapping slows the ranks down.
 
 ## What it finds
 
-A run that moves while its host keeps it from computing: its threads push each other off the cores, its control group has
-used up its CPU quota, or the machine swaps.
+A run that makes progress, but its threads preempt each other, its control group
+has used up its CPU quota, or the machine swaps.
 
 ## Why it hangs
 
-It does not, it crawls. Every rank starts as many OpenMP threads as the machine has cores unless OMP_NUM_THREADS says
-otherwise; with several ranks they spin and wait for each other. A quota stops all threads of the group together, many
-times a second. A swapped page costs thousands of times a cached one.
+It does not hang; it is slow. Every rank starts one OpenMP thread per core of
+the machine unless OMP_NUM_THREADS is set. With several ranks, these threads
+compete for the cores. A CPU quota stops all threads of a control group many
+times per second. A swapped page is thousands of times slower than one in
+memory.
 
-## Evidence
+## Example
 
-Threads that were at work in the window and were taken off their core, against the cores; microseconds throttled of the
-window; bytes swapped in the window.
+```sh
+mpirun -n 8 python train.py   # <- 8 ranks with 32 threads each on 32 cores
+```
 
-## What to do
+## Use instead
 
-OMP_NUM_THREADS = cores / ranks (torchrun sets 1). Raise the quota (cpu.max, the pod's limits). Use less memory: fewer
-dataloader workers, smaller batches.
+```sh
+export OMP_NUM_THREADS=4   # cores / ranks; torchrun sets 1
+mpirun -n 8 python train.py
+```
 
-## When it would be wrong
+For a quota, raise cpu.max or the limits of the pod. For swapping, use fewer
+dataloader workers or smaller batches.
 
-A neighbour of the run on the same host takes the cores, and the run itself is modest: then the neighbour is to blame, and
-the evidence says how many threads are whose.
+## How hangdoc knows
+
+It counts the busy threads that were preempted during the observation and
+compares them with the cores. It also reads how long each control group was
+throttled, and how many bytes were swapped.
+
+## When it can be wrong
+
+Another program on the host uses the cores, and the run itself uses few threads.
+The evidence shows the number of threads per rank.
 
 ## References
 
-- torch.set_num_threads, OMP_NUM_THREADS: https://docs.pytorch.org/docs/stable/torch.html
+- torch.set_num_threads, OMP_NUM_THREADS:
+  https://docs.pytorch.org/docs/stable/torch.html
 - cgroup v2, cpu.stat: https://docs.kernel.org/admin-guide/cgroup-v2.html
 """
 

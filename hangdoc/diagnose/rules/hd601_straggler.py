@@ -1,33 +1,48 @@
-"""One rank is persistently behind and sets the pace.
+"""One rank is slower than the others in every iteration; all wait for it.
 
 ## What it finds
 
-A run that moves, in which one rank computes nearly all the time and the others mostly wait for it, over several rounds of
-their loop.
+A run that makes progress, in which one rank computes nearly all the time and
+the others mostly wait for it, over several iterations.
 
 ## Why it hangs
 
-It does not. Every step lasts as long as its slowest rank, and all others spend the difference waiting: a rank with half the
-speed halves the whole run.
+It does not hang. Every step takes as long as its slowest rank. If one rank runs
+at half the speed, so does the whole run.
 
-## Evidence
+## Example
 
-For each rank the share of the window its training thread was on a core, the rounds done in the window, and what differs on
-the slow one: threads, cores it may use, throttling; the stage of the step, where the trainer publishes stages.
+```python
+documents = sorted(corpus, key=len)
+first = rank * share
+mine = documents[first : first + share]  # <- the last rank gets the longest
+```
 
-## What to do
+## Use instead
 
-Balance the work (sort or bucket samples by length), give the rank the same threads and cores as the others, look for
-neighbours on its host.
+```python
+documents = sorted(corpus, key=len)
+mine = documents[rank::world_size]  # every rank gets short and long ones
+```
 
-## When it would be wrong
+Give the rank the same number of threads and cores as the others, and look for
+other programs on its host.
 
-A window shorter than a step shows one phase of it; several rounds must have passed for a finding. Pipelines wait by
-design.
+## How hangdoc knows
+
+For each rank, it measures how long the training thread was on a core and how
+many iterations it completed. It compares threads, cores and throttling, and the
+duration of the stages of a step if the trainer publishes them.
+
+## When it can be wrong
+
+An observation that is shorter than a step shows only one phase of it, so the
+finding needs several iterations. Ranks of a pipeline wait by design.
 
 ## References
 
-- DistributedDataParallel, uneven workloads: https://docs.pytorch.org/docs/stable/notes/ddp.html
+- DistributedDataParallel, uneven workloads:
+  https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
 
 from collections.abc import Iterator

@@ -1,30 +1,45 @@
-"""What could not be seen, and what that leaves open.
+"""Evidence is missing: this finding lists what hangdoc could not observe.
 
 ## What it finds
 
-Ranks of the run that nobody looked at, ranks whose stacks or sockets were refused, and runs in which everything waits and nothing
-that was seen says why.
+Ranks of the run that were not observed, ranks whose stacks or sockets could not
+be read, and runs in which all ranks wait but the evidence does not show why.
 
 ## Why it hangs
 
-It does not: this finding is hangdoc's own honesty. A cause may lie where it could not look.
+The cause may be where hangdoc could not look. This finding names no culprit.
 
-## Evidence
+## Example
 
-What was refused, and with which words.
+```console
+$ hangdoc diagnose   # <- on one node of two
+```
 
-## What to do
+## Use instead
 
-Run hangdoc where the missing ranks are and diagnose the bundles together, or give it the right to look: see
-`hangdoc doctor`.
+```console
+$ hangdoc diagnose --hosts node0,node1         # over ssh
+$ hangdoc snapshot -o $(hostname).hangdoc      # or by hand: on every node
+$ hangdoc diagnose *.hangdoc                   # then together
+```
 
-## When it would be wrong
+If permissions are missing, `hangdoc doctor` shows which ones and how to get
+them.
 
-Never, but it may be beside the point when another finding already explains everything.
+## How hangdoc knows
+
+It lists each rank without a process on the observed hosts, and each error
+message of a failed read.
+
+## When it can be wrong
+
+It is never wrong, but it does not matter if another finding already explains
+the hang.
 
 ## References
 
-- docs/attaching.md: containers, other users, what each permission lets hangdoc see
+- docs/attaching.md: containers, other users, what each permission lets hangdoc
+  see
 """
 
 from collections.abc import Iterable, Iterator

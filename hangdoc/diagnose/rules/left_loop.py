@@ -13,8 +13,8 @@ _SHOWN = 4
 
 
 def evidence(kind: LeftLoop, differences: Iterable[Difference] = ()) -> list[Evidence]:
-    """The strongest difference in data, the loop counters, both stacks, then the other differences. Each pair of amounts is listed
-    once: a loop bound, a variable and a beacon often hold the same number."""
+    """The strongest difference in data, the loop counters, both stacks, then the other differences. Each pair of amounts is
+    listed once: a loop bound, a variable and a beacon often hold the same number."""
     totals = tuple(_batches(one.first)[1] for one in (kind.short, kind.inside))
     listed: set[tuple[int | None, ...]] = {totals}
     shown: list[Difference] = []
