@@ -54,7 +54,7 @@ def operation(rank: Rank) -> str:
 
 @lru_cache(4096)  # there are far fewer operations than ranks
 def _named(kind: str, op: Operation) -> str:
-    text = "the run's store" if kind == "store" and op.op == "wait" else op.op
+    text = "store.wait" if kind == "store" and op.op == "wait" else op.op
     if op.peer is not None:
         text += f" {'to' if 'send' in op.op else 'from'} rank {op.peer}"
     if op.group is not None:
@@ -84,7 +84,7 @@ def doing(rank: Rank) -> str:
         "compiling": "compiling",
         "checkpointing": "writing a checkpoint",
         "evaluating": "evaluating",
-        "waiting-data": "waiting for the dataloader",
+        "waiting-data": "waiting for the next batch",
         "waiting-lock": "waiting for a lock",
         "waiting-input": "waiting for user input",
         "waiting-io": "stuck in file or pipe I/O",
@@ -153,7 +153,7 @@ def standstill(run: Run) -> list[Evidence]:
     known = recorded.evidence(run)
     if not silent or run.age_seconds is None:
         return known
-    text = f"no data between {ranks(silent)} and any other rank for {duration(run.age_seconds)}"
+    text = f"{ranks(silent)} {verb(silent, 'has', 'have')} exchanged no data with other ranks for {duration(run.age_seconds)}"
     return [Evidence(rank=None, probe="sockets", text=text), *known]
 
 
@@ -247,7 +247,7 @@ def ended_children(run: Run, rank: Rank) -> list[Evidence]:
         Evidence(
             rank=rank.rank,
             probe="kernel",
-            text=f"its child process {process.pid} is dead: {how_it_ended(process)}",
+            text=f"child process {process.pid} is dead: {how_it_ended(process)}",
         )
         for process in ended[:3]
     ]

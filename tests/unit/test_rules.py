@@ -334,7 +334,7 @@ def test_what_became_of_a_dataloader_worker() -> None:
     starved = helper(7, 101, getitem, WORKER, clocks=rank(1, cpu=0.01, pid=7, kernel={"state": "R"}).clocks)
     assert "gets almost no CPU" in loader_stalled(starved).summary
     locked = helper(7, 101, frame("Data.__getitem__", 8, source="with self.lock:"), WORKER)
-    assert "forked while another thread held that lock" in loader_stalled(locked).summary
+    assert "held when the worker was forked" in loader_stalled(locked).summary
     assert "none of its worker processes" in loader_stalled().summary
 
 

@@ -88,7 +88,8 @@ def _directories(less: Rank, more: Rank) -> list[Difference]:
             Evidence(
                 rank=rank.rank,
                 probe="data",
-                text=f"{source.files} {'/'.join(source.suffixes) or 'data'} files in {source.path} ({origin})",
+                text=f"{source.files} {'/'.join(source.suffixes) or 'data'} file{'s' * (source.files != 1)} in {source.path} "
+                f"({origin})",
             )
             for rank, source in ((less, ours), (more, other))
         )

@@ -38,7 +38,7 @@ def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
     frame = place_of(stuck[0])
     assert frame is not None  # noqa: S101  (that is what makes it stuck)
     lock = (frame.source or "").startswith("with ") or ".acquire(" in (frame.source or "")
-    held = ", where it waits for a lock; it may have been forked while another thread held that lock" if lock else ""
+    held = ", where it waits for a lock that may have been held when the worker was forked" if lock else ""
     about = f"has not returned from {frame.function}{held}"
     return WaitsForLoader(about=about, certainty=likely, worker=stuck[0], shown=shown)
 

@@ -79,7 +79,7 @@ def standing_of(
         and (gil := locks.hold_of(process, thread, kernel)) is not None
     ):
         # The thread of this process that holds the other end cannot run either.
-        return Standing("waiting-io", f"reads {in_words(file)} while holding the GIL", gil)
+        return Standing("waiting-io", f"reading {in_words(file)} while holding the GIL", gil)
     if (
         (kernel is not None and kernel.state == "D")
         or any(word in wchan for word in _STUCK_IN_FILES)
@@ -88,27 +88,29 @@ def standing_of(
     ):
         return Standing("waiting-io", f"in a file system call ({in_words(file) or f'wchan {wchan or call}'})", stuck)
     if any(f.file.endswith(torch_names.DATALOADER) for f in thread.frames):
-        return Standing("waiting-data", "waits for a dataloader worker", loader.hold_of(thread, helpers))
+        return Standing("waiting-data", "waiting for a dataloader worker", loader.hold_of(thread, helpers))
     lock = locks.hold_of(process, thread, kernel)
     if call in _SLEEP:
         pause = Asleep(polls=_polls(thread, kernel), seconds=kernel.sleep_seconds if kernel is not None else None)
-        return Standing("sleeping", "sleeping (nanosleep)", lock or pause)
+        return Standing("sleeping", "in nanosleep", lock or pause)
     if call in _FILE_LOCK and file is not None:
         holders = tuple(one for one in file.holders or () if one.pid != process.pid)
-        return Standing("waiting-lock", f"waits for a lock on {file.name}", AtFileLock(path=file.name, holders=holders))
+        return Standing(
+            "waiting-lock", f"waiting for a lock on {file.name}", AtFileLock(path=file.name, holders=holders)
+        )
     if call in _READ | _WRITE and file is not None and file.kind in ("file", "pipe"):
-        return Standing("waiting-io", f"{'reads' if call in _READ else 'writes'} {in_words(file)}", stuck)
+        return Standing("waiting-io", f"{'reading' if call in _READ else 'writing to'} {in_words(file)}", stuck)
     network = _network(kernel, connections) if call in _NETWORK | _READ | _WRITE else None
     return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
 
 
 def in_words(file: AwaitedFile | None) -> str:
-    """`/data/x on nfs4 (s:/x)`, `a pipe (fd 7)`; empty for none."""
+    """`/data/x (fd 3) on nfs4 (s:/x)`, `a pipe (fd 7)`; empty for none."""
     if file is None:
         return ""
     what = "a pipe" if file.kind == "pipe" else "a socket" if file.kind == "socket" else file.name
     where = f" on {file.mount}" if file.mount else " on a full file system" if file.full else ""
-    return what + where + (f" (fd {file.descriptor})" if file.descriptor is not None else "")
+    return what + (f" (fd {file.descriptor})" if file.descriptor is not None else "") + where
 
 
 def _abandoned(process: Process, wchan: str, file: AwaitedFile | None) -> bool:
@@ -170,16 +172,20 @@ def _by_name(
     # Without data from the kernel, a server and a deadlock look the same.
     other = lock or network or (Elsewhere() if seen else Unreadable())
     if any(name in file for name in _CHILD_FILES) or call in _CHILD:
-        return Standing("waiting-child", "waits for a child process", lock or (Elsewhere() if seen else Unreadable()))
+        return Standing("waiting-child", "waiting for a child process", lock or (Elsewhere() if seen else Unreadable()))
     if fetching(thread):
         return Standing("waiting-data", "inside its data iterator", other)
     if isinstance(network, Serves):
-        return Standing("waiting-io", f"waits for requests on {network.address}", network)
+        return Standing("waiting-io", f"waiting for requests on {network.address}", network)
     if network is not None or call in _NETWORK:
-        peer = f" for a reply from {network.peer}" if network is not None and network.peer else ""
-        return Standing("waiting-io", f"waits on the network{peer}", other if lock else network or OnNetwork())
+        peer = network.peer if network is not None else None
+        return Standing(
+            "waiting-io",
+            f"waiting for a reply from {peer}" if peer else "waiting on the network",
+            other if lock else network or OnNetwork(),
+        )
     if any(name in file for name in _LOCK_FILES) or call == _FUTEX:
-        return Standing("waiting-lock", f"waits for a lock{f': {source}' if source else ''}", other)
+        return Standing("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", other)
     return Standing(
         "sleeping", f"not making progress (wchan {wchan or 'unknown'}, system call {call or 'unknown'})", other
     )

@@ -66,7 +66,9 @@ ABOUT = (Asleep, AtFileLock, Elsewhere, OnNetwork, Busy, Starves)
 def say(run: Run, blockage: Blockage) -> Finding:
     """Ranks that do not reach the operation in which the others wait for them."""
     first, blamed = blockage.at[0].first, blockage.culprits
-    cpu = f", {first.cpu_percent:.0f}% CPU" if first.cpu_percent is not None and "core" not in first.why else ""
+    why = first.why if first.why != words.doing(first) else ""
+    cpu = f"{first.cpu_percent:.0f}% CPU" if first.cpu_percent is not None and "core" not in why else ""
+    counters = "its counters changed" if first.counters_moved else "no counter changed"
     return words.blocked(
         (CODE, NAME),
         blockage,
@@ -77,7 +79,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
             Evidence(
                 rank=first.rank,
                 probe="cpu",
-                text=f"{first.why}{cpu}; {'its counters changed' if first.counters_moved else 'no counter changed'}",
+                text=", ".join(filter(None, (why, cpu, counters))),
             ),
             *words.ended_children(run, first),
             *words.class_evidence(blockage.waiting),

@@ -137,7 +137,7 @@ def _unnoticed(survivor: Rank) -> str:
     """Why a surviving rank still waits for a dead one."""
     wait = survivor.wait
     if wait is not None and wait.kind == "store":
-        return "it waits for a store key, and the store does not report that the rank that writes it is dead"
+        return "it waits for a store key, and the store does not report a dead writer"
     if wait is not None and wait.operation.group is not None:
         return f"it waits in group {wait.operation.group} for a rank that itself waits for the dead rank"
     if any(c.state == "ESTABLISHED" for c in survivor.connections):

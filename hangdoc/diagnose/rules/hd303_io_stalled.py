@@ -81,8 +81,8 @@ _PLACES = (
     ("lustre", "a Lustre server does not respond"),
     ("cl_sync", "a Lustre server does not respond"),
     ("wait_for_partner", "no process opens the other end of the FIFO"),
-    ("pipe_write", "the pipe is full and no process reads from it"),
-    ("pipe_read", "no process writes to the pipe"),
+    ("pipe_write", "the pipe is full"),
+    ("pipe_read", "the pipe is empty"),
     ("io_schedule", "it is waiting for the disk"),
     ("folio_wait", "it is waiting for the disk"),
 )
@@ -98,7 +98,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
     path = file.name if file is not None and file.kind == "path" else ""
     pipe = file is not None and file.kind == "pipe"
     dead = words.ended_children(run, first) if pipe else []  # one of them may be the process that should have written
-    parts = (meant, _holders(kind), *(evidence.text for evidence in dead[:1]))
+    parts = (meant, _holders(kind, first.pid), *(evidence.text for evidence in dead[:1]))
     reason = ", ".join(part for part in parts if part)
     return words.blocked(
         (CODE, NAME),
@@ -132,12 +132,14 @@ def _what(run: Run, blockage: Blockage, kind: InFile) -> str:
     return f"files such as {what}" if several and what else what
 
 
-def _holders(kind: InFile) -> str:
-    """Which processes hold the other end of a pipe."""
+def _holders(kind: InFile, own: int | None) -> str:
+    """Which processes hold the other end of a pipe; `own` is the pid of the rank."""
     file = kind.file
     if file is None or file.kind != "pipe" or file.holders is None:
         return ""
     who = ", ".join(f"pid {one.pid} ({one.name}, state {one.state})" for one in file.holders) or "no process"
+    if file.holders and all(one.pid == own for one in file.holders):
+        who = f"the rank itself alone (pid {own})"
     return f"its {'read' if file.writes else 'write'} end is held by {who}"
 
 

@@ -106,8 +106,8 @@ def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Fin
             *([Evidence(rank=culprits[0], probe="environment", text=f"{named[0]}={named[1]}")] if named else []),
             Evidence(
                 rank=None, probe="sockets",
-                text=f"{call.host.name}: a connection to {call.target} is in SYN_SENT, {call.connection.retransmits} retries "
-                f"in {call.seconds} s",
+                text=f"on {call.host.name}, the connection to {call.target} is in SYN_SENT, "
+                f"{call.connection.retransmits} retries in {call.seconds} s",
             ),
             *(Evidence(rank=None, probe="machine", text=f"{one.name} has {_listed(one)}") for one in (host, call.host)),
             *words.class_evidence(run.waiting),

@@ -1,4 +1,4 @@
-"""The others wait for a rank that is busy with work of its own; not a hang.
+"""The others wait for a rank that is busy with work of its own.
 
 ## What it finds
 
@@ -69,21 +69,23 @@ def say(run: Run, blockage: Blockage) -> Finding:
     """Busy ranks that others wait for."""
     kind = blockage.kind
     first, blamed = blockage.at[0].first, blockage.culprits
-    why = kind.what if isinstance(kind, Works) else f"listening on {kind.address}" if isinstance(kind, Serves) else ""
-    because = f"; {why}" if isinstance(kind, Works) else ""
+    who = words.ranks(blamed)
+    why = kind.what if isinstance(kind, Works) else ""  # for a rank that serves requests, its stack says all
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.85 if isinstance(kind, Works) and kind.certain else 0.75,
-        summary=f"{words.awaited(run, blockage)}{because}",
+        summary="; ".join(filter(None, (words.awaited(run, blockage), why))),
         evidence=[
             *words.class_evidence(blockage.at),
             *words.counters(first),
-            Evidence(rank=first.rank, probe="cpu", text=why if why == first.why else f"{first.why}; {why}"),
+            *([Evidence(rank=first.rank, probe="cpu", text="; ".join(dict.fromkeys((first.why, why))))] if why else []),
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
-        remedy=f"{words.ranks(blamed).capitalize()} {words.be(blamed)} working, so this is not a hang. To save the time of the "
-        f"other ranks, share the work among all ranks or do it in the background.",
+        remedy=f"Check that {who} {words.be(blamed)} meant to serve requests while the other ranks wait."
+        if isinstance(kind, Serves)
+        else f"Wait until {who} {words.verb(blamed, 'has', 'have')} finished. To save the time of the other ranks, share this work "
+        "among all ranks or do it in the background.",
         commands=words.look_again(first),
     )

@@ -44,7 +44,7 @@ def fill_in(
         elif host is not None and arrived:
             ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
         elif host is not None:
-            unseen[number] = Unlooked(f"no process on {host}, where it belongs: not started yet, or gone")
+            unseen[number] = Unlooked(f"no process on {host}, where it should run: not started yet, or already gone")
         else:
             where_looked = "among the observed processes (--pid)" if restricted else "on the observed hosts"
             why = f"no process {where_looked}{_not_reached(unreached)}"
