@@ -26,11 +26,11 @@ def pages() -> dict[Path, str]:
     """Path to content of every generated page."""
     found = {}
     lines = [
-        "# The findings",
+        "# Findings",
         "",
-        "Generated from the rules' docstrings by `make docs`.",
+        "Generated from the docstrings of the rules by `make docs`. `hangdoc rules NAME` prints the same page.",
         "",
-        "| code | name | says |",
+        "| code | name | what it means |",
         "| --- | --- | --- |",
     ]
     for rule in all_rules():

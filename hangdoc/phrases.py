@@ -1,8 +1,20 @@
-"""How ranks and durations are put into words, by rules and renderers alike."""
+"""How ranks, durations and the callers of operations are written, in findings and in reports."""
 
 from collections.abc import Iterable
 
 _BEGINNING_LINES = 12
+_CALLERS = {
+    "ddp-backward": "DDP backward",
+    "ddp-forward": "DDP forward",
+    "ddp-init": "DDP init",
+    "fsdp": "FSDP",
+    "gpu": "GPU",
+}
+
+
+def caller(origin: str) -> str:
+    """Which part of torch called an operation, as people write it: `DDP backward` for `ddp-backward`."""
+    return _CALLERS.get(origin, origin)
 
 
 def numbers(ranks: Iterable[int]) -> str:
@@ -36,7 +48,7 @@ def ranks(which: Iterable[int]) -> str:
 
 
 def beginning(report: str) -> str:
-    """The first lines of a report, up to the evidence of its first finding: what belongs into a log."""
+    """The first lines of a report, up to the evidence of its first finding: short enough for a log."""
     lines = [line for line in report.splitlines() if line.strip()]
     end = next((at for at, line in enumerate(lines) if line.startswith("  evidence")), len(lines))
     return "\n".join(lines[: min(end, _BEGINNING_LINES)])

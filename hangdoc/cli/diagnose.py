@@ -27,6 +27,7 @@ _FILE = click.Path(path_type=Path)
 @click.argument("bundles", nargs=-1, type=_FILE)
 @observation_options()
 @fleet_options
+@click.option("--verbose", "-v", is_flag=True, help="Show all evidence of each finding.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option(
     "--html", type=_FILE, metavar="FILE", help="Write the report as a page, too: one file that needs nothing else."
@@ -37,6 +38,7 @@ _FILE = click.Path(path_type=Path)
 def command(
     bundles: tuple[Path, ...],
     options: Options,
+    verbose: bool,
     as_json: bool,
     html: Path | None,
     save: Path | None,
@@ -69,7 +71,7 @@ def command(
         known = ", ".join(one.id for one in diagnose(snapshot).jobs) or "none"
         raise CommandError(f"no job {job!r} here. Jobs: {known}.", USAGE)
     try:
-        _show(diagnosis, as_json)
+        _show(diagnosis, as_json, verbose=verbose)
     finally:  # also where nobody reads the report to its end: `hangdoc diagnose --html FILE | head`
         if html is not None:
             from hangdoc.diagnose.detail import details
@@ -102,7 +104,7 @@ def _nothing(why: str) -> Diagnosis:
     )
 
 
-def _show(diagnosis: Diagnosis, as_json: bool) -> None:
+def _show(diagnosis: Diagnosis, as_json: bool, *, verbose: bool) -> None:
     if as_json:
         click.echo(documents.text(diagnosis))
         return
@@ -110,4 +112,4 @@ def _show(diagnosis: Diagnosis, as_json: bool) -> None:
 
     from hangdoc.render.text import report
 
-    report(diagnosis, Console(soft_wrap=False))
+    report(diagnosis, Console(soft_wrap=False), verbose=verbose)

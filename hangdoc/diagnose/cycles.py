@@ -209,11 +209,12 @@ def _by_program(parts: Parts) -> Found:
     for mine in parts:
         others = [part for part in parts if part is not mine]
         if all(conditions.singled_out(mine.first, theirs.first) for theirs in others):
-            reason = f"the call of {ranks(mine.ranks)} stands under a condition on the rank"
-            # The others stand in the other arm of that branch, or they passed it by.
-            beside = any(conditions.in_other_arm(mine.first, theirs.first) for theirs in others)
-            kind: type[Mismatch] | type[Subset] = Mismatch if beside else Subset
-            return kind(parts=parts, reason=reason, sure=sure), mine.ranks
+            # The others are in the other branch of that condition, or they are past it.
+            if any(conditions.in_other_arm(mine.first, theirs.first) for theirs in others):
+                reason = f"the call of {ranks(mine.ranks)} is under a condition on the rank"
+                return Mismatch(parts=parts, reason=reason, sure=sure), mine.ranks
+            reason = f"only {ranks(mine.ranks)} called {_name(mine)}, under a condition on the rank"
+            return Subset(parts=parts, reason=reason, sure=sure), mine.ranks
     beside_each_other = len(earliest) == len(parts)
     if beside_each_other and _opposite_order(parts):
         return GroupOrder(parts=parts, sure=sure), everyone
@@ -223,7 +224,12 @@ def _by_program(parts: Parts) -> Found:
         return Subset(parts=parts, reason=reason, sure=sure), blamed
     smallest = parts[0]
     if beside_each_other and all(len(part.ranks) > len(smallest.ranks) for part in parts[1:]):
-        return Mismatch(parts=parts, reason=f"{ranks(smallest.ranks)} against the rest", sure=sure), smallest.ranks
+        differ = "differs" if len(smallest.ranks) == 1 else "differ"
+        return Mismatch(
+            parts=parts,
+            reason=f"{ranks(smallest.ranks)} {differ} from all others",
+            sure=sure,
+        ), smallest.ranks
     return Mismatch(parts=parts, reason="", sure=sure), everyone
 
 
@@ -246,10 +252,14 @@ def _went_past(behind: Class, ahead: list[Class]) -> tuple[tuple[int, ...], str]
         # A rank may come out of a gather or a broadcast before the others: whoever is furthest did not make it at all.
         furthest = [part for part in ahead if not any(is_ahead(other.first, part.first) for other in ahead)]
         rest = furthest[0].ranks if len(furthest) == 1 else rest
-    waits = "waits" if len(behind.ranks) == 1 else "wait"
-    reason = f"{ranks(rest)} went past the call that {ranks(behind.ranks)} {waits} in"
+    are = "is" if len(behind.ranks) == 1 else "are"
+    reason = f"{ranks(rest)} did not call the {_name(behind)} that {ranks(behind.ranks)} {are} waiting in"
     # Fewer ranks made the call than passed it by: then the call is what should not be there.
     return (behind.ranks if len(rest) > len(behind.ranks) and not rooted else rest), reason
+
+
+def _name(part: Class) -> str:
+    return part.first.wait.operation.op if part.first.wait is not None else "collective"
 
 
 def _opposite_order(parts: Parts) -> bool:

@@ -1,4 +1,4 @@
-"""The report for people: verdict, cause, evidence, what to do, and the table of ranks. Reads in ten seconds at 80 columns."""
+"""The text report: verdict, cause, evidence, what to do, and the table of ranks. Readable in ten seconds at 80 columns."""
 
 from collections.abc import Iterator
 
@@ -11,40 +11,43 @@ from hangdoc.diagnosis import Diagnosis, Finding, Job, RankView
 from hangdoc.phrases import duration, numbers, ranks
 from hangdoc.render import words
 
-_EVIDENCE_SHOWN = 12
+_EVIDENCE_SHOWN = 6
+_UNSEEN_SHOWN = 4
+_EVERYTHING = 1_000
 
 
-def report(diagnosis: Diagnosis, console: Console) -> None:
-    """Print the whole report."""
+def report(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> None:
+    """Print the whole report; `verbose`: with every line of evidence and every rank that was not observed."""
     with console.capture() as captured:
-        for block in blocks(diagnosis):
+        for block in blocks(diagnosis, verbose=verbose):
             console.print(block, highlight=False)
     # Tables pad their cells to the edge; a pasted report should not carry that.
     for line in captured.get().splitlines():
         console.out(line.rstrip(), highlight=False)
 
 
-def blocks(diagnosis: Diagnosis) -> Iterator[RenderableType]:
-    """The report, piece by piece."""
+def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[RenderableType]:
+    """The parts of the report."""
     for job in words.by_gravity(diagnosis.jobs):
-        yield from _job(job)
+        yield from _job(job, verbose=verbose)
     if diagnosis.problems:
-        yield Text("what could not be seen", style="bold")
+        yield Text("could not read", style="bold")
         for problem in diagnosis.problems:
             yield _indented(Text(words.clean(problem)), 2)
         yield ""
     yield Text(
-        f"hangdoc {words.clean(diagnosis.hangdoc)} looked for {diagnosis.window_seconds:g} s"
-        f" ({diagnosis.elapsed_seconds:.1f} s in all) at {words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
+        f"hangdoc {words.clean(diagnosis.hangdoc)} observed the run for {diagnosis.window_seconds:g} s"
+        f" ({diagnosis.elapsed_seconds:.1f} s in total) at {words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
         style="dim",
     )
 
 
-def _job(job: Job) -> Iterator[RenderableType]:
+def _job(job: Job, *, verbose: bool) -> Iterator[RenderableType]:
     title = Text(job.verdict.upper(), style=words.VERDICT_STYLE[job.verdict])
     if job.hung_for_seconds is not None:
         title.append(f" for {duration(job.hung_for_seconds)}")
-    about = [job.launcher, job.backend, f"{job.world_size} ranks" if job.world_size is not None else None]
+    size = f"{job.world_size} rank{'s' * (job.world_size != 1)}" if job.world_size is not None else None
+    about = [job.launcher, job.backend, size]
     title.append(
         f"   job {words.clean(job.id)} ({words.clean(', '.join(part for part in about if part))})",
         style="not bold default",
@@ -52,20 +55,25 @@ def _job(job: Job) -> Iterator[RenderableType]:
     yield title
     yield ""
     for index, finding in enumerate(job.findings):
-        yield from _finding(finding, whole=index == 0 or finding.severity == "error")
+        yield from _finding(finding, whole=index == 0 or finding.severity == "error", verbose=verbose)
     if not job.findings:
         yield Text(words.without_finding(job))
         yield ""
     if job.ranks:
         yield _ranks(job)
-    for unseen in job.unseen[:8]:
-        yield _indented(Text(f"rank {unseen.rank} unseen: {words.clean(unseen.why)}"), 1)
-    if len(job.unseen) > 8:
-        yield _indented(Text(f"and {len(job.unseen) - 8} more ranks unseen"), 1)
+    unseen: dict[str, list[int]] = {}
+    for one in job.unseen:
+        unseen.setdefault(one.why, []).append(one.rank)
+    shown = _EVERYTHING if verbose else _UNSEEN_SHOWN
+    for why, which in list(unseen.items())[:shown]:
+        yield Text(f"{ranks(which)} not observed: {words.clean(why)}")
+    if len(unseen) > shown:
+        rest = [number for which in list(unseen.values())[shown:] for number in which]
+        yield Text(f"{ranks(rest)} not observed (--verbose shows why)")
     yield ""
 
 
-def _finding(finding: Finding, *, whole: bool) -> Iterator[RenderableType]:
+def _finding(finding: Finding, *, whole: bool, verbose: bool) -> Iterator[RenderableType]:
     head = Text.assemble(
         (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
         (f"{finding.code} {finding.name}", "bold"),
@@ -76,14 +84,14 @@ def _finding(finding: Finding, *, whole: bool) -> Iterator[RenderableType]:
     yield ""
     if not whole:
         return
-    table = facts(finding, _EVIDENCE_SHOWN)
-    table.add_row("", Text(f"hangdoc rules {finding.name}   explains this finding", style="dim"))
+    table = facts(finding, None if verbose else _EVIDENCE_SHOWN)
+    table.add_row("explain", Text(f"hangdoc rules {finding.name}", style="dim"))
     yield _indented(table, 2)
     yield ""
 
 
 def facts(finding: Finding, most: int | None = None, *, probes: bool = False) -> Table:
-    """Culprits, victims, evidence (at most so many lines, with the probe behind each if wanted), what to do and to type."""
+    """Culprits, victims, evidence (at most `most` lines; `probes`: with the probe of each), remedy and commands."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -94,10 +102,10 @@ def facts(finding: Finding, most: int | None = None, *, probes: bool = False) ->
     shown = finding.evidence[:most]
     for index, evidence in enumerate(shown):
         who = Text(f"rank {evidence.rank}: " if evidence.rank is not None else "", style="bold")
-        said = evidence.text + (f"  [{evidence.probe}]" if probes else "")
-        table.add_row("evidence" if index == 0 else "", who + Text(words.clean(said), style="not bold"))
+        text = evidence.text + (f"  [{evidence.probe}]" if probes else "")
+        table.add_row("evidence" if index == 0 else "", who + Text(words.clean(text), style="not bold"))
     if len(finding.evidence) > len(shown):
-        table.add_row("", f"and {len(finding.evidence) - len(shown)} more (--json)")
+        table.add_row("", f"... {len(finding.evidence) - len(shown)} more (--verbose)")
     table.add_row("to do", Text(words.clean(finding.remedy)))
     for command in finding.commands:
         table.add_row("", Text(f"$ {words.clean(command)}", style="cyan"))
@@ -127,7 +135,7 @@ def _ranks(job: Job) -> Table:
 
 
 def _with_details(table: Table, details: list[tuple[int, Text]]) -> Table:
-    """Each row of ranks, with where it stands below it: the outer table gives the second line the whole width."""
+    """The table of ranks, and below it where each row of ranks is, over the whole width."""
     outer = Table.grid(expand=False)
     outer.add_column(overflow="fold")
     outer.add_row(table)

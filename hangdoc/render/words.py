@@ -1,9 +1,9 @@
-"""Words, glyphs and colours that all faces share. Every glyph has a letter beside it: colour is never needed."""
+"""Words, glyphs and colours that all views share. Every glyph has a word beside it, so no view depends on colour."""
 
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Job, Operation, RankView, Where
-from hangdoc.phrases import duration
+from hangdoc.phrases import caller, duration
 
 VERDICT_STYLE = {
     "hung": "bold red",
@@ -22,7 +22,7 @@ def clean(text: str) -> str:
 
 
 def operation(op: Operation | None) -> str:
-    """`all_reduce (ddp-backward)`, `recv from 1`, `barrier of group 2`."""
+    """`all_reduce (DDP backward)`, `recv from 1`, `barrier of group 2`."""
     if op is None:
         return ""
     text = op.op
@@ -30,7 +30,7 @@ def operation(op: Operation | None) -> str:
         text += f" {'to' if 'send' in op.op else 'from'} {op.peer}"
     if op.group is not None:
         text += f" of group {op.group}"
-    return clean(text + (f" ({op.origin})" if op.origin not in (None, "user") else ""))
+    return clean(text + (f" ({caller(op.origin)})" if op.origin not in (None, "user") else ""))
 
 
 def place(where: Where | None) -> str:
@@ -39,7 +39,7 @@ def place(where: Where | None) -> str:
 
 
 def classes(job: Job) -> list[list[RankView]]:
-    """Ranks that look alike, in the order of their lowest number: one row each."""
+    """Groups of ranks in the same state, in the order of their lowest number: one row each."""
     found: dict[object, list[RankView]] = {}
     for rank in job.ranks:
         key = (rank.label, rank.state, rank.operation, rank.where, rank.batches_done, rank.batches_total)
@@ -55,12 +55,12 @@ def by_gravity(jobs: Iterable[Job]) -> list[Job]:
 def without_finding(job: Job) -> str:
     """The sentence for a job about which there is no finding."""
     if job.verdict == "healthy":
-        return "Every rank makes progress."
+        return "Every rank is making progress."
     if job.verdict != "waiting":
         return "Nothing found."
     if any(rank.label != "dead" for rank in job.ranks):
-        return "Some ranks are not making progress, and none of them waits for another rank."
-    return "No rank of this run is alive: its launcher has not started any yet, or they have ended."
+        return "Some ranks are not making progress, but no rank is waiting for another rank."
+    return "No rank of this run is alive: the launcher has not started any yet, or all have ended."
 
 
 def hosts(group: Iterable[RankView]) -> str:

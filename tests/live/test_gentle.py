@@ -134,7 +134,7 @@ def test_a_frozen_control_group_is_told_and_left_frozen(healthy: Started, name: 
     assert not seen.hosts[0].problems  # no probe waited for the rank until its bound
     leading = diagnose(seen).jobs[0].findings[0]
     assert (leading.code, leading.culprits) == ("HD302", (1,))
-    assert "control group is frozen" in leading.summary
+    assert "is frozen by its control group" in leading.summary
     assert state(rank) in "RSD"
 
 

@@ -132,7 +132,7 @@ def test_a_framework_brings_the_watchdog_along(program: str, batches: tuple[int,
         log = run.wait_for("the whole report: hangdoc diagnose", 2)
         (bundle,) = run.hang().glob("host-*.hangdoc")
     assert "error HD202 missing-rank" in log
-    assert re.search(r"rank 0 waits in all_reduce .* for rank 1, which sleeps", log)
+    assert re.search(r"rank 0 is waiting in all_reduce .* for rank 1, which is sleeping", log)
     ranks = [p for p in codec.read(bundle).hosts[0].processes if p.role == "rank"]
     beacons = [p.progress.beacon for p in ranks if isinstance(p.progress, Progress)]
     assert [(b.step, b.phase) for b in beacons if b is not None] == [(9, "train")] * 2

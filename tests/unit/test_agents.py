@@ -78,7 +78,7 @@ def test_a_bundle_tells_the_story() -> None:
     assert compared["common_frames"] > 0
     assert compared["first_goes_on"] != compared["second_goes_on"]
     explained = call(taken, "explain_finding", finding=finding["id"])
-    assert explained["code"] == "HD101" and "## What to do" in explained["page"]
+    assert explained["code"] == "HD101" and "## Use instead" in explained["page"]
     assert explained["finding"]["culprits"] == [1]
     assert call(taken, "what_was_not_seen")["complete"]
 

@@ -109,7 +109,7 @@ def test_who_sends_nothing_is_unseen_with_the_reason() -> None:
     assert "n1: no answer within 20 s" in answer.problems
     assert any(problem.startswith("n2: its bundle is damaged") for problem in answer.problems)
     (job,) = answer.jobs
-    assert "not reached: n1 (no answer within 20 s), and 1 more" in job.unseen[0].why
+    assert "could not reach n1 (no answer within 20 s) and 1 more host" in job.unseen[0].why
 
 
 def test_what_to_type_says_where() -> None:

@@ -167,8 +167,8 @@ def test_a_rank_that_never_came_is_seen_in_the_evidence() -> None:
     (job,) = diagnose(snapshot(here, away)).jobs
     lines = [(e.rank, e.text) for e in job.findings[0].evidence if e.probe == "flight recorder"]
     assert lines == [
-        (0, "is in collective 18 of the default group, all_reduce of float32[4]"),
-        (1, "its last collective of the default group was 17, and is through"),
+        (0, "is in collective 18 of the default group: all_reduce of float32[4]"),
+        (1, "has completed collective 17 of the default group, its last one"),
     ]
 
 

@@ -159,7 +159,7 @@ def test_a_rank_that_serves_requests_is_no_hang() -> None:
         sockets = Connections(connections=(*silent(2, 600.0).connections, elsewhere))
         found = job(snapshot(serves, follows, connections=sockets))
         assert found.verdict == verdict
-        assert "waits for an answer from 192.0.2.1:443" in found.findings[0].summary
+        assert "waiting for a reply from 192.0.2.1:443" in found.findings[0].summary
 
 
 def test_nobody_waits_longer_for_a_rank_than_it_is_there() -> None:

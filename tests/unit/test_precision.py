@@ -87,7 +87,7 @@ def layer(function: str, text: str) -> Frame:
 @pytest.mark.parametrize(
     ("frames", "evidence"),
     [
-        ((train(12, locals=(local("ctx", "autocast(cpu, bfloat16)"),)),), "`ctx` is an autocast to bfloat16"),
+        ((train(12, locals=(local("ctx", "autocast(cpu, bfloat16)"),)),), "`ctx` is an active autocast to bfloat16"),
         ((train(12, contexts=("torch.autocast('cpu', dtype=kind)",), locals=(local("kind", "torch.bfloat16"),)),),
          "line 12 runs under `with torch.autocast('cpu', dtype=kind)`"),
         ((layer("Linear.forward", "bfloat16[4, 8]"), train(12)), "`input` of Linear.forward is bfloat16[4, 8]"),

@@ -50,7 +50,7 @@ def test_a_frameworks_loop_that_ends_early() -> None:
         rank(1, *c10d("all_gather"), epoch(25, 4, 5), user()),
     )
     assert (finding.code, finding.culprits, finding.victims) == ("HD101", (1,), (0,))
-    assert "after 5 of rank 0's 50 batches" in finding.summary
+    assert "after 5 batches (rank 0 expects 50)" in finding.summary
 
 
 def fit(line: int, batches: int) -> Frame:
@@ -63,7 +63,7 @@ def test_a_frameworks_loop_that_does_not_show_who_left() -> None:
     """One validates within the loop while the other trains: how many batches each has tells who was through first."""
     finding = found(rank(0, *c10d("broadcast"), fit(12, 20), user()), rank(1, *c10d("all_gather"), fit(13, 3), user()))
     assert (finding.code, finding.culprits) == ("HD101", (1,))
-    assert "(3 against 20)" in finding.summary
+    assert "(3 batches vs. 20)" in finding.summary
 
 
 def test_a_remainder_is_no_mismatch_of_data() -> None:

@@ -1,5 +1,6 @@
 """The set of rules: each with its own code, all headings, a case that fires it and one that must not."""
 
+import ast
 import inspect
 import re
 
@@ -51,7 +52,9 @@ from tests.unit.builders import (
     train,
 )
 
-HEADINGS = ["What it finds", "Why it hangs", "Evidence", "What to do", "When it would be wrong", "References"]
+HEADINGS = [
+    "What it finds", "Why it hangs", "Example", "Use instead", "How hangdoc knows", "When it can be wrong", "References",
+]  # fmt: skip
 
 
 def job(evidence: Snapshot, patience: float = 30.0) -> Job:
@@ -95,8 +98,25 @@ def test_every_rule_has_its_page() -> None:
     for rule in all_rules():
         page = inspect.cleandoc(rule.__doc__)
         assert re.findall(r"^## (.+)$", page, re.MULTILINE) == HEADINGS, rule.CODE
+        first, blank = page.splitlines()[:2]
+        assert len(first) <= 80 and first.endswith(".") and not blank, rule.CODE  # `hangdoc rules` lists the first line
         for section in page.split("\n## ")[1:]:
             assert len(section.partition("\n")[2].strip()) > 20, (rule.CODE, section)
+
+
+def test_the_examples_are_python_and_fit_a_terminal() -> None:
+    """`hangdoc rules NAME` prints code unwrapped up to 76 columns. Each example marks exactly one line."""
+    for rule in all_rules():
+        page = inspect.cleandoc(rule.__doc__)
+        example, instead = (page.partition(f"## {heading}")[2].partition("\n## ")[0] for heading in HEADINGS[2:4])
+        assert example.count("# <-") == 1, rule.CODE
+        assert "# <-" not in instead, rule.CODE
+        blocks = re.findall(r"```(\w+)\n(.*?)```", example + instead, re.DOTALL)
+        assert len(blocks) >= 2, rule.CODE
+        for language, code in blocks:
+            assert all(len(line) <= 76 for line in code.splitlines()), (rule.CODE, code)
+            if language == "python":
+                ast.parse(code)
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -217,7 +237,7 @@ def test_three_ways_to_be_held_back() -> None:
     throttled = held_back(control_groups=(ControlGroup(path="/pod7", frozen=False, throttled_us=600_000, oom_kills=0),))
     assert "used up its CPU quota" in throttled.summary
     assert "600 ms" in throttled.evidence[0].text
-    assert "swaps: 400 MB" in held_back(machine=machine(swapped_bytes=400_000_000)).summary
+    assert "is swapping: 400 MB" in held_back(machine=machine(swapped_bytes=400_000_000)).summary
 
 
 def test_a_search_without_end_is_never_called_work_nor_hung() -> None:
@@ -266,8 +286,7 @@ def test_calls_whose_peers_are_unknown_are_said_one_by_one() -> None:
     found = job(snapshot(posted(0, "SendWork"), posted(1, "SendWork"), posted(2, "RecvWork")))
     assert [(f.code, f.culprits) for f in found.findings] == [("HD204", (0, 1, 2))]
     assert found.findings[0].summary == (
-        "ranks 0-1 wait in send, whose peer could not be seen; rank 2 waits in recv, whose peer could not be seen: none of "
-        "these can end"
+        "ranks are waiting in calls that do not match: ranks 0-1 in send (peer unknown); rank 2 in recv (peer unknown)"
     )
 
 
@@ -313,9 +332,9 @@ def test_what_became_of_a_dataloader_worker() -> None:
     assert "is stopped" in loader_stalled(helper(7, 101, getitem, WORKER, state="T")).summary
     assert "killed by SIGKILL" in loader_stalled(helper(7, 101, state="Z", exit_code=9)).summary
     starved = helper(7, 101, getitem, WORKER, clocks=rank(1, cpu=0.01, pid=7, kernel={"state": "R"}).clocks)
-    assert "gets next to no CPU" in loader_stalled(starved).summary
+    assert "gets almost no CPU" in loader_stalled(starved).summary
     locked = helper(7, 101, frame("Data.__getitem__", 8, source="with self.lock:"), WORKER)
-    assert "held when it was forked" in loader_stalled(locked).summary
+    assert "held when the worker was forked" in loader_stalled(locked).summary
     assert "none of its worker processes" in loader_stalled().summary
 
 
@@ -329,7 +348,7 @@ def test_a_straggler_says_in_which_stage() -> None:
 
     slow, fast = (0.09, 0.01, 0.02, 0.001), (0.01, 0.01, 0.1, 0.001)  # the fast one waits in its backward
     found = of("HD601", job(snapshot(at(0, 0.2, fast), at(1, 0.95, slow))))[0]
-    assert "its data takes 90.0 ms a step, theirs 10.0 ms" in found.summary
+    assert "its data stage takes 90.0 ms per step, rank 0's 10.0 ms" in found.summary
 
 
 def test_an_announced_phase_is_work_until_its_patience_runs_out() -> None:

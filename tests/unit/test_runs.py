@@ -224,7 +224,7 @@ def test_a_rank_outside_of_the_named_trees_is_not_dead() -> None:
     alone = told(0, *c10d("all_reduce"), frame("main", 5), owner=10, ppid=10)
     to_another = Connections(connections=tuple(c for c in silent(2, 60).connections if c.pid == 100))
     (job,) = diagnose(snapshot(alone, restricted=True, connections=to_another)).jobs
-    assert (job.unseen[0].rank, "looked at (--pid)" in job.unseen[0].why) == (1, True)
+    assert (job.unseen[0].rank, "observed processes (--pid)" in job.unseen[0].why) == (1, True)
     assert all(finding.code != "HD301" for finding in job.findings)
     both = msgspec.structs.replace(alone.identity, local_rank=0, local_world_size=2)
     below = msgspec.structs.replace(alone, identity=both)

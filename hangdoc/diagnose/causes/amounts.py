@@ -1,4 +1,4 @@
-"""How much data each rank has, by everything that says so: beacons, loop bounds, lists, directories."""
+"""How much data each rank has, from every source: beacons, loop bounds, lists, directories."""
 
 import re
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ class Difference:
     more: int
     evidence: tuple[Evidence, ...]
     unit: str = ""
-    """`batches` where only their number is known; `files` for what holds many batches each."""
+    """`batches` if only their number is known; `files` for units that hold many batches each."""
     weight: float = 0.5
-    """How much it supports that the amount of data differs, 0 to 1."""
+    """How strongly it shows that the amount of data differs, 0 to 1."""
 
 
 def differences(less: Rank, more: Rank) -> list[Difference]:
@@ -51,16 +51,16 @@ def _beacons(less: Rank, more: Rank) -> list[Difference]:
     if a is None or b is None:
         return []
     found = []
-    for unit, mine, theirs in (
-        ("batches expected", a.batches_total, b.batches_total),
-        ("shards", a.shards, b.shards),
+    for verb, unit, mine, theirs in (
+        ("expects", "batches", a.batches_total, b.batches_total),
+        ("has", "shards", a.shards, b.shards),
     ):
         if mine is not None and theirs is not None and mine < theirs:
             evidence = (
-                Evidence(rank=less.rank, probe="progress", text=f"publishes {mine} {unit}"),
-                Evidence(rank=more.rank, probe="progress", text=f"publishes {theirs} {unit}"),
+                Evidence(rank=less.rank, probe="progress", text=f"{verb} {mine} {unit}"),
+                Evidence(rank=more.rank, probe="progress", text=f"{verb} {theirs} {unit}"),
             )
-            found.append(Difference(mine, theirs, evidence, "batches" if unit.startswith("batches") else "files", 0.9))
+            found.append(Difference(mine, theirs, evidence, "batches" if unit == "batches" else "files", 0.9))
     return found
 
 
@@ -88,7 +88,8 @@ def _directories(less: Rank, more: Rank) -> list[Difference]:
             Evidence(
                 rank=rank.rank,
                 probe="data",
-                text=f"{source.files} {'/'.join(source.suffixes) or 'data'} files in {source.path} ({origin})",
+                text=f"{source.files} {'/'.join(source.suffixes) or 'data'} file{'s' * (source.files != 1)} in {source.path} "
+                f"({origin})",
             )
             for rank, source in ((less, ours), (more, other))
         )
@@ -97,7 +98,7 @@ def _directories(less: Rank, more: Rank) -> list[Difference]:
 
 
 def _bounds(less: Rank, more: Rank) -> list[Difference]:
-    """The same loop with a different number of rounds, or a `for` over containers of different length."""
+    """The same loop with a different number of iterations, or a `for` over containers of different length."""
     a, b = less.loop, more.loop
     if a is None or b is None or a.total is None or b.total is None or a.total >= b.total:
         return []
@@ -115,15 +116,15 @@ def _variables(less: Rank, more: Rank) -> list[Difference]:
     found: dict[tuple[str, int, int], Difference] = {}
     for key in sorted(mine.keys() & theirs.keys()):
         (few, container), (many, _), name = mine[key], theirs[key], key[1]
-        if few >= many or (name, few, many) in found:  # each function on the way to the loop holds the same object
+        if few >= many or (name, few, many) in found:  # every function on the way to the loop holds the same object
             continue
-        # A difference alone proves little: lists of losses differ too. One that equals the rounds the shorter rank has
-        # done is no accident, and a container that is called after data is most likely just that.
+        # A difference alone proves little: lists of losses differ too. A number that equals the iterations of the shorter rank is
+        # no accident, and a container that is named after data most likely holds data.
         telling = few == done and few != less.rank
         total = not container and bool(_TOTAL.search(name))
         if not telling and not total and not (container and _DATA_WORDS.search(name)):
             continue
-        what = f"`{name}` holds {{}} items" if container else f"`{name}` is {{}}"
+        what = f"`{name}` has length {{}}" if container else f"`{name}` is {{}}"
         evidence = tuple(
             Evidence(rank=rank.rank, probe="stacks", text=what.format(amount))
             for rank, amount in ((less, few), (more, many))
@@ -171,7 +172,7 @@ def other_files(one: Rank, other: Rank) -> bool:
 
 
 def empty_lists(rank: Rank) -> list[str]:
-    """Names of variables that are called after data and hold nothing, in the iterator that a rank is fetching from."""
+    """Names of empty variables that are named after data, in the iterator that a rank is fetching from."""
     outside = consumers(rank.thread)
     return [
         local.name

@@ -1,4 +1,4 @@
-"""By which statement a rank may have left its loop, with the values that decided it on both ranks."""
+"""The statements by which a rank may have left its loop, with the values on both ranks that decide it."""
 
 import re
 
@@ -17,14 +17,14 @@ def of(kind: LeftLoop) -> list[Evidence]:
     lines = [(_differences(exit_, short, inside), exit_) for exit_ in kind.loop.exits]
     lines.sort(key=lambda line: not line[0])
     return [
-        Evidence(rank=short.rank, probe="source", text="; ".join([_spoken(exit_), *differ]))
+        Evidence(rank=short.rank, probe="source", text="; ".join([_statement(exit_), *differ]))
         for differ, exit_ in lines[:_SHOWN]
     ]
 
 
-def _spoken(exit_: Exit) -> str:
+def _statement(exit_: Exit) -> str:
     under = " and ".join(f"`{test}`" for test in exit_.conditions)
-    return f"the loop has a `{exit_.statement}` at line {exit_.line}" + (f" under {under}" if under else "")
+    return f"the loop has a `{exit_.statement}` at line {exit_.line}" + (f", if {under}" if under else "")
 
 
 def _differences(exit_: Exit, short: Rank, inside: Rank) -> list[str]:

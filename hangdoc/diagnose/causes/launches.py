@@ -1,4 +1,4 @@
-"""Nodes that were launched differently: in number of nodes, meeting point, run id, or with one node rank twice."""
+"""Nodes that were launched with different settings: number of nodes, rendezvous endpoint, run id, or one node rank twice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from hangdoc.snapshot import Environment, Host, Process
 
 @dataclass(frozen=True)
 class Part:
-    """A node's launcher, or a rank that was started without one, with what it was told."""
+    """The launcher of a node, or a rank that was started without one, with its settings."""
 
     host: Host
     process: Process
@@ -26,10 +26,10 @@ class Part:
     number: int | None
     """Node rank of a launcher, rank of a rank."""
     ranks: tuple[int, ...]
-    """Those it stands for, as far as it says."""
+    """The ranks that it starts, if it says so."""
 
 
-# (what people call it, its value, whether it keeps the nodes apart only before they have met)
+# (its usual name, its value, whether it matters only before the rendezvous is complete)
 _MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
     ("--nnodes", lambda part: part.nodes if part.process.launch else None, False),
     ("WORLD_SIZE", lambda part: part.nodes if part.process.launch is None else None, False),
@@ -40,20 +40,20 @@ _MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
 
 
 class LaunchesDiffer(Cause, frozen=True, kw_only=True):
-    """What the nodes disagree on."""
+    """Settings that differ between the nodes."""
 
     NAME: ClassVar[str] = "launches-differ"
     parts: tuple[Part, ...]
     differences: tuple[str, ...]
     wrong: tuple[Part, ...]
     reference: Part
-    """What the others must fit."""
+    """The part that the others must match."""
     met: bool
-    """Whether the run trains in spite of it."""
+    """Whether the run trains in spite of the differences."""
 
 
 def find(run: Run) -> LaunchesDiffer | None:
-    """All that the nodes disagree on."""
+    """All settings that differ between the nodes."""
     parts = _parts(run)
     if len(parts) < 2:
         return None
@@ -63,7 +63,7 @@ def find(run: Run) -> LaunchesDiffer | None:
     differences = []
     for name, read, before_meeting in _MUST_AGREE:
         if before_meeting and not stuck:
-            continue  # they have met: two spellings of one address
+            continue  # the rendezvous is complete: two spellings of one address
         if len({read(part) for part in parts}) > 1:
             differences.append(f"{name} is " + ", ".join(f"{read(part)} on {part.place}" for part in parts[:8]))
             wrong |= {part.place: part for part in parts if read(part) != read(reference)}
@@ -73,7 +73,7 @@ def find(run: Run) -> LaunchesDiffer | None:
             claimed.setdefault(part.number, []).append(part)
     for number, both in claimed.items():
         if len(both) > 1:
-            differences.append(f"node rank {number} is claimed by " + " and ".join(part.place for part in both))
+            differences.append(f"node rank {number} is used by " + " and ".join(part.place for part in both))
             wrong |= {part.place: part for part in both if part is not reference}
     if not differences:
         return None
@@ -90,7 +90,7 @@ def _culprits(run: Run, wrong: list[Part], stuck: bool) -> tuple[int, ...]:
 
 
 def _parts(run: Run) -> list[Part]:
-    """The agents of the run's nodes; where it has none, its ranks, if they were told different meeting points."""
+    """The agents of the nodes; without agents, the ranks, if they were given different rendezvous endpoints."""
     agents = [(h, p) for h, p in run.launchers if p.launch is not None and p.launch.tool == "torchrun"]
     hosts = [host.name for host, _ in agents]
     if agents:
@@ -120,7 +120,7 @@ def _rank(host: Host, process: Process, number: int) -> Part:
 
 
 def _stuck(run: Run) -> bool:
-    """Whether the nodes have not met."""
+    """Whether the nodes have not completed the rendezvous."""
     met = [
         one for one in run.classes if not (one.first.waits and one.first.wait and one.first.wait.kind == "rendezvous")
     ]
@@ -128,7 +128,7 @@ def _stuck(run: Run) -> bool:
 
 
 def _reference(run: Run, parts: list[Part]) -> Part:
-    """What the others must fit: the node on which the run meets, else the first node."""
+    """The part that the others must match: the node with the rendezvous endpoint, else the first node."""
     address = (run.master or "").rpartition(":")[0]
     owner = next(
         (p for p in parts if network.interface_with(p.host, network.namespace_of(p.process), address) is not None), None

@@ -1,4 +1,4 @@
-"""Why the ranks of a run do not meet: another process at the meeting point, or hosts that cannot reach each other."""
+"""Why the rendezvous does not complete: another process on the master port, or hosts that cannot reach each other."""
 
 from collections import Counter
 from typing import ClassVar
@@ -13,7 +13,7 @@ from hangdoc.snapshot import Connections, Host, Listener, Machine
 
 
 class PortTaken(Cause, frozen=True, kw_only=True):
-    """A stranger listens on the master port."""
+    """A process of another run or program listens on the master port."""
 
     NAME: ClassVar[str] = "port-taken"
     host: str
@@ -21,18 +21,18 @@ class PortTaken(Cause, frozen=True, kw_only=True):
 
 
 class NoAnswer(Cause, frozen=True, kw_only=True):
-    """Connection attempts within one network that nobody answers."""
+    """Connection attempts within one network that get no reply."""
 
     NAME: ClassVar[str] = "no-answer"
     calls: tuple[Call, ...]
     first: Call
     """The most telling one."""
     outgoing: str | None
-    """The host that reaches nobody, where it is one."""
+    """The host that cannot reach any other host, if there is one."""
 
 
 class UnreachableAddress(Cause, frozen=True, kw_only=True):
-    """A rank listens at an address that its peer has no way to."""
+    """A rank listens on an address that its peer cannot reach."""
 
     NAME: ClassVar[str] = "unreachable-address"
     call: Call
@@ -40,7 +40,7 @@ class UnreachableAddress(Cause, frozen=True, kw_only=True):
 
 
 class UnusableInterface(Cause, frozen=True, kw_only=True):
-    """A rank was given an interface that no peer on another host can reach."""
+    """A rank uses an interface that no peer on another host can reach."""
 
     NAME: ClassVar[str] = "unusable-interface"
     host: Host
@@ -129,7 +129,7 @@ def _unusable(rank: Rank, host: Host, name: str) -> str | None:
     if interface is None:
         return None if any(one.name.startswith(name) for one in known) else "does not exist there"
     if interface.addresses and all(network.loopback(address) for address in interface.addresses):
-        return "is loopback"
+        return "is a loopback interface"
     if not interface.up:
         return "is down"
     return None if interface.addresses else "has no address"
@@ -152,13 +152,13 @@ def loopback_name(run: Run) -> LoopbackName | None:
 
 
 def no_answer(run: Run) -> NoAnswer | None:
-    """Calls that stay within one network and are not answered: a firewall, or a cut."""
+    """Connection attempts within one network that get no reply: a firewall, or a broken link."""
     calls = tuple(call for call in network.unanswered(run) if _same_network(call))
     if not calls or any(isinstance(rank.hold, Stopped) for rank in run.ranks.values()):
         return None
     callers = {call.host.name for call in calls}
     called = Counter(call.listener.host.name if call.listener else call.connection.remote_address for call in calls)
-    # Whoever is at one end of all calls is closed; with one pair only it is the side that does not answer.
+    # The host at one end of all attempts is the closed one; with one pair only, it is the side that does not reply.
     outgoing = next(iter(callers)) if len(callers) == 1 and len(called) > 1 else None
     blamed = outgoing or called.most_common(1)[0][0]
     of_it = [call for call in calls if outgoing or blamed in (call.called, call.connection.remote_address)]

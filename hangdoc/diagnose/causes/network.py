@@ -1,4 +1,4 @@
-"""Who tries to reach whom in vain: calls without an answer (SYN_SENT), who listens there, and on which interface."""
+"""Connection attempts without a reply (SYN_SENT): from which host, to which listener, on which interface."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from hangdoc.snapshot import Connection, Connections, Host, Interface, Machine, 
 
 _ANY = ("0.0.0.0", "::", "*")  # noqa: S104  (what a socket is bound to, read from elsewhere)
 _SECONDS = 7
-"""Without an answer; a link that is merely full loses a SYN or two."""
+"""Without a reply; a congested link loses only a SYN or two."""
 
 
 class Listener(NamedTuple):
@@ -24,13 +24,13 @@ class Listener(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """A connection that somebody tries to make, and nobody answers."""
+    """A connection attempt that gets no reply."""
 
     host: Host
     pid: int
     connection: Connection
     listener: Listener | None
-    """Who listens there, where that host was looked at."""
+    """The process that listens there, if that host was observed."""
 
     @property
     def target(self) -> str:
@@ -39,7 +39,7 @@ class Call:
 
     @property
     def called(self) -> str:
-        """The host that is called, or its address where it was not looked at."""
+        """The host of the remote address, or the address itself if that host was not observed."""
         return self.listener.host.name if self.listener is not None else self.connection.remote_address
 
     @property
@@ -51,7 +51,7 @@ class Call:
 
 
 def unanswered(run: Run) -> list[Call]:
-    """Calls of the run's processes that were repeated without an answer."""
+    """Connection attempts of the run's processes that were retried without a reply."""
     calls = [Call(host, c.pid, c, None) for host, c in _connections(run, "SYN_SENT")]
     calls = [call for call in calls if call.seconds >= _SECONDS]
     listening = _listening(run) if calls else {}

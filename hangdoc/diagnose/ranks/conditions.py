@@ -1,4 +1,4 @@
-"""Conditions of the source that a rank's calls stand under: whether one singles ranks out, and who took the other arm."""
+"""Conditions in the source around a rank's calls: whether one singles out ranks, and which ranks took the other branch."""
 
 import ast
 import re
@@ -27,13 +27,13 @@ def of(rank: Rank) -> list[str]:
 
 
 def in_other_arm(one: Rank, other: Rank) -> bool:
-    """Whether two ranks stand in two arms of one branch."""
+    """Whether two ranks are in the two branches of one `if`."""
     theirs = of(other)
     return any(negated(test) in theirs for test in of(one))
 
 
 def singled_out(one: Rank, other: Rank) -> bool:
-    """Whether `one` stands in a branch whose condition singles ranks out, and `other` does not."""
+    """Whether `one` is in a branch whose condition singles out ranks, and `other` is not."""
     theirs = of(other)
     return any(
         (_ABOUT_RANK.search(part) and not _MANY.search(part)) or _compares_rank(part, frame, one, other)
@@ -45,7 +45,7 @@ def singled_out(one: Rank, other: Rank) -> bool:
 
 
 def _parts(test: str) -> list[str]:
-    """The operands of an `and`: all of them hold."""
+    """The operands of an `and`, all of which are true."""
     try:
         node = ast.parse(test, mode="eval").body
     except (SyntaxError, ValueError):  # `except OSError` is a condition too
@@ -73,9 +73,9 @@ def _compares_rank(part: str, frame: Frame, one: Rank, other: Rank) -> bool:
     return theirs != mine and theirs in (other.rank, other.local_rank)
 
 
-def spoken(one: Rank, other: Rank) -> str | None:
-    """The innermost condition that `one` stands under and `other` does not, with what its variables hold on both where that
-    differs; None for none."""
+def described(one: Rank, other: Rank) -> str | None:
+    """The innermost condition around the call of `one` that is not around that of `other`, with the values of its variables on
+    both ranks where they differ; None for none."""
     theirs = of(other)
     mine = [test for test in of(one) if test not in theirs]
     if not mine:
@@ -87,7 +87,7 @@ def spoken(one: Rank, other: Rank) -> str | None:
         for name, (here, there) in values.items()
         if name not in counters and None not in (here, there) and here != there
     ]
-    return f"its call stands under `{mine[-1]}`" + (f": {'; '.join(differ)}" if differ else "")
+    return f"its call runs only under the condition `{mine[-1]}`" + (f": {'; '.join(differ)}" if differ else "")
 
 
 def _value(rank: Rank, name: str) -> int | None:

@@ -8,10 +8,10 @@ _SIGNALS = frozenset(signal.Signals)
 
 
 def how_it_ended(process: Process) -> str:
-    """The exit code or signal of an ended process, in words (waitpid(2))."""
+    """The exit code or signal of a process that has ended, as text (waitpid(2))."""
     code = process.exit_code
     if code is None:
-        return "it has ended"
+        return "exit status unknown"
     if code & 0x7F:
         number = code & 0x7F
         return f"killed by {signal.Signals(number).name if number in _SIGNALS else f'signal {number}'}"

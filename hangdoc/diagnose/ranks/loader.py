@@ -1,4 +1,4 @@
-"""Why torch's DataLoader gives a rank nothing: its worker processes, or the rank itself where it has none."""
+"""Why torch's DataLoader delivers no batch: its worker processes, or the rank itself if it has none."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,18 @@ from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread,
 
 
 def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
-    """What holds up a thread that stands in the DataLoader; `helpers` are the rank's."""
+    """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank."""
     inside = _loads_itself(thread)
     workers = sorted((helper for helper in helpers if _is_worker(helper)), key=lambda worker: worker.pid)
     dead = [worker for worker in workers if worker.state in "ZX"]
     stopped = [worker for worker in workers if stopped_by(worker) is not None]
     stuck = [worker for worker in workers if worker not in dead + stopped and place_of(worker) is not None]
-    # The state says that its workers are not at work: one that could run is kept from it.
+    # The state shows that its workers are not busy, so a runnable worker does not get CPU.
     starved = [w for w in workers if w.state == "R" or ((main := main_thread(w)) is not None and main.state == "R")]
     shown = (*dead, *stopped, *stuck)[:4]
     likely = 0.9 if stuck else 0.6
     if inside is not None:
-        about = f"it loads by itself (num_workers=0) and does not come back from {inside.function}"
+        about = f"it loads data itself (num_workers=0) and has not returned from {inside.function}"
         return WaitsForLoader(about=about, certainty=0.9, shown=shown)
     if dead:
         about = f"is dead: {how_it_ended(dead[0])}"
@@ -29,22 +29,22 @@ def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
     if stopped:
         return WaitsForLoader(about="is stopped", certainty=0.95, worker=stopped[0], gone=True, shown=shown)
     if not workers:
-        return WaitsForLoader(about="none of its worker processes was seen", certainty=likely)
+        return WaitsForLoader(about="none of its worker processes was found", certainty=likely)
     if starved:
-        about = "is runnable and gets next to no CPU"
+        about = "is runnable but gets almost no CPU"
         return WaitsForLoader(about=about, certainty=likely, worker=starved[0], shown=shown)
     if not stuck:
-        return WaitsForLoader(about="its workers stand still", certainty=likely, shown=tuple(workers[:1]))
+        return WaitsForLoader(about="its workers are not making progress", certainty=likely, shown=tuple(workers[:1]))
     frame = place_of(stuck[0])
     assert frame is not None  # noqa: S101  (that is what makes it stuck)
     lock = (frame.source or "").startswith("with ") or ".acquire(" in (frame.source or "")
-    held = ": it waits for a lock, as one that was held when it was forked" if lock else ""
-    about = f"does not come back from {frame.function}{held}"
+    held = ", where it waits for a lock that may have been held when the worker was forked" if lock else ""
+    about = f"has not returned from {frame.function}{held}"
     return WaitsForLoader(about=about, certainty=likely, worker=stuck[0], shown=shown)
 
 
 def _loads_itself(thread: PythonThread) -> Frame | None:
-    """The user's frame that the loader called in the rank itself; None where workers load."""
+    """The user's frame that the loader called in the rank itself; None if workers load."""
     frames = [f for f in thread.frames if not f.native]
     inner = next((i for i, f in enumerate(frames) if f.file.endswith(torch_names.DATALOADER)), 0)
     return next((f for f in frames[:inner] if not f.library), None)
@@ -70,7 +70,7 @@ def _worker_thread(helper: Process) -> PythonThread | None:
 
 
 def place_of(helper: Process) -> Frame | None:
-    """The innermost frame of the user's code above the worker loop; None where the worker idles in its own queue."""
+    """The innermost frame of the user's code above the worker loop; None if the worker waits for work in its queue."""
     thread = _worker_thread(helper)
     if thread is None:
         return None

@@ -1,4 +1,4 @@
-"""Locks inside one process: which threads wait for one, and whether a thread keeps the GIL to itself."""
+"""Locks inside one process: which threads wait for one, and whether a thread does not release the GIL."""
 
 from hangdoc.diagnose.ranks.holds import AtLock
 from hangdoc.diagnose.ranks.place import same_frames, user_frames
@@ -13,8 +13,8 @@ _IDLE = 0.02
 def gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | None) -> PythonThread | None:
     """Another thread that held the GIL at both looks, at the same line, without letting `thread` run; None for none.
 
-    A thread that stands still in C with the GIL in its hands blocks all others. One that computes with it gives it
-    back, unless the others keep asking in vain.
+    A thread that is stuck in C code while it holds the GIL blocks all others. A thread that computes releases the GIL on request,
+    unless the others keep requesting it without success.
     """
     if not isinstance(process.stack, Stack) or not isinstance(process.stack_before, Stack):
         return None
@@ -35,14 +35,14 @@ def gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | No
 
 
 def keeps_gil(process: Process, thread: PythonThread | None) -> bool:
-    """Whether `thread` itself stands still with the GIL in its hands: it is in a C call that does not release it."""
+    """Whether `thread` itself is stuck while it holds the GIL: it is in a C call that does not release it."""
     if thread is None or not thread.owns_gil or not isinstance(process.stack_before, Stack):
         return False
     return any(t.tid == thread.tid and t.owns_gil and same_frames(t, thread) for t in process.stack_before.threads)
 
 
 def waiting_threads(process: Process) -> list[tuple[PythonThread, Frame]]:
-    """Threads that stand at a `with lock:` or an `.acquire(` of the user's code, in the kernel's futex, at both looks."""
+    """Threads that are at a `with lock:` or an `.acquire(` of the user's code, in the futex system call, in both stacks."""
     if not isinstance(process.stack, Stack) or not isinstance(process.stack_before, Stack):
         return []
     before = {t.tid: t for t in process.stack_before.threads}
@@ -74,38 +74,38 @@ def _of(process: Process, tid: int | None) -> KernelThread | None:
 
 
 def held_by_the_gil(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
-    """Another thread of the process keeps the GIL from `thread`; None where none does."""
+    """Another thread of the process holds the GIL that `thread` needs; None if none does."""
     holder = gil_holder(process, thread, kernel)
     if holder is None:
         return None
     return AtLock(
-        what=f"its thread {_name(holder)} holds the GIL {_at(holder)} and does not give it back{_c_call(process, holder)}",
+        what=f"thread {_name(holder)} holds the GIL {_at(holder)} and does not release it{_c_call(process, holder)}",
         certainty=0.93,
-        threads=(_line(holder, "holds the GIL"), _line(thread, "waits")),
+        threads=(_line(holder, "holds the GIL"), _line(thread, "is waiting for the GIL")),
     )
 
 
 def hold_of(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
-    """The lock that holds up a thread which stands still; None where none is known."""
+    """The lock that blocks a thread; None if none is known."""
     if (by_the_gil := held_by_the_gil(process, thread, kernel)) is not None:
         return by_the_gil
     if keeps_gil(process, thread):
-        what = f"it stands in a C call that keeps the GIL, {_at(thread)}{_c_call(process, thread)}"
+        what = f"a C call {_at(thread)} does not release the GIL{_c_call(process, thread)}"
         return AtLock(what=what, certainty=0.75, threads=(_line(thread, "holds the GIL"),))
     waiting = waiting_threads(process)
     if not any(one.tid == thread.tid for one, _ in waiting):
         return None
-    lines = tuple(_line(one, "waits for a lock") for one, _ in waiting[:4])
+    lines = tuple(_line(one, "is waiting for a lock") for one, _ in waiting[:4])
     if len(waiting) > 1:
         names = " and ".join(f"{_name(one)} at `{frame.source}`" for one, frame in waiting[:2])
         crosswise = len({frame.source for _, frame in waiting}) > 1 and _nobody_else_moves(process, waiting)
-        what = f"its threads wait for each other's locks: {names}"
+        what = f"its threads are waiting for each other's locks: {names}"
         return AtLock(what=what, certainty=0.92, threads=lines, crosswise=crosswise)
-    return AtLock(what=f"it waits for a lock that nobody releases, {_at(thread)}", certainty=0.75, threads=lines)
+    return AtLock(what=f"no thread releases the lock {_at(thread)}", certainty=0.75, threads=lines)
 
 
 def _nobody_else_moves(process: Process, waiting: list[tuple[PythonThread, Frame]]) -> bool:
-    """Whether all other threads of a process stood still too: otherwise one of them may hold the lock, and give it back."""
+    """Whether all other threads of a process are idle too. Otherwise one of them may hold the lock and release it."""
     if not isinstance(process.clocks, Clocks):
         return False
     tids = {thread.tid for thread, _ in waiting}
@@ -125,7 +125,9 @@ def _own(thread: PythonThread) -> Frame | None:
 def _at(thread: PythonThread) -> str:
     frame = _own(thread)
     return (
-        f"at {frame.file.rpartition('/')[2]}:{frame.line} `{frame.source or '?'}`" if frame else "at an unknown place"
+        f"at {frame.file.rpartition('/')[2]}:{frame.line}" + (f" `{frame.source}`" if frame.source else "")
+        if frame
+        else "at an unknown line"
     )
 
 
@@ -134,7 +136,7 @@ def _line(thread: PythonThread, what: str) -> str:
 
 
 def _c_call(process: Process, thread: PythonThread) -> str:
-    """The C function a thread is in, where native frames were taken."""
+    """The C function that a thread is in, if native frames were read."""
     if isinstance(process.native, Unavailable):
         return ""
     same = next((t for t in process.native.threads if t.tid == thread.tid), None)

@@ -1,7 +1,7 @@
-"""What moved in the window: the training thread's clocks, and the work that a rank's process tree does besides.
+"""What made progress during the observation: the training thread, and the other work of a rank's process tree.
 
-A rank may let others work for it: a library that writes files, a child process that uploads, a pool. What moves bytes or burns
-CPU anywhere in the tree is at work.
+Others may work for a rank: a library that writes files, a child process that uploads, a pool. A process tree that transfers bytes
+or uses CPU anywhere is busy.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,9 +20,11 @@ def moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[C
     tree = [one.files for one in (process, *helpers) if isinstance(one.files, FileBytes)]
     for verb, amount in (("wrote", sum(f.written_bytes for f in tree)), ("read", sum(f.read_bytes for f in tree))):
         if amount >= _STORED_BYTES:
-            return f"{verb} {amount / 1e6:.1f} MB"
+            return f"it {verb} {amount / 1e6:.1f} MB"
     amount = sum(c.bytes_moved or 0 for c in others if c.state == "ESTABLISHED")
-    return f"{amount / 1e3:.0f} kB passed on its other connections" if amount >= _TRANSFERRED_BYTES else None
+    return (
+        f"it transferred {amount / 1e3:.0f} kB on connections outside the run" if amount >= _TRANSFERRED_BYTES else None
+    )
 
 
 def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:

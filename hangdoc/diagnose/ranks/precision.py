@@ -1,5 +1,5 @@
-"""In which type a rank computes on the CPU, by evidence of use: its model's parameters, an autocast that it is in, or the
-tensors that one of torch's layers works on. What a variable or an option merely names is no evidence."""
+"""The dtype in which a rank computes on the CPU, by evidence of use: the parameters of its model, an active autocast, or the
+tensors of a torch layer. A variable or an option that only names a dtype is no evidence."""
 
 import ast
 import re
@@ -18,21 +18,21 @@ _DEFAULT = "bfloat16"
 
 
 def half(rank: Rank) -> tuple[str, str] | None:
-    """(bfloat16 or float16, the evidence in words); None where nothing shows that the rank computes in either."""
+    """(bfloat16 or float16, the evidence as text); None if nothing shows that the rank computes in either."""
     return next(_uses(rank), None)
 
 
 def _uses(rank: Rank) -> Iterator[tuple[str, str]]:
     variables = _variables(rank)
     models = [(match, local) for local in variables if (match := _PARAMETERS.fullmatch(f"{local.name} {local.text}"))]
-    # The largest is what is trained: a layer that stays in float32, or a small copy in 16 bit, is not. Of equal ones (a copy
-    # of the whole model) nobody knows, so 32 bit comes first and nothing is said.
+    # The largest model is the trained one, not a layer that stays in float32 or a small copy in 16 bit. Of equal ones (a copy of
+    # the whole model) the trained one is unknown, so 32 bit comes first and nothing is reported.
     for match, local in sorted(models, key=lambda model: (-int(model[0]["count"]), model[0]["dtype"] in _HALF))[:1]:
         if match["dtype"] in _HALF:
             yield match["dtype"], f"{int(match['count']):,} elements of {local.name} are {match['dtype']}"
     for local in variables:
         if (match := _AUTOCAST.fullmatch(local.text)) is not None:
-            yield match[1], f"`{local.name}` is an autocast to {match[1]} that was entered"
+            yield match[1], f"`{local.name}` is an active autocast to {match[1]}"
     known = {local.name: local.text for local in reversed(variables)}
     for frame in rank.own:
         for context in frame.contexts:

@@ -1,15 +1,16 @@
-"""What torch's flight recorder adds: which collective of its group a rank stands in, of what, and how far each rank is."""
+"""What torch's flight recorder adds: the collective in which a rank waits, its tensor, and how far each rank has come."""
 
 from hangdoc.diagnose.model import Run, Wait, form
 from hangdoc.diagnose.ranks import torch_names
 from hangdoc.diagnosis import Evidence
+from hangdoc.phrases import ranks
 from hangdoc.snapshot import FlightRecorder, Process, Progress, Recorded, RecordedGroup
 
 _SHOWN = 8
 
 
 def of(process: Process | None) -> tuple[RecordedGroup, ...]:
-    """The groups that a rank's recorder knows; none where it was read before the rank last moved."""
+    """The groups in the recorder of a rank; none if it was read before the rank last made progress."""
     recorder = process.recorder if process is not None else None
     if process is None or not isinstance(recorder, FlightRecorder):
         return ()
@@ -21,7 +22,7 @@ def of(process: Process | None) -> tuple[RecordedGroup, ...]:
 
 
 def stuck(process: Process | None, wait: Wait) -> Recorded | None:
-    """The first collective that is not through in the group that a rank waits in, where it can be what it waits for."""
+    """The first incomplete collective of the group that a rank waits in, if it matches what the rank waits for."""
     if wait.kind != "collective":
         return None
     group = wait.operation.group
@@ -33,7 +34,7 @@ def stuck(process: Process | None, wait: Wait) -> Recorded | None:
 
 
 def only_pending(process: Process) -> tuple[str, str | None] | None:
-    """(operation, group or None for the default one) of all collectives that are not through, where they are alike."""
+    """(operation, group or None for the default one) of all incomplete collectives, if they are the same."""
     found = {(_op(entry), None if g.default else g.name) for g in of(process) for entry in g.pending}
     return found.pop() if len(found) == 1 else None
 
@@ -44,13 +45,13 @@ def _op(entry: Recorded) -> str:
 
 
 def tensor(process: Process, wait: Wait) -> str | None:
-    """The first tensor that a waiting rank gave to its collective, as `float32[64, 8]`."""
+    """The first tensor that a waiting rank passed to its collective, as `float32[64, 8]`."""
     entry = stuck(process, wait)
     return entry.inputs[0] if entry is not None and len(entry.inputs) == 1 else None
 
 
 def evidence(run: Run) -> list[Evidence]:
-    """How far each rank has come in the group in which most are stuck; nothing where recorders were not read."""
+    """How far each rank has come in the group in which most ranks are stuck; empty if no recorder was read."""
     pending: dict[str, int] = {}
     for rank in run.ranks.values():
         for group in of(rank.process):
@@ -67,7 +68,7 @@ def evidence(run: Run) -> list[Evidence]:
         Evidence(
             rank=numbers[0],
             probe="flight recorder",
-            text=text + (f" ({len(numbers)} ranks alike)" if numbers[1:] else ""),
+            text=text + (f" (also {ranks(numbers[1:])})" if numbers[1:] else ""),
         )
         for text, numbers in list(lines.items())[:_SHOWN]
     ]
@@ -78,7 +79,7 @@ def _line(group: RecordedGroup) -> str:
     if not group.pending:
         last = group.completed
         op = f" ({last.op})" if last is not None and last.seq == group.issued else ""
-        return f"its last collective of {where} was {group.issued}{op}, and is through"
+        return f"has completed collective {group.issued}{op} of {where}, its last one"
     first = group.pending[0]
     what = f"{first.op}{f' of {first.inputs[0]}' if len(first.inputs) == 1 else ''}"
-    return f"is in collective {first.seq} of {where}, {what}"
+    return f"is in collective {first.seq} of {where}: {what}"

@@ -1,4 +1,4 @@
-"""Where a rank stands that neither moves nor waits for another rank: exactly one place, and what holds it up there."""
+"""What blocks a rank that neither makes progress nor waits for another rank: exactly one reason."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -35,7 +35,7 @@ _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", 
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
 _FUTEX = "futex"
 _WAKES = 10
-"""In the window. Each look by py-spy, also of others, wakes it once or twice."""
+"""Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _CHILD_FILES = (
     "/subprocess.py",
@@ -47,7 +47,7 @@ _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/
 
 
 class Standing(NamedTuple):
-    """State, reason in one phrase, and what holds the rank up."""
+    """State, reason in one phrase, and what blocks the rank."""
 
     state: str
     why: str
@@ -61,57 +61,60 @@ def standing_of(
     helpers: Sequence[Process],
     connections: Iterable[Connection],
 ) -> Standing:
-    """The first place that fits, the most certain ones first. `connections`: all of the process, listening sockets too."""
+    """The first reason that fits, the most certain ones first. `connections`: all of the process, with its listening sockets."""
     top: Frame | None = next((f for f in thread.frames if not f.native), None)
     source = (top.source or "") if top else ""
     call = kernel.syscall if kernel else None
     wchan = (kernel.wchan or "") if kernel else ""
     file = kernel.files[0] if kernel is not None and kernel.files else None
     if any(d in f.file for f in thread.frames for d in _DEBUGGERS):
-        return Standing("waiting-input", "in an interactive debugger", WaitsForInput())
+        return Standing("waiting-input", "waiting for user input in an interactive debugger", WaitsForInput())
     if (call in _READ and file is not None and file.descriptor == 0) or ("input(" in source and call not in _SLEEP):
-        return Standing("waiting-input", f"reads its standard input ({in_words(file) or 'input()'})", WaitsForInput())
+        why = f"waiting for user input on {in_words(file) or 'standard input'}"
+        return Standing("waiting-input", why, WaitsForInput())
     stuck = InFile(wchan=wchan, file=file, abandoned=_abandoned(process, wchan, file))
     if (
         stuck.abandoned
         and locks.keeps_gil(process, thread)
         and (gil := locks.hold_of(process, thread, kernel)) is not None
     ):
-        # The thread of the process that holds the other end can't run either.
-        return Standing("waiting-io", f"reads {in_words(file)} with the GIL in its hands", gil)
+        # The thread of this process that holds the other end cannot run either.
+        return Standing("waiting-io", f"reading {in_words(file)} while holding the GIL", gil)
     if (
         (kernel is not None and kernel.state == "D")
         or any(word in wchan for word in _STUCK_IN_FILES)
         or call in _ON_FILES
         or (file is not None and file.kind == "path")
     ):
-        return Standing("waiting-io", f"in the file system ({in_words(file) or f'wchan {wchan or call}'})", stuck)
+        return Standing("waiting-io", f"in a file system call ({in_words(file) or f'wchan {wchan or call}'})", stuck)
     if any(f.file.endswith(torch_names.DATALOADER) for f in thread.frames):
-        return Standing("waiting-data", "waits for a dataloader worker", loader.hold_of(thread, helpers))
+        return Standing("waiting-data", "waiting for a dataloader worker", loader.hold_of(thread, helpers))
     lock = locks.hold_of(process, thread, kernel)
     if call in _SLEEP:
         pause = Asleep(polls=_polls(thread, kernel), seconds=kernel.sleep_seconds if kernel is not None else None)
-        return Standing("sleeping", "asleep (nanosleep)", lock or pause)
+        return Standing("sleeping", "in nanosleep", lock or pause)
     if call in _FILE_LOCK and file is not None:
         holders = tuple(one for one in file.holders or () if one.pid != process.pid)
-        return Standing("waiting-lock", f"waits for a lock on {file.name}", AtFileLock(path=file.name, holders=holders))
+        return Standing(
+            "waiting-lock", f"waiting for a lock on {file.name}", AtFileLock(path=file.name, holders=holders)
+        )
     if call in _READ | _WRITE and file is not None and file.kind in ("file", "pipe"):
-        return Standing("waiting-io", f"{'reads' if call in _READ else 'writes'} {in_words(file)}", stuck)
+        return Standing("waiting-io", f"{'reading' if call in _READ else 'writing to'} {in_words(file)}", stuck)
     network = _network(kernel, connections) if call in _NETWORK | _READ | _WRITE else None
     return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
 
 
 def in_words(file: AwaitedFile | None) -> str:
-    """`/data/x on nfs4 (s:/x)`, `a pipe (fd 7)`; empty for none."""
+    """`/data/x (fd 3) on nfs4 (s:/x)`, `a pipe (fd 7)`; empty for none."""
     if file is None:
         return ""
     what = "a pipe" if file.kind == "pipe" else "a socket" if file.kind == "socket" else file.name
     where = f" on {file.mount}" if file.mount else " on a full file system" if file.full else ""
-    return what + where + (f" (fd {file.descriptor})" if file.descriptor is not None else "")
+    return what + (f" (fd {file.descriptor})" if file.descriptor is not None else "") + where
 
 
 def _abandoned(process: Process, wchan: str, file: AwaitedFile | None) -> bool:
-    """Whether nobody but the process itself holds the other end of a pipe, or has opened that of a FIFO."""
+    """Whether only the process itself holds the other end of a pipe, or no process has opened that of a FIFO."""
     if "wait_for_partner" in wchan:
         return True
     return (
@@ -123,8 +126,8 @@ def _abandoned(process: Process, wchan: str, file: AwaitedFile | None) -> bool:
 
 
 def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
-    """Whether a sleep is one of many between two looks at something: the thread woke in the window and sleeps at the same place
-    again, or the innermost loop of the user's code around it goes on until something holds, and makes no data."""
+    """Whether a sleep is one of many between two checks of a condition: the thread woke during the observation and sleeps at the
+    same line again, or the innermost loop of the user's code around it runs until a condition holds and yields no data."""
     if kernel is not None and (kernel.voluntary_switches or 0) >= _WAKES:
         return True
     own = () if fetching(thread) else user_frames(thread)
@@ -136,7 +139,7 @@ def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
 
 
 def _network(kernel: KernelThread | None, connections: Iterable[Connection]) -> OnNetwork | Serves | None:
-    """Which of the sockets that a thread waits on leads where; None where it waits on none."""
+    """Where the socket that a thread waits on leads; None if it waits on none."""
     sockets = [file for file in (kernel.files if kernel is not None else ()) if file.kind == "socket"]
     if not sockets:
         return None
@@ -161,22 +164,28 @@ def _by_name(
     *,
     seen: bool,
 ) -> Standing:
-    """What the kernel leaves open, by the innermost Python file; `seen`: its view could be read."""
+    """The reason by the innermost Python file, if the system call does not show it. `seen`: the kernel's data could be read."""
     top = next((f for f in thread.frames if not f.native), None)
     own = user_frames(thread)
-    said = (own[0].source if own else top.source if top else None) or ""
+    source = (own[0].source if own else top.source if top else None) or ""
     file = top.file if top else ""
-    # Without the kernel's view nobody can tell a server from a deadlock.
+    # Without data from the kernel, a server and a deadlock look the same.
     other = lock or network or (Elsewhere() if seen else Unreadable())
     if any(name in file for name in _CHILD_FILES) or call in _CHILD:
-        return Standing("waiting-child", "waits for a child process", lock or (Elsewhere() if seen else Unreadable()))
+        return Standing("waiting-child", "waiting for a child process", lock or (Elsewhere() if seen else Unreadable()))
     if fetching(thread):
         return Standing("waiting-data", "inside its data iterator", other)
     if isinstance(network, Serves):
-        return Standing("waiting-io", f"waits for a request on {network.address}", network)
+        return Standing("waiting-io", f"waiting for requests on {network.address}", network)
     if network is not None or call in _NETWORK:
-        peer = f" for an answer from {network.peer}" if network is not None and network.peer else ""
-        return Standing("waiting-io", f"waits on the network{peer}", other if lock else network or OnNetwork())
+        peer = network.peer if network is not None else None
+        return Standing(
+            "waiting-io",
+            f"waiting for a reply from {peer}" if peer else "waiting on the network",
+            other if lock else network or OnNetwork(),
+        )
     if any(name in file for name in _LOCK_FILES) or call == _FUTEX:
-        return Standing("waiting-lock", f"waits for a lock{f': {said}' if said else ''}", other)
-    return Standing("sleeping", f"stands still (wchan {wchan or '?'}, system call {call or '?'})", other)
+        return Standing("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", other)
+    return Standing(
+        "sleeping", f"not making progress (wchan {wchan or 'unknown'}, system call {call or 'unknown'})", other
+    )

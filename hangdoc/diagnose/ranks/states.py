@@ -17,7 +17,7 @@ from hangdoc.diagnose.ranks.stopped import stopped_by
 from hangdoc.diagnosis import Label
 from hangdoc.snapshot import Connection, KernelThread, Process, Progress, PythonThread
 
-_CHILDREN = "its child processes are at work"
+_CHILDREN = "its child processes are busy"
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
 _PHASES = {
     "evaluate": "evaluating",
@@ -38,11 +38,11 @@ class State(Struct, frozen=True):
     moving: bool = False
     counters_moved: bool = False
     work: str | None = None
-    """What goes on besides counters and stacks, in words: files, other connections, child processes."""
+    """What progresses besides counters and stacks, as text: files, other connections, child processes."""
     share: float | None = None
-    """Share of the window that the thread was on a core."""
+    """Share of the observation for which the thread was on a core."""
     hold: Hold | None = None
-    """What a blocked rank is held up by, where that is no other rank."""
+    """What blocks a rank, if that is not another rank."""
 
 
 def state_of(
@@ -67,7 +67,7 @@ def state_of(
 def _without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
     moved = counters_moved(process) or any(c.bytes_moved for c in pairs)
     if share is not None and share >= BUSY:
-        why = f"{share:.0%} of a core; its stack could not be read"
+        why = f"uses {share:.0%} of a core; its stack could not be read"
         return State("computing", "computing", why, moving=True, share=share)
     return State(None, "unknown", "its stack could not be read", moving=moved, share=share)
 
@@ -84,23 +84,23 @@ def _with_stack(
     """The state of a rank whose stack was read and that can run."""
     wait = operations.wait_of(process, thread)
     own = user_frames(thread)
-    # A main thread that waits is not moved by what another thread counts: a monitor counts in every hang.
+    # What another thread counts is no progress of a main thread that waits: a monitor thread counts in every hang.
     counters = counters_moved(process, own if wait is not None and operations.is_main(thread, process.pid) else None)
     same, bytes_moved = movement.same_place(process, thread), any(c.bytes_moved for c in pairs)
     moved = counters or not same or bytes_moved
     base = State("blocked", "unknown", "", None, thread, moved, counters, share=share)
     busy = thread.active if share is None else share >= BUSY
     if busy and same and not counters and (spin := operations.gpu_spin(process, thread)) is not None:
-        return replace(base, state="in-collective", why="spins in the GPU's driver", wait=spin, moving=False)
+        return replace(base, state="in-collective", why="spins in the GPU driver", wait=spin, moving=False)
     if not (busy or moved) and (lock := locks.held_by_the_gil(process, thread, kernel)) is not None:
         return replace(base, state="waiting-lock", why=lock.what, hold=lock)
     if wait is not None and not busy:
         if counters or not same or (bytes_moved and movement.wakes(process, kernel)):
-            return replace(base, label="computing", state="computing", why="its loop moves", moving=True)
+            return replace(base, label="computing", state="computing", why="its loop is making progress", moving=True)
         return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
     working = replace(base, label="computing", moving=True, work=movement.moved_bytes(process, helpers, others))
     if busy or counters or not same:
-        why = f"{share:.0%} of a core" if busy and share else "its stack moved"
+        why = f"uses {share:.0%} of a core" if busy and share else "its stack changed"
         return replace(working, state=_working(process, thread), why=why)
     return _standing(process, thread, kernel, helpers, (*pairs, *others), base, working)
 
@@ -114,24 +114,24 @@ def _standing(
     base: State,
     working: State,
 ) -> State:
-    """The state of a rank whose own thread stands still outside of any operation: it may have others work for it."""
+    """The state of a rank whose own thread is not making progress and is in no operation: others may work for it."""
     children = movement.children_at_work(helpers)
     if children and any(f in frame.file for frame in thread.frames for f in torch_names.COMPILER):
-        return replace(working, state="compiling", why="its compiler processes are at work", work=None)
+        return replace(working, state="compiling", why="its compiler processes are busy", work=None)
     state, why, hold = standing_of(process, thread, kernel, helpers, connections)
     if state == "waiting-input":
         return replace(base, state=state, why=why, hold=hold)
     if working.work is not None:
         return replace(working, state=_working(process, thread), why=working.work)
     if children and state == "waiting-data":
-        return replace(working, state="loading-data", why="its dataloader's workers are at work")
+        return replace(working, state="loading-data", why="its dataloader workers are busy")
     if children:  # a pool's results, a build, a tokenizer: however it waits for them
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
     return replace(base, state=state, why=why, hold=hold)
 
 
 def _idle(share: float | None) -> str:
-    return "same place at both looks" + (f", {share:.1%} of a core" if share is not None else "")
+    return "at the same line in both stacks" + (f", {share:.1%} of a core" if share is not None else "")
 
 
 def _working(process: Process, thread: PythonThread) -> str:

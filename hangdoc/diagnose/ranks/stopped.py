@@ -1,7 +1,7 @@
-"""Whether a process is stopped over the whole window: by a signal, a frozen control group or a tracer.
+"""Whether a process is stopped during the whole observation: by a signal, a frozen control group or a tracer.
 
-A stop that does not last is none: a tracer that is there for a moment is another observer (py-spy, hangdoc), and a program that
-limits CPU stops and continues a rank several times a second.
+A short stop does not count: a tracer that attaches for a moment is another observer (py-spy, hangdoc), and a CPU limiter stops
+and continues a rank several times a second.
 """
 
 from typing import Literal, NamedTuple
@@ -10,24 +10,24 @@ from hangdoc.snapshot import Clocks, KernelState, Process
 
 _RAN_NS = 1_000_000
 _RAN_SWITCHES = 4
-"""Whoever attaches to a stopped process and leaves it stopped lets it run for some microseconds, once or twice."""
+"""A tracer that attaches to a stopped process and leaves it stopped lets it run for some microseconds, once or twice."""
 
 
 class Stop(NamedTuple):
-    """What holds a process, and how that is said."""
+    """What stops a process. `why` follows `is` in a sentence."""
 
     by: Literal["freezer", "tracer", "signal"]
     why: str
 
 
 def stopped_by(process: Process) -> Stop | None:
-    """What holds a process over the whole window; None for one that can run."""
+    """What stops a process during the whole observation; None for a process that can run."""
     start = process.at_start or KernelState(
         state=process.state, tracer_pid=process.tracer_pid, tracer=process.tracer, frozen=process.frozen
     )
     if process.frozen and start.frozen:
-        return Stop("freezer", "its control group is frozen")
-    if process.at_start is None and process.tracer_pid:  # an older bundle: nobody looked at the start
+        return Stop("freezer", "frozen by its control group")
+    if process.at_start is None and process.tracer_pid:  # an older bundle, without the state at the start
         return Stop("tracer", f"held by a debugger (pid {process.tracer_pid})")
     if process.state not in "Tt" or start.state not in "Tt":
         return None
@@ -41,7 +41,7 @@ def stopped_by(process: Process) -> Stop | None:
 
 
 def _ran(process: Process, *, ns: int, switches: int) -> bool:
-    """Whether the main thread ran in the window (a debugger may hold it alone), for so long or so often at the least."""
+    """Whether the main thread ran during the observation, for at least `ns` or `switches`. A debugger may hold it alone."""
     threads = process.clocks.threads if isinstance(process.clocks, Clocks) else ()
     main = [thread for thread in threads if thread.tid == process.pid]
     return any(t.cpu_ns >= ns or (t.voluntary_switches or 0) >= switches for t in main)

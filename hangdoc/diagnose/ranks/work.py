@@ -1,4 +1,4 @@
-"""What a rank that is not blocked does: the line between waiting and hung."""
+"""What a rank that is not blocked is doing. This decides between waiting and hung."""
 
 from hangdoc.diagnose.model import BUSY, Rank
 from hangdoc.diagnose.ranks.counters import comes_on, goes_round
@@ -12,12 +12,12 @@ _LONG = {
     "evaluating": "it evaluates",
     "checkpointing": "it writes a checkpoint",
     "compiling": "it compiles",
-    "loading-data": "its dataloader moves",
+    "loading-data": "its dataloader is making progress",
 }
 
 
 def announced(rank: Rank) -> Works | None:
-    """A phase that the trainer itself announced with a patience which has not run out."""
+    """A phase that the trainer announced, with a patience that has not run out."""
     progress = rank.process.progress if rank.process is not None else None
     beacon = progress.beacon if isinstance(progress, Progress) else None
     if beacon is None or beacon.patience_seconds is None or beacon.age_seconds > beacon.patience_seconds:
@@ -25,13 +25,13 @@ def announced(rank: Rank) -> Works | None:
     if rank.waits or rank.state in ("stopped", "waiting-input"):
         return None
     age, patience = duration(beacon.age_seconds), duration(beacon.patience_seconds)
-    return Works(what=f"it is in its phase {beacon.phase}, for {age} of {patience}")
+    return Works(what=f"it announced phase {beacon.phase} {age} ago, with a patience of {patience}")
 
 
 def hold_of(rank: Rank) -> Hold:
-    """What a computing rank is at, for those that wait for it.
+    """What a computing rank is doing, for the ranks that wait for it.
 
-    What burns CPU or moves bytes is at work until the opposite is shown: that it goes round a loop which has no end, counts
+    A rank that uses CPU or transfers bytes is working until the opposite is shown: that it runs a loop that has no end, counts
     nothing, and yields nothing to the loop around it.
     """
     process, thread = rank.process, rank.thread
@@ -50,14 +50,14 @@ def hold_of(rank: Rank) -> Hold:
     if rank.counters_moved or not seen:
         return Busy(counts=rank.counters_moved)
     share = rank.training_share or 0.0
-    return Works(what=f"it uses {share:.0%} of a core, in no loop without an end") if share >= BUSY else Busy()
+    return Works(what=f"it uses {share:.0%} of a core and is not in an endless loop") if share >= BUSY else Busy()
 
 
 def _what(rank: Rank, counted: bool) -> str:
-    return "its counters move" if counted else _LONG[rank.state]
+    return "its counters change" if counted else _LONG[rank.state]
 
 
 def _is_unclear(rank: Rank, process: Process) -> bool:
-    """Whether a rank is in its loader, and nobody could see if batches come out of it: that takes two looks and its counters."""
+    """Whether a rank is in its loader, and two stacks and its counters are missing that would show whether batches arrive."""
     seen = isinstance(process.stack_before, Stack) and isinstance(process.progress, Progress)
     return rank.state == "loading-data" and not seen

@@ -1,4 +1,4 @@
-"""What the findings about one thing that differs between ranks have in common: as the cause of a blockage, or by itself."""
+"""What the findings about a setting that differs between ranks have in common: as the cause of a blockage, or by itself."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -11,16 +11,19 @@ from hangdoc.diagnosis import Evidence, Finding
 
 
 class Wording(NamedTuple):
-    """A rule's own words. `remedy` names the thing as `{name}`; `evidence` has `{name}` and `{value}`."""
+    """The texts of one rule. `subject` and `remedy` contain `{name}`, `evidence` contains `{name}` and `{value}`."""
 
     rule: tuple[str, str]
     probe: str
+    subject: str
     evidence: str
+    missing: str
+    """Evidence where the value is not set."""
     remedy: str
     as_cause: float
-    """Confidence where it explains a blockage."""
+    """Confidence if it explains a blockage."""
     decisive: float
-    """Confidence by itself, where it changes what the ranks say to each other."""
+    """Confidence by itself, if it changes which collectives the ranks call."""
     other: float
 
 
@@ -32,14 +35,14 @@ def say(wording: Wording, run: Run, blockage: Blockage) -> Finding:
         wording.rule,
         blockage,
         confidence=wording.as_cause,
-        summary=_summary(cause),
+        summary=_summary(wording, cause),
         evidence=[*_evidence(wording, cause), *words.class_evidence(run.waiting)],
         remedy=wording.remedy.format(name=cause.name),
     )
 
 
 def check(wording: Wording, run: Run, differences: Iterable[Differs]) -> Iterator[Finding]:
-    """Each difference that explains no blockage."""
+    """Every difference that does not explain a blockage."""
     explained = {one.cause.name for one in run.blockages if isinstance(one.cause, Differs)}
     for found in differences:
         if found.name not in explained:
@@ -49,14 +52,15 @@ def check(wording: Wording, run: Run, differences: Iterable[Differs]) -> Iterato
                 confidence=wording.decisive if found.decisive else wording.other,
                 culprits=found.values.odd,
                 victims=(),
-                summary=_summary(found),
+                summary=_summary(wording, found),
                 evidence=_evidence(wording, found),
                 remedy=wording.remedy.format(name=found.name),
             )
 
 
-def _summary(found: Differs) -> str:
-    return f"{found.name} differs between ranks: {words.said(found.values)}" + (f"; {found.why}" if found.why else "")
+def _summary(wording: Wording, found: Differs) -> str:
+    text = f"{wording.subject.format(name=found.name)} differs between ranks: {words.values_by_rank(found.values)}"
+    return text + (f"; it {found.why}" if found.why else "")
 
 
 def _evidence(wording: Wording, found: Differs) -> list[Evidence]:
@@ -64,8 +68,10 @@ def _evidence(wording: Wording, found: Differs) -> list[Evidence]:
         Evidence(
             rank=group[0],
             probe=wording.probe,
-            text=wording.evidence.format(name=found.name, value="not set" if value is None else value[:60])
-            + f" ({words.ranks(group)})",
+            text=(wording.missing if value is None else wording.evidence).format(
+                name=found.name, value=(value or "")[:60]
+            )
+            + words.also(group),
         )
         for value, group in found.values.values[:8]
     ]

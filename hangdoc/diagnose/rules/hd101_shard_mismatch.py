@@ -1,39 +1,65 @@
-"""Ranks see a different amount of data, so one leaves the loop while the others wait for its collective.
+"""A rank has less data than the others and leaves the training loop first.
 
 ## What it finds
 
-A rank has left the training loop (or spins in its data iterator) while the others are still inside it and wait for that
-rank in a collective, and the amount of data that the ranks see differs: number of shard files, batches expected, length
-of the list of files, loop bounds.
+A rank has left the training loop, or spins in its data iterator, while the
+other ranks are still inside the loop and wait for it in a collective. The ranks
+visibly have different amounts of data: shard files, batches, list lengths or
+loop bounds.
 
 ## Why it hangs
 
-Every round of a data-parallel loop is a collective in which all ranks must take part. A rank with fewer shards comes to
-the end of its data first, goes on to the next thing in the program and waits there; the others wait for it in the
-gradient all-reduce of the next round. An empty list of shards under a loader that starts over for ever is the other
-face of it: that rank spins at 100 % CPU inside the loader and never delivers a batch.
+Every iteration of a data-parallel loop contains a collective that all ranks
+must call. A rank with fewer shards runs out of data first, leaves the loop and
+waits in the next operation of the program. The others wait for it in the
+gradient all-reduce of the next batch. A rank with no shards at all and a loader
+that restarts forever spins at 100% CPU and never yields a batch.
 
-## Evidence
+## Example
 
-The short rank's stack behind the loop (or inside its data iterator, at full CPU), the others' inside it; the loop
-counters of both; the numbers of files in the directories that the ranks name in environment, arguments and open files;
-what the trainer publishes about itself.
+```python
+shards = Path(os.environ["DATA_DIR"])  # <- 201 files on node 0, 4 on node 1
+files = sorted(shards.glob("*.parquet"))
+for step, batch in enumerate(batches(files)):
+    model(batch).sum().backward()
+    optimizer.step()
+dist.barrier()
+```
 
-## What to do
+## Use instead
 
-Give every node the same shards (compare the directories, `ls | wc -l` and a checksum of the names on each), or make the
-number of rounds independent of the files: agree on the minimum over all ranks before the loop, or use
+```python
+files = sorted(shards.glob("*.parquet"))
+steps = torch.tensor(count_batches(files))
+dist.all_reduce(steps, op=dist.ReduceOp.MIN)  # the same on every rank
+for step, batch in zip(range(int(steps)), batches(files)):
+    model(batch).sum().backward()
+    optimizer.step()
+dist.barrier()
+```
+
+Or copy the same shards to every node, or wrap the loop in
 `torch.distributed.algorithms.join.Join`.
 
-## When it would be wrong
+## How hangdoc knows
 
-Where a rank leaves the loop for another reason (an early stop decided locally) and its data happens to differ too.
-Different data of the same amount is HD104; the same data split unevenly is HD102.
+It compares the loop counters and loop bounds of both ranks, the lengths of
+their lists, the numbers of files in the directories that their environment,
+arguments and open files name, and what the trainer publishes. The stacks show
+which rank is outside the loop.
+
+## When it can be wrong
+
+The rank left the loop for another reason, such as a local early stop, and its
+data differs by accident. The same number of different files is HD104. The same
+data with an uneven split is HD102.
 
 ## References
 
-- torch.distributed.algorithms.join: https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
-- DistributedDataParallel, uneven inputs: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+- torch.distributed.algorithms.join:
+  https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
+- DistributedDataParallel, uneven inputs:
+  https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
 import shlex
@@ -52,13 +78,13 @@ NAME = "shard-mismatch"
 ABOUT = (FewerData, NoData)
 
 _REMEDY = (
-    "Give every rank the same set of shards, or let all ranks agree on the number of batches before the loop "
-    "(an all_reduce with MIN over their counts)."
+    "Give every rank the same shards. Or agree on the number of batches before the loop: all_reduce the counts with "
+    "ReduceOp.MIN."
 )
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A rank that ran out of data early, or one that spins in a loader without data."""
+    """Ranks that ran out of data early, or that spin in a loader without data."""
     if isinstance(blockage.cause, FewerData):
         if isinstance(blockage.kind, LeftLoop):
             return _ran_out(run, blockage, blockage.kind, blockage.cause)
@@ -72,16 +98,16 @@ def _ran_out(run: Run, blockage: Blockage, kind: LeftLoop, cause: FewerData) -> 
     done, total = counts(short, waiting)
     strongest = cause.differences[0]
     who = words.ranks(kind.short.ranks)
-    after = f" after {done}" if done is not None else ""
-    of = f" of {words.ranks([waiting.rank])}'s {total} batches" if done is not None and total is not None else ""
-    has = f"; it has {strongest.fewer} where {words.ranks([waiting.rank])} has {strongest.more}" if not of else ""
+    known = done is not None and total is not None
+    compared = f"rank {waiting.rank} expects {total}" if known else f"{_amounts(strongest)} on rank {waiting.rank}"
+    after = left_loop.count(kind, done, "batches") if done is not None else ""
+    how = f"({after}, {compared})" if after and len(kind.short.ranks) > 1 else f"{after} ({compared})".lstrip()
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.72 + 0.25 * strongest.weight,
-        summary=f"{who} ran out of data{after}{of or (' batches' if after else '')}{has}, left the loop and "
-        f"{words.doing(short)}, while {words.ranks(kind.inside.ranks)} "
-        f"{words.verb(kind.inside.ranks, 'waits', 'wait')} for it in {words.operation(waiting)}",
+        summary=f"{who} ran out of data {how} and left the loop; "
+        + words.waiting_in([kind.inside], words.them(kind.short.ranks)),
         evidence=[*left_loop.evidence(kind, cause.differences), *words.standstill(run)],
         remedy=_REMEDY,
         commands=_commands(short, waiting),
@@ -95,9 +121,9 @@ def _has_fewer(run: Run, blockage: Blockage, cause: FewerData) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.5 + 0.4 * strongest.weight,
-        summary=f"{words.ranks(short.ranks)} {words.verb(short.ranks, 'has', 'have')} fewer data than "
-        f"{words.ranks(waiting.ranks)} ({strongest.fewer} against {strongest.more}) and {words.doing(short.first)}, while "
-        f"{words.ranks(waiting.ranks)} {words.verb(waiting.ranks, 'waits', 'wait')} in {words.operation(waiting.first)}",
+        summary=f"{words.ranks(short.ranks)} {words.verb(short.ranks, 'has', 'have')} less data than "
+        f"{words.ranks(waiting.ranks)} ({_amounts(strongest)}); {words.waiting_in([short])}, "
+        f"{words.waiting_in([waiting])}",
         evidence=[
             *(line for difference in cause.differences[:3] for line in difference.evidence),
             *words.class_evidence([short, waiting]),
@@ -110,21 +136,20 @@ def _has_fewer(run: Run, blockage: Blockage, cause: FewerData) -> Finding:
 
 def _starved(run: Run, blockage: Blockage, cause: NoData) -> Finding:
     rank, waiting = blockage.at[0].first, blockage.waiting[0]
+    loader = words.verb(blockage.culprits, "its dataloader, which has", "their dataloaders, which have")
     amount = "no" if not cause.fewest else "too little"
-    victims = blockage.victims
     return words.blocked(
         (CODE, NAME),
         blockage,
-        # Little data, or a list that happens to be empty, may be a slow loader.
+        # Little data, or a list that happens to be empty, may also mean a slow loader.
         confidence=0.93 if blockage.ends == "never" else 0.75 if cause.compared else 0.7,
-        summary=f"{words.ranks(blockage.culprits)} {words.verb(blockage.culprits, 'spins', 'spin')} inside its dataloader, "
-        f"which has {amount} data, while {words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} for it in "
-        f"{words.operation(waiting.first)}",
+        summary=f"{words.ranks(blockage.culprits)} {words.verb(blockage.culprits, 'spins', 'spin')} in {loader} {amount} data; "
+        f"{words.victims_wait(blockage)}",
         evidence=[
             Evidence(
                 rank=rank.rank,
                 probe="cpu",
-                text=f"{rank.cpu_percent or 0:.0f} % CPU {words.place(rank)}, and no batch comes of it",
+                text=f"{rank.cpu_percent or 0:.0f}% CPU {words.place(rank)}, but no batch arrives",
             ),
             *cause.evidence,
             *words.class_evidence(blockage.waiting),
@@ -133,6 +158,11 @@ def _starved(run: Run, blockage: Blockage, cause: NoData) -> Finding:
         remedy=_REMEDY,
         commands=(*_commands(rank, waiting.first), *words.look_again(rank)),
     )
+
+
+def _amounts(difference: amounts.Difference) -> str:
+    unit = f" {difference.unit}" if difference.unit else ""
+    return f"{difference.fewer}{unit} vs. {difference.more}"
 
 
 def _commands(short: Rank, waiting: Rank) -> tuple[str, ...]:

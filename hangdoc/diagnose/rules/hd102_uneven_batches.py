@@ -1,32 +1,53 @@
-"""Same data, but an uneven split: the last batches exist on some ranks only.
+"""The data is the same, but the split is uneven: some ranks have one batch more.
 
 ## What it finds
 
-A rank has left the loop over its batches, the others are inside it and wait for that rank in a collective; and the ranks
-visibly have amounts of the same data that differ by a remainder.
+A rank has left the loop over its batches. The others are still inside and wait
+for it in a collective. The ranks read the same data, but their numbers of
+batches differ by a remainder.
 
 ## Why it hangs
 
-When the number of samples or row groups is no multiple of the number of ranks, some ranks have one batch more. Its
-collective is never joined by those that have none left.
+If the number of samples is not a multiple of the number of ranks, some ranks
+have one more batch. The other ranks never join the collective of that batch.
 
-## Evidence
+## Example
 
-Stacks after and inside the loop, loop counters, lengths that differ by a remainder, equal digests of the data directories.
+```python
+mine = dataset[rank::world_size]  # <- 9 samples on 2 ranks: 5 and 4
+for sample in mine:
+    model(sample).sum().backward()
+```
 
-## What to do
+## Use instead
 
-Drop the last partial round on all ranks (`drop_last=True` in the sampler, not only in the loader), pad it
-(`DistributedSampler` does), agree on the minimum number of rounds before the loop, or use the `Join` context manager.
+```python
+sampler = DistributedSampler(dataset, drop_last=True)  # equal parts
+for batch in DataLoader(dataset, sampler=sampler):
+    model(batch).sum().backward()
+```
 
-## When it would be wrong
+`drop_last=True` in the DataLoader alone is not enough. For other loops, use the
+`Join` context manager, or agree on the minimum number of batches before the
+loop.
 
-Where the rank left the loop for another reason: an early stop or a step limit decided locally.
+## How hangdoc knows
+
+One rank is behind the loop and another is inside it. Their loop counters and
+list lengths differ by a remainder, and the digests of their data directories
+are equal.
+
+## When it can be wrong
+
+The rank left the loop for another reason, such as a local early stop or step
+limit.
 
 ## References
 
-- torch.utils.data.distributed.DistributedSampler: https://docs.pytorch.org/docs/stable/data.html
-- torch.distributed.algorithms.join: https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
+- torch.utils.data.distributed.DistributedSampler:
+  https://docs.pytorch.org/docs/stable/data.html
+- torch.distributed.algorithms.join:
+  https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
 from hangdoc.diagnose import words
@@ -43,22 +64,23 @@ ABOUT = (UnevenSplit,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that left the loop before others, with some batches less of the same data."""
+    """Ranks that left the loop before others because they had fewer batches of the same data."""
     kind, cause = blockage.kind, blockage.cause
     assert isinstance(kind, LeftLoop) and isinstance(cause, UnevenSplit)  # noqa: S101  (see ABOUT)
     short, waiting = kind.short.first, kind.inside.first
     done, _ = counts(short, waiting)
-    after = f" after {done} batches" if done is not None else ""
+    after = left_loop.count(kind, done, "batches") if done is not None else ""
+    after = f" ({after})" if after and len(kind.short.ranks) > 1 else f" {after}".rstrip()
     inside = kind.inside.ranks
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.85,
-        summary=f"{words.ranks(kind.short.ranks)} left the loop{after} and {words.doing(short)}, while {words.ranks(inside)} "
-        f"{words.verb(inside, 'has', 'have')} another batch and {words.verb(inside, 'waits', 'wait')} in "
+        summary=f"{words.ranks(kind.short.ranks)} left the loop{after}; {words.ranks(inside)} "
+        f"{words.verb(inside, 'has', 'have')} at least one more batch and {words.be(inside)} waiting in "
         f"{words.operation(waiting)}",
         evidence=[*left_loop.evidence(kind, cause.differences), *words.standstill(run)],
-        remedy="Make the number of batches equal on all ranks: drop or pad the last round (drop_last=True in the "
-        "sampler), or agree on the minimum before the loop.",
+        remedy="Give all ranks the same number of batches: use drop_last=True in the sampler, pad the last batch, or agree "
+        "on the minimum before the loop.",
         commands=words.look_again(short),
     )

@@ -2,29 +2,47 @@
 
 ## What it finds
 
-A rank stands still in torch's DataLoader waiting for a batch, and the worker process that should bring it is gone, is a
-zombie, is stopped, or itself stands still in the user's dataset code.
+A rank waits in torch's DataLoader for a batch. The worker process that should
+deliver it is dead, stopped, starved of CPU, or stuck in the user's dataset
+code.
 
 ## Why it hangs
 
-The loader waits for its worker without a bound (its `timeout` is 0 by default), and all other ranks wait for this rank
-in their next collective.
+The DataLoader waits for its worker without a limit, because `timeout` is 0 by
+default. All other ranks wait for this rank in their next collective.
 
-## Evidence
+## Example
 
-The rank's stack inside the loader, the state of its worker processes, and the worker's own stack: the line of
-`__getitem__` or of the iterator that does not come back, and what the kernel has it wait for.
+```python
+loader = DataLoader(dataset, num_workers=4)  # <- no timeout
+for batch in loader:
+    model(batch).sum().backward()
+```
 
-## What to do
+## Use instead
 
-Look at the line the worker stands at. Give the loader a `timeout=`, so that it raises instead of waiting. A worker that
-waits for a lock was forked while another thread held it: use `multiprocessing_context="spawn"`. A worker that was killed
-may have been short of memory or of /dev/shm.
+```python
+loader = DataLoader(
+    dataset,
+    num_workers=4,
+    timeout=120,  # raises an error instead of hanging
+    multiprocessing_context="spawn",  # inherits no held locks
+)
+```
 
-## When it would be wrong
+If a worker was killed, look for a lack of memory or of space in /dev/shm.
 
-A slow worker on a slow disk that delivers after the window: its CPU, reads and the silence of the run are looked at, and
-below the patience it is a note, not an error.
+## How hangdoc knows
+
+The rank's stack is inside the loader. hangdoc reads the state of its worker
+processes and the stack of each worker: the line of `__getitem__` or of the
+iterator that does not return, and the kernel function it waits in.
+
+## When it can be wrong
+
+A slow worker on a slow disk may still deliver its batch. If CPU use or file
+reads show progress, the finding does not appear. Before the patience has
+passed, it is a note, not an error.
 
 ## References
 
@@ -49,22 +67,22 @@ _SIGKILL = 9
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """One finding for all ranks that wait for their loaders for the same reason."""
+    """One finding for all ranks that wait for their dataloaders for the same reason."""
     why = blockage.kind
     assert isinstance(why, WaitsForLoader)  # noqa: S101  (see ABOUT)
     first, who = blockage.at[0].first, blockage.culprits
     alone = len(who) == 1
     wait = (
-        f"rank {first.rank} waits for its dataloader: {why}"
+        f"rank {first.rank} is waiting for its dataloader: {why}"
         if alone
-        else f"{words.ranks(who)} wait for their dataloaders, rank {first.rank} because {why}"
+        else f"{words.ranks(who)} are waiting for their dataloaders; on rank {first.rank}, {why}"
     )
     look = why.worker or next(iter(why.shown), None)
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=why.certainty,
-        summary=", and ".join(filter(None, (wait, words.waits_for_it(blockage)))),
+        summary="; ".join(filter(None, (wait, words.victims_wait(blockage)))),
         evidence=[
             *words.class_evidence(blockage.at),
             *_shortage(run, first, why.shown),
@@ -74,13 +92,14 @@ def say(run: Run, blockage: Blockage) -> Finding:
             ),
             *words.standstill(run),
         ],
-        remedy="Mend what the worker waits for; give the DataLoader a timeout= so that it raises instead of waiting.",
+        remedy="Fix what the worker is waiting for. Set timeout= on the DataLoader so that it raises an error instead of "
+        "hanging.",
         commands=(f"py-spy dump --pid {look.pid}",) if look is not None else words.look_again(first),
     )
 
 
 def _shortage(run: Run, rank: Rank, workers: tuple[Process, ...]) -> list[Evidence]:
-    """Memory that workers die or wait for: kills of the control group, a full /dev/shm."""
+    """Memory shortages that kill or block workers: the OOM killer, a full /dev/shm."""
     found = []
     for host in run.hosts:
         if host.name != rank.host:
@@ -88,7 +107,9 @@ def _shortage(run: Run, rank: Rank, workers: tuple[Process, ...]) -> list[Eviden
         if any((worker.exit_code or 0) & 0x7F == _SIGKILL for worker in workers):
             found += [
                 Evidence(
-                    rank=None, probe="control groups", text=f"{group.oom_kills} out-of-memory kill(s) in {group.path}"
+                    rank=None,
+                    probe="control groups",
+                    text=f"the OOM killer has killed {group.oom_kills} process(es) in {group.path}",
                 )
                 for group in host.control_groups
                 if group.oom_kills
@@ -108,7 +129,8 @@ def _describe(worker: Process) -> str:
     if (stopped := stopped_by(worker)) is not None:
         return f"worker pid {worker.pid} is {stopped.why}"
     frame = place_of(worker)
-    place = f"in {frame.function} ({frame.file}:{frame.line} `{frame.source or '?'}`)" if frame else "in its queue"
+    source = f" `{frame.source}`" if frame is not None and frame.source else ""
+    place = f"in {frame.function} at {frame.file}:{frame.line}{source}" if frame else "waiting for work in its queue"
     main = main_thread(worker)
-    waiting = f", kernel: {main.wchan or 'running'}, {main.cpu_ns / 1e6:.0f} ms CPU in the window" if main else ""
-    return f"worker pid {worker.pid} stands {place}{waiting}"
+    waiting = f"; wchan {main.wchan or 'none'}, {main.cpu_ns / 1e6:.0f} ms CPU during the observation" if main else ""
+    return f"worker pid {worker.pid} is {place}{waiting}"

@@ -1,32 +1,53 @@
-"""Same batch count, different files: no hang, silent divergence.
+"""The ranks read different files under the same name; the run does not hang.
 
 ## What it finds
 
-A run that trains while its ranks read folders of one name or setting that hold different files.
+A run that is training while its ranks read directories with the same name or
+setting but different files.
 
 ## Why it hangs
 
-It does not. A loader that starts over at the end of its data never runs out, and a sampler that splits the list of files
-by rank takes other samples than the author meant: some data is seen twice, some never, and nobody is told. With other
-counts the same cause is HD101.
+It does not hang. A loader that restarts at the end of its data never runs out.
+A sampler that splits the list of files by rank then reads some samples twice
+and others never, without any error. If the numbers of batches differ too, the
+run hangs, and the finding is HD101.
 
-## Evidence
+## Example
 
-For each rank the folder, where its name comes from, the number of files and a digest of their names and sizes.
+```python
+shards = Path("/scratch/data")  # <- a local disk: other files on every node
+files = sorted(shards.glob("*.parquet"))
+mine = files[rank::world_size]
+```
 
-## What to do
+## Use instead
 
-Compare the folders (`ls | sha256sum` on each node) and synchronise them; or, if each node is meant to have its own part,
-let the sampler know it: split by local rank, not by global rank.
+```python
+files = sorted(Path("/scratch/data").glob("*.parquet"))
+known = [None] * dist.get_world_size()
+dist.all_gather_object(known, [file.name for file in files])
+if any(names != known[0] for names in known):
+    raise RuntimeError("the nodes have different shards")
+mine = files[rank::world_size]
+```
 
-## When it would be wrong
+If every node is meant to have its own part, split the files by local rank:
+`files[local_rank::local_world_size]`.
 
-Where the data is split over the nodes on purpose and each rank reads its own part. Folders whose path holds the rank's own
-number are taken for such.
+## How hangdoc knows
+
+For each rank it lists the directory, the setting that names it, the number of
+files, and a digest of their names and sizes.
+
+## When it can be wrong
+
+The data is split over the nodes on purpose, and each rank reads its own part.
+Directories whose path contains the rank's own number are not compared.
 
 ## References
 
-- torch.utils.data.distributed.DistributedSampler: https://docs.pytorch.org/docs/stable/data.html
+- torch.utils.data.distributed.DistributedSampler:
+  https://docs.pytorch.org/docs/stable/data.html
 """
 
 import re
@@ -44,7 +65,7 @@ NAME = "different-data"
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for each setting that names different data."""
+    """One finding for the first setting that points to different data."""
     if any(rank.label != "computing" and not rank.moving for rank in run.ranks.values()):
         return
     sources = {rank.rank: amounts.sources(rank) for rank in run.ranks.values()}
@@ -60,7 +81,7 @@ def check(run: Run) -> Iterator[Finding]:
 
 
 def _is_setting(origin: str) -> bool:
-    """Whether a path was given as a setting; a file that happens to be open is no folder that a loader lists."""
+    """Whether a path was given as a setting. A file that happens to be open is not a directory that a loader lists."""
     return not origin.startswith("open ")
 
 
@@ -77,18 +98,21 @@ def _finding(origin: str, values: Agreement[str, int], mine: dict[int, DataSourc
         confidence=0.7 if len({source.files for source in first}) == 1 else 0.6,
         culprits=values.odd,
         victims=(),
-        summary=f"ranks read different files under {origin}: "
+        summary=f"{origin} points to different files on different ranks: "
         + "; ".join(
             f"{source.files} files in {source.path} on {words.ranks(group)}"
             for source, (_, group) in zip(first, values.values, strict=False)
-        ),
+        )
+        + (" (same number of files, different names or sizes)" if len({source.files for source in first}) == 1 else ""),
         evidence=[
             Evidence(
                 rank=group[0],
                 probe="data",
-                text=f"{source.path}: {source.files} files, {source.bytes} bytes, digest {source.digest[:12]} ({origin})",
+                text=f"{source.files} files, {source.bytes} bytes, digest {source.digest[:12]} in {source.path} ({origin})"
+                + words.also(group),
             )
             for source, (_, group) in zip(first, values.values, strict=False)
         ],
-        remedy="Compare the folders of the nodes and synchronise them, or split the data by local rank on purpose.",
+        remedy="Compare the directories of the nodes and sync them. If each node is meant to have its own part, split the "
+        "data by local rank.",
     )

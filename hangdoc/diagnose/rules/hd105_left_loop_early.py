@@ -1,33 +1,59 @@
-"""A rank left the loop before the others, and no difference in the data says why.
+"""A rank left the loop before the others, and its data does not explain why.
 
 ## What it finds
 
-A rank has left a loop that the others are still inside, and they wait for that rank in a collective of the loop. Nothing that
-was seen says that its data ended earlier.
+A rank has left a loop while other ranks are still inside it and wait for that
+rank in a collective. Nothing shows that its data ended earlier.
 
 ## Why it hangs
 
-Every round of the loop has a collective in which all ranks must take part. A rank that leaves by its own decision (early
-stopping on a local loss, a `break`, an exception that was swallowed around the loop, a time limit) does not call it again.
+Every iteration contains a collective that all ranks must call. A rank that
+leaves the loop by a local decision never calls it again. Such decisions are
+early stopping on a local loss, a `break`, a time limit, or an exception that
+was caught around the loop.
 
-## Evidence
+## Example
 
-The stacks after and inside the loop, the loop counters of both, and the conditions of the loop's `break` and `return`
-statements with the values of their variables on both ranks.
+```python
+for batch in loader:
+    loss = model(batch).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    if loss.item() < target:  # <- every rank has its own loss
+        break
+```
 
-## What to do
+## Use instead
 
-Take the decision together: all_reduce the flag (MAX) before anybody acts on it, so that all ranks leave in the same round. Let
-an exception end the whole run.
+```python
+for batch in loader:
+    loss = model(batch).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    stop = torch.tensor(int(loss.item() < target))
+    dist.all_reduce(stop, op=dist.ReduceOp.MAX)  # all ranks stop together
+    if stop.item():
+        break
+```
 
-## When it would be wrong
+An exception must end the whole run, not only the loop.
 
-Where the data did end earlier and neither counters, lengths nor folders could be seen.
+## How hangdoc knows
+
+The stacks show one rank behind the loop and another inside it. hangdoc adds the
+loop counters of both ranks, and the conditions of the loop's `break` and
+`return` statements with the values of their variables.
+
+## When it can be wrong
+
+The data did end earlier, but no counter, length or directory showed it.
 
 ## References
 
-- torch.distributed.all_reduce: https://docs.pytorch.org/docs/stable/distributed.html
-- torch.distributed.algorithms.join: https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
+- torch.distributed.all_reduce:
+  https://docs.pytorch.org/docs/stable/distributed.html
+- torch.distributed.algorithms.join:
+  https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
 from hangdoc.diagnose import words
@@ -52,16 +78,16 @@ def say(run: Run, blockage: Blockage) -> Finding:
     done, _ = counts(short, inside.first)
     total = short.loop.total if short.loop is not None else None
     of = f" of {total}" if done is not None and total is not None and total > done else ""
-    after = f" after {done}{of} rounds" if done is not None else ""
     who = kind.short.ranks
+    after = left_loop.count(kind, done, f"{of.strip()} iterations".strip()) if done is not None else ""
+    after = f" ({after})" if after and len(who) > 1 else f" {after}".rstrip()
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.8 if of else 0.7,
-        summary=f"{words.ranks(who)} left the loop `{kind.loop.header}`{after} and {words.doing(short)}, while "
-        f"{words.ranks(inside.ranks)} {words.verb(inside.ranks, 'is', 'are')} still inside it and "
-        f"{words.verb(inside.ranks, 'waits', 'wait')} in {words.operation(inside.first)}",
+        summary=f"{words.ranks(who)} left the loop `{kind.loop.header}`{after}; {words.ranks(inside.ranks)} "
+        f"{words.be(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
         evidence=[*exits.of(kind), *left_loop.evidence(kind), *words.standstill(run)],
-        remedy="Let all ranks leave the loop in the same round: all_reduce the decision before acting on it.",
+        remedy="Make all ranks leave the loop in the same iteration: all_reduce the decision before acting on it.",
         commands=words.look_again(short),
     )

@@ -1,35 +1,53 @@
-"""Ranks wait in different operations at the same point.
+"""Ranks wait in different collectives at the same point of the program.
 
 ## What it finds
 
-All ranks of a group stand still in collectives, but not in the same one: no one of them is missing, and none can go on.
-Or they are in the same broadcast, gather, reduce or scatter, but do not name the same root.
+All ranks of a group wait in collectives, but not in the same one. No rank is
+missing, and none can continue. Or the ranks wait in the same broadcast, gather,
+reduce or scatter, but with different roots.
 
 ## Why it hangs
 
-A collective ends when every rank of its group has called it. If one rank calls `all_reduce` where the others call
-`barrier`, each waits for the others for ever. Gloo pairs operations by their order alone, so the ranks may also have
-parted earlier: equal sizes of different reductions pair up without a word, and the hang comes later than its cause.
+A collective completes when every rank of its group has called it. If one rank
+calls `barrier` while the others call `all_reduce`, each side waits for the
+other forever. Gloo pairs operations only by their order, so the mistake may be
+earlier than the hang: two reductions of equal size pair up without an error.
 
-## Evidence
+## Example
 
-The operation and the line of every rank, the `src` or `dst` of its call, and the conditions in the source around the
-calls.
+```python
+if dist.get_rank() == 0:
+    dist.barrier()  # <- the other ranks call all_reduce here
+else:
+    dist.all_reduce(loss)
+```
 
-## What to do
+## Use instead
 
-Look at the two call sites. Every rank must call the same collectives of a group in the same order: move collectives out
-of branches that depend on the rank, and out of `try` blocks that one rank may leave. `src` and `dst` are global ranks, and
-the same number on every rank of the group.
+```python
+dist.all_reduce(loss)
+dist.barrier()
+```
 
-## When it would be wrong
+Every rank must call the same collectives of a group in the same order. Move
+collectives out of branches that depend on the rank, and out of `try` blocks
+that a single rank may leave. `src` and `dst` are global ranks and must be equal
+on all ranks of the group.
 
-When a rank left its loop before the others: that is HD101, HD102 or HD105. When a rank went past a call that the others make,
-or makes one that they do not: that is HD203.
+## How hangdoc knows
+
+It reads the operation and the line of every rank, the `src` or `dst` argument
+of its call, and the conditions in the source around the calls.
+
+## When it can be wrong
+
+A rank left its loop before the others (HD101, HD102, HD105), or it skipped a
+call that the others make (HD203).
 
 ## References
 
-- torch.distributed, collective functions: https://docs.pytorch.org/docs/stable/distributed.html
+- torch.distributed, collective functions:
+  https://docs.pytorch.org/docs/stable/distributed.html
 """
 
 from hangdoc.diagnose import words
@@ -45,7 +63,7 @@ ABOUT = (Mismatch, Roots, Threads)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks in different collectives at the same point, or ranks that name different roots."""
+    """Ranks in different collectives at the same point, or in one collective with different roots."""
     kind = blockage.kind
     if isinstance(kind, Roots):
         return _different_roots(run, blockage, kind)
@@ -55,12 +73,13 @@ def say(run: Run, blockage: Blockage) -> Finding:
     return words.blocked(
         (CODE, NAME),
         blockage,
-        # An operation that is only concluded is weak evidence of a difference.
+        # An operation that was inferred, not read from a frame, is weak evidence of a mismatch.
         confidence=(0.88 if kind.reason else 0.7) if kind.sure else 0.4,
-        summary=f"{parties.waits(kind.parts)}: none of these can end" + (f" ({kind.reason})" if kind.reason else ""),
+        summary=f"ranks are waiting in calls that do not match: {parties.calls(kind.parts)}"
+        + (f" ({kind.reason})" if kind.reason else ""),
         evidence=parties.evidence(run, kind.parts),
-        remedy="Make every rank call the same collectives in the same order: compare the two call sites and the "
-        "branches around them.",
+        remedy="Make every rank call the same collectives in the same order. Compare the call sites and the branches "
+        "around them.",
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )
 
@@ -71,9 +90,10 @@ def _different_roots(run: Run, blockage: Blockage, kind: Roots) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.93,
-        summary=f"ranks wait in {words.operation(run.ranks[odd])} with different roots: {words.said(kind.values)}",
+        summary=f"ranks are waiting in {words.operation(run.ranks[odd])} with different roots: "
+        f"{words.values_by_rank(kind.values)}",
         evidence=[*words.class_evidence(blockage.at), *words.standstill(run)],
-        remedy="Give every rank the same src (or dst): the global rank of the one that sends to all, or receives from all.",
+        remedy="Pass the same src (or dst) on every rank: the global rank of the sender (or receiver).",
         commands=words.look_again(run.ranks[odd]),
     )
 

@@ -1,32 +1,55 @@
-"""Everybody waits in one operation for a rank that is alive and stuck elsewhere (where is said).
+"""All other ranks wait in one operation for a rank that is stuck elsewhere.
 
 ## What it finds
 
-Some ranks stand still in an operation, and the rank they wait for is alive but in none: it computes, sleeps, waits for a
-lock, a file or a child process.
+Some ranks wait in an operation. The rank that they wait for is alive but in no
+operation: it computes, sleeps, or waits for a lock, a file, a child process or
+the network.
 
 ## Why it hangs
 
-A collective needs every rank of its group. As long as one of them does not arrive, the others wait, by default for
-30 minutes, and the error that comes then names nobody.
+A collective needs every rank of its group. Until the last one arrives, the
+others wait, by default for 30 minutes. The error after that does not name the
+missing rank.
 
-## Evidence
+## Example
 
-The chain of waiting, and the missing rank's own stack, CPU and counters at both looks.
+```python
+if dist.get_rank() == 0:
+    while not ready.exists():  # <- the file never appears
+        time.sleep(1)
+dist.barrier()
+```
 
-## What to do
+## Use instead
 
-Look at the line where the missing rank stands. If it is meant to take that long, tell the others: a longer timeout, or a
-`monitored_barrier` that names it.
+```python
+if dist.get_rank() == 0:
+    deadline = time.monotonic() + 600
+    while not ready.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{ready} did not appear within 10 minutes")
+        time.sleep(1)
+dist.monitored_barrier(timeout=timedelta(minutes=15))  # names the rank
+```
 
-## When it would be wrong
+If the work is meant to take that long, raise the timeout of the process group.
 
-When the rank is busy with something legitimate that takes longer than the patience and counts nothing: give `--patience`.
-While it is younger than that, or its counters move, it is a note and no error.
+## How hangdoc knows
+
+It follows the chain of waiting ranks to its end, and reads the stack, CPU use
+and counters of the missing rank twice.
+
+## When it can be wrong
+
+The rank is busy with legitimate work that takes longer than the patience and
+that no counter shows. Then raise `--patience`. Before the patience has passed,
+or while its counters change, the finding is a note, not an error.
 
 ## References
 
-- torch.distributed.monitored_barrier: https://docs.pytorch.org/docs/stable/distributed.html
+- torch.distributed.monitored_barrier:
+  https://docs.pytorch.org/docs/stable/distributed.html
 """
 
 from hangdoc.diagnose import words
@@ -41,9 +64,11 @@ ABOUT = (Asleep, AtFileLock, Elsewhere, OnNetwork, Busy, Starves)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that others wait for, and that do not come to the operation these are in."""
+    """Ranks that do not reach the operation in which the others wait for them."""
     first, blamed = blockage.at[0].first, blockage.culprits
-    cpu = f", {first.cpu_percent:.0f} % CPU" if first.cpu_percent is not None else ""
+    why = first.why if first.why != words.doing(first) else ""
+    cpu = f"{first.cpu_percent:.0f}% CPU" if first.cpu_percent is not None and "core" not in why else ""
+    counters = "its counters changed" if first.counters_moved else "no counter changed"
     return words.blocked(
         (CODE, NAME),
         blockage,
@@ -54,13 +79,13 @@ def say(run: Run, blockage: Blockage) -> Finding:
             Evidence(
                 rank=first.rank,
                 probe="cpu",
-                text=f"{first.why}{cpu}; counters {'move' if first.counters_moved else 'do not move'}",
+                text=", ".join(filter(None, (why, cpu, counters))),
             ),
             *words.ended_children(run, first),
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
-        remedy=f"Find out why {words.ranks(blamed)} {words.verb(blamed, 'does', 'do')} not come to the operation the others "
-        "are in.",
+        remedy=f"Find out why {words.ranks(blamed)} {words.verb(blamed, 'does', 'do')} not reach the operation in which the "
+        "other ranks are waiting.",
         commands=words.look_again(first),
     )

@@ -1,33 +1,55 @@
-"""A collective is called by a subset of its group only (`if rank == 0:`).
+"""Only some ranks of a group call a collective, for example under `if rank == 0:`.
 
 ## What it finds
 
-Some ranks wait in a collective that the others have passed without calling it: they wait in a later operation.
+Some ranks wait in a collective that the others did not call. The others are
+already past it and wait in a later operation.
 
 ## Why it hangs
 
-A collective ends when every rank of its group has called it. One that stands under a condition on the rank, that one rank
-skips with `continue`, or that lies behind a loop which one rank leaves early, is called by a part of the group; the rest
-waits in the next one.
+A collective completes when every rank of its group has called it. A call under
+a condition on the rank, a `continue` on one rank, or a loop that one rank
+leaves early makes some ranks skip it. The others wait in it forever.
 
-## Evidence
+## Example
 
-The lines of both parties in the same function and the same round of its loops, the condition around the call in the
-source, and the operations that they wait in.
+```python
+for batch in loader:
+    model(batch).sum().backward()
+if dist.get_rank() == 0:
+    save(model)
+    dist.barrier()  # <- only rank 0 calls it
+```
 
-## What to do
+## Use instead
 
-Take the collective out of the branch, so that every rank calls it; or make a group of those ranks that do and give it as
-`group=`. A decision taken from local values (a loss, a signal, a clock) must be agreed on first: all_reduce the flag.
+```python
+for batch in loader:
+    model(batch).sum().backward()
+if dist.get_rank() == 0:
+    save(model)
+dist.barrier()  # every rank calls it
+```
 
-## When it would be wrong
+If only some ranks should take part, create a group of them and pass it as
+`group=`. If a local value decides (a loss, a signal, a clock), all_reduce the
+decision first.
 
-Where a rank passed the call because it left a loop early: that is HD101, HD102 or HD105. Where both parties stand in two arms
-of one branch: that is HD201.
+## How hangdoc knows
+
+It compares the lines of both sides in the same function and the same iteration
+of its loops. It adds the condition around the call and the operations that the
+ranks wait in.
+
+## When it can be wrong
+
+A rank skipped the call because it left a loop early (HD101, HD102, HD105), or
+both sides are in the two branches of one `if` (HD201).
 
 ## References
 
-- torch.distributed, collective functions: https://docs.pytorch.org/docs/stable/distributed.html
+- torch.distributed, collective functions:
+  https://docs.pytorch.org/docs/stable/distributed.html
 """
 
 from hangdoc.diagnose import words
@@ -43,17 +65,17 @@ ABOUT = (Subset,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A collective that a part of the group went past."""
+    """A collective that only some ranks of the group call."""
     kind = blockage.kind
     assert isinstance(kind, Subset)  # noqa: S101  (see ABOUT)
     return words.blocked(
         (CODE, NAME),
         blockage,
-        # An operation that is only concluded is weak evidence; where the ranks stand in the program is not.
+        # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
         confidence=0.9 if kind.sure else 0.6,
-        summary=f"{parties.waits(kind.parts)}: only a part of the group makes the first call ({kind.reason})",
+        summary=f"{kind.reason}: {parties.calls(kind.parts)}",
         evidence=parties.evidence(run, kind.parts),
-        remedy="Let every rank of the group make the call, or give it a group of those that do; agree on a decision "
-        "taken from local values before acting on it.",
+        remedy="Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a "
+        "local value decides, all_reduce the decision first.",
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )

@@ -1,31 +1,50 @@
-"""A cycle of sends and receives, or a receive from a rank that never sends.
+"""Sends and receives do not match: a cycle, or a peer that is elsewhere.
 
 ## What it finds
 
-Ranks that stand still in `send` or `recv` and wait for each other in a ring, and ranks that wait for a message from a
-peer which itself stands in something else that can't end.
+Ranks that wait for each other in `send` or `recv`, and ranks that wait for a
+message from a peer that is stuck in another operation.
 
 ## Why it hangs
 
-A blocking `send` returns when its receiver has posted the matching receive (Gloo), and a `recv` when the message has
-come. Two ranks that both send first wait for each other; so does a pipeline whose stages disagree about who speaks next.
+With Gloo, a blocking `send` returns when its receiver has posted the matching
+receive. A `recv` returns when the message has arrived. Two ranks that both send
+first wait for each other. So do pipeline stages that disagree about which one
+sends next.
 
-## Evidence
+## Example
 
-The peers that the calls name (their `src` and `dst`), and what each peer is doing.
+```python
+dist.send(message, dst=(rank + 1) % world_size)  # <- every rank sends first
+dist.recv(message, src=(rank - 1) % world_size)
+```
 
-## What to do
+## Use instead
 
-Order the calls so that of each pair one sends while the other receives, or post them together with
-`batch_isend_irecv`.
+```python
+outgoing = dist.P2POp(dist.isend, message, (rank + 1) % world_size)
+incoming = dist.P2POp(dist.irecv, received, (rank - 1) % world_size)
+for work in dist.batch_isend_irecv([outgoing, incoming]):  # both at once
+    work.wait()
+```
 
-## When it would be wrong
+Or order the blocking calls: in each pair, one rank sends while the other
+receives.
 
-When the peer could not be read from the call: then the chain is drawn to every other rank, and the confidence is lower.
+## How hangdoc knows
+
+It reads the peers of the calls (their `src` and `dst` arguments), and what each
+peer is doing.
+
+## When it can be wrong
+
+The peer could not be read from a call. hangdoc then assumes that the call may
+wait for any other rank, and lowers the confidence.
 
 ## References
 
-- Point-to-point communication: https://docs.pytorch.org/docs/stable/distributed.html
+- Point-to-point communication:
+  https://docs.pytorch.org/docs/stable/distributed.html
 """
 
 from collections.abc import Iterable
@@ -43,7 +62,7 @@ ABOUT = (PointToPoint,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Rings of point-to-point calls, and calls whose peer is stuck in another operation."""
+    """Cycles of point-to-point calls, and calls whose peer is stuck in another operation."""
     kind = blockage.kind
     assert isinstance(kind, PointToPoint)  # noqa: S101  (see ABOUT)
     shown = [one for one in (kind.astray, kind.waits_for_it) if one is not None] or list(kind.parts)
@@ -53,7 +72,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
         confidence=0.9 if kind.sure else 0.6,
         summary=_summary(kind),
         evidence=[*words.class_evidence(shown), *words.standstill(run)],
-        remedy="Let one side of each pair send while the other receives, or post both with batch_isend_irecv.",
+        remedy="In each pair, one rank must send while the other receives. Or post both calls with batch_isend_irecv.",
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )
 
@@ -63,31 +82,30 @@ def _summary(kind: PointToPoint) -> str:
     if not kind.sure:
         unknown = [one for one in kind.parts if is_p2p(one.first) and _peer(one) is None]
         rest = [one for one in kind.parts if one not in unknown]
-        return f"{'; '.join([*_clauses(unknown, ', whose peer could not be seen'), *_clauses(rest)])}: none of these can end"
+        calls = "; ".join([*_calls(unknown, " (peer unknown)"), *_calls(rest)])
+        return f"ranks are waiting in calls that do not match: {calls}"
     if astray is None:
         ring = sorted(number for one in kind.parts for number in one.ranks)
-        return f"{words.ranks(ring)} wait for each other: " + "; ".join(
+        return f"{words.ranks(ring)} are waiting for each other: " + "; ".join(
             f"{words.ranks(one.ranks)} in {words.operation(one.first)}" for one in kind.parts[:4]
         )
-    who = words.ranks(astray.ranks)
     if other is None:
-        return (
-            f"{who} {words.verb(astray.ranks, 'waits', 'wait')} in {words.operation(astray.first)}, and no rank's call "
-            + (f"fits it: {'; '.join(_clauses(one for one in kind.parts if one is not astray))}")
-        )
-    waits = f"{words.ranks(other.ranks)} {words.verb(other.ranks, 'waits', 'wait')} in {words.operation(other.first)}"
-    if is_p2p(astray.first):
-        return f"{waits}, and {who}'s own message goes elsewhere: it waits in {words.operation(astray.first)}"
-    return f"{waits}, and {who} {words.doing(astray.first)} {words.place(astray.first)}: the message never comes"
+        calls = "; ".join(_calls(one for one in kind.parts if one is not astray))
+        return f"{words.waiting_in([astray])}, but no other rank makes the matching call: {calls}"
+    place = "" if is_p2p(astray.first) else f" {words.place(astray.first)}"
+    return (
+        f"{words.waiting_in([other])}, but {words.ranks(astray.ranks)} {words.be(astray.ranks)} "
+        f"{words.doing(astray.first)}{place}"
+    )
 
 
 def _peer(one: Class) -> int | None:
     return one.first.wait.operation.peer if one.first.wait is not None else None
 
 
-def _clauses(classes: Iterable[Class], addition: str = "") -> list[str]:
-    """Who waits in what, a clause for each operation."""
+def _calls(classes: Iterable[Class], addition: str = "") -> list[str]:
+    """`ranks 0-1 in send`, one text for each operation."""
     alike: dict[str, list[int]] = {}
     for one in classes:
         alike.setdefault(words.operation(one.first), []).extend(one.ranks)
-    return [f"{words.ranks(who)} {words.verb(who, 'waits', 'wait')} in {text}{addition}" for text, who in alike.items()]
+    return [f"{words.ranks(who)} in {text}{addition}" for text, who in alike.items()]

@@ -1,33 +1,54 @@
-"""Ranks entered the collectives of two groups in opposite order.
+"""Ranks call the collectives of several groups in conflicting order.
 
 ## What it finds
 
-A cycle of ranks that wait in collectives of different groups, each for a rank that is in another of these groups'
-collectives, with no rank behind another in the program.
+A cycle of ranks that wait in collectives of different groups. Each one waits
+for a rank that is in the collective of another of these groups. No rank is
+behind another in the program.
 
 ## Why it hangs
 
-A rank in a collective of one group cannot enter that of another before it ends. If two ranks share two groups and begin
-with different ones, each waits for the other; over rows and columns of a mesh the cycle may be longer.
+A rank cannot enter the collective of one group while it waits in that of
+another. If two ranks share two groups and start with different ones, they wait
+for each other. Over the rows and columns of a mesh, the cycle may be longer.
 
-## Evidence
+## Example
 
-The group that each rank waits in with its members, as the ranks' own interpreters list them, and the lines.
+```python
+groups = [tensor_parallel, data_parallel]
+if dist.get_rank() % 2:
+    groups.reverse()  # <- odd ranks start with the other group
+for group in groups:
+    dist.all_reduce(gradient, group=group)
+```
 
-## What to do
+## Use instead
 
-Let all ranks reduce over the groups in one fixed order (tensor parallel before data parallel, say), never in the order of
-a set, of a completion, or of a branch on the rank.
+```python
+for group in (tensor_parallel, data_parallel):  # on every rank
+    dist.all_reduce(gradient, group=group)
+```
 
-## When it would be wrong
+Do not take the order from a set, from the order of completion, or from a branch
+on the rank.
 
-Where a rank went past the other's call in the same program order: that is HD203. Asynchronous collectives of different
-groups may overlap without any deadlock; only waits are looked at here.
+## How hangdoc knows
+
+It reads the group that each rank waits in, and the members of that group, from
+the interpreter of each rank.
+
+## When it can be wrong
+
+A rank skipped the call of another rank in the same program order (HD203).
+Asynchronous collectives of different groups may overlap without a deadlock;
+hangdoc looks only at ranks that wait.
 
 ## References
 
-- torch.distributed, groups: https://docs.pytorch.org/docs/stable/distributed.html
-- NCCL, using multiple communicators concurrently: https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html
+- torch.distributed, groups:
+  https://docs.pytorch.org/docs/stable/distributed.html
+- NCCL, using multiple communicators concurrently:
+  https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html
 """
 
 from hangdoc.diagnose import words
@@ -44,16 +65,16 @@ ABOUT = (GroupOrder,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A cycle over groups."""
+    """A cycle of ranks over several groups."""
     kind = blockage.kind
     assert isinstance(kind, GroupOrder)  # noqa: S101  (see ABOUT)
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.9,
-        summary=f"{parties.waits(kind.parts)}: they entered these groups' collectives in opposite order",
+        summary=f"ranks entered the collectives of their groups in conflicting order: {parties.calls(kind.parts)}",
         evidence=[*(_membership(part.first) for part in kind.parts[:4]), *parties.evidence(run, kind.parts)],
-        remedy="Let all ranks go through the groups in one fixed order.",
+        remedy="Make all ranks call the collectives of their groups in the same fixed order.",
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )
 
@@ -62,4 +83,4 @@ def _membership(rank: Rank) -> Evidence:
     members = rank.wait.members if rank.wait is not None else None
     who = f"ranks {numbers(members)}" if members else "all ranks"
     name = rank.wait.operation.group if rank.wait is not None else None
-    return Evidence(rank=rank.rank, probe="interpreter", text=f"group {name or 'default'} has {who}")
+    return Evidence(rank=rank.rank, probe="interpreter", text=f"group {name or 'default'} contains {who}")

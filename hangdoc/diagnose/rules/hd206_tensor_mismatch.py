@@ -1,32 +1,51 @@
-"""Same collective, different sizes or dtypes.
+"""Ranks call the same collective with tensors of different sizes or dtypes.
 
 ## What it finds
 
-All ranks stand still in one collective, and the tensors they gave to it differ in size or type.
+All ranks wait in one collective, but the tensors that they passed to it differ
+in their number of elements or dtype.
 
 ## Why it hangs
 
-A collective takes for granted that all ranks give the same number of elements of one type. Where they do not, one rank
-waits for bytes that the others never send; on a backend that notices, the rank with the smaller buffer raises and the
-others may wait for it.
+A collective requires the same number of elements and the same dtype on all
+ranks. Otherwise one rank waits for bytes that the others never send. On a
+backend that checks this, the rank with the smaller buffer raises an error, and
+the others may wait for it.
 
-## Evidence
+## Example
 
-Type and shape of the tensor in each rank's call, read from the memory of the process; where no Python frame holds it (the
-gradients of a backward pass), from torch's flight recorder.
+```python
+losses = torch.stack(local_losses)  # <- their number differs by rank
+dist.all_reduce(losses)
+```
 
-## What to do
+## Use instead
 
-Print the shape on every rank before the call. Pad to a common size, or gather the sizes first; use `all_gather_object` or
-`all_to_all` with sizes for ragged data. Give all ranks the same precision.
+```python
+losses = torch.stack(local_losses)
+total = torch.tensor([losses.sum(), float(len(losses))])  # always 2
+dist.all_reduce(total)
+mean = total[0] / total[1]
+```
 
-## When it would be wrong
+For data of different sizes, pad the tensors, exchange the sizes first, or use
+`all_gather_object`. Use the same precision on all ranks.
 
-all_gather over uneven tensors and all_to_all take different sizes on purpose; these are not compared.
+## How hangdoc knows
+
+It reads the dtype and shape of the tensor in each rank's call from the memory
+of the process. If no Python frame holds the tensor, as in a backward pass, it
+uses torch's flight recorder.
+
+## When it can be wrong
+
+`all_gather` over uneven tensors and `all_to_all` accept different sizes;
+hangdoc does not compare these.
 
 ## References
 
-- torch.distributed, collective functions: https://docs.pytorch.org/docs/stable/distributed.html
+- torch.distributed, collective functions:
+  https://docs.pytorch.org/docs/stable/distributed.html
 - TORCH_DISTRIBUTED_DEBUG: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
@@ -42,7 +61,7 @@ ABOUT = (Tensors,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A collective in which ranks wait with different tensors."""
+    """A collective in which ranks wait with tensors that do not match."""
     kind = blockage.kind
     assert isinstance(kind, Tensors)  # noqa: S101  (see ABOUT)
     values = kind.values.values[:4]
@@ -51,16 +70,20 @@ def say(run: Run, blockage: Blockage) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.93,
-        summary=f"ranks wait in {operation} with different tensors: "
+        summary=f"ranks are waiting in {operation} with different tensors: "
         + "; ".join(f"{kind.shown[group[0]]} on {words.ranks(group)}" for _, group in values),
         evidence=[
             *(
-                Evidence(rank=group[0], probe="interpreter", text=f"gave {kind.shown[group[0]]} to {operation}")
+                Evidence(
+                    rank=group[0],
+                    probe="interpreter",
+                    text=f"passed {kind.shown[group[0]]} to {operation}{words.also(group)}",
+                )
                 for _, group in values
             ),
             *words.class_evidence(run.waiting),
             *words.standstill(run),
         ],
-        remedy="Make type and number of elements equal on all ranks: pad, or exchange the sizes first.",
+        remedy="Pass tensors with the same dtype and number of elements on all ranks: pad them, or exchange the sizes first.",
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )

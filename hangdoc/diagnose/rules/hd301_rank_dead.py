@@ -1,29 +1,45 @@
-"""A rank exited, was killed (by whom: OOM killer, signal), or is a zombie while others wait.
+"""A rank exited, was killed, or is a zombie while the others wait for it.
 
 ## What it finds
 
-A rank whose process is gone or a zombie, in a run whose other ranks are still there; or a run of which only zombies and the
-process that started them are left.
+A rank whose process is gone or a zombie, in a run whose other ranks are still
+alive. Or a run of which only zombies and their launcher are left.
 
 ## Why it hangs
 
-Gloo tells its peers within a second when a rank dies, so most deaths end the run. It hangs where a survivor swallows that
-error, waits on the store for a key the dead rank would have set, is in a group without it, or ignores its launcher's
-SIGTERM.
+Gloo reports the death of a rank to its peers within a second, so most deaths
+end the run. The run hangs if a surviving rank swallows that error, waits on the
+store for a key that the dead rank should have set, is in a group without the
+dead rank, or ignores its launcher's SIGTERM.
 
-## Evidence
+## Example
 
-The zombie's exit code or signal; the rank's absence from a host where the launcher had put it; the memory control
-group's count of out-of-memory kills; what the survivors wait in.
+```python
+try:
+    dist.all_reduce(loss)
+except RuntimeError:
+    pass  # <- hides "Connection closed by peer"
+store.wait(["results"])
+```
 
-## What to do
+## Use instead
 
-Read the dead rank's own log for its last words, and `dmesg` for an OOM kill. Restart the run; let survivors fail on a
-peer's death instead of waiting.
+```python
+dist.all_reduce(loss)  # an error ends this rank, and torchrun the run
+store.wait(["results"], timedelta(minutes=5))
+```
 
-## When it would be wrong
+Read the last output of the dead rank, and `dmesg` for an out-of-memory kill.
 
-When the rank ended regularly and the others are just leaving: nobody waits then, and nothing is reported.
+## How hangdoc knows
+
+It reads the exit code or signal of the zombie, or finds no process of that rank
+on the host where its launcher had started it. It also reads the out-of-memory
+counter of the control group, and what the surviving ranks wait in.
+
+## When it can be wrong
+
+If the rank finished normally and no other rank waits, nothing is reported.
 
 ## References
 
@@ -45,45 +61,50 @@ _SIGKILL = 9
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Dead ranks that others wait for, or a run of which none is left."""
+    """Dead ranks that others wait for, or a run without any living rank."""
     if isinstance(blockage.kind, Ended):
         return _over(run, blockage, blockage.kind)
     assert isinstance(blockage.kind, Dead)  # noqa: S101  (see ABOUT)
-    blamed, victims = blockage.culprits, blockage.victims
+    blamed = blockage.culprits
     dead = [run.ranks[number] for number in blamed]
     survivor = blockage.waiting[0].first
     kills = _out_of_memory(run, dead)
-    how = dead[0].why + (", by the OOM killer as it seems" if kills else "")
+    how = (
+        (f"rank {dead[0].rank}: " if len(dead) > 1 else "")
+        + dead[0].why
+        + ("; probably the OOM killer" if kills else "")
+    )
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.96 if blockage.kind.traced else 0.9,
-        summary=f"{words.ranks(blamed)} {words.verb(blamed, 'is', 'are')} dead ({how}), and "
+        summary=f"{words.ranks(blamed)} {words.be(blamed)} dead ({how}); "
         + (
-            f"{words.ranks(victims)} still {words.verb(victims, 'waits', 'wait')} in {words.operation(survivor)}"
+            words.victims_wait(blockage)
             if survivor.wait is not None
-            else f"no other rank does anything: {words.ranks(victims)} {words.doing(survivor)} {words.place(survivor)}"
+            else f"no other rank is making progress: rank {survivor.rank} is {words.doing(survivor)} {words.place(survivor)}"
         ),
         evidence=[
             *(Evidence(rank=rank.rank, probe="processes", text=_death(run, rank)) for rank in dead[:8]),
             *kills,
-            Evidence(rank=survivor.rank, probe="stacks", text=f"why it did not notice: {_unnoticed(survivor)}"),
+            Evidence(rank=survivor.rank, probe="stacks", text=f"did not notice: {_unnoticed(survivor)}"),
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
-        remedy="Read the dead rank's last output and the kernel log, then restart the run: it can't go on.",
+        remedy="Read the dead rank's last output and the kernel log. Then restart the run; it cannot continue.",
         commands=("dmesg -T | grep -i -E 'oom|killed process' | tail",),
     )
 
 
 def _over(run: Run, blockage: Blockage, kind: Ended) -> Finding:
-    """torchrun's agent looks every moment whether its ranks live; another parent may never."""
+    """All ranks are dead. torchrun's agent polls its ranks; another parent may never notice."""
     blamed = blockage.culprits or kind.ranks
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.9,
-        summary=f"no rank is alive ({run.ranks[blamed[0]].why}), and the launcher (pid {kind.launcher.pid}) is still there",
+        summary=f"all ranks are dead (rank {blamed[0]}: {run.ranks[blamed[0]].why}), but the launcher "
+        f"(pid {kind.launcher.pid}) is still alive",
         evidence=[
             Evidence(
                 rank=number, probe="processes", text=f"pid {run.ranks[number].pid} is a zombie: {run.ranks[number].why}"
@@ -91,17 +112,21 @@ def _over(run: Run, blockage: Blockage, kind: Ended) -> Finding:
             for number in kind.ranks[:8]
             if run.ranks[number].process is not None
         ],
-        remedy="Read the ranks' last output, then end the launcher: the run is over.",
+        remedy="Read the ranks' last output, then terminate the launcher. The run is over.",
         commands=(f"ps -o pid,ppid,stat,etime,args -p {kind.launcher.pid}",),
     )
 
 
 def _out_of_memory(run: Run, dead: list[Rank]) -> list[Evidence]:
-    """Kills for want of memory in the run's control groups, where a rank may be one of them: SIGKILL, or no trace left."""
+    """OOM kills in the control groups of the run, if a rank may be among them: killed by SIGKILL, or gone without a trace."""
     if not any(rank.process is None or (rank.process.exit_code or 0) & 0x7F == _SIGKILL for rank in dead):
         return []
     return [
-        Evidence(rank=None, probe="control groups", text=f"{group.oom_kills} out-of-memory kill(s) in {group.path}")
+        Evidence(
+            rank=None,
+            probe="control groups",
+            text=f"the OOM killer has killed {group.oom_kills} process(es) in {group.path}",
+        )
         for host in run.hosts
         for group in host.control_groups
         if group.oom_kills
@@ -109,19 +134,19 @@ def _out_of_memory(run: Run, dead: list[Rank]) -> list[Evidence]:
 
 
 def _unnoticed(survivor: Rank) -> str:
-    """Why a survivor's wait has no idea of a death."""
+    """Why a surviving rank still waits for a dead one."""
     wait = survivor.wait
     if wait is not None and wait.kind == "store":
-        return "a key in the store is waited for without regard to who was to write it"
+        return "it waits for a store key, and the store does not report a dead writer"
     if wait is not None and wait.operation.group is not None:
-        return f"it waits in group {wait.operation.group}, for a rank that waits for the dead one in its turn"
+        return f"it waits in group {wait.operation.group} for a rank that itself waits for the dead rank"
     if any(c.state == "ESTABLISHED" for c in survivor.connections):
-        return "some of its connections to other ranks are still open, so nothing tells it"
-    return "its connections have ended, and the error was swallowed or is not asked for"
+        return "some of its connections to other ranks are still open"
+    return "its connections are closed, but the error was swallowed or never checked"
 
 
 def _death(run: Run, rank: Rank) -> str:
     if rank.process is None:
         others = [r.rank for r in run.ranks.values() if r.process is not None and r.label != "dead"]
-        return f"no process with this rank on {rank.host}, where {words.ranks(others)} had met it before"
-    return f"pid {rank.process.pid} is a zombie of pid {rank.process.ppid}: {rank.why}"
+        return f"no process on {rank.host} any more; it had completed the rendezvous with {words.ranks(others)}"
+    return f"pid {rank.process.pid} is a zombie (parent pid {rank.process.ppid}): {rank.why}"

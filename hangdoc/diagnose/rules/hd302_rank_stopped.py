@@ -1,29 +1,48 @@
-"""A rank is stopped: SIGSTOP, a frozen control group, held by a debugger, or waiting for a person's input.
+"""A rank is stopped (signal, cgroup freezer, debugger) or waits for user input.
 
 ## What it finds
 
-A rank that the kernel does not run over the whole window (state T, a frozen control group, a debugger that holds it), or
-that reads from its terminal: `input()`, a breakpoint. Also a stopped launcher, which can neither end nor restart its ranks.
-A tracer that is attached for a moment (py-spy, another hangdoc) is an observer and stops nothing.
+A rank that does not run during the whole observation (state T, a frozen control
+group, a debugger), or that waits for user input: `input()`, a breakpoint. Also
+a stopped launcher, which cannot end or restart its ranks. A tracer that
+attaches for a moment, such as py-spy or another hangdoc, does not count.
 
 ## Why it hangs
 
-The rank will not move until somebody lets it, and nobody knows: its sockets stay open, so the others see no error and
-wait in their next collective.
+The rank cannot continue until someone lets it. Its sockets stay open, so the
+others see no error and wait in their next collective.
 
-## Evidence
+## Example
 
-The kernel's state of the process, its control group's `cgroup.events`, and its tracer, at both ends of the window; for
-input, the system call and file descriptor it reads from. A stopped rank's receive queues fill up.
+```python
+for batch in loader:
+    loss = model(batch).sum()
+    breakpoint()  # <- under torchrun nobody sees the prompt
+    loss.backward()
+```
 
-## What to do
+## Use instead
 
-`kill -CONT PID` where a signal stopped it, thaw its control group, let the debugger go on, or remove the breakpoint or
-prompt from the training script. hangdoc itself never continues a rank.
+```python
+for batch in loader:
+    loss = model(batch).sum()
+    loss.backward()
+```
 
-## When it would be wrong
+If a signal stopped the rank, continue it with `kill -CONT PID`. If its control
+group is frozen, thaw it. If a debugger holds it, continue or detach. hangdoc
+itself never continues a rank.
 
-When somebody holds the rank on purpose just now.
+## How hangdoc knows
+
+It reads the kernel state of the process, the `cgroup.events` of its control
+group, and its tracer, at the start and at the end of the observation. For
+input, it reads the system call and the file descriptor. The receive queues of a
+stopped rank fill up.
+
+## When it can be wrong
+
+Someone stopped the rank on purpose and is about to continue it.
 
 ## References
 
@@ -57,34 +76,30 @@ class _Words(TypedDict):
 _REMEDIES = {
     "freezer": "Thaw the control group: write 0 to its cgroup.freeze.",
     "tracer": "Let the debugger continue or detach.",
-    "signal": "Continue it with SIGCONT, once you know who stopped it.",
-    "input": "Answer the prompt on the rank's terminal, or take input() and breakpoints out of the training script.",
+    "signal": "Find out who stopped it, then continue it with SIGCONT.",
+    "input": "Answer the prompt on the rank's terminal, or remove input() and breakpoints from the training script.",
 }
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that are stopped, or wait for a person; a stopped launcher of ranks that have ended."""
+    """Ranks that are stopped or wait for user input; a stopped launcher whose ranks have ended."""
     if isinstance(blockage.kind, LauncherStopped):
         return _over(run, blockage, blockage.kind)
     stopped = blockage.kind if isinstance(blockage.kind, Stopped) else None
     ranks = [run.ranks[number] for number in blockage.culprits]
     first, blamed = ranks[0], blockage.culprits
-    what = (
-        f"{words.verb(blamed, 'is', 'are')} {stopped.why}"
-        if stopped is not None
-        else f"{words.verb(blamed, 'waits', 'wait')} for a person's input: {first.why}"
-    )
-    victims = blockage.victims
-    waits = f", and {words.ranks(victims)} {words.verb(victims, 'waits', 'wait')} in " if victims else ""
-    waits += words.operation(run.ranks[victims[0]]) if victims else ""
+    what = f"{words.be(blamed)} {stopped.why if stopped is not None else first.why}"
     by = stopped.by if stopped is not None else "input"
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.97 if stopped is not None else 0.93,
-        summary=f"{words.ranks(blamed)} {what}{waits}",
+        summary="; ".join(filter(None, (f"{words.ranks(blamed)} {what}", words.victims_wait(blockage)))),
         evidence=[
-            *(Evidence(rank=r.rank, probe="kernel", text=f"pid {r.pid}: {r.why}, {words.place(r)}") for r in ranks[:8]),
+            *(
+                Evidence(rank=r.rank, probe="kernel", text=f"pid {r.pid} is {r.why} {words.place(r)}")
+                for r in ranks[:8]
+            ),
             *_queues(ranks),
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
@@ -96,14 +111,14 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 def _queues(ranks: list[Rank]) -> list[Evidence]:
     return [
-        Evidence(rank=rank.rank, probe="sockets", text=f"{full} bytes lie unread in its receive queues")
+        Evidence(rank=rank.rank, probe="sockets", text=f"{full} unread bytes in its receive queues")
         for rank in ranks
         if (full := sum(c.receive_queue_bytes for c in rank.connections))
     ]
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Every stopped launcher of living ranks: it holds up nobody."""
+    """Every stopped launcher of living ranks. It does not block any rank."""
     if all(rank.label == "dead" for rank in run.ranks.values()):
         return
     for _, process in run.launchers:
@@ -128,10 +143,10 @@ def _over(run: Run, blockage: Blockage, kind: LauncherStopped) -> Finding:
 def _launcher(run: Run, process: Process, stop: Stop, ended: tuple[int, ...]) -> _Words:
     over = f"; {words.ranks(ended)} {words.verb(ended, 'has', 'have')} ended" if ended else ""
     return {
-        "summary": f"the launcher (pid {process.pid}) is {stop.why}{over}; it can neither end nor restart its ranks",
+        "summary": f"the launcher (pid {process.pid}) is {stop.why} and cannot end or restart its ranks{over}",
         "evidence": [
-            Evidence(rank=None, probe="kernel", text=f"pid {process.pid} ({process.name}): {stop.why}"),
-            *(Evidence(rank=n, probe="processes", text=f"it has ended: {run.ranks[n].why}") for n in ended[:8]),
+            Evidence(rank=None, probe="kernel", text=f"pid {process.pid} ({process.name}) is {stop.why}"),
+            *(Evidence(rank=n, probe="processes", text=f"has ended: {run.ranks[n].why}") for n in ended[:8]),
         ],
         "remedy": _REMEDIES[stop.by],
         "commands": _commands(process, stop.by),

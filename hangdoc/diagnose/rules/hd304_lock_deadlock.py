@@ -1,36 +1,65 @@
-"""Threads of one rank wait for each other, or one holds the GIL and never gives it back.
+"""A rank is blocked by a lock of its own process, or by the GIL.
 
 ## What it finds
 
-A rank whose training thread waits for a lock inside its own process: another thread stands still with the GIL in its
-hands, two threads each hold what the other wants, a thread takes a lock that it already holds, or imports wait for each
+A rank whose training thread waits for a lock of its own process. Another thread
+is stuck while it holds the GIL, two threads each hold the lock that the other
+needs, a thread acquires a lock that it already holds, or imports wait for each
 other.
 
 ## Why it hangs
 
-A lock is released by the thread that holds it, and that thread waits itself. The GIL is the one lock that every Python
-thread needs: a C function that blocks without releasing it stops the whole process, in-process watchdogs included.
+Only the thread that holds a lock can release it, and that thread is waiting
+itself. Every Python thread needs the GIL. A C function that blocks without
+releasing the GIL stops the whole process, including watchdogs inside it.
 
-## Evidence
+## Example
 
-The stacks of the threads that stand at a `with lock:` or an `acquire`, at both looks; which thread holds the GIL; native
-frames of the C call where they were taken.
+```python
+def log(self, line):
+    with self.queue_lock:
+        with self.file_lock:  # <- flush() uses the opposite order
+            self.file.write(line)
 
-## What to do
+def flush(self):
+    with self.file_lock:
+        with self.queue_lock:
+            self.file.flush()
+```
 
-For two locks: take them in one order everywhere. For a lock taken twice: threading.RLock, or an inner function that
-expects it held. For the GIL: call the C function through ctypes.CDLL instead of PyDLL, or release the GIL in the
-extension (Py_BEGIN_ALLOW_THREADS). For imports: import before starting threads.
+## Use instead
 
-## When it would be wrong
+```python
+def log(self, line):
+    with self.queue_lock, self.file_lock:  # the same order everywhere
+        self.file.write(line)
 
-A lock held by a thread that works for long is no deadlock. A rank that waits at an Event or a Queue waits for work, not
-for a lock, and is not meant.
+def flush(self):
+    with self.queue_lock, self.file_lock:
+        self.file.flush()
+```
+
+For nested locking by one thread, use `threading.RLock`. For the GIL, call the C
+function through `ctypes.CDLL` instead of `PyDLL`, or release the GIL in the
+extension (`Py_BEGIN_ALLOW_THREADS`). Do imports before you start threads.
+
+## How hangdoc knows
+
+In both stacks, the threads are at a `with lock:` or an `acquire`. It also reads
+which thread holds the GIL, and the native frames of the C call if they were
+read.
+
+## When it can be wrong
+
+A thread that works for a long time while it holds a lock is not a deadlock. A
+rank that waits at an Event or a Queue waits for work; this finding does not
+cover it.
 
 ## References
 
 - threading, locks: https://docs.python.org/3/library/threading.html
-- Thread state and the global interpreter lock: https://docs.python.org/3/c-api/init.html
+- Thread state and the global interpreter lock:
+  https://docs.python.org/3/c-api/init.html
 """
 
 from hangdoc.diagnose import words
@@ -45,22 +74,23 @@ ABOUT = (AtLock,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A rank that waits for a lock of its own process."""
+    """A rank that is blocked by a lock of its own process."""
     kind = blockage.kind
     assert isinstance(kind, AtLock)  # noqa: S101  (see ABOUT)
     first, blamed = blockage.at[0].first, blockage.culprits
-    summary = f"{words.ranks(blamed)} {words.verb(blamed, 'waits', 'wait')} for a lock: {kind.what}"
+    where = f"on rank {first.rank}, " if len(blamed) > 1 else ""
+    summary = f"{words.ranks(blamed)} {words.be(blamed)} blocked by a lock: {where}{kind.what}"
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=kind.certainty,
-        summary="; ".join(filter(None, (summary, words.waits_for_it(blockage)))),
+        summary="; ".join(filter(None, (summary, words.victims_wait(blockage)))),
         evidence=[
             *(Evidence(rank=first.rank, probe="stacks", text=text) for text in kind.threads),
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
-        remedy="Release the lock where it is held: one order for two locks, RLock for one taken twice, no blocking C call "
-        "with the GIL held.",
+        remedy="Make sure the lock is released: acquire two locks in one order, use RLock for nested locking, and release "
+        "the GIL around blocking C calls.",
         commands=words.look_again(first),
     )

@@ -1,4 +1,4 @@
-"""Left-overs of an earlier run (parent gone) still hold the port, memory or GPU.
+"""Ranks are still alive although their launcher is gone.
 
 ## What it finds
 
@@ -6,23 +6,38 @@ Ranks that torchrun started and whose launcher is gone.
 
 ## Why it hangs
 
-A launcher that is killed with SIGKILL cannot end its ranks: they train on, hold memory and GPUs, and may hold the master
-port. A new run on the same port then fails with EADDRINUSE on one node, while its other nodes join the old run's store and
-wait in it for ever.
+A launcher that is killed with SIGKILL cannot end its ranks. They keep running,
+hold memory and GPUs, and may hold the master port. A new run on that port fails
+with EADDRINUSE on one node, while its other nodes connect to the store of the
+old run and wait forever.
 
-## Evidence
+## Example
 
-The variables of torchrun that each rank carries although no launcher is among its ancestors, its memory and its age; whether
-it listens on the master port. The parent's pid is not used: `nohup`, `setsid` and containers give healthy ranks the parent 1.
+```sh
+torchrun --nnodes 2 --master-port 29500 train.py &
+kill -9 $!   # <- torchrun cannot end its ranks
+```
 
-## What to do
+## Use instead
 
-End them by pid, if nobody wants their work, before starting anew. Stop launchers with SIGTERM or SIGINT, which end their
-ranks.
+```sh
+torchrun --nnodes 2 --master-port 29500 train.py &
+kill -TERM $!   # torchrun ends its ranks, too
+```
 
-## When it would be wrong
+Terminate the orphans by pid, if nobody needs their work, before you start a new
+run.
 
-Where somebody detached the run on purpose and means it to go on.
+## How hangdoc knows
+
+Each rank carries torchrun's environment variables, but none of its ancestors is
+a launcher. The parent pid is not evidence: `nohup`, `setsid` and containers
+give healthy ranks the parent pid 1. hangdoc also reads their memory, their age,
+and whether one listens on the master port.
+
+## When it can be wrong
+
+Someone detached the run on purpose and wants it to continue.
 
 ## References
 
@@ -62,8 +77,9 @@ def check(run: Run) -> Iterator[Finding]:
         confidence=0.85,
         culprits=who,
         victims=(),
-        summary=f"{words.ranks(who)} {words.verb(who, 'is an orphan', 'are orphans')}: the launcher is gone and "
-        f"{words.verb(who, 'it runs', 'they run')} on" + (f", holding port {port}" if port is not None else ""),
+        summary=f"{words.ranks(who)} {words.verb(who, 'is an orphan', 'are orphans')}: the launcher is gone, but "
+        f"{words.verb(who, 'the rank is', 'the ranks are')} still alive"
+        + (f" and {words.verb(who, 'holds', 'hold')} port {port}" if port is not None else ""),
         evidence=[
             Evidence(
                 rank=rank.rank,
@@ -74,7 +90,7 @@ def check(run: Run) -> Iterator[Finding]:
             for rank in orphans[:8]
             if rank.process is not None
         ],
-        remedy="If nobody wants their work, end them before starting anew.",
+        remedy="If nobody needs their work, terminate them before you start a new run.",
         commands=(f"ps -o pid,ppid,etime,rss,args -p {','.join(map(str, pids[:16]))}",),
     )
 

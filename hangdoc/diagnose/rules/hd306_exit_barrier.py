@@ -1,30 +1,52 @@
-"""torchrun waits for its other nodes to end, and no trainer is left.
+"""All ranks have ended, and torchrun waits for its other nodes.
 
 ## What it finds
 
-A launcher whose ranks are all gone and that stands in its exit barrier.
+A launcher that has no ranks left and waits in its exit barrier.
 
 ## Why it hangs
 
-When its ranks have ended, each agent waits up to five minutes for the others to say that theirs have, too. If another
-node's agent was killed, or its ranks still work or hang, the wait lasts to its end. No rank is there to look at, and the log
-has said its last word.
+When its ranks have ended, each torchrun agent waits up to five minutes until
+the other agents report the same. If another node's agent was killed, or its
+ranks still run or hang, the agent waits for the whole time. The log shows
+nothing.
 
-## Evidence
+## Example
 
-The agent's stack in `_exit_barrier`, no rank below it, its age.
+```python
+def main():
+    train()
+    if node_rank != 0:
+        return  # <- the agents of these nodes wait for node 0
+    upload_results()
+```
 
-## What to do
+## Use instead
 
-Look at the other nodes: what their agents and ranks do. If they are gone, end this one; the training itself is over.
+```python
+def main():
+    train()
+    if node_rank == 0:
+        upload_results()
+    dist.barrier()  # all nodes end together
+    dist.destroy_process_group()
+```
 
-## When it would be wrong
+Check what the agents and ranks of the other nodes are doing. If they are gone,
+terminate this agent. The training is over.
 
-While the other nodes' ranks work legitimately, it is a wait like any other.
+## How hangdoc knows
+
+The stack of the agent is in `_exit_barrier`, and it has no ranks below it.
+
+## When it can be wrong
+
+The ranks of the other nodes may still be doing legitimate work.
 
 ## References
 
-- torch.distributed.elastic, agent: https://docs.pytorch.org/docs/stable/elastic/agent.html
+- torch.distributed.elastic, agent:
+  https://docs.pytorch.org/docs/stable/elastic/agent.html
 """
 
 from collections.abc import Iterator
@@ -42,7 +64,7 @@ NAME = "exit-barrier"
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for all agents of a run without ranks that wait for each other's end."""
+    """One finding for all agents in the exit barrier of a run that has no ranks left."""
     if any(rank.label != "dead" for rank in run.ranks.values()):
         return
     waiting = [process for _, process in run.launchers if _leaves(process)]
@@ -57,18 +79,18 @@ def check(run: Run) -> Iterator[Finding]:
         confidence=0.85,
         culprits=(),
         victims=(),
-        summary=f"no rank is left, and {len(waiting)} of {nodes or '?'} launchers "
-        f"{'waits' if len(waiting) == 1 else 'wait'} in the exit barrier for the others"
-        + ("" if complete else ", which nobody looked at"),
+        summary=f"no rank is left; {len(waiting)} of {nodes or '?'} launchers "
+        f"{'is' if len(waiting) == 1 else 'are'} waiting in the exit barrier for the others"
+        + ("" if complete else ", which were not observed"),
         evidence=[
             Evidence(
                 rank=None,
                 probe="stacks",
-                text=f"pid {p.pid} stands in _exit_barrier; started {duration(p.started_seconds_ago)} ago, no rank below it",
+                text=f"pid {p.pid} is in _exit_barrier and has no ranks left; started {duration(p.started_seconds_ago)} ago",
             )
             for p in waiting[:8]
         ],
-        remedy="The training is over on this node: look at the other nodes, and end this launcher if they are gone.",
+        remedy="Training is over on this node. Check the other nodes; if they are gone, terminate this launcher.",
         commands=tuple(f"py-spy dump --pid {p.pid}" for p in waiting[:1]),
     )
 

@@ -2,29 +2,46 @@
 
 ## What it finds
 
-Ranks or launchers that stand in their rendezvous, while the process that listens on their master port is none of theirs.
+Ranks or launchers that wait in their rendezvous, while the process that listens
+on their master port belongs to another run or program.
 
 ## Why it hangs
 
-Whoever comes to the port talks to a stranger: to a program that never answers, or to the store of another run (often an
-orphan of an earlier one), which takes the newcomers in and lets them wait for peers that will never come. The run's own
-first rank could not bind the port and ended with EADDRINUSE, often on another node and unnoticed.
+The ranks connect to the wrong process. It may never reply. Or it is the store
+of another run, often an orphan of an earlier one, which accepts the ranks and
+lets them wait for peers that never come. The run's own first rank could not
+bind the port and ended with EADDRINUSE, often unnoticed on another node.
 
-## Evidence
+## Example
 
-The listener's pid, command, age and parent, from the socket's inode; the stacks of those that wait.
+```sh
+torchrun --nnodes 2 --node-rank 1 --master-port 29500 train.py   # <- taken
+```
 
-## What to do
+## Use instead
 
-End the stranger if it is a left-over, or start the run on another port (`--master-port`, or `--rdzv-endpoint=HOST:0`).
+```sh
+ss -ltnp 'sport = :29500'   # on node0: which process is it?
+torchrun --nnodes 2 --node-rank 1 --master-port 29511 train.py
+```
 
-## When it would be wrong
+Terminate the other process if it is left over. On a single node,
+`--rdzv-backend c10d --rdzv-endpoint localhost:0` chooses a free port.
 
-A port forwarder or a service mesh that listens in front of the real master.
+## How hangdoc knows
+
+It finds the process that owns the listening socket by the inode of the socket,
+with its command, age and parent. The stacks show which ranks wait in the
+rendezvous.
+
+## When it can be wrong
+
+A port forwarder or a service mesh listens in front of the real master.
 
 ## References
 
-- torchrun, rendezvous: https://docs.pytorch.org/docs/stable/elastic/rendezvous.html
+- torchrun, rendezvous:
+  https://docs.pytorch.org/docs/stable/elastic/rendezvous.html
 """
 
 import shlex
@@ -42,7 +59,7 @@ ABOUT = (PortTaken,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A stranger on the master port of a run that waits in its rendezvous."""
+    """Another process on the master port of a run that waits in its rendezvous."""
     cause = blockage.cause
     assert isinstance(cause, PortTaken)  # noqa: S101  (see ABOUT)
     listener, host, waiting = cause.listener, cause.host, blockage.victims
@@ -51,21 +68,21 @@ def say(run: Run, blockage: Blockage) -> Finding:
     orphan = ", an orphan" if listener.orphan else ""
     text = f"pid {listener.pid} ({command}) listens on port {listener.port} of {host}{age}{orphan}"
     who = (
-        f"{words.ranks(waiting)} {words.verb(waiting, 'talks', 'talk')} to it"
+        f"{words.ranks(waiting)} {words.verb(waiting, 'connects', 'connect')} to it"
         if waiting
-        else "this run's launcher meets it"
+        else "this run's launcher connects to it"
     )
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.93,
-        summary=f"port {listener.port} belongs to another process, pid {listener.pid} ({listener.name}{orphan}); {who} and "
-        f"{words.verb(waiting or [0], 'waits', 'wait')} for ever",
+        summary=f"port {listener.port} is taken by another process, pid {listener.pid} ({listener.name}{orphan}); {who} and "
+        f"{words.verb(waiting or [0], 'waits', 'wait')} forever",
         evidence=[
             Evidence(rank=None, probe="sockets", text=text),
             *words.class_evidence(run.waiting),
         ],
-        remedy="End that process if it is a left-over, or start the run on another port.",
+        remedy="Terminate that process if it is left over from an earlier run, or start this run on another port.",
         commands=(
             f"ps -o pid,ppid,etime,args -p {listener.pid}   # on {host}",
             f"ss -ltnp {shlex.quote(f'sport = :{listener.port}')}",

@@ -1,29 +1,45 @@
-"""A peer's port cannot be reached: calls to it are never answered.
+"""Connection attempts to a peer's port get no reply.
 
 ## What it finds
 
-A rank, or an agent of torchrun, that calls another one's listening port and gets no answer: SYN_SENT, repeated again and
-again, towards a socket that really listens there.
+A rank or a torchrun agent that tries to connect to a listening port of another
+one and gets no reply: the connection stays in SYN_SENT and is retried again and
+again.
 
 ## Why it hangs
 
-Gloo connects every pair of ranks on ephemeral ports: of two, the one with the lower address listens and the other calls.
-That the master port is open is not enough; every host must take calls from every other on
-`net.ipv4.ip_local_port_range`. A firewall that drops (instead of refusing) lets the caller try for minutes, and everybody
-else waits with it in `init_process_group`.
+Gloo connects every pair of ranks on ephemeral ports. In each pair, the rank
+with the lower address listens and the other one connects. An open master port
+is not enough: every host must accept connections from every other host on
+`net.ipv4.ip_local_port_range`. If a firewall drops the packets instead of
+rejecting them, the attempt continues for minutes, and all other ranks wait in
+`init_process_group`.
 
-## Evidence
+## Example
 
-The calls with their repetitions, and who listens at the other end, on which interface.
+```sh
+nft add rule inet filter input tcp dport 29500 accept
+nft add rule inet filter input drop   # <- drops Gloo's ephemeral ports
+```
 
-## What to do
+## Use instead
 
-Open the ports between the hosts of the run in both directions, on the interface that the addresses belong to.
+```sh
+# 10.0.0.0/24 holds all hosts of the run.
+nft add rule inet filter input ip saddr 10.0.0.0/24 accept
+nft add rule inet filter input drop
+```
 
-## When it would be wrong
+## How hangdoc knows
 
-A host that is merely overloaded answers late; it takes several repetitions to be named. Where the listener was not looked
-at, only the caller's side is known, and the finding says so.
+It reads the connection attempts with their retries, and the process that
+listens at the other end, with its network interface.
+
+## When it can be wrong
+
+An overloaded host replies late; the finding needs several retries. If the host
+of the listener was not observed, only the side of the caller is known, and the
+finding says so.
 
 ## References
 
@@ -46,7 +62,7 @@ ABOUT = (NoAnswer,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Connection attempts that nobody answers."""
+    """Connection attempts that get no reply."""
     cause = blockage.cause
     assert isinstance(cause, NoAnswer)  # noqa: S101  (see ABOUT)
     first, outgoing = cause.first, cause.outgoing
@@ -55,19 +71,20 @@ def say(run: Run, blockage: Blockage) -> Finding:
     ports = f"port {master}" if to_master else "ephemeral ports (sysctl net.ipv4.ip_local_port_range)"
     closed = first.called
     what = (
-        f"{outgoing} gets no answer from any host it calls"
+        f"{outgoing} gets no reply from any host that it connects to"
         if outgoing
-        else f"{closed} does not answer {first.host.name}"
+        else f"{closed} does not reply to {first.host.name}"
     )
-    listens = " though it listens there" if first.listener is not None else ""
+    listens = ", although a process listens there" if first.listener is not None else ""
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.9 if first.listener is not None else 0.7,
-        summary=f"{what}: {_who(run, first)} calls {first.target} in vain{listens} (a firewall drops it, or the way is cut)",
+        summary=f"{what}: {_who(run, first)} cannot connect to {first.target}{listens} (a firewall drops the packets, or the "
+        "network is down)",
         evidence=[_evidence(run, call) for call in cause.calls[:8]] + words.class_evidence(run.waiting),
-        remedy=f"Let {'the hosts' if outgoing else closed} take calls on {ports} from every host of the run."
-        + (" Gloo needs ephemeral ports in both directions besides." if to_master else ""),
+        remedy=f"Allow incoming connections to {'every host' if outgoing else closed} on {ports} from every host of the run."
+        + (" Gloo also needs ephemeral ports in both directions." if to_master else ""),
         commands=(
             f"nc -vz -w 3 {first.connection.remote_address} {first.connection.remote_port}   # on {first.host.name}",
             f"nft list ruleset   # on {first.called}",
@@ -84,7 +101,7 @@ def _evidence(run: Run, call: Call) -> Evidence:
     rank = network.rank_of(run, call.host, call.pid)
     c = call.connection
     listener = network.rank_of(run, call.listener.host, call.listener.pid) if call.listener is not None else None
-    there = "nobody looked at that host"
+    there = "that host was not observed"
     if call.listener is not None:
         interface = network.interface_with(call.listener.host, call.listener.namespace, c.remote_address)
         on = f" on {interface.name}" if interface is not None else ""
@@ -92,6 +109,6 @@ def _evidence(run: Run, call: Call) -> Evidence:
     return Evidence(
         rank=rank.rank if rank is not None else None,
         probe="sockets",
-        text=f"{call.host.name}: {c.local_address}:{c.local_port} to {call.target} is SYN_SENT, repeated "
-        f"{c.retransmits} times in {call.seconds} s; {there}",
+        text=f"on {call.host.name}, {c.local_address}:{c.local_port} to {call.target} is in SYN_SENT, "
+        f"{c.retransmits} retries in {call.seconds} s; {there}",
     )

@@ -1,33 +1,49 @@
-"""A rank was told to use an interface on which its peers can't reach it.
+"""A rank uses a network interface on which its peers cannot reach it.
 
 ## What it finds
 
-A run over several hosts in which GLOO_SOCKET_IFNAME (or NCCL_SOCKET_IFNAME) names an interface that is absent, down or
-loopback, or in which a rank listens on an address that lies in no network of the host that calls it: docker0, a VPN, a
-second card without a cable.
+A run over several hosts in which GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names
+an interface that is missing, down or loopback. Or a rank that listens on an
+address outside all networks of the host that connects to it: docker0, a VPN, an
+unused network card.
 
 ## Why it hangs
 
-A rank publishes the address of its interface in the store, and peers call it there. A private address of that host leads
-nowhere, or to another machine. Of two ranks the one with the lower address listens, so that a wrong interface on the
-other one may do no harm.
+A rank publishes the address of its interface in the store, and its peers
+connect to that address. An address that is private to one host leads nowhere or
+to another machine. In each pair the rank with the lower address listens, so a
+wrong interface on the other rank may go unnoticed.
 
-## Evidence
+## Example
 
-The variable, the interface with its addresses, the unanswered calls, and the networks that the hosts share.
+```sh
+export GLOO_SOCKET_IFNAME=docker0   # <- no peer can reach 172.17.0.1
+torchrun --nnodes 2 --node-rank 0 --master-addr node0 train.py
+```
 
-## What to do
+## Use instead
 
-Set GLOO_SOCKET_IFNAME on that host to the interface that has an address in the shared network.
+```sh
+ip -brief address                   # which network do all hosts share?
+export GLOO_SOCKET_IFNAME=eth0
+torchrun --nnodes 2 --node-rank 0 --master-addr node0 train.py
+```
 
-## When it would be wrong
+## How hangdoc knows
 
-Where routers join the networks, an address outside of the caller's own networks is reachable; the finding is made only of
-calls that are not answered, or of an interface that can't work between hosts.
+It reads the variable, the addresses of each interface, the connection attempts
+without a reply, and the networks that the hosts share.
+
+## When it can be wrong
+
+Routers may make an address outside the caller's own networks reachable. The
+finding therefore needs connection attempts without a reply, or an interface
+that cannot work between hosts.
 
 ## References
 
-- torch.distributed, choosing the network interface: https://docs.pytorch.org/docs/stable/distributed.html
+- torch.distributed, choosing the network interface:
+  https://docs.pytorch.org/docs/stable/distributed.html
 """
 
 from hangdoc.diagnose import words
@@ -44,7 +60,7 @@ ABOUT = (UnreachableAddress, UnusableInterface)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A host with a wrong interface."""
+    """A host whose ranks use the wrong network interface."""
     cause = blockage.cause
     if isinstance(cause, UnreachableAddress):
         return _unreachable(run, blockage, cause)
@@ -58,7 +74,7 @@ def _named(blockage: Blockage, cause: UnusableInterface) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.9,
-        summary=f"{cause.variable}={value} on {host.name}, and {value} {cause.why}: no other host can reach "
+        summary=f"{cause.variable}={value} on {host.name}, but {value} {cause.why}; no other host can reach "
         f"{words.ranks(blockage.blamed)}",
         evidence=[
             Evidence(rank=None, probe="machine", text=f"{host.name} has {_listed(host)}"),
@@ -77,21 +93,21 @@ def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Fin
     listener = network.rank_of(run, host, call.listener.pid) if call.listener is not None else None
     callers = network.networks(call.host, call.connection.namespace)
     shared = sorted({name for one, name in network.networks(host, there).items() if one in callers})
-    on = f"{interface.name}, " if interface is not None else ""
+    on = f" ({interface.name})" if interface is not None else ""
     named = network.named_interface(listener) if listener is not None else None
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.93,
-        summary=f"{words.ranks(culprits)} on {host.name} {words.verb(culprits, 'listens', 'listen')} on {address} ({on}in no "
-        f"network of {call.host.name}), which calls it in vain"
-        + (f"; the hosts share the network of {', '.join(shared)}" if shared else ""),
+        summary=f"{words.ranks(culprits)} on {host.name} {words.verb(culprits, 'listens', 'listen')} on {address}{on}, an "
+        f"address that {call.host.name} cannot reach"
+        + (f"; both hosts are in the network of {', '.join(shared)}" if shared else ""),
         evidence=[
             *([Evidence(rank=culprits[0], probe="environment", text=f"{named[0]}={named[1]}")] if named else []),
             Evidence(
                 rank=None, probe="sockets",
-                text=f"{call.host.name}: a call to {call.target} is SYN_SENT, repeated {call.connection.retransmits} times "
-                f"in {call.seconds} s",
+                text=f"on {call.host.name}, the connection to {call.target} is in SYN_SENT, "
+                f"{call.connection.retransmits} retries in {call.seconds} s",
             ),
             *(Evidence(rank=None, probe="machine", text=f"{one.name} has {_listed(one)}") for one in (host, call.host)),
             *words.class_evidence(run.waiting),

@@ -1,31 +1,50 @@
-"""This host's name resolves to loopback, so peers were told to call themselves.
+"""A host resolves its own name to loopback and publishes that address.
 
 ## What it finds
 
-A run over several hosts whose ranks stand in the rendezvous, on a host whose own name resolves to 127.x.x.x or ::1.
+A run over several hosts whose ranks wait in the rendezvous, on a host whose own
+name resolves to 127.x.x.x or ::1.
 
 ## Why it hangs
 
-Gloo publishes the address that the host's name resolves to, unless an interface is named. Where /etc/hosts says
-`127.0.1.1 HOSTNAME`, as Debian's installer writes it, the peers on other hosts get a loopback address and connect to
-themselves, or to nobody.
+Gloo publishes the address of the host name, unless an interface is set.
+Debian's installer writes `127.0.1.1 HOSTNAME` to /etc/hosts. The peers on other
+hosts then get a loopback address and connect to themselves, or to nothing.
 
-## Evidence
+## Example
 
-What the name resolves to on that host, the run's size against the ranks there, the stacks in the rendezvous, and that no
-GLOO_SOCKET_IFNAME is set.
+```text
+# /etc/hosts on node0
+127.0.0.1   localhost
+127.0.1.1   node0        # <- node0 publishes 127.0.1.1
+```
 
-## What to do
+## Use instead
 
-Set GLOO_SOCKET_IFNAME (NCCL_SOCKET_IFNAME) to the interface that the hosts share, or mend /etc/hosts.
+```text
+# /etc/hosts on node0
+127.0.0.1   localhost
+10.0.0.1    node0
+```
 
-## When it would be wrong
+Or set `GLOO_SOCKET_IFNAME` (and `NCCL_SOCKET_IFNAME`) to the interface that the
+hosts share.
 
-Where all ranks are on one host, loopback is right; the finding is then not made.
+## How hangdoc knows
+
+It resolves the host name on that host, compares the size of the run with the
+number of ranks there, and reads the stacks in the rendezvous.
+GLOO_SOCKET_IFNAME is not set.
+
+## When it can be wrong
+
+If all ranks are on one host, a loopback address is correct, and the finding
+does not appear.
 
 ## References
 
-- torch.distributed, network interfaces: https://docs.pytorch.org/docs/stable/distributed.html
+- torch.distributed, network interfaces:
+  https://docs.pytorch.org/docs/stable/distributed.html
 """
 
 from hangdoc.diagnose import words
@@ -40,7 +59,7 @@ ABOUT = (LoopbackName,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """A host whose ranks give their peers a loopback address."""
+    """A host whose ranks publish a loopback address."""
     cause = blockage.cause
     assert isinstance(cause, LoopbackName)  # noqa: S101  (see ABOUT)
     host, addresses, who = cause.host, ", ".join(cause.addresses), blockage.blamed
@@ -48,12 +67,12 @@ def say(run: Run, blockage: Blockage) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.8,
-        summary=f"{host} resolves its own name to {addresses}: {words.ranks(who)} "
-        f"{words.verb(who, 'tells its', 'tell their')} peers on other hosts to call themselves",
+        summary=f"{host} resolves its own name to {addresses}; {words.ranks(who)} {words.verb(who, 'publishes', 'publish')} "
+        "this loopback address, which no other host can reach",
         evidence=[
-            Evidence(rank=None, probe="machine", text=f"the name {host} resolves to {addresses} on it"),
+            Evidence(rank=None, probe="machine", text=f"on {host}, the name {host} resolves to {addresses}"),
             *(words.stack_evidence(rank) for rank in cause.ranks[:4]),
         ],
-        remedy="Set GLOO_SOCKET_IFNAME to the interface that the hosts share, or mend the name in /etc/hosts.",
+        remedy="Set GLOO_SOCKET_IFNAME to the interface that the hosts share, or correct the name in /etc/hosts.",
         commands=(f"getent hosts {host}", "ip -brief address"),
     )

@@ -1,29 +1,45 @@
-"""Nodes were launched with settings that do not fit together.
+"""The nodes were launched with settings that do not match.
 
 ## What it finds
 
-Agents of torchrun, on several hosts or on one, that belong to one run and disagree on the number of nodes, on the master's
-address or port, on the run id, or of which two claim one node rank. Ranks that were started without a launcher and were given
-different meeting points.
+torchrun agents of one run, on one or several hosts, with different numbers of
+nodes, master addresses, ports or run ids, or two agents with the same node
+rank. Also ranks without a launcher that were given different rendezvous
+endpoints.
 
 ## Why it hangs
 
-Each agent waits at the meeting point that it was told for the number of nodes that it was told. At another port nobody
-comes; two nodes of one rank wait for the rank that none has. torchrun says nothing for 10 to 15 minutes.
+Each agent waits at its own endpoint for its own number of nodes. On a different
+port, no other node arrives. Two agents with node rank 0 wait for node rank 1,
+which does not exist. torchrun logs nothing for 10 to 15 minutes.
 
-## Evidence
+## Example
 
-The launch lines, side by side, and the frame in which each launcher waits. On one host two launches are taken for one run
-only where they start the same program, their ranks complete each other and nobody listens at one of the meeting points.
+```sh
+torchrun --nnodes 2 --node-rank 0 --master-port 29500 train.py   # node 0
+torchrun --nnodes 2 --node-rank 1 --master-port 29501 train.py   # <- node 1
+```
 
-## What to do
+## Use instead
 
-Launch every node with the same line but for `--node-rank`. `hangdoc launch-diff` compares the lines before the start.
+```sh
+hangdoc launch-diff node0.sh node1.sh   # before the start
+torchrun --nnodes 2 --node-rank 0 --master-port 29500 train.py   # node 0
+torchrun --nnodes 2 --node-rank 1 --master-port 29500 train.py   # node 1
+```
 
-## When it would be wrong
+## How hangdoc knows
 
-Where several runs of one program wait for nodes at the same time, agents of different runs may be taken for one. A run that
-trains in spite of different `--nnodes` is not hung: the finding is then a warning.
+It compares the launch commands side by side, and reads the frame in which each
+launcher waits. It treats two launches on one host as one run only if they start
+the same program, their ranks complete each other, and no process listens at one
+of the endpoints.
+
+## When it can be wrong
+
+If several runs of one program wait for nodes at the same time, agents of
+different runs may look like one run. If the run trains in spite of different
+`--nnodes`, the finding is a warning.
 
 ## References
 
@@ -46,14 +62,14 @@ ABOUT = (LaunchesDiffer,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Nodes that were launched differently and never meet."""
+    """Nodes that were launched with different settings and cannot complete the rendezvous."""
     cause = blockage.cause
     assert isinstance(cause, LaunchesDiffer)  # noqa: S101  (see ABOUT)
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.92,
-        summary=f"the nodes were launched differently: {'; '.join(cause.differences)}, so they never meet",
+        summary=f"the nodes were launched with different settings and cannot connect: {'; '.join(cause.differences)}",
         evidence=_evidence(cause),
         remedy=_remedy(cause),
         commands=_COMMANDS,
@@ -61,7 +77,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Nodes that have met in spite of it."""
+    """Nodes that completed the rendezvous in spite of different settings."""
     found = launches.find(run)
     if found is not None and found.met:
         yield words.finding(
@@ -71,7 +87,7 @@ def check(run: Run) -> Iterator[Finding]:
             confidence=0.7,
             culprits=found.culprits or (),
             victims=(),
-            summary=f"the nodes were launched differently: {'; '.join(found.differences)}",
+            summary=f"the nodes were launched with different settings: {'; '.join(found.differences)}",
             evidence=_evidence(found),
             remedy=_remedy(found),
             commands=_COMMANDS,
@@ -87,7 +103,7 @@ def _evidence(found: LaunchesDiffer) -> list[Evidence]:
         for part in found.parts[:8]
     ]
     waiting = [
-        Evidence(rank=None, probe="stacks", text=f"{part.place}: torchrun waits in {frame.function}")
+        Evidence(rank=None, probe="stacks", text=f"{part.place}: torchrun is waiting in {frame.function}")
         for part in found.parts[:8]
         if (frame := launch.in_rendezvous(part.process)) is not None
     ]
@@ -96,8 +112,13 @@ def _evidence(found: LaunchesDiffer) -> list[Evidence]:
 
 def _remedy(found: LaunchesDiffer) -> str:
     own = "--node-rank" if found.parts[0].process.launch else "RANK and LOCAL_RANK"
-    wrong = ", ".join(sorted(part.place for part in found.wrong))
-    return f"Launch every node with the same line but for {own}: {wrong} does not fit {found.reference.place}."
+    wrong = sorted(part.place for part in found.wrong)
+    what = "rank" if found.parts[0].process.launch is None else "node"
+    do = "does" if len(wrong) == 1 else "do"
+    return (
+        f"Launch every {what} with the same command, except for {own}: {', '.join(wrong)} {do} not match "
+        f"{found.reference.place}."
+    )
 
 
 def _pid(part: Part) -> str:
@@ -105,7 +126,7 @@ def _pid(part: Part) -> str:
 
 
 def _line(part: Part) -> str:
-    """The launch line; of a rank without a launcher with the variables that say where it meets."""
+    """The launch command. For a rank without a launcher, with the variables of its rendezvous."""
     line = " ".join(part.process.argv)
     if part.process.launch is not None:
         return line

@@ -1,28 +1,44 @@
-"""An established connection stopped answering (retransmits, backoff).
+"""An established connection between two ranks no longer delivers data.
 
 ## What it finds
 
-A connection between two ranks that is established, has data that the other side does not acknowledge, and whose kernel
-retransmits it again and again, with nothing passed in the window.
+An established connection between two ranks on which sent data is not
+acknowledged. The kernel retransmits it again and again, and no byte arrived
+during the observation.
 
 ## Why it hangs
 
-A cable, a switch, a firewall's forgotten state or a moved container takes the packets away. TCP goes on trying for a
-quarter of an hour before it tells the program. Both ranks stand in the same operation: nothing in the program is wrong.
+A broken cable, a switch, a firewall that lost its state, or a moved container
+drops the packets. TCP retries for about 15 minutes before it reports an error
+to the program. Both ranks wait in the same operation. The program itself is
+correct.
 
-## Evidence
+## Example
 
-Unacknowledged segments, retransmits and backoff of the connection, its queue, and since when no byte came through.
+```sh
+conntrack -F   # <- the firewall forgets established connections
+```
 
-## What to do
+## Use instead
 
-Ping between the two hosts on the interface that the addresses belong to; look at the counters of the interface
-(`ip -s link`), the firewall's log, the switch. The run cannot be mended unless the link comes back soon.
+```sh
+ping -c 3 node1              # on the interface of the connection
+ip -s link                   # error and drop counters
+ss -tnoi dst 10.0.0.2        # retransmits and backoff of the connection
+sysctl net.ipv4.tcp_retries2 # a lower value gives an error sooner
+```
 
-## When it would be wrong
+The run cannot continue unless the link comes back soon.
 
-A short loss in a congested network backs off once or twice and recovers; it takes several retransmits in silence to be
-named.
+## How hangdoc knows
+
+It reads the unacknowledged segments, retransmits and backoff of the connection,
+its send queue, and the time since the last byte was received.
+
+## When it can be wrong
+
+A short loss in a congested network causes one or two retransmits and then
+recovers. The finding needs several retransmits without a reply.
 
 ## References
 
@@ -55,14 +71,13 @@ def say(run: Run, blockage: Blockage) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.93,
-        summary=f"{_link(run, blockage.blamed)} carries nothing any more: rank {first} retransmits to {address} "
-        "without an answer",
+        summary=f"{_link(run, blockage.blamed)} is dead: data that rank {first} sends to {address} does not arrive",
         evidence=[
             *(_evidence(number, c) for number, lost in sorted(cause.lost.items())[:6] for c in lost[:2]),
             *words.class_evidence(run.waiting),
             *words.standstill(run),
         ],
-        remedy="Find out what takes the packets between the two hosts: interface counters, firewall, switch.",
+        remedy="Find out what drops the packets between the two hosts: check interface counters, firewall and switch.",
         commands=(f"ping -c 3 {address}", f"ss -tnoi {shlex.quote(f'dst {address}')}"),
     )
 
@@ -70,8 +85,8 @@ def say(run: Run, blockage: Blockage) -> Finding:
 def _link(run: Run, culprits: tuple[int, ...]) -> str:
     who = words.ranks(culprits)
     if set(culprits) <= set(run.unseen):
-        return f"the link to {who}, which nobody could look at,"
-    return f"the link between {who if len(culprits) > 1 else f'{who} and its peers'}"
+        return f"the connection to {who} (not observed)"
+    return f"the connection between {who if len(culprits) > 1 else f'{who} and its peers'}"
 
 
 def _evidence(rank: int, c: Connection) -> Evidence:

@@ -1,33 +1,52 @@
-"""Training arguments differ between ranks in a way that changes collectives.
+"""Arguments that change which collectives the ranks call differ between ranks.
 
 ## What it finds
 
-An option of the command line, or a number of that name in the scripts' own variables, has different values on different
-ranks, and is known to decide how many collectives a rank calls, which, or how large they are: gradient accumulation,
-batch size, number of steps, intervals of evaluation, depth and widths, precision.
+A command-line option, or a number of that name in the script's variables, has
+different values on different ranks. It is known to decide how many collectives
+a rank calls, which ones, or their sizes: gradient accumulation, batch size,
+number of steps, evaluation interval, model size, precision.
 
 ## Why it hangs
 
-Ranks that accumulate over different numbers of micro-batches reduce their gradients a different number of times. One that
-evaluates or saves at another step waits there while the others train. Different sizes end in a crash, or pair up without
-a word.
+Ranks that accumulate different numbers of micro-batches reduce their gradients
+a different number of times. A rank that evaluates or saves at another step
+waits there while the others train. Different tensor sizes end in a crash, or
+pair up without an error.
 
-## Evidence
+## Example
 
-The values, rank by rank, from command lines and from the variables of the running scripts, with what each decides.
+```sh
+torchrun ... --node-rank 0 train.py --grad-accum 2
+torchrun ... --node-rank 1 train.py --grad-accum 4   # <-
+```
 
-## What to do
+## Use instead
 
-Give all nodes one command line, or one file of settings. Check it at the start: all_gather the settings and compare them.
+```python
+settings = [None] * dist.get_world_size()
+dist.all_gather_object(settings, vars(args))
+if any(other != settings[0] for other in settings):
+    raise ValueError(f"the ranks have different arguments: {settings}")
+```
 
-## When it would be wrong
+And launch all nodes with the same command.
 
-A script may take an option for something else than its name says, and may correct it later. Options that are meant to
-differ (ranks, seeds, output folders) or only tune a rank are left out.
+## How hangdoc knows
+
+It compares command lines, and the variables of the running scripts, rank by
+rank. A table says what each option decides.
+
+## When it can be wrong
+
+A script may use an option for something else than its name suggests, or correct
+it later. Options that are meant to differ (ranks, seeds, output directories) or
+that only tune a rank are not compared.
 
 ## References
 
-- DistributedDataParallel, no_sync: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+- DistributedDataParallel, no_sync:
+  https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
 """
 
 from collections.abc import Iterator
@@ -47,7 +66,7 @@ _REMEDY = "Start all nodes with the same arguments."
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that wait for each other, with an argument that must agree and does not."""
+    """Ranks that wait for each other, and an argument that differs although it must be the same on all ranks."""
     found = disagreements.options(run)
     return words.blocked(
         (CODE, NAME),
@@ -60,7 +79,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for all arguments that differ, where no blockage comes of it."""
+    """One finding for all arguments that differ, if they do not explain a blockage."""
     found = disagreements.options(run)
     if found and not any(isinstance(one.cause, OptionDiffers) for one in run.blockages):
         decisive = found[0].decisive
@@ -79,13 +98,14 @@ def check(run: Run) -> Iterator[Finding]:
 
 def _summary(found: list[OptionDiffers]) -> str:
     first, *others = found
-    more = f"; so do {', '.join(f'`{other.name}`' for other in others[:4])}" if others else ""
-    return f"`{first.name}` differs between ranks ({words.said(first.values)}): it {first.why}{more}"
+    names = ", ".join(f"`{other.name}`" for other in others[:4])
+    more = f" ({names} {'differs' if len(others) == 1 else 'differ'} too)" if others else ""
+    return f"`{first.name}` differs between ranks: {words.values_by_rank(first.values)}; it {first.why}{more}"
 
 
 def _evidence(found: list[OptionDiffers]) -> list[Evidence]:
     return [
-        Evidence(rank=group[0], probe="arguments", text=f"{one.name}={value or 'not given'} ({words.ranks(group)})")
+        Evidence(rank=group[0], probe="arguments", text=f"{one.name}={value or '(not given)'}{words.also(group)}")
         for one in found[:4]
         for value, group in one.values.values[:4]
     ]

@@ -1,31 +1,42 @@
-"""torch (or Python) versions differ between ranks.
+"""The versions of torch or Python differ between ranks.
 
 ## What it finds
 
-Ranks of one run that have another version of torch mapped, or run another Python.
+Ranks of one run that use a different version of torch or Python.
 
 ## Why it hangs
 
-Ranks of different torch versions may call other collectives at the same place (a check more, another order of buckets,
-another rendezvous key), serialise objects in another way, or refuse each other. Sometimes it works for days.
+Different torch versions may call different collectives at the same place (an
+extra check, another order of buckets, another rendezvous key), serialise
+objects differently, or refuse to connect. Sometimes the run works for days.
 
-## Evidence
+## Example
 
-The version beside the libtorch that each rank has mapped, and the Python whose library it runs; read from files, nothing
-is imported.
+```sh
+pip install torch   # <- gives 2.12 on one node, 2.13 on another
+```
 
-## What to do
+## Use instead
 
-Install the same versions on all nodes: one image, one lock file. Compare `python -c "import torch; print(torch.__version__)"`.
+```sh
+pip install torch==2.13.0   # or one container image for all nodes
+python -c 'import torch; print(torch.__version__)'   # compare on every node
+```
 
-## When it would be wrong
+## How hangdoc knows
 
-Where the builds differ in their local part only (`+cpu`, `+cu128`) and are otherwise the same; mixing these is unusual,
-too.
+It reads the version file beside the libtorch that each rank has mapped, and the
+Python library that it runs. It imports nothing.
+
+## When it can be wrong
+
+The builds differ only in their local part (`+cpu`, `+cu128`) and are otherwise
+equal. Mixing them is unusual, too.
 
 ## References
 
-- PyTorch releases and what they promise: https://github.com/pytorch/pytorch/blob/main/RELEASE.md
+- PyTorch releases and what they promise:
+  https://github.com/pytorch/pytorch/blob/main/RELEASE.md
 """
 
 from collections.abc import Iterator
@@ -44,8 +55,10 @@ ABOUT = (VersionDiffers,)
 _WORDING = differs.Wording(
     (CODE, NAME),
     probe="machine",
+    subject="the {name} version",
     evidence="{name} {value}",
-    remedy="Install the same {name} on all nodes.",
+    missing="{name} not found",
+    remedy="Install the same {name} version on all nodes.",
     as_cause=0.8,
     decisive=0.6,
     other=0.6,
@@ -53,10 +66,10 @@ _WORDING = differs.Wording(
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks of different versions that wait for each other."""
+    """Ranks that wait for each other and run different versions."""
     return differs.say(_WORDING, run, blockage)
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding each for torch and for Python, where no blockage comes of it."""
+    """One finding each for torch and Python, if it does not explain a blockage."""
     return differs.check(_WORDING, run, disagreements.versions(run))

@@ -1,34 +1,51 @@
-"""bf16 or fp16 on a CPU without the instructions for it.
+"""Ranks train in bf16 or fp16 on a CPU that has no instructions for it.
 
 ## What it finds
 
-Ranks that train on the CPU in bfloat16 or float16, on a processor that has no instructions for that type.
+Ranks that train on the CPU in bfloat16 or float16, on a processor without
+instructions for that dtype.
 
 ## Why it hangs
 
-It does not, but it looks like it: the processor emulates every operation in float32, with conversions before and behind,
-and a step may take many times as long. Scripts choose such a type by themselves where they see a GPU, even where the run
-does not use it.
+It does not hang, but it looks like a hang. The processor emulates every
+operation in float32 and converts before and after it, so a step may take many
+times as long. Some scripts choose such a dtype when they see a GPU, even if the
+run does not use it.
 
-## Evidence
+## Example
 
-Use of the type: the parameters of a model that the script holds, an autocast that was entered or whose `with` block the
-rank is in, or the tensors that one of torch's layers works on. A variable or an option that only names the type is not
-enough. Then the processor's flags; whether a GPU is present, and whether the ranks have it open.
+```python
+dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+model = model.to(dtype)  # <- stays on the CPU
+```
 
-## What to do
+## Use instead
 
-Train in float32 on this machine (`--dtype float32`, `mixed_precision=no`), or on processors with avx512_bf16 or
-amx_bf16, or on the GPU.
+```python
+device = "cuda" if torch.cuda.is_available() else "cpu"
+dtype = torch.bfloat16 if device == "cuda" else torch.float32
+model = model.to(device, dtype)
+```
 
-## When it would be wrong
+Or run on processors with avx512_bf16 or amx_bf16.
 
-Where the model in that type is a saved copy, or one that is only evaluated now and then.
+## How hangdoc knows
+
+It looks for use of the dtype: the parameters of a model, an active autocast, or
+the tensors of a torch layer. A variable or an option that only names the dtype
+is not enough. Then it reads the CPU flags, whether a GPU is present, and
+whether the ranks use it.
+
+## When it can be wrong
+
+The model in that dtype is only a saved copy, or it is only evaluated now and
+then.
 
 ## References
 
 - torch.amp, CPU: https://docs.pytorch.org/docs/stable/amp.html
-- oneDNN data types: https://uxlfoundation.github.io/oneDNN/dev_guide_data_types.html
+- oneDNN data types:
+  https://uxlfoundation.github.io/oneDNN/dev_guide_data_types.html
 """
 
 from collections.abc import Iterator
@@ -46,7 +63,7 @@ _NATIVE = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for all ranks of a host without the instructions."""
+    """One finding for all ranks of a host whose CPU lacks the instructions."""
     for host in run.hosts:
         if not isinstance(host.machine, Machine) or not host.machine.cpu_flags:
             continue
@@ -66,7 +83,7 @@ def _on_gpu(rank: Rank) -> bool:
 def _finding(machine: Machine, dtype: str, ranks: list[tuple[Rank, str]]) -> Finding:
     who = [rank.rank for rank, _ in ranks]
     unused = (
-        f"; {machine.gpus} GPU(s) are present and unused, so the script may have chosen it for them"
+        f"; {machine.gpus} GPU(s) are present but unused, so the script may have chosen {dtype} for them"
         if machine.gpus
         else ""
     )
@@ -77,11 +94,11 @@ def _finding(machine: Machine, dtype: str, ranks: list[tuple[Rank, str]]) -> Fin
         confidence=0.7,
         culprits=who,
         victims=(),
-        summary=f"{words.ranks(who)} {words.verb(who, 'trains', 'train')} in {dtype} on a CPU without instructions for it "
+        summary=f"{words.ranks(who)} {words.verb(who, 'trains', 'train')} in {dtype} on a CPU without native support for it "
         f"({machine.cpu_model or 'unknown model'}){unused}",
         evidence=[
             *(Evidence(rank=rank.rank, probe="stacks", text=text) for rank, text in ranks[:4]),
-            Evidence(rank=None, probe="machine", text=f"processor flags: {', '.join(machine.cpu_flags)}"),
+            Evidence(rank=None, probe="machine", text=f"CPU flags: {', '.join(machine.cpu_flags)}"),
         ],
-        remedy="Use float32 on this machine, or processors with native support, or the GPU.",
+        remedy="Train in float32 on this machine, or use a CPU with native support, or the GPU.",
     )

@@ -1,34 +1,49 @@
-"""More compute threads than cores, CPU quota throttling, or swapping.
+"""Too many compute threads, CPU throttling or swapping slows the ranks down.
 
 ## What it finds
 
-A run that moves while its host keeps it from computing: its threads push each other off the cores, its control group has
-used up its CPU quota, or the machine swaps.
+A run that makes progress, but its threads preempt each other, its control group
+has used up its CPU quota, or the machine swaps.
 
 ## Why it hangs
 
-It does not, it crawls. Every rank starts as many OpenMP threads as the machine has cores unless OMP_NUM_THREADS says
-otherwise; with several ranks they spin and wait for each other. A quota stops all threads of the group together, many
-times a second. A swapped page costs thousands of times a cached one.
+It does not hang; it is slow. Every rank starts one OpenMP thread per core of
+the machine unless OMP_NUM_THREADS is set. With several ranks, these threads
+compete for the cores. A CPU quota stops all threads of a control group many
+times per second. A swapped page is thousands of times slower than one in
+memory.
 
-## Evidence
+## Example
 
-Threads that were at work in the window and were taken off their core, against the cores; microseconds throttled of the
-window; bytes swapped in the window.
+```sh
+mpirun -n 8 python train.py   # <- 8 ranks with 32 threads each on 32 cores
+```
 
-## What to do
+## Use instead
 
-OMP_NUM_THREADS = cores / ranks (torchrun sets 1). Raise the quota (cpu.max, the pod's limits). Use less memory: fewer
-dataloader workers, smaller batches.
+```sh
+export OMP_NUM_THREADS=4   # cores / ranks; torchrun sets 1
+mpirun -n 8 python train.py
+```
 
-## When it would be wrong
+For a quota, raise cpu.max or the limits of the pod. For swapping, use fewer
+dataloader workers or smaller batches.
 
-A neighbour of the run on the same host takes the cores, and the run itself is modest: then the neighbour is to blame, and
-the evidence says how many threads are whose.
+## How hangdoc knows
+
+It counts the busy threads that were preempted during the observation and
+compares them with the cores. It also reads how long each control group was
+throttled, and how many bytes were swapped.
+
+## When it can be wrong
+
+Another program on the host uses the cores, and the run itself uses few threads.
+The evidence shows the number of threads per rank.
 
 ## References
 
-- torch.set_num_threads, OMP_NUM_THREADS: https://docs.pytorch.org/docs/stable/torch.html
+- torch.set_num_threads, OMP_NUM_THREADS:
+  https://docs.pytorch.org/docs/stable/torch.html
 - cgroup v2, cpu.stat: https://docs.kernel.org/admin-guide/cgroup-v2.html
 """
 
@@ -44,17 +59,17 @@ CODE = "HD505"
 NAME = "oversubscribed"
 
 _THROTTLED = 0.15
-"""Share of the window that the group was held back, all its cores together."""
+"""Share of the observation for which the group was throttled, summed over its cores."""
 _PUSHED = 40
-"""Involuntary switches a second of a thread that others push off its core."""
+"""Involuntary context switches per second of a thread that others preempt."""
 _AT_WORK = 0.03
 _OWN_WORK = re.compile(r"^(pt_autograd|pt_gloo|gloo_|pt_nccl|nccl|cuda)")
-"""Threads of which each rank has its few, whatever OMP_NUM_THREADS says."""
+"""Threads that every rank has a few of, whatever OMP_NUM_THREADS is."""
 _SWAPPED_BYTES = 50_000_000
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """For each host, what holds the run back there."""
+    """For each host, what slows the run down there."""
     for host in run.hosts:
         here = [rank for rank in run.on(host.name) if rank.process is not None and rank.moving]
         if here:
@@ -77,10 +92,10 @@ def _throttled(host: Host, here: list[Rank]) -> Iterator[Finding]:
                     Evidence(
                         rank=None,
                         probe="control groups",
-                        text=f"{group.path} was held back for {(group.throttled_us or 0) / 1e3:.0f} ms in the window",
+                        text=f"{group.path} was throttled for {(group.throttled_us or 0) / 1e3:.0f} ms during the observation",
                     )
                 ],
-                "Raise the CPU quota of the group (cpu.max, or the limits of the pod), or start fewer ranks in it.",
+                "Raise the CPU quota of the control group (cpu.max, or the limits of the pod), or start fewer ranks in it.",
             )
 
 
@@ -98,8 +113,8 @@ def _crowded(host: Host, here: list[Rank]) -> Iterator[Finding]:
                 for t in clocks.threads
             )
     cores = min([host.machine.cores, *(allowed for rank in here if (allowed := _allowed(rank)) is not None)])
-    # One thread per rank is what training needs; a crowd is made of pools of them. Where the run itself leaves half of the cores
-    # free, others push its threads off.
+    # Training needs one thread per rank; oversubscription comes from thread pools. If the run itself leaves half of the cores
+    # idle, other programs preempt its threads.
     if sum(threads.values()) <= cores or max(threads.values(), default=0) < 2 or _cores_used(here) < cores / 2:
         return
     crowd = [rank for rank in here if threads.get(rank.rank)]
@@ -107,12 +122,13 @@ def _crowded(host: Host, here: list[Rank]) -> Iterator[Finding]:
     yield _finding(
         crowd,
         0.85,
-        f"{words.ranks(r.rank for r in crowd)} run {total} compute threads on {cores} cores and push each other off them",
+        f"{words.ranks(r.rank for r in crowd)} {words.verb([r.rank for r in crowd], 'runs', 'run')} {total} compute threads on "
+        f"{cores} core{'s' * (cores != 1)}, so they preempt each other",
         [
             Evidence(
                 rank=rank.rank,
                 probe="cpu",
-                text=f"{threads[rank.rank]} threads at work that were taken off their core at least {_PUSHED} times a second",
+                text=f"{threads[rank.rank]} busy threads were preempted at least {_PUSHED} times per second",
             )
             for rank in crowd[:4]
         ],
@@ -145,7 +161,7 @@ def _swapping(host: Host, here: list[Rank]) -> Iterator[Finding]:
     yield _finding(
         here,
         0.8,
-        f"{host.name} swaps: {(machine.swapped_bytes or 0) / 1e6:.0f} MB in the window",
+        f"{host.name} is swapping: {(machine.swapped_bytes or 0) / 1e6:.0f} MB during the observation",
         [
             Evidence(
                 rank=None,
@@ -154,7 +170,7 @@ def _swapping(host: Host, here: list[Rank]) -> Iterator[Finding]:
                 f"{machine.swap_used_bytes / 1e9:.1f} GB in swap",
             )
         ],
-        "Use less memory on this host: fewer dataloader workers, smaller batches, fewer neighbours.",
+        "Use less memory on this host: fewer dataloader workers, smaller batches, fewer other programs.",
     )
 
 

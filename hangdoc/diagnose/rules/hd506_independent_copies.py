@@ -1,32 +1,51 @@
-"""Several ranks were started, and each trains alone: nobody made a process group.
+"""Several ranks were started, but each one trains alone, without a process group.
 
 ## What it finds
 
-A launcher started several ranks, all of them train, and none has a process group, a backend's threads or a connection to
-another.
+A launcher started several ranks. All of them train, but none has a process
+group, threads of a backend, or a connection to another rank.
 
 ## Why it hangs
 
-It does not. Each rank trains the whole model on its own and they never exchange a gradient: the run costs n times as much
-and does what one process would. Scripts do it that make the group only on a GPU (`if torch.cuda.is_available()`), or under
-a flag.
+It does not hang. Each rank trains the whole model alone and never exchanges a
+gradient. The run costs n times as much and does the work of one process.
 
-## Evidence
+## Example
 
-torch's own list of process groups in each rank (empty), the threads (no Gloo, no NCCL), the sockets (none between ranks),
-and stacks inside the model, the backward or the optimizer.
+```python
+if torch.cuda.is_available():  # <- without a GPU, no group is created
+    dist.init_process_group("nccl")
+    model = DistributedDataParallel(model.cuda())
+```
 
-## What to do
+## Use instead
 
-Call `init_process_group("gloo")` where there is no GPU, or start one process only.
+```python
+if torch.cuda.is_available():
+    torch.cuda.set_device(local_rank)
+    dist.init_process_group("nccl")
+    model = DistributedDataParallel(model.cuda())
+else:
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(model)
+```
 
-## When it would be wrong
+Or start only one process.
 
-Where independent copies are meant: a sweep with one seed per rank, an ensemble.
+## How hangdoc knows
+
+torch's list of process groups is empty in each rank. There are no Gloo or NCCL
+threads and no sockets between ranks, and the stacks are inside the model, the
+backward or the optimizer.
+
+## When it can be wrong
+
+Independent copies are intended: a sweep with one seed per rank, or an ensemble.
 
 ## References
 
-- torch.distributed.init_process_group: https://docs.pytorch.org/docs/stable/distributed.html
+- torch.distributed.init_process_group:
+  https://docs.pytorch.org/docs/stable/distributed.html
 """
 
 from collections.abc import Iterator
@@ -44,7 +63,7 @@ _TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/f
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for a run whose ranks train without each other."""
+    """One finding for a run whose ranks train independently."""
     ranks = list(run.ranks.values())
     if len(ranks) < 2 or not run.launchers or run.unseen or run.backend is not None:
         return
@@ -58,17 +77,18 @@ def check(run: Run) -> Iterator[Finding]:
         confidence=0.85,
         culprits=who,
         victims=(),
-        summary=f"{words.ranks(who)} train {len(ranks)} independent copies: no process group was made, nothing is exchanged",
+        summary=f"{words.ranks(who)} train {len(ranks)} independent copies of the model: they have no process group and "
+        "exchange no data",
         evidence=[
             Evidence(
                 rank=who[0],
                 probe="interpreter",
-                text=f"torch lists no process group (ranks {who[0]} to {who[-1]} alike)",
+                text=f"torch lists no process group{words.also(who)}",
             ),
             Evidence(rank=None, probe="sockets", text="no connection between any two ranks"),
             *words.class_evidence(run.classes)[:4],
         ],
-        remedy="Make the process group without a GPU too: init_process_group with backend gloo; or start one process.",
+        remedy='Call init_process_group("gloo") when there is no GPU, or start only one process.',
     )
 
 
@@ -81,8 +101,8 @@ def _alone(rank: Rank) -> bool:
 
 
 def _trains(rank: Rank) -> bool:
-    """Whether it stands in the model, the backward or the optimizer at either look: past its start, then. Importing these
-    files is no training."""
+    """Whether it is in the model, the backward or the optimizer at either look, so that its start-up is over. Importing these
+    files is not training."""
     looks = (rank.process.stack, rank.process.stack_before) if rank.process is not None else ()
     threads = [thread for look in looks if isinstance(look, Stack) for thread in look.threads]
     return any(

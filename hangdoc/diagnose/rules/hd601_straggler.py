@@ -1,33 +1,48 @@
-"""One rank is persistently behind and sets the pace.
+"""One rank is slower than the others in every iteration; all wait for it.
 
 ## What it finds
 
-A run that moves, in which one rank computes nearly all the time and the others mostly wait for it, over several rounds of
-their loop.
+A run that makes progress, in which one rank computes nearly all the time and
+the others mostly wait for it, over several iterations.
 
 ## Why it hangs
 
-It does not. Every step lasts as long as its slowest rank, and all others spend the difference waiting: a rank with half the
-speed halves the whole run.
+It does not hang. Every step takes as long as its slowest rank. If one rank runs
+at half the speed, so does the whole run.
 
-## Evidence
+## Example
 
-For each rank the share of the window its training thread was on a core, the rounds done in the window, and what differs on
-the slow one: threads, cores it may use, throttling; the stage of the step, where the trainer publishes stages.
+```python
+documents = sorted(corpus, key=len)
+first = rank * share
+mine = documents[first : first + share]  # <- the last rank gets the longest
+```
 
-## What to do
+## Use instead
 
-Balance the work (sort or bucket samples by length), give the rank the same threads and cores as the others, look for
-neighbours on its host.
+```python
+documents = sorted(corpus, key=len)
+mine = documents[rank::world_size]  # every rank gets short and long ones
+```
 
-## When it would be wrong
+Give the rank the same number of threads and cores as the others, and look for
+other programs on its host.
 
-A window shorter than a step shows one phase of it; several rounds must have passed for a finding. Pipelines wait by
-design.
+## How hangdoc knows
+
+For each rank, it measures how long the training thread was on a core and how
+many iterations it completed. It compares threads, cores and throttling, and the
+duration of the stages of a step if the trainer publishes them.
+
+## When it can be wrong
+
+An observation that is shorter than a step shows only one phase of it, so the
+finding needs several iterations. Ranks of a pipeline wait by design.
 
 ## References
 
-- DistributedDataParallel, uneven workloads: https://docs.pytorch.org/docs/stable/notes/ddp.html
+- DistributedDataParallel, uneven workloads:
+  https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
 
 from collections.abc import Iterator
@@ -46,10 +61,10 @@ _STAGES = ("data", "forward", "backward", "optimizer")
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """One finding for a minority of ranks that the rest waits for, round after round."""
+    """One finding for a minority of ranks that the others wait for in every iteration."""
     ranks = [rank for rank in run.ranks.values() if rank.process is not None and rank.label != "dead"]
     if len(ranks) < 2 or run.unseen or run.backend != "gloo" or not all(_rounds(rank) >= _ROUNDS for rank in ranks):
-        return  # a NCCL rank spins while it waits: its CPU time says nothing
+        return  # an NCCL rank spins while it waits, so its CPU time shows nothing
     busy = [rank for rank in ranks if (rank.training_share or 0.0) >= _BUSY]
     rest = [rank for rank in ranks if (rank.training_share or 0.0) < _BUSY]
     if busy and len(busy) <= len(rest) and all((rank.training_share or 1.0) <= _WAITING for rank in rest):
@@ -57,7 +72,7 @@ def check(run: Run) -> Iterator[Finding]:
 
 
 def _rounds(rank: Rank) -> int:
-    """How often the rank's loop went round in the window, as far as counters tell."""
+    """How many iterations the loop of the rank completed during the observation, by its counters."""
     progress = rank.process.progress if rank.process is not None else None
     if not isinstance(progress, Progress):
         return 0
@@ -65,7 +80,7 @@ def _rounds(rank: Rank) -> int:
 
 
 def _finding(busy: list[Rank], rest: list[Rank]) -> Finding:
-    slow = [rank.rank for rank in busy]
+    slow, others = [rank.rank for rank in busy], [rank.rank for rank in rest]
     why = "; ".join(part for part in (_why(busy[0], rest[0]), _stage(busy[0], rest[0])) if part)
     return words.finding(
         CODE,
@@ -73,26 +88,27 @@ def _finding(busy: list[Rank], rest: list[Rank]) -> Finding:
         severity="warning",
         confidence=0.75,
         culprits=slow,
-        victims=(rank.rank for rank in rest),
-        summary=f"{words.ranks(slow)} {words.verb(slow, 'sets', 'set')} the pace: on a core "
-        f"{busy[0].training_share or 0:.0%} of the time, while {words.ranks(r.rank for r in rest)} mostly wait"
-        + (f" ({why})" if why else ": more work, as nothing else differs"),
+        victims=others,
+        summary=f"{words.ranks(slow)} {words.verb(slow, 'is', 'are')} slower than the others: "
+        f"{words.verb(slow, 'it computes', 'they compute')} {busy[0].training_share or 0:.0%} of the time, while "
+        f"{words.ranks(others)} mostly {words.verb(others, 'waits', 'wait')}"
+        + (f" ({why})" if why else "; no other difference was found, so it may have more work"),
         evidence=[
             Evidence(
                 rank=rank.rank,
                 probe="cpu",
-                text=f"training thread on a core {rank.training_share or 0:.0%} of the window, {_rounds(rank)} rounds done",
+                text=f"training thread on a core {rank.training_share or 0:.0%} of the time, {_rounds(rank)} iterations done",
             )
             for rank in (*busy[:4], *rest[:4])
         ],
-        remedy="Balance the work of the ranks, or mend what slows this one down.",
+        remedy="Balance the work between the ranks, or fix what slows this one down.",
         commands=words.look_again(busy[0]),
     )
 
 
 def _stage(slow: Rank, other: Rank) -> str:
-    """In which stage of the step the delay becomes visible, where both publish theirs. Whoever is fast waits for the others
-    inside its backward, so a backward that is no longer there says nothing."""
+    """The stage of the step in which the slow rank takes longer, if both ranks publish their stages. A fast rank waits for the
+    others inside its backward, so its backward is not compared."""
     mine, theirs = _stages(slow), _stages(other)
     if not mine or not theirs:
         return ""
@@ -100,7 +116,9 @@ def _stage(slow: Rank, other: Rank) -> str:
     if not later:
         return ""
     name = max(later, key=lambda stage: later[stage])
-    return f"its {name} takes {mine[name] * 1000:.1f} ms a step, theirs {theirs[name] * 1000:.1f} ms"
+    return (
+        f"its {name} stage takes {mine[name] * 1000:.1f} ms per step, rank {other.rank}'s {theirs[name] * 1000:.1f} ms"
+    )
 
 
 def _stages(rank: Rank) -> dict[str, float]:
@@ -118,7 +136,9 @@ def _why(slow: Rank, other: Rank) -> str:
         return ""
     mine, theirs = (environment_of(p).get("OMP_NUM_THREADS") for p in (slow.process, other.process))
     if mine != theirs:
-        return f"OMP_NUM_THREADS is {mine or 'not set'} there and {theirs or 'not set'} elsewhere"
+        return (
+            f"OMP_NUM_THREADS is {mine or 'not set'} on rank {slow.rank} and {theirs or 'not set'} on rank {other.rank}"
+        )
     a, b = slow.process.runtime, other.process.runtime
     if (
         isinstance(a, Runtime)
@@ -127,5 +147,5 @@ def _why(slow: Rank, other: Rank) -> str:
         and b.cpus_allowed
         and a.cpus_allowed < b.cpus_allowed
     ):
-        return f"it may use {a.cpus_allowed} cores, the others {b.cpus_allowed}"
+        return f"rank {slow.rank} may use {a.cpus_allowed} cores, rank {other.rank} {b.cpus_allowed}"
     return ""

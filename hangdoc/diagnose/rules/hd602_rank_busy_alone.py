@@ -1,34 +1,57 @@
-"""The others wait for a rank that is legitimately busy: an evaluation, a checkpoint, a compile.
+"""The others wait for a rank that is busy with work of its own.
 
 ## What it finds
 
-Ranks wait in an operation for one that is at work: its counters move, or it evaluates, samples, writes a checkpoint,
-compiles or loads data, and its stack or its CPU time moves.
+Ranks wait in an operation for one that is working: its counters change, or it
+evaluates, samples, writes a checkpoint, compiles or loads data, and its stack
+or its CPU time changes.
 
 ## Why it hangs
 
-It does not: the others go on when it comes back. It looks like a hang from outside, and it costs all other ranks' time. A
-timeout of the process group (30 minutes by default) ends the run if the work takes longer.
+It does not hang: the others continue when the rank arrives. From outside it
+looks like a hang, and it costs the time of all other ranks. The timeout of the
+process group (30 minutes by default) ends the run if the work takes longer.
 
-## Evidence
+## Example
 
-What the busy rank does and where, which of its clocks moved in the window, and the stacks of those that wait.
+```python
+for step, batch in enumerate(loader):
+    train_step(batch)
+    if step % 1000 == 0 and rank == 0:
+        evaluate(model.module, validation)  # <- the others wait
+```
 
-## What to do
+## Use instead
 
-Wait. To shorten it: share the evaluation over the ranks, write checkpoints in the background
-(torch.distributed.checkpoint.async_save), warm the compile cache; raise the group's timeout where the work is known to be
-long.
+```python
+for step, batch in enumerate(loader):
+    train_step(batch)
+    if step % 1000 == 0:
+        part = validation[rank::world_size]
+        total = torch.tensor(evaluate(model.module, part))
+        dist.all_reduce(total)  # every rank evaluates its part
+```
 
-## When it would be wrong
+Write checkpoints in the background with
+`torch.distributed.checkpoint.async_save`. Raise the timeout of the group if the
+work takes long.
 
-A rank that counts for ever (a search that does not converge, a retry loop) looks the same for as long as its counters
-move: look twice, minutes apart, and compare the numbers.
+## How hangdoc knows
+
+It reads what the busy rank is doing, which of its counters and stacks changed
+during the observation, and the stacks of the waiting ranks.
+
+## When it can be wrong
+
+A rank in an endless search or retry loop looks the same as long as its counters
+change. Run hangdoc again some minutes later and compare the numbers.
 
 ## References
 
-- torch.distributed.checkpoint: https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
-- init_process_group, timeout: https://docs.pytorch.org/docs/stable/distributed.html
+- torch.distributed.checkpoint:
+  https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+- init_process_group, timeout:
+  https://docs.pytorch.org/docs/stable/distributed.html
 """
 
 from hangdoc.diagnose import words
@@ -46,26 +69,23 @@ def say(run: Run, blockage: Blockage) -> Finding:
     """Busy ranks that others wait for."""
     kind = blockage.kind
     first, blamed = blockage.at[0].first, blockage.culprits
-    why = (
-        kind.what
-        if isinstance(kind, Works)
-        else f"it waits for requests ({kind.address})"
-        if isinstance(kind, Serves)
-        else ""
-    )
+    who = words.ranks(blamed)
+    why = kind.what if isinstance(kind, Works) else ""  # for a rank that serves requests, its stack says all
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.85 if isinstance(kind, Works) and kind.certain else 0.75,
-        summary=f"{words.awaited(run, blockage)}: {why}",
+        summary="; ".join(filter(None, (words.awaited(run, blockage), why))),
         evidence=[
             *words.class_evidence(blockage.at),
             *words.counters(first),
-            Evidence(rank=first.rank, probe="cpu", text=why if why == first.why else f"{first.why}; {why}"),
+            *([Evidence(rank=first.rank, probe="cpu", text="; ".join(dict.fromkeys((first.why, why))))] if why else []),
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
-        remedy=f"{words.ranks(blamed).capitalize()} {words.verb(blamed, 'is', 'are')} at work: wait, or let the others not "
-        "wait for it.",
+        remedy=f"Check that {who} {words.be(blamed)} meant to serve requests while the other ranks wait."
+        if isinstance(kind, Serves)
+        else f"Wait until {who} {words.verb(blamed, 'has', 'have')} finished. To save the other ranks' time, share this work "
+        "among all ranks or do it in the background.",
         commands=words.look_again(first),
     )

@@ -1,32 +1,49 @@
-"""Step time is dominated by communication; measured against what the link can do.
+"""The ranks spend most of each step transferring data over a slow link.
 
 ## What it finds
 
-A run that moves, whose ranks spend most of the window waiting for data that is under way on a link between hosts.
+A run that makes progress, whose ranks wait most of the time for data on a link
+between hosts.
 
 ## Why it hangs
 
-It does not: it waits for the wire. Every step sends as many bytes as the model has gradients, and a slow, shared or wrong
-link (a management network, a tunnel, a cable at a tenth of its rate) makes steps as long as the transfer.
+It does not hang. Every step sends as many bytes as the model has gradients. A
+slow, shared or wrong link (a management network, a tunnel, a cable at a tenth
+of its rate) makes the steps as long as the transfer.
 
-## Evidence
+## Example
 
-For the busiest connection the share of the window in which it had data under way, the bytes that passed, the rate that the
-kernel measured, and the ranks' share of computing.
+```sh
+export GLOO_SOCKET_IFNAME=eth0   # <- the 1 Gbit/s management network
+torchrun --nnodes 2 --node-rank 0 --master-addr node0 train.py
+```
 
-## What to do
+## Use instead
 
-Check which interface the addresses belong to (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME), its speed (`ethtool`), and the
-rate between the hosts (`iperf3`). Send less: gradient accumulation, a bf16 compression hook, larger batches.
+```sh
+ethtool eth1 | grep Speed        # 100000Mb/s
+export GLOO_SOCKET_IFNAME=eth1   # and NCCL_SOCKET_IFNAME
+torchrun --nnodes 2 --node-rank 0 --master-addr node0-eth1 train.py
+```
 
-## When it would be wrong
+Measure the rate between the hosts with `iperf3`. To send less data, use
+gradient accumulation, a bf16 compression hook, or larger batches.
 
-Connections over loopback are left out: there the memory is the link.
+## How hangdoc knows
+
+For the busiest connection, it measures the share of time with unsent or
+unacknowledged data, the bytes transferred, and the delivery rate that the
+kernel reports. It also measures how long the ranks compute.
+
+## When it can be wrong
+
+Connections over loopback are not measured: there, memory is the link.
 
 ## References
 
 - ss(8), busy, delivery_rate: https://man7.org/linux/man-pages/man8/ss.8.html
-- DDP communication hooks: https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
+- DDP communication hooks:
+  https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
 """
 
 from collections.abc import Iterator
@@ -41,7 +58,7 @@ NAME = "slow-link"
 
 _BUSY, _COMPUTING = 0.6, 0.4
 _FAST_BYTES = 1_000_000_000
-"""A link that delivers as much a second is not slow, however busy it is."""
+"""A link that delivers this many bytes per second is not slow, however busy it is."""
 
 
 def check(run: Run) -> Iterator[Finding]:
@@ -66,7 +83,7 @@ def check(run: Run) -> Iterator[Finding]:
 def _finding(busiest: tuple[float, Rank, Connection], window: float, computing: float) -> Finding:
     share, rank, c = busiest
     passed = (c.bytes_moved or 0) / window
-    rate = f", the kernel measured {_rate(c.delivery_rate_bytes)}" if c.delivery_rate_bytes else ""
+    rate = f", delivery rate {_rate(c.delivery_rate_bytes)}" if c.delivery_rate_bytes else ""
     return words.finding(
         CODE,
         NAME,
@@ -74,17 +91,19 @@ def _finding(busiest: tuple[float, Rank, Connection], window: float, computing: 
         confidence=0.8,
         culprits=(),
         victims=(),
-        summary=f"steps are dominated by communication: rank {rank.rank}'s link to {c.remote_address} had data under way "
-        f"{min(share, 1.0):.0%} of the time at {_rate(passed)}, and no rank computed more than {computing:.0%}",
+        summary=f"communication dominates the steps: rank {rank.rank}'s link to {c.remote_address} was busy "
+        f"{min(share, 1.0):.0%} of the time at {_rate(passed)}; the ranks computed for at most "
+        f"{computing:.0%}",
         evidence=[
             Evidence(
                 rank=rank.rank,
                 probe="sockets",
-                text=f"{c.local_address}:{c.local_port} to {c.remote_address}:{c.remote_port}: {c.bytes_moved} bytes in the "
-                f"window{rate}, {c.send_queue_bytes} bytes queued, round trip {(c.rtt_us or 0) / 1000:.1f} ms",
+                text=f"{c.local_address}:{c.local_port} to {c.remote_address}:{c.remote_port}: {c.bytes_moved} bytes "
+                f"transferred{rate}, {c.send_queue_bytes} bytes queued, round trip {(c.rtt_us or 0) / 1000:.1f} ms",
             )
         ],
-        remedy="Use the fast interface between the hosts, or send less: accumulation, compression, larger batches.",
+        remedy="Use the fastest interface between the hosts, or send less data: gradient accumulation, compression, larger "
+        "batches.",
         commands=(f"ip route get {c.remote_address}", f"iperf3 -c {c.remote_address}   # with `iperf3 -s` there"),
     )
 

@@ -1,39 +1,64 @@
-"""A GPU rank spins in the driver for a collective: 100 % CPU, and yet blocked.
+"""A GPU rank spins in the driver at 100% CPU while it waits for a collective.
 
 ## What it finds
 
-Ranks with NCCL's threads whose training thread stands in a synchronization with the GPU at both looks, at full CPU, while
-none of their counters moves. A rank in a call of a group that uses Gloo alone is not among them.
+Ranks with NCCL threads whose training thread is in a GPU synchronization in
+both stacks, at full CPU, while none of their counters changes. Ranks in a call
+of a Gloo group are not included.
 
 ## Why it hangs
 
-A NCCL collective is a kernel on the GPU. The host goes on until it needs a result (`.item()`, `.cpu()`, a synchronize) and
-then waits for the stream by polling in the driver: one core at 100 %. By its CPU such a rank looks busy; it waits for the
-collective, and the collective for a rank that has not called it.
+An NCCL collective is a kernel on the GPU. The host continues until it needs a
+result (`.item()`, `.cpu()`, a synchronize). Then it waits for the stream by
+polling in the driver, which uses 100% of a core. The rank looks busy, but it
+waits for the collective, and the collective waits for a rank that has not
+called it.
 
-## Evidence
+## Example
 
-NCCL's threads in the process, the native frames in libcuda, the same Python line at both looks, and counters that stand.
+```python
+loss.backward()
+if rank != skipped:
+    dist.all_reduce(loss)  # <- one rank does not call it
+print(loss.item())  # the other ranks spin here
+```
 
-## What to do
+## Use instead
 
-Look at the rank that does not spin: it is the one they wait for. Where all spin, they are in different collectives: compare
-with torch's flight recorder (TORCH_NCCL_TRACE_BUFFER_SIZE), or set TORCH_NCCL_DESYNC_DEBUG=1 on the next run.
+```python
+loss.backward()
+dist.all_reduce(loss)  # every rank calls it
+print(loss.item())
+```
 
-## When it would be wrong
+Look at the rank that does not spin: the others wait for it. If all ranks spin,
+they are in different collectives: compare them in torch's flight recorder
+(`TORCH_NCCL_TRACE_BUFFER_SIZE`), or set `TORCH_NCCL_DESYNC_DEBUG=1` for the
+next run.
 
-A long kernel of the rank's own (not a collective) looks the same from the host, so this is always a note: the error is the
-finding about the rank that is elsewhere. Where all spin, look twice, a minute apart, and compare the lines.
+## How hangdoc knows
 
-No machine with a GPU was available for the development of this rule: the native frames are those of the reports below, and
-no real rank that spins was looked at.
+It reads the NCCL threads of the process, the native frames in libcuda, the same
+Python line in both stacks, and counters that do not change.
+
+## When it can be wrong
+
+A long kernel of the rank itself looks the same from the host, so this finding
+is always a note. The error is the finding about the rank that is elsewhere. If
+all ranks spin, run hangdoc again after a minute and compare the lines.
+
+This rule was developed without a GPU machine. The native frames come from the
+reports below; no real rank that spins was observed.
 
 ## References
 
-- ProcessGroupNCCL environment variables: https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html
-- Stacks of such ranks, innermost in libcuda below cudaStreamSynchronize or `_local_scalar_dense_cuda`:
-  https://github.com/pytorch/pytorch/issues/95944, https://github.com/rwth-i6/returnn/issues/1811
-- Flight recorder: https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
+- ProcessGroupNCCL environment variables:
+  https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html
+- Stacks of such ranks, innermost in libcuda below cudaStreamSynchronize or
+  `_local_scalar_dense_cuda`: https://github.com/pytorch/pytorch/issues/95944,
+  https://github.com/rwth-i6/returnn/issues/1811
+- Flight recorder:
+  https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
 """
 
 from collections.abc import Iterator
@@ -50,12 +75,12 @@ ABOUT = (Spinning,)
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """All ranks of a group spin."""
+    """All ranks of a group spin in the GPU driver."""
     return _finding(run, ())
 
 
 def check(run: Run) -> Iterator[Finding]:
-    """Ranks that spin while others are elsewhere."""
+    """Ranks that spin in the GPU driver while other ranks are elsewhere."""
     if any(one.first.spins for one in run.waiting) and not any(isinstance(b.kind, Spinning) for b in run.blockages):
         elsewhere = sorted(
             {n for blockage in run.blockages for one in blockage.at if not one.first.waits for n in one.ranks}
@@ -69,13 +94,13 @@ def _finding(run: Run, elsewhere: tuple[int, ...]) -> Finding:
     return words.finding(
         CODE,
         NAME,
-        severity="info",  # the host alone cannot tell a collective from a long kernel: whoever is elsewhere is the finding
+        severity="info",  # the host cannot tell a collective from a long kernel; the finding about the other ranks is the error
         confidence=0.7,
         culprits=elsewhere,
         victims=who,
-        summary=f"{words.ranks(who)} {words.verb(who, 'spins', 'spin')} in the GPU driver, at full CPU and yet blocked"
+        summary=f"{words.ranks(who)} {words.verb(who, 'spins', 'spin')} in the GPU driver: full CPU, but blocked"
         + (
-            f", until {words.ranks(elsewhere)} {words.verb(elsewhere, 'joins', 'join')} their collective"
+            f", until {words.ranks(elsewhere)} {words.verb(elsewhere, 'joins', 'join')} the collective"
             if elsewhere
             else ""
         ),
@@ -83,10 +108,11 @@ def _finding(run: Run, elsewhere: tuple[int, ...]) -> Finding:
             Evidence(
                 rank=one.first.rank,
                 probe="stacks",
-                text=f"{one.first.why}, {words.place(one.first)}; {one.first.cpu_percent or 0:.0f} % CPU",
+                text=f"{one.first.why} {words.place(one.first)}; {one.first.cpu_percent or 0:.0f}% CPU"
+                + words.also(one.ranks),
             )
             for one in spinning[:4]
         ],
-        remedy="Look at the ranks that do not spin; where all do, compare their collectives with the flight recorder.",
+        remedy="Check the ranks that do not spin. If all spin, compare their collectives in the flight recorder.",
         commands=words.look_again(spinning[0].first),
     )

@@ -1,30 +1,45 @@
-"""What could not be seen, and what that leaves open.
+"""Evidence is missing: this finding lists what hangdoc could not observe.
 
 ## What it finds
 
-Ranks of the run that nobody looked at, ranks whose stacks or sockets were refused, and runs in which everything waits and nothing
-that was seen says why.
+Ranks of the run that were not observed, ranks whose stacks or sockets could not
+be read, and runs in which all ranks wait but the evidence does not show why.
 
 ## Why it hangs
 
-It does not: this finding is hangdoc's own honesty. A cause may lie where it could not look.
+The cause may be where hangdoc could not look. This finding names no culprit.
 
-## Evidence
+## Example
 
-What was refused, and with which words.
+```console
+$ hangdoc diagnose   # <- on one node of two
+```
 
-## What to do
+## Use instead
 
-Run hangdoc where the missing ranks are and diagnose the bundles together, or give it the right to look: see
-`hangdoc doctor`.
+```console
+$ hangdoc diagnose --hosts node0,node1         # over ssh
+$ hangdoc snapshot -o $(hostname).hangdoc      # or by hand: on every node
+$ hangdoc diagnose *.hangdoc                   # then together
+```
 
-## When it would be wrong
+If permissions are missing, `hangdoc doctor` shows which ones and how to get
+them.
 
-Never, but it may be beside the point when another finding already explains everything.
+## How hangdoc knows
+
+It lists each rank without a process on the observed hosts, and each error
+message of a failed read.
+
+## When it can be wrong
+
+It is never wrong, but it does not matter if another finding already explains
+the hang.
 
 ## References
 
-- docs/attaching.md: containers, other users, what each permission lets hangdoc see
+- docs/attaching.md: containers, other users, what each permission lets hangdoc
+  see
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,11 +56,11 @@ CODE = "HD901"
 NAME = "evidence-missing"
 ABOUT = (Unseen, Unreadable, SameCall, Standstill)
 
-_DOCTOR = ("Run `hangdoc doctor` on that host: it says what is missing and how to mend it.", ("hangdoc doctor",))
+_DOCTOR = ("Run `hangdoc doctor` on that host: it shows what is missing and how to fix it.", ("hangdoc doctor",))
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that wait for ranks which nobody looked at, or stand still for no visible reason."""
+    """Ranks that wait for ranks that were not observed, or that make no progress for no visible reason."""
     if isinstance(blockage.kind, Unseen):
         return _not_looked_at(run, blockage)
     if isinstance(blockage.kind, Unreadable):
@@ -53,19 +68,19 @@ def say(run: Run, blockage: Blockage) -> Finding:
     everyone = list(numbers_of(blockage.at))
     if isinstance(blockage.kind, SameCall):
         summary = (
-            f"{words.ranks(everyone)} all {words.verb(everyone, 'stands', 'stand')} still in "
-            f"{words.operation(blockage.at[0].first)}, and nothing that was seen says why"
+            f"{words.ranks(everyone)} {words.verb(everyone, 'is', 'are all')} waiting in "
+            f"{words.operation(blockage.at[0].first)}, but the evidence does not show why"
         )
         remedy = (
-            "Look at the links between the hosts (queues, retransmits) and at what the ranks sent before: sizes and order of "
-            "their last collectives."
+            "Check the links between the hosts (queues, retransmits), and the sizes and the order of the last collectives "
+            "on each rank."
         )
     else:
         summary = (
-            f"{words.ranks(everyone)} {words.verb(everyone, 'stands', 'all stand')} still outside of any operation, and "
-            "nothing that was seen says why"
+            f"{words.ranks(everyone)} {words.be(everyone)} not making progress and {words.be(everyone)} in no collective; the "
+            "evidence does not show why"
         )
-        remedy = "Look at what each of them waits for: the other threads and child processes of a rank, the lock, the service."
+        remedy = "Check what each rank is waiting for: its other threads, its child processes, a lock, or a service."
     return words.finding(
         CODE,
         NAME,
@@ -85,14 +100,14 @@ def _not_looked_at(run: Run, blockage: Blockage) -> Finding:
     waiting = blockage.waiting or run.still
     who = sorted(numbers_of(waiting))
     return _finding(
-        f"{words.ranks(who)} {words.verb(who, 'waits', 'wait')} in {words.operation(waiting[0].first)} for "
-        f"{words.ranks(unseen)}, which nobody looked at",
+        f"{words.waiting_in(waiting, words.ranks(unseen))}; {words.ranks(unseen)} "
+        f"{words.verb(unseen, 'was', 'were')} not observed",
         [
             *(Evidence(rank=n, probe="processes", text=run.unseen[n].why) for n in unseen[:8]),
             *words.class_evidence(waiting),
             *words.standstill(run),
         ],
-        "Take a snapshot on the other hosts too and diagnose them together.",
+        "Take a snapshot on every host and diagnose the bundles together.",
         ("hangdoc snapshot -o $(hostname).hangdoc   # on every host", "hangdoc diagnose *.hangdoc"),
         victims=who,
     )
@@ -102,9 +117,8 @@ def _not_read(run: Run, blockage: Blockage) -> Finding:
     waiting = blockage.waiting or run.still
     who = sorted(numbers_of(waiting))
     return _finding(
-        f"{words.ranks(who)} {words.verb(who, 'waits', 'wait')} in {words.operation(waiting[0].first)} for "
-        f"{words.ranks(blockage.culprits)}, and what {words.verb(blockage.culprits, 'that rank does', 'these do')} could not "
-        "be seen",
+        f"{words.waiting_in(waiting, words.ranks(blockage.culprits))}; the state of {words.ranks(blockage.culprits)} could not "
+        "be read",
         [*words.class_evidence(blockage.at), *words.class_evidence(waiting), *words.standstill(run)],
         *_DOCTOR,
         victims=who,
@@ -122,15 +136,14 @@ def check(run: Run) -> Iterator[Finding]:
         blind = len(refused) == len([r for r in run.ranks.values() if r.label != "dead"])
         yield _finding(
             f"the stacks of {words.ranks(r.rank for r, _ in refused)} could not be read: {refused[0][1]}"
-            + ("; nothing can be said about what they wait for" if blind else ""),
+            + ("; what they are waiting for is unknown" if blind else ""),
             [Evidence(rank=rank.rank, probe="stacks", text=f"pid {rank.pid}: {why}") for rank, why in refused[:8]],
             *_DOCTOR,
         )
     still = list(numbers_of(run.still))
     if still and run.age_seconds is None and (hosts := run.blind_hosts()):
         yield _finding(
-            f"{words.ranks(still)} {words.verb(still, 'waits', 'wait')} in {words.operation(run.still[0].first)}, and since "
-            f"when could not be seen: {hosts[0][1]}",
+            f"{words.waiting_in(run.still)}; for how long could not be read: {hosts[0][1]}",
             [Evidence(rank=None, probe="sockets", text=f"{name}: {why}") for name, why in hosts[:8]],
             *_DOCTOR,
         )

@@ -1,27 +1,50 @@
-"""The evidence that the three findings about a loop left early have in common."""
+"""The texts that the three findings about a loop left early have in common."""
 
 from collections.abc import Iterable
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.causes.amounts import Difference
 from hangdoc.diagnose.kinds import LeftLoop
+from hangdoc.diagnose.model import Rank
 from hangdoc.diagnose.ranks.counters import batches
 from hangdoc.diagnosis import Evidence
 
+_SHOWN = 4
+
 
 def evidence(kind: LeftLoop, differences: Iterable[Difference] = ()) -> list[Evidence]:
-    """The amounts first, then the counters, then both stacks."""
-    shown = [line for difference in list(differences)[:3] for line in difference.evidence]
-    return [*shown, *_counters(kind), *words.class_evidence([kind.short, kind.inside])]
+    """The strongest difference in data, the loop counters, both stacks, then the other differences. Each pair of amounts is
+    listed once: a loop bound, a variable and a beacon often hold the same number."""
+    totals = tuple(_batches(one.first)[1] for one in (kind.short, kind.inside))
+    listed: set[tuple[int | None, ...]] = {totals}
+    shown: list[Difference] = []
+    for difference in differences:
+        amounts = (difference.fewer, difference.more)
+        if amounts not in listed and len(shown) < _SHOWN:
+            listed.add(amounts)
+            shown.append(difference)
+    strongest, others = ([line for one in some for line in one.evidence] for some in (shown[:1], shown[1:]))
+    return [*strongest, *_counters(kind), *words.class_evidence([kind.short, kind.inside]), *others]
+
+
+def count(kind: LeftLoop, done: int, unit: str) -> str:
+    """`after 3 batches`. Of several ranks only the first one was counted: `rank 1 after 3 batches`."""
+    first, *others = kind.short.ranks
+    return f"{f'rank {first} ' if others else ''}after {done} {unit}"
+
+
+def _batches(rank: Rank) -> tuple[int | None, int | None]:
+    return batches(rank.process, rank.loop) if rank.process is not None else (None, None)
 
 
 def _counters(kind: LeftLoop) -> list[Evidence]:
     lines = []
-    for one, where in ((kind.short, "left"), (kind.inside, "is inside")):
-        rank = one.first
-        text = f"{where} the loop `{kind.loop.header}` (line {kind.loop.line})"
-        done, total = batches(rank.process, rank.loop) if rank.process else (None, None)
-        if done is not None:
-            text += f": {done} batches done" + (f" of {total}" if total is not None else "")
-        lines.append(Evidence(rank=rank.rank, probe="progress", text=text))
+    for one, left in ((kind.short, True), (kind.inside, False)):
+        done, total = _batches(one.first)
+        number = f"{done} of {total}" if done is not None and total is not None else done
+        loop = f"the loop `{kind.loop.header}` (line {kind.loop.line})"
+        text = f"left {loop}" if left else f"still inside {loop}"
+        if number is not None:
+            text += f" after {number} batches"
+        lines.append(Evidence(rank=one.first.rank, probe="progress", text=text))
     return lines

@@ -1,4 +1,4 @@
-"""What the findings about a cycle of calls have in common: who waits in what, under which conditions, for how long."""
+"""What the findings about a cycle of calls have in common: which rank waits in which call, and under which condition."""
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Class, Run
@@ -6,20 +6,17 @@ from hangdoc.diagnose.ranks import conditions
 from hangdoc.diagnosis import Evidence
 
 
-def waits(parts: tuple[Class, ...]) -> str:
-    """Who waits in what, in one clause; the smallest party last."""
-    return "; ".join(
-        f"{words.ranks(part.ranks)} {words.verb(part.ranks, 'waits', 'wait')} in {words.operation(part.first)}"
-        for part in reversed(parts)
-    )
+def calls(parts: tuple[Class, ...]) -> str:
+    """`ranks 0-2 in barrier; rank 3 in all_reduce`, the smallest group last."""
+    return "; ".join(f"{words.ranks(part.ranks)} in {words.operation(part.first)}" for part in reversed(parts))
 
 
 def evidence(run: Run, parts: tuple[Class, ...]) -> list[Evidence]:
-    """Their stacks, the conditions their calls stand under, and since when they are silent."""
+    """Their stacks, the conditions around their calls, and how long they have exchanged no data."""
     firsts = [part.first for part in parts[:3]]
     under = [
         Evidence(rank=rank.rank, probe="source", text=text)
         for rank in firsts
-        if (text := next(filter(None, (conditions.spoken(rank, o) for o in firsts if o is not rank)), None))
+        if (text := next(filter(None, (conditions.described(rank, o) for o in firsts if o is not rank)), None))
     ]
     return [*words.class_evidence(parts), *under, *words.standstill(run)]

@@ -1,4 +1,4 @@
-"""Ranks of a run without a process: dead, or only unseen."""
+"""Ranks of a run without a process: dead, or only not observed."""
 
 from hangdoc.diagnose.model import Placed, Rank, Unlooked
 from hangdoc.diagnose.ranks import operations
@@ -38,18 +38,16 @@ def fill_in(
         elif unreadable and (host is None or host in unreadable):
             where_hidden = host or next(iter(unreadable))
             unseen[number] = Unlooked(
-                f"{unreadable[where_hidden]} processes below the launcher on {where_hidden} can't be read (another user's): "
+                f"{unreadable[where_hidden]} processes of the launcher on {where_hidden} are another user's and cannot be read: "
                 "run hangdoc as that user or as root"
             )
         elif host is not None and arrived:
             ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
         elif host is not None:
-            unseen[number] = Unlooked(
-                f"no process with RANK={number} on {host}, where it belongs: not started, or gone"
-            )
+            unseen[number] = Unlooked(f"no process on {host}, where it should run: not started yet, or already gone")
         else:
-            where_looked = "among the processes looked at (--pid)" if restricted else "on the hosts looked at"
-            why = f"no process with RANK={number} {where_looked}{_not_reached(unreached)}"
+            where_looked = "among the observed processes (--pid)" if restricted else "on the observed hosts"
+            why = f"no process {where_looked}{_not_reached(unreached)}"
             unseen[number] = Unlooked(why, elsewhere=True)
 
 
@@ -57,8 +55,8 @@ def _not_reached(unreached: tuple[Unreached, ...]) -> str:
     if not unreached:
         return ""
     first, *others = unreached
-    more = f", and {len(others)} more" if others else ""
-    return f"; not reached: {first.host} ({first.why}){more}"
+    more = f" and {len(others)} more hosts" if len(others) > 1 else " and 1 more host" if others else ""
+    return f"; could not reach {first.host} ({first.why}){more}"
 
 
 def _home(
