@@ -3,6 +3,9 @@
 from hangdoc.diagnose.model import BUSY, Rank, Run
 from hangdoc.diagnose.ranks import backends
 from hangdoc.diagnose.ranks.holds import Asleep, AtFileLock, AtLock, InFile, OnNetwork, Serves, WaitsForLoader
+from hangdoc.diagnose.ranks.movement import working_share
+from hangdoc.diagnose.ranks.torch_names import is_rpc
+from hangdoc.snapshot import Clocks
 
 TELLING = (AtLock, AtFileLock, InFile, OnNetwork, Serves, WaitsForLoader)
 """What says why a rank stands still."""
@@ -24,11 +27,16 @@ def _stands(rank: Rank) -> bool:
         and not (
             isinstance(rank.hold, Asleep) and not rank.hold.polls and rank.cpu_percent is not None
         )  # that ends by itself
-        and (rank.cpu_percent or 0.0) < 100 * BUSY
+        and (rank.process is None or working_share(rank.process) < BUSY)
     )
 
 
 def is_seen(run: Run) -> bool:
     """Whether the clocks of all ranks of an idle run were read, so that it is known to stand still."""
     living = (rank for rank in run.ranks.values() if rank.label != "dead")
-    return run.backend == "gloo" and all(rank.cpu_percent is not None for rank in living)
+    return all(rank.cpu_percent is not None and (run.backend == "gloo" or _uses_rpc(rank)) for rank in living)
+
+
+def _uses_rpc(rank: Rank) -> bool:
+    clocks = rank.process.clocks if rank.process is not None else None
+    return isinstance(clocks, Clocks) and any(is_rpc(thread.name) for thread in clocks.threads)

@@ -7,6 +7,7 @@ or uses CPU anywhere is busy.
 from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnose.model import BUSY
+from hangdoc.diagnose.ranks import torch_names
 from hangdoc.diagnose.ranks.place import same_frames
 from hangdoc.snapshot import Clocks, Connection, FileBytes, KernelThread, Process, PythonThread, Stack
 
@@ -49,6 +50,14 @@ def cpu_percent(process: Process) -> float | None:
     if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0:
         return None
     return round(sum(t.cpu_ns for t in process.clocks.threads) / 1e7 / process.clocks.window_seconds, 1)
+
+
+def working_share(process: Process) -> float:
+    """CPU of all threads over the window as a share of one core, without those that only carry messages."""
+    if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0:
+        return 0.0
+    work = sum(t.cpu_ns for t in process.clocks.threads if not torch_names.is_transport(t.name))
+    return work / 1e9 / process.clocks.window_seconds
 
 
 def wakes(process: Process, kernel: KernelThread | None) -> bool:

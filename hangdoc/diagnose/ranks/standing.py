@@ -19,7 +19,7 @@ from hangdoc.diagnose.ranks.holds import (
     WaitsForInput,
 )
 from hangdoc.diagnose.ranks.place import user_frames
-from hangdoc.snapshot import AwaitedFile, Connection, Frame, KernelThread, Process, PythonThread
+from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
 
 _SLEEP = frozenset({"nanosleep", "clock_nanosleep"})
 _CHILD = frozenset({"wait4", "waitid"})
@@ -100,6 +100,9 @@ def standing_of(
         )
     if call in _READ | _WRITE and file is not None and file.kind in ("file", "pipe"):
         return Standing("waiting-io", f"{'reading' if call in _READ else 'writing to'} {in_words(file)}", stuck)
+    if call in _NETWORK and (child := _on_child(kernel, helpers)) is not None:
+        about = f"waiting for output of its child process (pid {child.pid}, {child.name})"
+        return Standing("waiting-child", about, lock or Elsewhere())
     network = _network(kernel, connections) if call in _NETWORK | _READ | _WRITE else None
     return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
 
@@ -122,6 +125,16 @@ def _abandoned(process: Process, wchan: str, file: AwaitedFile | None) -> bool:
         and file.kind == "pipe"
         and file.holders is not None
         and all(one.pid == process.pid for one in file.holders)
+    )
+
+
+def _on_child(kernel: KernelThread | None, helpers: Sequence[Process]) -> Holder | None:
+    """The child process at the other end of the pipes that a thread polls; None where it polls anything else."""
+    files = kernel.files if kernel is not None else ()
+    held = [one for file in files for one in file.holders or ()]
+    children = {helper.pid for helper in helpers}
+    return (
+        held[0] if held and all(f.kind == "pipe" for f in files) and all(one.pid in children for one in held) else None
     )
 
 

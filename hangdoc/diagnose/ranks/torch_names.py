@@ -130,6 +130,8 @@ COMPILER = (
     "/triton/compiler/",
 )
 AGENT = "torch/distributed/elastic/"
+_TRANSPORTS = ("gloo_tcp_loop", "pt_gloo_runloop", "TP_")
+"""Threads that carry messages, Gloo's and TensorPipe's (torch.distributed.rpc). The latter poll all the time."""
 GLOO_THREADS = frozenset({"pt_gloo_runloop", "gloo_tcp_loop"})
 GPU_WAIT = "gpu"
 """Origin of a wait that is concluded from a thread that spins in the GPU's driver."""
@@ -169,3 +171,13 @@ def origin(file: str, function: str) -> str | None:
 def plain(function: str) -> str:
     """A frame's function without its class and its enclosing functions (`_wrapper.<locals>.inner` is `inner`)."""
     return function.rpartition(".")[2]
+
+
+def is_transport(thread: str) -> bool:
+    """Whether a kernel thread of that name only carries messages: its CPU time is no work."""
+    return thread.startswith(_TRANSPORTS)
+
+
+def is_rpc(thread: str) -> bool:
+    """Whether it is a thread of TensorPipe, which torch.distributed.rpc uses."""
+    return thread.startswith("TP_")
