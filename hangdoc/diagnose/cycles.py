@@ -117,7 +117,9 @@ def _under_a_condition(left: LeftLoop) -> bool:
 
 
 def _same_left(one: Rank, other: Rank) -> bool:
-    return (one.state, one.wait, one.where) == (other.state, other.wait, other.where)
+    """Whether two ranks are at the same call; of its group less may be known on one of them."""
+    ops = [rank.wait.operation.op if rank.wait is not None else None for rank in (one, other)]
+    return ops[0] == ops[1] and (one.state, one.where) == (other.state, other.where)
 
 
 def _went_round_more(short: Rank, waiting: Rank) -> bool:

@@ -1,4 +1,4 @@
-"""Launches that will never meet: started for one run, with different meeting points."""
+"""Launches that will never meet: started for one run, with different meeting points or run ids."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -24,7 +24,8 @@ def join_strayed(runs: "list[Gathered]") -> None:
             run for run in parts if program and all(_complete(run, other) for other in parts if other is not run)
         ]
         on_one_host = len({host.name for run in together for host, _ in _processes(run)}) < len(together)
-        if len(together) < 2 or (on_one_host and not any(_nobody_listens(run) for run in together)):
+        shared = all(_same_but_for_its_id(run, together[0]) for run in together[1:])
+        if len(together) < 2 or (on_one_host and not shared and not any(_nobody_listens(run) for run in together)):
             continue
         first, *others = sorted(together, key=_first_node)
         for run in others:
@@ -60,7 +61,7 @@ def _world(run: "Gathered") -> int | None:
 
 def _complete(one: "Gathered", other: "Gathered") -> bool:
     """Whether two parts can be of one run: neither has what the other has. Agents on one host must say which nodes they
-    are; those of several hosts are told apart by that."""
+    are, or have the same launch line but for the run id; those of several hosts are told apart by that."""
     if bool(one.members) != bool(other.members):
         return False
     if one.members:
@@ -68,8 +69,20 @@ def _complete(one: "Gathered", other: "Gathered") -> bool:
     nodes, others = list(_nodes(one)), list(_nodes(other))
     hosts, other_hosts = ({host.name for host, _ in run.launchers} for run in (one, other))
     if hosts & other_hosts:
-        return None not in nodes + others and not set(nodes) & set(others)
+        named = None not in nodes + others and not set(nodes) & set(others)
+        return named or _same_but_for_its_id(one, other)
     return True
+
+
+def _same_but_for_its_id(one: "Gathered", other: "Gathered") -> bool:
+    """Whether agents were given the same launch line, meeting point included, and different run ids."""
+    return one.run_id != other.run_id and set(_lines(one)) == set(_lines(other)) != set()
+
+
+def _lines(run: "Gathered") -> Iterator[tuple[str, ...]]:
+    for _, process in run.launchers:
+        asked = process.launch.run_id if process.launch is not None else None
+        yield tuple(word for word in process.argv if asked is None or asked not in word)
 
 
 def _ranks(run: "Gathered") -> Iterator[int]:
