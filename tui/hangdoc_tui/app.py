@@ -14,16 +14,20 @@ from textual.message import Message
 from textual.widgets import Input, Static, TabbedContent, TabPane
 from textual.worker import get_current_worker
 
-from hangdoc_tui.actions import VIEWS, Actions
+from hangdoc_tui.actions import Actions
 from hangdoc_tui.batches import Batches
+from hangdoc_tui.grid import Grid
 from hangdoc_tui.head import Slider, Strip, job_line
 from hangdoc_tui.history import History
-from hangdoc_tui.ranks import RankTable
-from hangdoc_tui.scene import Scene
+from hangdoc_tui.job_names import job_names
+from hangdoc_tui.keys import VIEWS
+from hangdoc_tui.ranks import RanksView, RankTable
+from hangdoc_tui.scene import RankChosen, Scene
 from hangdoc_tui.source import Poll, Source
 from hangdoc_tui.stacks import StackView
 from hangdoc_tui.tables import Events, Settings, Sockets
-from hangdoc_tui.trees import StackTree, WaitTree
+from hangdoc_tui.trees import StackTree
+from hangdoc_tui.waits import WaitTable
 
 BUDGET = 0.05
 """Share of one core that polling may take: dearer polls come less often, but never less often than this:"""
@@ -31,8 +35,7 @@ SLOWEST = 15.0
 _SMALLEST = (60, 16)
 _SWITCH_SECONDS = 0.0005
 """How long the collector may keep the interpreter while a key waits for its picture."""
-_WIDGETS = (RankTable, StackView, StackTree, WaitTree, Batches, Sockets, Settings, Events)
-_TITLES = {"merged": "Tree"}
+_WIDGETS = (RanksView, StackView, StackTree, WaitTable, Batches, Sockets, Settings, Events)
 _GRAVITY = ("hung", "unknown", "waiting", "healthy")
 
 
@@ -74,7 +77,7 @@ class Top(Actions):
         yield Strip(id="strip")
         with TabbedContent(initial="pane-ranks", id="views"):
             for at, (name, widget) in enumerate(zip(VIEWS, _WIDGETS, strict=True), 1):
-                with TabPane(f"{at} {_TITLES.get(name, name.capitalize())}", id=f"pane-{name}"):
+                with TabPane(f"{at} {name.capitalize()}", id=f"pane-{name}"):
                     yield widget()
         yield Input(placeholder="filter: words that the row must have", id="filter")
         yield Static("hangdoc top needs a terminal of 60 by 16.", id="small")
@@ -86,9 +89,13 @@ class Top(Actions):
     def on_mount(self) -> None:
         """Nothing is there yet: say what is looked for, and begin."""
         self.query_one("#filter").display = False
-        self.query_one("#job", Static).update(Text(f" looking for ranks of torch.distributed: {self.source.title}"))
+        self.query_one("#job", Static).update(Text(f" looking for torch.distributed ranks: {self.source.title}"))
         self.query_one(RankTable).focus()
         self._measure()
+        if (
+            self.console.color_system == "standard" and not self.is_headless
+        ):  # 16 colours: those of the terminal, not the nearest to ours
+            self.theme = "ansi-dark"
         sys.setswitchinterval(_SWITCH_SECONDS)
         self.animation_level = "none"  # over ssh a picture at once is worth more
         self._collect()
@@ -149,7 +156,7 @@ class Top(Actions):
                 if self.source.length is None:
                     self.bell()
                     summary = job.findings[0].summary if job.findings else job.id
-                    self.notify(summary, title="the run hangs", severity="error", markup=False)
+                    self.notify(summary, title="hang", severity="error", markup=False)
             elif job.verdict == "healthy":
                 self._announced.discard(job.id)
         self.refresh_scene()
@@ -164,7 +171,7 @@ class Top(Actions):
         if not jobs:
             self.scene = None
             self.query_one("#job", Static).update(
-                Text(f" no rank of torch.distributed yet: {self.source.title}"), layout=False
+                Text(f" no torch.distributed rank yet: {self.source.title}"), layout=False
             )
             self.query_one(Strip).update(
                 Text(" ".join(poll.diagnosis.problems) or "Start a run: its ranks appear here.")
@@ -180,8 +187,9 @@ class Top(Actions):
             self.selected = next(iter(culprits or ranks), None)
         before = self._before.runs if self._before is not None else ()
         earlier = next((run for run in before if run.id == job.id), None)
-        self.scene = Scene(poll, job, poll.runs[at], self.selected, self._histories[job.id], earlier)
-        self.query_one("#job", Static).update(job_line(job, len(jobs), at), layout=False)
+        name = job_names(poll.runs)[job.id]
+        self.scene = Scene(poll, job, poll.runs[at], self.selected, self._histories[job.id], name, earlier)
+        self.query_one("#job", Static).update(job_line(job, name, len(jobs), at), layout=False)
         self.query_one(Strip).show(self.scene)
         self.paint()
         if pointed:
@@ -213,13 +221,15 @@ class Top(Actions):
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """Another view is visible."""
         self.paint()
-        event.pane.children[0].focus()
+        view = event.pane.children[0]
+        (view if view.focusable else view.query_one(Grid)).focus()
 
-    def on_rank_table_chosen(self, event: RankTable.Chosen) -> None:
+    def on_rank_chosen(self, event: RankChosen) -> None:
         """Another rank is selected."""
         self.selected = event.rank
         if self.scene is not None:
             self.scene = replace(self.scene, selected=event.rank)
+            self.query_one(RanksView).show_selected(self.scene)
         if event.entered:
             self.action_go("stack")
 
