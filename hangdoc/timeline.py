@@ -69,13 +69,28 @@ class Recorder:
         """Of each rank in the bytes of a poll. Ranks that come later are appended."""
         self._polls: deque[tuple[float, bytes]] = deque(maxlen=polls)
         self._before: dict[int, object] = {}
+        self._last_progress: float | None = None
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """The time of each poll that is kept, relative to the newest."""
+        newest = self._polls[-1][0] if self._polls else 0.0
+        return tuple(seconds - newest for seconds, _ in self._polls)
+
+    @property
+    def still(self) -> int | None:
+        """How many polls ago any rank last came on; None where that is not among the polls that are kept."""
+        ago = (at for at, (seconds, _) in enumerate(reversed(self._polls)) if seconds == self._last_progress)
+        return next(ago, None)
 
     def add(self, seconds: float, job: Job) -> None:
         """Take in a poll. `seconds` is its time on any clock, the same for all polls; a poll that is not later than those before
         (somebody turned back in a recording) replaces all that are not earlier than it."""
-        while self._polls and self._polls[-1][0] >= seconds:
-            self._polls.pop()
+        if self._polls and self._polls[-1][0] >= seconds:
+            earlier = [poll for poll in self._polls if poll[0] < seconds]
+            self._polls = deque(earlier, self._polls.maxlen)
             self._before = {}
+            self._last_progress = next((at for at, codes in reversed(earlier) if _comes_on(codes)), None)
         since = seconds - self._polls[-1][0] if self._polls else _FIRST_POLL_SECONDS
         for rank in (*(view.rank for view in job.ranks), *(one.rank for one in job.unseen)):
             self._position.setdefault(rank, len(self._position))
@@ -87,6 +102,8 @@ class Recorder:
             codes[self._position[view.rank]] = _CODE[_cell(view, since, elsewhere)]
         self._before = places
         self._polls.append((seconds, bytes(codes)))
+        if _comes_on(bytes(codes)):
+            self._last_progress = seconds
 
     def timeline(self, groups: Iterable[Sequence[int]] | None = None, *, polls: int | None = None) -> Timeline:
         """The last `polls` polls (all that are kept for None), a row for each group of ranks. Without groups: a row for each set
@@ -127,6 +144,10 @@ def blocks(ranks: Iterable[int], most: int) -> list[tuple[int, ...]]:
     while size * max(1, most) < len(ordered):
         size *= 2
     return [tuple(ordered[at : at + size]) for at in range(0, len(ordered), size)]
+
+
+def _comes_on(codes: bytes) -> bool:
+    return any(_CODE[cell] in codes for cell in PROGRESS)
 
 
 def _tally(codes: bytes) -> tuple[Cell, float]:

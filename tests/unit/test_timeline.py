@@ -121,3 +121,18 @@ def test_it_survives_json() -> None:
 def test_blocks_are_powers_of_two() -> None:
     assert [len(block) for block in blocks(range(1000), 64)] == [16] * 62 + [8]
     assert blocks((5, 3), 64) == [(3,), (5,)]
+
+
+def test_how_long_nobody_has_come_on() -> None:
+    still = [job(waits(0), waits(1))] * 3
+    assert recorded(*still).still is None
+    recorder = recorded(
+        job(view(0), waits(1)), job(waits(0), waits(1)), *still
+    )  # at the second poll it stands elsewhere
+    assert (recorder.still, recorder.seconds) == (3, (-4.0, -3.0, -2.0, -1.0, 0.0))
+    recorder.add(101.5, still[0])
+    assert recorder.still == 1
+    recorder.add(100.5, still[0])
+    assert recorder.still == 1
+    recorder.add(100.0, still[0])
+    assert recorder.still is None

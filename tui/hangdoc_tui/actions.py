@@ -52,6 +52,8 @@ class Actions(App[None]):
         self.scene: Scene | None = None
         self.job_id: str | None = None
         self.selected: int | None = None
+        self.selected_by_hand = False
+        """Whether a person chose the selected rank; else it is the culprit, once there is one."""
         self.wake = threading.Event()
         """Set to have the collector look at once."""
 
@@ -81,6 +83,7 @@ class Actions(App[None]):
         if self.scene is not None and self.selected is not None:
             ranks = [view.rank for view in self.scene.job.ranks]
             self.selected = ranks[(ranks.index(self.selected) + by) % len(ranks)]
+            self.selected_by_hand = True
             self.query_one(RankTable).point_at(self.selected)
             self.refresh_scene()
 

@@ -182,8 +182,9 @@ class Top(Actions):
         at = next(at for at, job in enumerate(jobs) if job.id == self.job_id)
         job, ranks = jobs[at], [view.rank for view in jobs[at].ranks]
         culprits = [rank for finding in job.findings[:1] for rank in finding.culprits if rank in ranks]
-        pointed = (self.following and bool(culprits)) or self.selected not in ranks
-        if pointed:  # at first to whom it is about
+        wanted = self.following or not self.selected_by_hand
+        pointed = (wanted and bool(culprits)) or self.selected not in ranks
+        if pointed:  # to whom it is about
             self.selected = next(iter(culprits or ranks), None)
         before = self._before.runs if self._before is not None else ()
         earlier = next((run for run in before if run.id == job.id), None)
@@ -226,7 +227,7 @@ class Top(Actions):
 
     def on_rank_chosen(self, event: RankChosen) -> None:
         """Another rank is selected."""
-        self.selected = event.rank
+        self.selected, self.selected_by_hand = event.rank, True
         if self.scene is not None:
             self.scene = replace(self.scene, selected=event.rank)
             self.query_one(RanksView).show_selected(self.scene)

@@ -12,7 +12,7 @@ from textual_plotext import PlotextPlot
 
 from hangdoc.diagnosis import Job, RankView
 from hangdoc.phrases import numbers
-from hangdoc_tui.grid import Cell, Column, Grid
+from hangdoc_tui.grid import Cell, Column, Fitted, Grid
 from hangdoc_tui.scene import Scene
 
 _LINES = 6
@@ -59,7 +59,11 @@ class Batches(Vertical):
 
     def __init__(self) -> None:
         super().__init__(id="batches")
-        columns = (Column("rank", most=24), Column("batches done, of those expected", least=10, share=1), Column(""))
+        columns = (
+            Column("rank", most=24),
+            Column("batches done, of those expected", least=10, flexible=True),
+            Column(""),
+        )
         self._bars, self._said, self._plot = Grid("bars", columns), Static(id="plot-title"), PlotextPlot()
         self._scene: Scene | None = None
 
@@ -108,7 +112,9 @@ class Batches(Vertical):
         low, high = _bounds(batches for track in tracks.values() for _, batches in track)
         plot.ylim(low, high)
         plot.yticks(_ticks(low, high))
-        plot.xlabel("seconds ago")
+        oldest = min(track[0][0] for track in tracks.values()) - newest
+        ticks = [oldest * part / 4 for part in range(5)]
+        plot.xticks(ticks, [f"{-at:.0f} s ago" if at else "now" for at in ticks])
         self._plot.refresh()
 
 
@@ -117,7 +123,7 @@ def _bar_row(amount: Amount, longest: int, scene: Scene) -> tuple[Cell, ...]:
     style = "bold red" if guilty else ""
     return (
         Text(("●" if guilty else " ") + numbers(amount.ranks), style or "bold"),
-        lambda width: bar(amount, longest, width),
+        Fitted(lambda width: bar(amount, longest, width)),
         Text(amount.said, "bold yellow" if amount.ended else ""),
     )
 

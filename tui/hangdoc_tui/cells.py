@@ -4,12 +4,13 @@ The more goes on, the higher the character: a row that freezes becomes a thin li
 character set of PC terminals (code page 437), and none depends on its colour.
 """
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from rich.text import Text
 
 from hangdoc.phrases import duration
-from hangdoc.timeline import CELLS, PROGRESS, Cell, Row, Timeline
+from hangdoc.timeline import CELLS, PROGRESS, Cell, Row
 
 GLYPH: dict[Cell, str] = {
     "computing": "█", "data": "▒", "moving": "▄", "waiting": "─", "dead": "×", "unseen": "·",
@@ -18,44 +19,59 @@ STYLE: dict[Cell, str] = {
     "computing": "green", "data": "blue", "moving": "cyan", "waiting": "yellow", "dead": "bold red", "unseen": "magenta",
 }  # fmt: skip
 _WORDS: dict[Cell, str] = {
-    "computing": "computing", "data": "loading data", "moving": "in a collective, moving", "waiting": "waiting",
+    "computing": "computing", "data": "data", "moving": "in a collective, moving", "waiting": "waiting",
     "dead": "dead", "unseen": "not seen",
 }  # fmt: skip
 _SHARE = "▁▂▃▄▅▆▇"
 """Of the ranks of a block that do not all do the same: how many come on."""
 _TICK = 12
 """Cells between two times above the timeline."""
+_BEFORE = 6
+"""Cells for what came before the last progress."""
 
 
-def row(row: Row, width: int) -> Text:
-    """The newest `width` polls of a row, the newest at the right."""
-    drawn = [_cell(cell, share, len(row.ranks)) for cell, share in zip(row.cells, row.progress, strict=True)][-width:]
+def fitting(still: int | None, width: int) -> int:
+    """How many polls a cell stands for. One, but for a run that has stood still for longer than `width` polls (`Recorder.still`):
+    its last progress stays in sight."""
+    polls = 1
+    while (still or 0) // polls >= width - _BEFORE > 0:
+        polls *= 2
+    return polls
+
+
+def row(row: Row, width: int, polls: int = 1) -> Text:
+    """The newest cells of a row, the newest at the right, each for so many polls."""
+    together = len(row.ranks) > 1 or polls > 1
+    drawn: list[tuple[str, str]] = []
+    for end in range(len(row.cells), max(0, len(row.cells) - width * polls), -polls):
+        some, shares = row.cells[max(0, end - polls) : end], row.progress[max(0, end - polls) : end]
+        drawn.append(_cell(max(some, key=some.count), sum(shares) / len(shares), together))
     text = Text(" " * (width - len(drawn)))
-    for style, run in groupby(drawn, key=lambda one: one[1]):
+    for style, run in groupby(reversed(drawn), key=lambda one: one[1]):
         text.append("".join(glyph for glyph, _ in run), style)
     return text
 
 
-def _cell(cell: Cell, share: float, ranks: int) -> tuple[str, str]:
-    """(character, style). `cell` is what most of the ranks did, `share` how many of them came on."""
-    if ranks == 1 or (share == 1.0 and cell in PROGRESS) or (share == 0.0 and cell not in PROGRESS):
+def _cell(cell: Cell, share: float, together: bool) -> tuple[str, str]:
+    """(character, style). `cell` is what was done most, `share` how much of the ranks and polls came on."""
+    if not together or (share == 1.0 and cell in PROGRESS) or (share == 0.0 and cell not in PROGRESS):
         return GLYPH[cell], STYLE[cell]
     height = min(len(_SHARE) - 1, int(share * len(_SHARE)))
     return _SHARE[height], "red" if cell == "dead" else "yellow" if share < 0.5 else "green"
 
 
-def axis(timeline: Timeline, width: int) -> Text:
-    """The times above `width` cells, with a mark at the last poll in which any rank came on, where none does any more."""
-    seconds = timeline.seconds[-width:]
+def axis(seconds: Sequence[float], still: int | None, width: int, polls: int = 1) -> Text:
+    """The times above `width` cells, of polls that were `seconds` ago; with a mark where any rank last came on, `still` polls
+    ago."""
     line = [" "] * width
-    frozen = timeline.last_progress()
-    at = None if frozen is None else frozen - len(timeline.seconds) + width
-    if at is not None and 0 <= at < width - 1:
-        since = duration(-timeline.seconds[frozen or 0])
+    newest = len(seconds) - 1
+    if still:
+        since = duration(-seconds[newest - still])
+        at = width - 1 - still // polls
         _write(line, at, *(f"▼ last progress {since} ago", f"▼ {since} ago", f"▼ {since}", "▼"))
     _write(line, width - len("now"), "now")
-    for back in range(_TICK, len(seconds), _TICK):
-        _write(line, width - 1 - back, f"╷{_short(-seconds[-1 - back])}")
+    for back in range(_TICK, min(width, newest // polls + 1), _TICK):
+        _write(line, width - 1 - back, f"╷{_short(-seconds[newest - back * polls])}")
     return Text("".join(line), "bold")
 
 
@@ -79,4 +95,4 @@ def legend(*, blocks: bool) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis", style="dim")
     for cell in CELLS:
         text.append(GLYPH[cell], STYLE[cell]).append(f" {_WORDS[cell]}  ")
-    return text.append(f"{_SHARE[0]}…{_SHARE[-1]} share of its ranks that come on" if blocks else "")
+    return text.append(f"{_SHARE[0]}…{_SHARE[-1]} share that moves" if blocks else "")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
@@ -15,8 +16,16 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-Cell = Text | Callable[[int], Text]
-"""A text, or one that is made for the width that its column turned out to have."""
+
+class Fitted(NamedTuple):
+    """A text that is made for the width that its column turns out to have."""
+
+    made: Callable[[int], Text]
+    wish: int = 0
+    """The width that it needs to be whole."""
+
+
+Cell = Text | Fitted
 Row = Callable[[int], Sequence[Cell]]
 """The cells of the row of an index: one for each column, or a single one over the whole width."""
 MOVE = Binding.Group("Move")
@@ -27,13 +36,13 @@ _GAP = 2
 
 
 class Column(NamedTuple):
-    """A column. One with a `share` is as wide as there is room; all others are as wide as what is in sight."""
+    """A column: as wide as what is in sight, or as there is room."""
 
     title: str
     least: int = 0
     most: int | None = None
-    share: int = 0
-    """Of the room that the other columns leave."""
+    flexible: bool = False
+    """It needs `least` only and takes what the others leave: the first such column all, each other no more than it wishes."""
     gives_way: int = 0
     """Where there is no room for all, columns of the highest number are left out first; 0 stays."""
 
@@ -123,11 +132,10 @@ class Grid(ScrollView, can_focus=True):
         for index in range(first, min(self.count, first + max(1, self.size.height))):
             cells = self.cells(index)
             for at, cell in enumerate(cells if len(cells) == len(self._columns) else ()):
-                if isinstance(cell, Text):
-                    most = self._columns[at].most
-                    wanted = cell.cell_len if most is None else min(cell.cell_len, most)
-                    self._natural[at] = max(self._natural[at], wanted)
-        widths = _fitted(self._columns, self._natural, self.size.width - _MARK_WIDTH)
+                most, wish = self._columns[at].most, cell.cell_len if isinstance(cell, Text) else cell.wish
+                self._natural[at] = max(self._natural[at], wish if most is None else min(wish, most))
+        bar = self.styles.scrollbar_size_vertical if self.count + 1 > self.size.height else 0
+        widths = _fitted(self._columns, self._natural, self.outer_size.width - bar - _MARK_WIDTH)
         if widths != self._widths:
             self._widths = widths
             self._lines.clear()
@@ -164,7 +172,7 @@ class Grid(ScrollView, can_focus=True):
         strip = Strip([*mark, *line.crop(0, kept), *line.crop(cut, cut + self.size.width)])
         strip = strip.adjust_cell_length(self.size.width).apply_style(style)
         if pointed:  # the cells keep their own colours: they say what a rank does
-            cursor = self.get_component_rich_style("grid--cursor")
+            cursor = Style(bold=True, bgcolor=self.get_component_rich_style("grid--cursor").bgcolor)
             strip = Strip(Segment(text, (own + cursor) if own else cursor) for text, own, _ in strip)
         return strip
 
@@ -175,7 +183,7 @@ class Grid(ScrollView, can_focus=True):
         for cell, width in zip(cells, widths, strict=True):
             if not width:
                 continue
-            text = cell if isinstance(cell, Text) else cell(width)
+            text = cell if isinstance(cell, Text) else cell.made(width)
             if text.cell_len > width:
                 text = text.copy()
                 text.truncate(width, overflow="ellipsis")
@@ -223,18 +231,18 @@ class Grid(ScrollView, can_focus=True):
 
 def _fitted(columns: Sequence[Column], natural: Sequence[int], room: int) -> list[int]:
     """The width of each column in `room` cells, 0 for those that give way."""
-    widths = [one.least if one.share else max(one.least, wide) for one, wide in zip(columns, natural, strict=True)]
-    while sum(wide + _GAP for wide in widths if wide) > room:
+    widths = [one.least if one.flexible else max(one.least, wide) for one, wide in zip(columns, natural, strict=True)]
+
+    def left() -> int:
+        return room - sum(wide + _GAP for wide in widths if wide)
+
+    while left() < 0:
         last = max((at for at in range(len(columns)) if widths[at]), key=lambda at: columns[at].gives_way, default=0)
         if not columns[last].gives_way:
             break
         widths[last] = 0
-    takers = [at for at, one in enumerate(columns) if one.share and widths[at]]
-    left = room - sum(wide + _GAP for wide in widths if wide)
-    shares = sum(columns[at].share for at in takers)
-    for at in takers[1:] if left > 0 else ():
-        most, more = columns[at].most, left * columns[at].share // shares
-        widths[at] += more if most is None else max(0, min(more, most - widths[at]))
-    if takers and left > 0:  # the first takes what the bounds of the others leave
-        widths[takers[0]] += room - sum(wide + _GAP for wide in widths if wide)
+    takers = [at for at, one in enumerate(columns) if one.flexible and widths[at]]
+    for at in reversed(takers):
+        wish = left() if at == takers[0] else min(natural[at] - widths[at], left() // 2)
+        widths[at] += max(0, wish)
     return widths

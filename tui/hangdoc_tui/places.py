@@ -30,8 +30,12 @@ def placed(view: RankView, width: int) -> Text:
     age = stack_age(view)
     if age is None:
         return Text(place(view.where, width))
-    suffix = f" ({age} ago)"
-    return Text(place(view.where, max(0, width - len(suffix))) + suffix, "dim")
+    seconds = view.stack_seconds_ago or 0.0
+    for suffix in (f" ({age} ago)", f" {seconds:.0f}s"):
+        room = width - len(suffix)
+        if (text := place(view.where, room)) and not text.startswith("…"):
+            break
+    return Text(text + suffix, "dim")
 
 
 def stack_age(view: RankView) -> str | None:

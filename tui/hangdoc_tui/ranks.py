@@ -13,7 +13,7 @@ from hangdoc.render import words
 from hangdoc.timeline import blocks
 from hangdoc_tui import cells
 from hangdoc_tui.detail import LARGE, Detail
-from hangdoc_tui.grid import Cell, Column, Grid
+from hangdoc_tui.grid import Cell, Column, Fitted, Grid
 from hangdoc_tui.places import placed, stack_age
 from hangdoc_tui.scene import RankChosen, Scene
 
@@ -34,7 +34,7 @@ class RankTable(Grid):
     """One row per rank, or per class, host or block of them."""
 
     def __init__(self) -> None:
-        super().__init__("ranks", _columns(grouped=False, several_hosts=False))
+        super().__init__("ranks", _columns(grouped=False, several_hosts=False, timeline=24))
         self.sorted_by, self.filter = "rank", ""
         self.chosen_group: str | None = None
         """What a person chose from GROUPS; None for what fits the size and the state of the run."""
@@ -65,15 +65,15 @@ class RankTable(Grid):
         ]
         most = scene.history.front_runner()
         grouped = self.grouped_by != "ranks"
-        columns = _columns(grouped=grouped, several_hosts=len({view.host for view in scene.job.ranks}) > 1)
+        several_hosts = len({view.host for view in scene.job.ranks}) > 1
+        columns = _columns(grouped=grouped, several_hosts=several_hosts, timeline=max(24, self.size.width // 3))
         self.set_columns(columns)
-        ranks = [view.rank for view in scene.job.ranks]
-        recorder = scene.history.recorder
+        drawn = _Drawn(scene)
         axis = [one.title for one in columns].index("timeline")
         self.fill(
             len(self._rows),
-            lambda index: _cells_of(scene, self._rows[index], most, grouped=grouped),
-            {axis: lambda width: cells.axis(recorder.timeline([ranks], polls=width), width)},
+            lambda index: _cells_of(scene, self._rows[index], most, drawn, grouped),
+            {axis: Fitted(drawn.axis)},
         )
         self.point_at(scene.selected)
 
@@ -172,43 +172,68 @@ class RanksView(Vertical):
             self.show(self._scene)
 
 
-def _columns(*, grouped: bool, several_hosts: bool) -> tuple[Column, ...]:
+class _Drawn:
+    """The timeline of a poll, for the width that its column turns out to have."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._recorder = scene.history.recorder
+
+    def axis(self, width: int) -> Text:
+        """The times above it."""
+        still = self._recorder.still
+        return cells.axis(self._recorder.seconds, still, width, cells.fitting(still, width))
+
+    def row(self, ranks: Sequence[int], width: int) -> Text:
+        """The cells of some ranks."""
+        polls = cells.fitting(self._recorder.still, width)
+        return cells.row(self._recorder.timeline([ranks], polls=width * polls).rows[0], width, polls)
+
+
+def _columns(*, grouped: bool, several_hosts: bool, timeline: int) -> tuple[Column, ...]:
     return (
         Column("rank", most=14),
         *([Column("count")] if grouped else []),
-        Column("timeline", least=24, share=3),
+        Column("timeline", least=timeline, flexible=True),
         Column("doing", least=12, most=30),
         Column("batches", gives_way=1),
         Column("silent", gives_way=2),
         Column("cpu", gives_way=4),
-        Column("where", least=18, most=70, share=1, gives_way=3),
+        Column("where", least=20, most=70, flexible=True, gives_way=3),
         *([Column("host", most=20, gives_way=5)] if several_hosts else []),
         Column("pid", gives_way=6),
     )
 
 
-def _cells_of(scene: Scene, views: Sequence[RankView], most: int | None, *, grouped: bool) -> tuple[Cell, ...]:
+def _cells_of(
+    scene: Scene, views: Sequence[RankView], most: int | None, drawn: _Drawn, grouped: bool
+) -> tuple[Cell, ...]:
     first = views[0]
     guilty = any(view.rank in scene.culprits for view in views)
     ranks = [view.rank for view in views]
     name = numbers(ranks)
     hosts = dict.fromkeys(view.host for view in views)
-    recorder = scene.history.recorder
     several_hosts = len({view.host for view in scene.job.ranks}) > 1
     row: tuple[Cell, ...] = (
         Text(("●" if guilty else " ") + (name if len(name) <= 13 else name[:12] + "…"),
              style="bold red" if guilty else "bold"),
         *([Text(f"{len(views):,}", justify="right")] if grouped else []),
-        lambda width: cells.row(recorder.timeline([ranks], polls=width).rows[0], width),
+        Fitted(lambda width: drawn.row(ranks, width)),
         doing(views),
         _batches(views, most),
         Text(_silence(views), justify="right"),
         Text(_cpu(views), justify="right"),
-        lambda width: placed(first, width),
+        Fitted(lambda width: _placed(views, width), _placed(views, 999).cell_len),
         *([Text(words.clean(next(iter(hosts))) if len(hosts) == 1 else f"{len(hosts)} hosts")] if several_hosts else []),
         Text(f"{first.pid or '-'}{'…' if len(views) > 1 else ''}", justify="right"),
     )  # fmt: skip
     return row
+
+
+def _placed(views: Sequence[RankView], width: int) -> Text:
+    places = {view.where for view in views}
+    if len(places) > 1:
+        return Text(f"{len(places)} places")
+    return placed(max(views, key=lambda view: view.stack_seconds_ago or 0.0), width)
 
 
 def _searched(views: Sequence[RankView]) -> str:

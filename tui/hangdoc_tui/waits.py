@@ -9,7 +9,7 @@ from hangdoc.diagnose.model import Class, Run
 from hangdoc.diagnosis import Finding
 from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
-from hangdoc_tui.grid import Cell, Column, Grid
+from hangdoc_tui.grid import Cell, Column, Fitted, Grid
 from hangdoc_tui.places import placed
 from hangdoc_tui.ranks import doing
 from hangdoc_tui.scene import RankChosen, Scene
@@ -20,7 +20,7 @@ _COLUMNS = (
     Column("who", most=34),
     Column("waits for", most=14),
     Column("doing", most=30),
-    Column("where", least=14, share=1),
+    Column("where", least=14, flexible=True),
 )
 Line = tuple[tuple[Cell, ...], int | None]
 """The cells, and the rank that they are about."""
@@ -115,6 +115,6 @@ def _line(one: Class, edge: str, awaited: str, scene: Scene) -> Line:
     what = doing([view]) if view is not None else Text(words.clean(phrases.doing(one.first)))
     cells: tuple[Cell, ...] = (
         who, Text(awaited, "dim"), what,
-        lambda width: placed(view, width) if view is not None else Text(""),
+        Fitted(lambda width: placed(view, width) if view is not None else Text("")),
     )  # fmt: skip
     return cells, one.ranks[0]
