@@ -57,7 +57,15 @@ class Grid(ScrollView, can_focus=True):
         Binding("pagedown", "page(1)", "page down", show=False, group=MOVE, tooltip="A screen down"),
         Binding("home", "end(-1)", "first row", show=False, group=MOVE, tooltip="The first row"),
         Binding("end", "end(1)", "last row", show=False, group=MOVE, tooltip="The last row"),
-        Binding("enter", "open", "open", show=False, group=MOVE, tooltip="Open the row, as a second click does"),
+        Binding(
+            "enter",
+            "open",
+            "open",
+            show=False,
+            key_display="enter",
+            group=MOVE,
+            tooltip="Open the row, as a second click does",
+        ),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--header", "grid--cursor"}
 

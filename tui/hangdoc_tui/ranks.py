@@ -263,7 +263,7 @@ def _batches(views: Sequence[RankView], most: int | None) -> Text:
     if not done:
         return Text("-", justify="right")
     least, total = min(done), views[0].batches_total
-    text = f"{least}" if least == max(done) else f"{least}-{max(done)}"
+    text = f"{least}" if least == max(done) else f"{least}…{max(done)}"
     behind = (most or 0) - least
     return Text.assemble(
         f"{text}/{total}" if total is not None else text, (f" -{behind}", "bold yellow") if behind > 0 else "",

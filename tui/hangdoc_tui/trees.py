@@ -5,9 +5,10 @@ from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from hangdoc.diagnose import merged
-from hangdoc.phrases import numbers
+from hangdoc.phrases import duration, numbers, ranks
 from hangdoc.render import words
 from hangdoc.snapshot import Frame
+from hangdoc_tui.places import stack_age
 from hangdoc_tui.scene import Scene
 
 
@@ -38,7 +39,12 @@ class StackTree(GrowingTree):
     def show(self, scene: Scene) -> None:
         """Paint it."""
         tree = merged.stacks(scene.run.ranks.values(), native=self.native)
-        if self.grow((tree, scene.culprits)):
+        old = [view for view in scene.job.ranks if stack_age(view) is not None]
+        if self.grow((tree, scene.culprits, tuple((view.rank, stack_age(view)) for view in old))):
+            if old:
+                oldest = max(view.stack_seconds_ago or 0.0 for view in old)
+                who = ranks(view.rank for view in old)
+                self.root.add_leaf(Text(f"stacks of up to {duration(oldest)} ago: {who}", style="dim"))
             for branch in tree.branches:
                 self._add(self.root, branch, scene.culprits)
             mute = [rank for rank in tree.ranks if not any(rank in branch.ranks for branch in tree.branches)]
