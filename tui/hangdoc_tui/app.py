@@ -230,6 +230,7 @@ class Top(Actions):
         self.selected, self.selected_by_hand = event.rank, True
         if self.scene is not None:
             self.scene = replace(self.scene, selected=event.rank)
+            self.query_one(RankTable).point_at(event.rank)
             self.query_one(RanksView).show_selected(self.scene)
         if event.entered:
             self.action_go("stack")
