@@ -1,6 +1,7 @@
 """What a person can do in the app: the keys, the command palette, and what they change."""
 
 import io
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -41,7 +42,8 @@ class Actions(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = list(keys.BINDINGS)
 
     def __init__(self, source: Source, *, rate: float, allow_signals: bool, folder: Path | None) -> None:
-        super().__init__()
+        # Without colours the terminal's own pair is left: Textual's grey for red is too dark to be read.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.source, self.rate, self.allow_signals = source, rate, allow_signals
         self.folder = folder or Path.cwd()
         """Where bundles and reports are written."""

@@ -1,6 +1,6 @@
 """Batches by rank: a bar of what is done within what is expected, and for a run that moves a plot over time."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from rich.text import Text
@@ -38,15 +38,15 @@ class Amount(NamedTuple):
         return f"ended at {amount}" if self.ended else amount
 
 
-def amounts(job: Job) -> list[Amount]:
-    """The batches of all ranks that count them, by their lowest ranks."""
+def amounts(job: Job, culprits: Collection[int] = ()) -> list[Amount]:
+    """The batches of all ranks that count them, by their lowest ranks; culprits have amounts of their own."""
     left = {rank for one in job.blockages if one.kind == _LEFT_LOOP for rank in one.culprits}
-    together: dict[tuple[int, int | None, bool], list[int]] = {}
+    together: dict[tuple[bool, int, int | None, bool], list[int]] = {}
     for view in job.ranks:
         if view.batches_done is not None:
-            key = (view.batches_done, view.batches_total, _ended(view, left))
+            key = (view.rank in culprits, view.batches_done, view.batches_total, _ended(view, left))
             together.setdefault(key, []).append(view.rank)
-    return sorted(Amount(tuple(ranks), *key) for key, ranks in together.items())
+    return sorted(Amount(tuple(ranks), *key[1:]) for key, ranks in together.items())
 
 
 def _ended(view: RankView, left: set[int]) -> bool:
@@ -81,7 +81,7 @@ class Batches(Vertical):
     def show(self, scene: Scene) -> None:
         """Paint them."""
         self._scene = scene
-        known = amounts(scene.job)
+        known = amounts(scene.job, scene.culprits)
         longest = max((max(one.done, one.total or 0) for one in known), default=0)
         self._bars.fill(len(known), lambda index: _bar_row(known[index], longest, scene))
         lines = _moving(scene)

@@ -4,7 +4,7 @@ The more goes on, the higher the character: a row that freezes becomes a thin li
 character set of PC terminals (code page 437), and none depends on its colour.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from rich.text import Text
@@ -46,8 +46,18 @@ def row(row: Row, width: int, polls: int = 1) -> Text:
     for end in range(len(row.cells), max(0, len(row.cells) - width * polls), -polls):
         some, shares = row.cells[max(0, end - polls) : end], row.progress[max(0, end - polls) : end]
         drawn.append(_cell(max(some, key=some.count), sum(shares) / len(shares), together))
-    text = Text(" " * (width - len(drawn)))
-    for style, run in groupby(reversed(drawn), key=lambda one: one[1]):
+    return joined([(" " * (width - len(drawn)), ""), *reversed(drawn)])
+
+
+def last(row: Row) -> tuple[str, str]:
+    """(character, style) of the newest poll of a row."""
+    return _cell(row.cells[-1], row.progress[-1], len(row.ranks) > 1)
+
+
+def joined(drawn: Iterable[tuple[str, str]]) -> Text:
+    """Characters with their styles as one text."""
+    text = Text()
+    for style, run in groupby(drawn, key=lambda one: one[1]):
         text.append("".join(glyph for glyph, _ in run), style)
     return text
 

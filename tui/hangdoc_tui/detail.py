@@ -53,10 +53,8 @@ class Detail(Static):
         yield Text(f"all ranks now{each}", "bold")
         timeline = scene.history.recorder.timeline(self._map, polls=1)
         for start in range(0, len(timeline.rows), _PER_LINE):
-            line = Text(f"{timeline.rows[start].ranks[0]:>{self._label - 1}} ", "dim")
-            for row in timeline.rows[start : start + _PER_LINE]:
-                line.append_text(_character(row, scene))
-            yield line
+            label = (f"{timeline.rows[start].ranks[0]:>{self._label - 1}} ", "dim")
+            yield cells.joined([label, *(_character(row, scene) for row in timeline.rows[start : start + _PER_LINE])])
 
     def on_click(self, event: events.Click) -> None:
         """A click in the map selects a rank."""
@@ -66,13 +64,11 @@ class Detail(Static):
             self.post_message(RankChosen(self._map[at][0], False))
 
 
-def _character(row: Row, scene: Scene) -> Text:
-    text = cells.row(row, 1)
-    if set(row.ranks) & set(scene.culprits):
-        return Text("●", "bold red")
-    if scene.selected in row.ranks:
-        text.stylize("reverse")
-    return text
+def _character(row: Row, scene: Scene) -> tuple[str, str]:
+    if any(rank in row.ranks for rank in scene.culprits):
+        return "●", "bold red"
+    glyph, style = cells.last(row)
+    return glyph, f"{style} reverse" if scene.selected in row.ranks else style
 
 
 def _about(scene: Scene, view: RankView, width: int) -> Iterator[Text]:

@@ -174,10 +174,12 @@ class Grid(ScrollView, can_focus=True):
         else:
             return Strip.blank(self.size.width, self.rich_style)
         pointed = y > 0 and index == self.cursor
-        mark = Strip([Segment(_MARK if pointed else " ")])
         kept = self._widths[0] + _GAP
         cut = kept + self.scroll_offset.x
-        strip = Strip([*mark, *line.crop(0, kept), *line.crop(cut, cut + self.size.width)])
+        first = Strip([Segment(_MARK if pointed else " "), *line.crop(0, kept)])
+        if pointed and self.app.native_ansi_color:  # a background of 16 would hide some of the cells' colours
+            first = first.apply_style(Style(reverse=True))
+        strip = Strip([*first, *line.crop(cut, cut + self.size.width)])
         strip = strip.adjust_cell_length(self.size.width).apply_style(style)
         if pointed:  # the cells keep their own colours: they say what a rank does
             cursor = Style(bold=True, bgcolor=self.get_component_rich_style("grid--cursor").bgcolor)

@@ -28,8 +28,14 @@ class Track:
     """One rank over time. It keeps its place when the rank is restarted."""
 
     batches: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_KEPT_POLLS))
-    """(seconds since the first poll, batches done)."""
+    """(seconds since the first poll, batches done): the beginning and the end of each time in which the number stayed."""
     last: RankView | None = None
+
+    def count(self, seconds: float, done: int) -> None:
+        """Take in a poll's number."""
+        if len(self.batches) > 1 and self.batches[-1][1] == self.batches[-2][1] == done:
+            self.batches.pop()
+        self.batches.append((seconds, done))
 
 
 class History:
@@ -58,7 +64,7 @@ class History:
         for view in job.ranks:
             track = self.tracks.setdefault(view.rank, Track())
             if view.batches_done is not None:
-                track.batches.append((seconds, view.batches_done))
+                track.count(seconds, view.batches_done)
             track.last = view
         self.events.extend(news)
         return news

@@ -6,6 +6,7 @@ from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.geometry import Size
 
 from hangdoc.diagnosis import RankView
 from hangdoc.phrases import duration, numbers
@@ -145,6 +146,8 @@ class RanksView(Vertical):
         super().__init__(id="ranks-view")
         self._table, self._detail = RankTable(), Detail()
         self._scene: Scene | None = None
+        self._painted = Size(0, 0)
+        """How large it was when it was painted last."""
 
     def compose(self) -> ComposeResult:
         """One above the other."""
@@ -153,7 +156,7 @@ class RanksView(Vertical):
 
     def show(self, scene: Scene) -> None:
         """Paint both."""
-        self._scene = scene
+        self._scene, self._painted = scene, self.size
         self._table.room = max(4, self.size.height - _DETAIL_LINES - 1)
         self._table.show(scene)
         height = max(2, min(self._table.count + 1, self.size.height - _DETAIL_LINES))
@@ -167,8 +170,8 @@ class RanksView(Vertical):
         self._detail.show(scene, zoomed=self._table.zooms[-1] if self._table.zooms else None)
 
     def on_resize(self, event: events.Resize) -> None:
-        """There is room for more rows, or for fewer."""
-        if self._scene is not None:
+        """There is room for more rows, or for fewer. (It also comes when the view was hidden, and has been painted by then.)"""
+        if self._scene is not None and self.size != self._painted:
             self.show(self._scene)
 
 

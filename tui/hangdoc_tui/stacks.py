@@ -57,10 +57,10 @@ class StackView(VerticalScroll):
             yield Text(f"+ only here, - only {other[0]}", style="dim")
             for frame in other[1]:
                 if merged.place(frame) not in {merged.place(mine) for mine in frames}:
-                    yield Text("- ", style="red") + _title(frame)
+                    yield Text.assemble(("- ", "red"), _title(frame))
         for frame in frames:
             new = there is not None and merged.place(frame) not in there
-            yield Text("+ " if new else "  ", style="green") + _title(frame)
+            yield Text.assemble(("+ " if new else "  ", "green"), _title(frame))
             if frame.source:
                 yield Text(f"      {words.clean(frame.source)}", style="cyan" if not frame.library else "dim")
             if self.locals and not frame.library:

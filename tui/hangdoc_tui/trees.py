@@ -61,7 +61,7 @@ class StackTree(GrowingTree):
                 node.add_leaf(_frame(frame), data=branch.ranks[0])
         hidden = sum(frame.library for frame in rest[:-1])
         if hidden:
-            node.set_label(node.label + Text(f"  … {hidden} library frames", style="dim"))  # type: ignore[operator]
+            node.set_label(node.label + Text(f"  … {hidden} library frame{'s' * (hidden > 1)}", style="dim"))  # type: ignore[operator]
         for below in branch.branches:
             self._add(node, below, culprits)
 
