@@ -83,6 +83,12 @@ class Recorder:
         ago = (at for at, (seconds, _) in enumerate(reversed(self._polls)) if seconds == self._last_progress)
         return next(ago, None)
 
+    def newest(self) -> dict[int, Cell]:
+        """What each rank did at the newest poll; empty before the first."""
+        if not self._polls:
+            return {}
+        return {rank: CELLS[code] for rank, code in zip(self._position, self._polls[-1][1], strict=True)}
+
     def add(self, seconds: float, job: Job) -> None:
         """Take in a poll. `seconds` is its time on any clock, the same for all polls; a poll that is not later than those before
         (somebody turned back in a recording) replaces all that are not earlier than it."""

@@ -136,3 +136,10 @@ def test_how_long_nobody_has_come_on() -> None:
     assert recorder.still == 1
     recorder.add(100.0, still[0])
     assert recorder.still is None
+
+
+def test_the_newest_poll() -> None:
+    assert Recorder().newest() == {}
+    assert recorded(job(view(0)), job(waits(0), view(1), unseen=(2,))).newest() == {
+        0: "moving", 1: "computing", 2: "unseen",
+    }  # fmt: skip

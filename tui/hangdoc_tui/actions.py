@@ -146,7 +146,6 @@ class Actions(App[None]):
         """By the next column."""
         table = self.query_one(RankTable)
         table.sorted_by = following(SORTS, table.sorted_by)
-        self.notify(f"sorted by {table.sorted_by}")
         self.paint()
         table.point_at(self.selected)
 
@@ -154,7 +153,6 @@ class Actions(App[None]):
         """By class, by host, or not."""
         table = self.query_one(RankTable)
         table.chosen_group = following(GROUPS, table.grouped_by)
-        self.notify(f"grouped by {table.grouped_by}")
         self.paint()
         table.point_at(self.selected)
 

@@ -49,9 +49,10 @@ def row(row: Row, width: int, polls: int = 1) -> Text:
     return joined([(" " * (width - len(drawn)), ""), *reversed(drawn)])
 
 
-def last(row: Row) -> tuple[str, str]:
-    """(character, style) of the newest poll of a row."""
-    return _cell(row.cells[-1], row.progress[-1], len(row.ranks) > 1)
+def block(did: Sequence[Cell]) -> tuple[str, str]:
+    """(character, style) for what the ranks of a block did at one poll."""
+    share = sum(cell in PROGRESS for cell in did) / len(did)
+    return _cell(max(did, key=did.count), share, len(did) > 1)
 
 
 def joined(drawn: Iterable[tuple[str, str]]) -> Text:

@@ -9,7 +9,7 @@ from textual.widgets import Static
 from hangdoc.diagnosis import RankView
 from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
-from hangdoc.timeline import Row, blocks
+from hangdoc.timeline import blocks
 from hangdoc_tui import cells
 from hangdoc_tui.places import place, stack_age
 from hangdoc_tui.scene import RankChosen, Scene
@@ -51,10 +51,16 @@ class Detail(Static):
         each = "" if len(self._map) == len(ranks) else f", {len(self._map[0])} to a character"
         yield Text("")
         yield Text(f"all ranks now{each}", "bold")
-        timeline = scene.history.recorder.timeline(self._map, polls=1)
-        for start in range(0, len(timeline.rows), _PER_LINE):
-            label = (f"{timeline.rows[start].ranks[0]:>{self._label - 1}} ", "dim")
-            yield cells.joined([label, *(_character(row, scene) for row in timeline.rows[start : start + _PER_LINE])])
+        did = scene.history.recorder.newest()
+        guilty = set(scene.culprits)
+        for start in range(0, len(self._map), _PER_LINE):
+            line = [(f"{self._map[start][0]:>{self._label - 1}} ", "dim")]
+            for block in self._map[start : start + _PER_LINE]:
+                glyph, style = cells.block([did.get(rank, "unseen") for rank in block])
+                if not guilty.isdisjoint(block):
+                    glyph, style = "●", "bold red"
+                line.append((glyph, f"{style} reverse" if scene.selected in block and glyph != "●" else style))
+            yield cells.joined(line)
 
     def on_click(self, event: events.Click) -> None:
         """A click in the map selects a rank."""
@@ -62,13 +68,6 @@ class Detail(Static):
         at = line * _PER_LINE + column
         if line >= 0 and 0 <= column < _PER_LINE and at < len(self._map):
             self.post_message(RankChosen(self._map[at][0], False))
-
-
-def _character(row: Row, scene: Scene) -> tuple[str, str]:
-    if any(rank in row.ranks for rank in scene.culprits):
-        return "●", "bold red"
-    glyph, style = cells.last(row)
-    return glyph, f"{style} reverse" if scene.selected in row.ranks else style
 
 
 def _about(scene: Scene, view: RankView, width: int) -> Iterator[Text]:

@@ -19,15 +19,17 @@ from hangdoc_tui.places import placed, stack_age
 from hangdoc_tui.scene import RankChosen, Scene
 
 _LAST = float("inf")
-SORTS: dict[str, Callable[[RankView], object]] = {
+SORTS: dict[str, Callable[[RankView], object]] = {  # by the titles of the columns
     "rank": lambda view: view.rank,
-    "state": lambda view: (("dead", "blocked", None, "computing").index(view.label), view.state, view.rank),
+    "doing": lambda view: (("dead", "blocked", None, "computing").index(view.label), view.state, view.rank),
     "batches": lambda view: (view.batches_done if view.batches_done is not None else _LAST, view.rank),
-    "silence": lambda view: (-(view.silent_seconds or 0.0), view.rank),
-    "CPU": lambda view: (-(view.cpu_percent or 0.0), view.rank),
+    "silent": lambda view: (-(view.silent_seconds or 0.0), view.rank),
+    "cpu": lambda view: (-(view.cpu_percent or 0.0), view.rank),
     "host": lambda view: (view.host, view.rank),
 }
-GROUPS = ("ranks", "classes", "hosts", "blocks")
+GROUPS = {"ranks": "rank", "classes": "class", "hosts": "on host", "blocks": "block"}
+"""What a row may be, and the title of its column."""
+_SORTED = "▾"
 _DETAIL_LINES = 5
 
 
@@ -51,7 +53,7 @@ class RankTable(Grid):
     def grouped_by(self) -> str:
         """One of GROUPS: what a row is now."""
         if self.chosen_group is not None or self._scene is None:
-            return self.chosen_group or GROUPS[0]
+            return self.chosen_group or "ranks"
         if len(self.zooms[-1] if self.zooms else self._scene.job.ranks) <= LARGE:
             return "ranks"
         # Of a large run that moves, hardly two ranks look alike; of one that hangs, almost all do.
@@ -70,12 +72,11 @@ class RankTable(Grid):
         columns = _columns(grouped=grouped, several_hosts=several_hosts, timeline=max(24, self.size.width // 3))
         self.set_columns(columns)
         drawn = _Drawn(scene)
-        axis = [one.title for one in columns].index("timeline")
-        self.fill(
-            len(self._rows),
-            lambda index: _cells_of(scene, self._rows[index], most, drawn, grouped),
-            {axis: Fitted(drawn.axis)},
-        )
+        titles = {one.title: at for at, one in enumerate(columns)}
+        heads: dict[int, Cell] = {titles["timeline"]: Fitted(drawn.axis), 0: Text(GROUPS[self.grouped_by])}
+        if (at := titles.get(self.sorted_by)) is not None:
+            heads[at] = Text(f"{heads[0] if at == 0 else self.sorted_by}{_SORTED}")
+        self.fill(len(self._rows), lambda index: _cells_of(scene, self._rows[index], most, drawn, grouped), heads)
         self.point_at(scene.selected)
 
     def point_at(self, rank: int | None) -> None:
@@ -194,13 +195,13 @@ class _Drawn:
 
 def _columns(*, grouped: bool, several_hosts: bool, timeline: int) -> tuple[Column, ...]:
     return (
-        Column("rank", most=14),
+        Column("rank", least=8, most=14),
         *([Column("count")] if grouped else []),
         Column("timeline", least=timeline, flexible=True),
         Column("doing", least=12, most=30),
-        Column("batches", gives_way=1),
-        Column("silent", gives_way=2),
-        Column("cpu", gives_way=4),
+        Column("batches", least=8, gives_way=1),
+        Column("silent", least=7, gives_way=2),
+        Column("cpu", least=4, gives_way=4),
         Column("where", least=20, most=70, flexible=True, gives_way=3),
         *([Column("host", most=20, gives_way=5)] if several_hosts else []),
         Column("pid", gives_way=6),
