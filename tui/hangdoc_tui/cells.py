@@ -79,16 +79,18 @@ def axis(seconds: Sequence[float], still: int | None, width: int, polls: int = 1
     if still:
         since = duration(-seconds[newest - still])
         at = width - 1 - still // polls
-        _write(line, at, *(f"▼ last progress {since} ago", f"▼ {since} ago", f"▼ {since}", "▼"))
-    _write(line, width - len("now"), "now")
+        right = [(at, f"▼ {text}") for text in (f"last progress {since} ago", f"{since} ago")]
+        left = [(at - len(text) - 1, f"{text} ▼") for text in (f"last progress {since} ago", f"{since} ago")]
+        _write(line, *right, *left, (at, "▼"))
+    _write(line, (width - len("now"), "now"))
     for back in range(_TICK, min(width, newest // polls + 1), _TICK):
-        _write(line, width - 1 - back, f"╷{_short(-seconds[newest - back * polls])}")
+        _write(line, (width - 1 - back, f"╷{_short(-seconds[newest - back * polls])}"))
     return Text("".join(line), "bold")
 
 
-def _write(line: list[str], at: int, *texts: str) -> None:
-    """Write the first of these texts that fits between what stands there already."""
-    for text in texts:
+def _write(line: list[str], *choices: tuple[int, str]) -> None:
+    """Write the first of these texts that fits at its place between what stands there already."""
+    for at, text in choices:
         end = at + len(text)
         if at >= 0 and end <= len(line) and all(c == " " for c in line[max(0, at - 1) : end + 1]):
             line[at:end] = text
