@@ -44,6 +44,7 @@ def watched(polls: int, *pressed: str) -> Any:
         for number in range(1, polls):
             top.post_message(Polled(top.source.poll(number)))
             await pilot.pause()
+        top.clear_notifications()  # which are gone after some seconds, sooner or later than the picture is taken
         await keys(*pressed)(pilot)
 
     return watch
