@@ -43,9 +43,14 @@ class Row(Struct, frozen=True, kw_only=True):
     """Ascending."""
     cells: tuple[Cell, ...]
     """One for each poll, the newest last; of several ranks, what most of them did."""
-    progress: tuple[float, ...]
+    progress: tuple[float, ...] = ()
     """One for each poll: the share (0 to 1) of the ranks that were `computing`, `data` or `moving`. It is never rounded to 0 or
-    1, so a single rank that differs can be seen."""
+    1, so a single rank that differs can be seen. Empty where all ranks of the row did what `cells` says."""
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """`progress`, also where it follows from the cells."""
+        return self.progress or tuple(float(cell in PROGRESS) for cell in self.cells)
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
@@ -57,7 +62,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
     def last_progress(self) -> int | None:
         """The position in `seconds` of the last poll in which any rank came on; None where none did."""
-        moved = (at for row in self.rows for at, share in enumerate(row.progress) if share)
+        moved = (at for row in self.rows for at, share in enumerate(row.shares) if share)
         return max(moved, default=None)
 
 
@@ -134,10 +139,9 @@ class Recorder:
     def _row(self, ranks: tuple[int, ...], codes: Sequence[bytes]) -> Row:
         at = [self._position[rank] for rank in ranks if rank in self._position]
         if not at:
-            return Row(ranks=ranks, cells=tuple(CELLS[_UNSEEN] for _ in codes), progress=(0.0,) * len(codes))
+            return Row(ranks=ranks, cells=tuple(CELLS[_UNSEEN] for _ in codes))
         if len(at) == 1:
-            cells = tuple(CELLS[poll[at[0]]] for poll in codes)
-            return Row(ranks=ranks, cells=cells, progress=tuple(float(cell in PROGRESS) for cell in cells))
+            return Row(ranks=ranks, cells=tuple(CELLS[poll[at[0]]] for poll in codes))
         pick = itemgetter(*at)
         tallies = [_tally(bytes(pick(poll))) for poll in codes]
         return Row(ranks=ranks, cells=tuple(cell for cell, _ in tallies), progress=tuple(share for _, share in tallies))

@@ -11,9 +11,8 @@ from hangdoc_tui.places import place, placed
 from tests.unit.test_timeline import job, view
 
 
-def row(*did: Cell, ranks: int = 1, progress: tuple[float, ...] | None = None) -> Row:
-    shares = progress or tuple(float(cell in cells.PROGRESS) for cell in did)
-    return Row(ranks=tuple(range(ranks)), cells=did, progress=shares)
+def row(*did: Cell, ranks: int = 1, progress: tuple[float, ...] = ()) -> Row:
+    return Row(ranks=tuple(range(ranks)), cells=did, progress=progress)
 
 
 def test_every_cell_has_a_shape_of_its_own() -> None:

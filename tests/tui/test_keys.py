@@ -150,6 +150,17 @@ async def test_the_mouse_selects_and_opens(tmp_path: Path) -> None:
         assert top.query_one("#filter", Input).display
 
 
+async def test_a_click_on_a_title_sorts(tmp_path: Path) -> None:
+    async with started("1024-ranks", tmp_path) as (top, pilot):
+        table = top.query_one(RankTable)
+        title = next(line for line in text(top).splitlines() if " class▾" in line)
+        await pilot.click(RankTable, offset=(title.index("batches"), 0))
+        await pilot.pause()
+        assert table.sorted_by == "batches"
+        assert "batches▾" in text(top)
+        assert "517" in str(table.cells(0)[0])  # the one that is behind
+
+
 async def test_enter_in_the_waits_shows_the_stack_of_that_rank(tmp_path: Path) -> None:
     async with started("hung", tmp_path) as (top, pilot):
         await press(pilot, "4", "down", "down", "enter")

@@ -43,8 +43,9 @@ def row(row: Row, width: int, polls: int = 1) -> Text:
     """The newest cells of a row, the newest at the right, each for so many polls."""
     together = len(row.ranks) > 1 or polls > 1
     drawn: list[tuple[str, str]] = []
+    progress = row.shares
     for end in range(len(row.cells), max(0, len(row.cells) - width * polls), -polls):
-        some, shares = row.cells[max(0, end - polls) : end], row.progress[max(0, end - polls) : end]
+        some, shares = row.cells[max(0, end - polls) : end], progress[max(0, end - polls) : end]
         drawn.append(_cell(max(some, key=some.count), sum(shares) / len(shares), together))
     return joined([(" " * (width - len(drawn)), ""), *reversed(drawn)])
 

@@ -83,6 +83,13 @@ class Grid(ScrollView, can_focus=True):
             self.index = index
             super().__init__()
 
+    class HeaderClicked(Message):
+        """A person clicked the title of a column; empty beside all of them."""
+
+        def __init__(self, title: str) -> None:
+            self.title = title
+            super().__init__()
+
     def __init__(self, name: str, columns: Sequence[str | Column]) -> None:
         super().__init__(id=name)
         self.cursor = 0
@@ -131,6 +138,14 @@ class Grid(ScrollView, can_focus=True):
             self.cursor = index
             self.refresh()
             self.scroll_to_region(Region(self.scroll_offset.x, index, 1, 2), animate=False, force=True)
+
+    def _title_at(self, x: int) -> str:
+        end = _MARK_WIDTH - self.scroll_offset.x
+        for wide, one in zip(self._widths, self._columns, strict=True):
+            end += wide + _GAP if wide else 0
+            if x < end:
+                return one.title
+        return ""
 
     # --- drawing -------------------------------------------------------------------------------------------------------
 
@@ -232,7 +247,9 @@ class Grid(ScrollView, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """A click puts the cursor; on the row where it stands already it opens."""
         index = self.scroll_offset.y + event.y - 1
-        if event.y and index < self.count:
+        if event.y == 0:
+            self.post_message(self.HeaderClicked(self._title_at(event.x)))
+        elif index < self.count:
             if index == self.cursor:
                 self.action_open()
             else:

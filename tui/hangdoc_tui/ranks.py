@@ -132,6 +132,12 @@ class RankTable(Grid):
         """Enter, or a click on the row."""
         self._choose(event.index, True)
 
+    def on_grid_header_clicked(self, event: Grid.HeaderClicked) -> None:
+        """Sort by that column, where there is an order."""
+        if event.title in SORTS and self._scene is not None:
+            self.sorted_by = event.title
+            self.show(self._scene)
+
     def _choose(self, index: int, entered: bool) -> None:
         if 0 <= index < len(self._rows):
             ranks = [view.rank for view in self._rows[index]]
