@@ -79,7 +79,7 @@ def _changed(snapshot: Snapshot, number: int) -> Snapshot:
 
 
 class Typed(NamedTuple):
-    """What came of pressing keys. The key `x` does nothing: what it takes is the harness's own waiting."""
+    """The results of pressing keys. The key `x` does nothing: what it takes is the harness's own waiting."""
 
     waits: dict[str, list[float]]
     """Seconds from each key to the next picture."""

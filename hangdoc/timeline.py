@@ -24,7 +24,7 @@ Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
 """
 CELLS: tuple[Cell, ...] = ("computing", "data", "moving", "waiting", "dead", "unseen")
 PROGRESS: frozenset[Cell] = frozenset({"computing", "data", "moving"})
-"""Cells of a rank that comes on."""
+"""Cells of a rank that makes progress."""
 
 _KEPT_POLLS = 600
 _MOST_ROWS = 64
@@ -42,7 +42,7 @@ class Row(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     """Ascending."""
     cells: tuple[Cell, ...]
-    """One for each poll, the newest last; of several ranks, what most of them did."""
+    """One for each poll, the newest last; of several ranks `dead` where any of them is, else what most of them did."""
     progress: tuple[float, ...] = ()
     """One for each poll: the share (0 to 1) of the ranks that were `computing`, `data` or `moving`. It is never rounded to 0 or
     1, so a single rank that differs can be seen. Empty where all ranks of the row did what `cells` says."""
@@ -61,7 +61,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
 
     def last_progress(self) -> int | None:
-        """The position in `seconds` of the last poll in which any rank came on; None where none did."""
+        """The position in `seconds` of the last poll in which any rank made progress; None where none did."""
         moved = (at for row in self.rows for at, share in enumerate(row.shares) if share)
         return max(moved, default=None)
 
@@ -84,7 +84,7 @@ class Recorder:
 
     @property
     def still(self) -> int | None:
-        """How many polls ago any rank last came on; None where that is not among the polls that are kept."""
+        """How many polls ago any rank last made progress; None where that is not among the polls that are kept."""
         ago = (at for at, (seconds, _) in enumerate(reversed(self._polls)) if seconds == self._last_progress)
         return next(ago, None)
 
@@ -101,7 +101,7 @@ class Recorder:
             earlier = [poll for poll in self._polls if poll[0] < seconds]
             self._polls = deque(earlier, self._polls.maxlen)
             self._before = {}
-            self._last_progress = next((at for at, codes in reversed(earlier) if _comes_on(codes)), None)
+            self._last_progress = next((at for at, codes in reversed(earlier) if _progresses(codes)), None)
         since = seconds - self._polls[-1][0] if self._polls else _FIRST_POLL_SECONDS
         for rank in (*(view.rank for view in job.ranks), *(one.rank for one in job.unseen)):
             self._position.setdefault(rank, len(self._position))
@@ -113,7 +113,7 @@ class Recorder:
             codes[self._position[view.rank]] = _CODE[_cell(view, since, elsewhere)]
         self._before = places
         self._polls.append((seconds, bytes(codes)))
-        if _comes_on(bytes(codes)):
+        if _progresses(bytes(codes)):
             self._last_progress = seconds
 
     def timeline(self, groups: Iterable[Sequence[int]] | None = None, *, polls: int | None = None) -> Timeline:
@@ -156,15 +156,20 @@ def blocks(ranks: Iterable[int], most: int) -> list[tuple[int, ...]]:
     return [tuple(ordered[at : at + size]) for at in range(0, len(ordered), size)]
 
 
-def _comes_on(codes: bytes) -> bool:
+def _progresses(codes: bytes) -> bool:
     return any(_CODE[cell] in codes for cell in PROGRESS)
 
 
 def _tally(codes: bytes) -> tuple[Cell, float]:
-    """(what most did, the share that came on)."""
+    """(the cell of several ranks, the share of those that made progress)."""
     counts = {cell: codes.count(_CODE[cell]) for cell in CELLS}
     most = max(counts, key=lambda cell: (counts[cell], -_GRAVEST_FIRST.index(cell)))
-    return most, sum(counts[cell] for cell in PROGRESS) / len(codes)
+    return "dead" if counts["dead"] else most, sum(counts[cell] for cell in PROGRESS) / len(codes)
+
+
+def together(cells: Iterable[Cell]) -> tuple[Cell, float]:
+    """(the cell of several ranks that did this, the share of those that made progress)."""
+    return _tally(bytes(_CODE[cell] for cell in cells))
 
 
 def _cell(view: RankView, since: float, elsewhere: bool) -> Cell:

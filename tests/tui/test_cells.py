@@ -27,6 +27,12 @@ def test_a_block_shows_a_single_rank_that_differs() -> None:
     assert cells.row(mixed, 5).plain == "─▁▄▇█"
 
 
+def test_a_block_with_a_dead_rank_is_red() -> None:
+    assert cells.block(["waiting", "dead"]) == ("×", "bold red")
+    assert cells.block([*["computing"] * 63, "dead"]) == ("▇", "red")  # type: ignore[list-item]
+    assert cells.block(["waiting"]) == ("─", "yellow")
+
+
 def test_a_long_freeze_is_drawn_with_several_polls_to_a_cell() -> None:
     assert [cells.fitting(still, 30) for still in (None, 3, 23, 24, 48, 500)] == [1, 1, 1, 2, 4, 32]
     did: tuple[Cell, ...] = ("computing",) * 8 + ("waiting",) * 48

@@ -91,6 +91,11 @@ def test_one_rank_among_many_keeps_its_share() -> None:
     assert part.progress == (0.0,)
 
 
+def test_a_dead_rank_among_many_is_seen() -> None:
+    (row,) = recorded(job(view(0, "dead", "killed"), *(view(rank) for rank in range(1, 64)))).timeline([range(64)]).rows
+    assert (row.cells, row.progress) == (("dead",), (63 / 64,))
+
+
 def test_many_different_histories_become_blocks() -> None:
     several = [job(*(view(rank) if rank >> bit & 1 else waits(rank) for rank in range(1024))) for bit in range(10)]
     rows = recorded(*several).timeline().rows
@@ -123,7 +128,7 @@ def test_blocks_are_powers_of_two() -> None:
     assert blocks((5, 3), 64) == [(3,), (5,)]
 
 
-def test_how_long_nobody_has_come_on() -> None:
+def test_how_long_no_rank_has_made_progress() -> None:
     still = [job(waits(0), waits(1))] * 3
     assert recorded(*still).still is None
     recorder = recorded(

@@ -10,7 +10,7 @@ from itertools import groupby
 from rich.text import Text
 
 from hangdoc.phrases import duration
-from hangdoc.timeline import CELLS, PROGRESS, Cell, Row
+from hangdoc.timeline import CELLS, PROGRESS, Cell, Row, together
 
 GLYPH: dict[Cell, str] = {
     "computing": "█", "data": "▒", "moving": "▄", "waiting": "─", "dead": "×", "unseen": "·",
@@ -23,7 +23,7 @@ _WORDS: dict[Cell, str] = {
     "dead": "dead", "unseen": "not seen",
 }  # fmt: skip
 _SHARE = "▁▂▃▄▅▆▇"
-"""Of the ranks of a block that do not all do the same: how many come on."""
+"""Of the ranks of a block that do not all do the same: how many make progress."""
 _TICK = 12
 """Cells between two times above the timeline."""
 _BEFORE = 6
@@ -41,19 +41,20 @@ def fitting(still: int | None, width: int) -> int:
 
 def row(row: Row, width: int, polls: int = 1) -> Text:
     """The newest cells of a row, the newest at the right, each for so many polls."""
-    together = len(row.ranks) > 1 or polls > 1
+    several = len(row.ranks) > 1 or polls > 1
     drawn: list[tuple[str, str]] = []
     progress = row.shares
     for end in range(len(row.cells), max(0, len(row.cells) - width * polls), -polls):
         some, shares = row.cells[max(0, end - polls) : end], progress[max(0, end - polls) : end]
-        drawn.append(_cell(max(some, key=some.count), sum(shares) / len(shares), together))
+        drawn.append(_cell(max(some, key=some.count), sum(shares) / len(shares), several))
     return joined([(" " * (width - len(drawn)), ""), *reversed(drawn)])
 
 
 def block(did: Sequence[Cell]) -> tuple[str, str]:
     """(character, style) for what the ranks of a block did at one poll."""
-    share = sum(cell in PROGRESS for cell in did) / len(did)
-    return _cell(max(did, key=did.count), share, len(did) > 1)
+    if len(did) == 1:
+        return GLYPH[did[0]], STYLE[did[0]]
+    return _cell(*together(did), True)
 
 
 def joined(drawn: Iterable[tuple[str, str]]) -> Text:
@@ -64,16 +65,16 @@ def joined(drawn: Iterable[tuple[str, str]]) -> Text:
     return text
 
 
-def _cell(cell: Cell, share: float, together: bool) -> tuple[str, str]:
-    """(character, style). `cell` is what was done most, `share` how much of the ranks and polls came on."""
-    if not together or (share == 1.0 and cell in PROGRESS) or (share == 0.0 and cell not in PROGRESS):
+def _cell(cell: Cell, share: float, several: bool) -> tuple[str, str]:
+    """(character, style). `cell` is what was done most, `share` how much of the ranks and polls was progress."""
+    if not several or (share == 1.0 and cell in PROGRESS) or (share == 0.0 and cell not in PROGRESS):
         return GLYPH[cell], STYLE[cell]
     height = min(len(_SHARE) - 1, int(share * len(_SHARE)))
     return _SHARE[height], "red" if cell == "dead" else "yellow" if share < 0.5 else "green"
 
 
 def axis(seconds: Sequence[float], still: int | None, width: int, polls: int = 1) -> Text:
-    """The times above `width` cells, of polls that were `seconds` ago; with a mark where any rank last came on, `still` polls
+    """The times above `width` cells, of polls that were `seconds` ago; with a mark at the last progress of any rank, `still` polls
     ago."""
     line = [" "] * width
     newest = len(seconds) - 1
