@@ -74,7 +74,7 @@ def _cell(cell: Cell, share: float, several: bool) -> tuple[str, str]:
 
 
 def axis(seconds: Sequence[float], still: int | None, width: int, polls: int = 1) -> Text:
-    """The times above `width` cells, of polls that were `seconds` ago, with a mark at the last progress of any rank (`still` polls
+    """The times above `width` cells, of polls `seconds` ago, with a mark at the last progress of any rank (`still` polls
     ago)."""
     line = [" "] * width
     newest = len(seconds) - 1
