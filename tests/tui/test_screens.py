@@ -31,6 +31,7 @@ def keys(*pressed: str) -> Any:
         for key in pressed:
             await pilot.press(key)
             await pilot.pause()
+        await pilot.pause(0.1)  # a busy machine paints late
 
     return press
 
