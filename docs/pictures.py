@@ -1,42 +1,84 @@
-"""Pictures of `hangdoc top` and of the page for the README, docs/top.md and docs/page.md, out of recorded runs:
-`python -m docs.pictures`. Those of the page need Debian's chromium and chromium-driver."""
+"""Pictures of `hangdoc top` and of the page for the README, docs/top.md and docs/page.md: `python -m docs.pictures`, about a minute.
+
+Those of two ranks are of a real run, watched from its start until some seconds after it froze. No machine here has 1,024 ranks:
+their picture is of built polls (tests/tui/scenes.py). Those of the page need Debian's chromium and chromium-driver.
+"""
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
+from threading import Thread
 
 from textual.pilot import Pilot
 
+from hangdoc.observe.again import Again
+from hangdoc.observe.observe import Options
+from hangdoc_trainer.scenarios import SCENARIOS, Node, Scenario, Started
 from hangdoc_tui.app import Top
-from hangdoc_tui.source import Recorded
+from hangdoc_tui.source import Live, Recorded
 from tests.page import browser
+from tests.tui.scenes import freezing
+from tests.tui.test_screens import watched
 
 _HERE = Path(__file__).parent
 _CORPUS = _HERE.parent / "tests" / "corpus"
-_PICTURES = {
-    "ranks": ("trainer_shard_mismatch", ()),
-    "finding": ("trainer_shard_mismatch", ("i",)),
-    "tree": ("barrier_in_except", ("3",)),
-    "waits": ("pipeline_stuck_stage", ("4",)),
-}
 _SIZE = (110, 26)
+_AFTER = 15
+"""Seconds of the freeze that are shown."""
 
 
-async def _seen(pilot: Pilot[None], top: Top) -> None:
-    while top.scene is None:
-        await pilot.pause(0.05)
-    await pilot.pause()
+def _draw(top: Top, name: str) -> None:
+    folder = _HERE / "pictures"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.svg").write_text(top.export_screenshot(title="hangdoc top"))
+    print(f"docs/pictures/{name}.svg")
 
 
-async def _draw(name: str, bundle: str, keys: tuple[str, ...]) -> None:
+async def _press(pilot: Pilot[None], keys: Iterable[str]) -> None:
+    for key in keys:
+        await pilot.press(key)
+        await pilot.pause(0.2)
+
+
+async def _run_that_freezes() -> None:
+    """One rank has a third of the other's data."""
+    shown = SCENARIOS["shard-mismatch"]
+    scenario = Scenario("picture", "one rank runs out of data", (Node(shards=120), Node(shards=40)), shown.arguments)
+    started = Started(scenario)
+    run = Thread(target=started.__enter__)
+    run.start()
+    try:
+        while len(started.pids) < len(scenario.nodes):
+            await asyncio.sleep(0.1)
+        options = Options(window=0.5, native="never", pids=started.pids)
+        top = Top(Live(Again(options).look, "this host", patience=30.0), rate=1.0)
+        async with top.run_test(size=_SIZE) as pilot:
+            while top.scene is None or top.scene.job.verdict != "hung":
+                await pilot.pause(0.2)
+            await pilot.pause(_AFTER)
+            for name, keys in (("ranks", "1"), ("waits", "4"), ("batches", "5"), ("finding", "i")):
+                await _press(pilot, keys)
+                _draw(top, name)
+    finally:
+        run.join()
+        started.stop()
+
+
+async def _many_ranks() -> None:
+    top = freezing("1024-ranks", freezes_at=50)
+    async with top.run_test(size=(110, 36)) as pilot:
+        await watched(62)(pilot)
+        await pilot.pause(6.0)  # the notice is gone
+        _draw(top, "ranks-1024")
+
+
+async def _recorded(name: str, bundle: str, keys: str) -> None:
     top = Top(Recorded([_CORPUS / f"{bundle}.hangdoc"], patience=2.0))
     async with top.run_test(size=_SIZE) as pilot:
-        await _seen(pilot, top)
-        for key in keys:
-            await pilot.press(key)
-            await pilot.pause(0.2)
-        folder = _HERE / "pictures"
-        folder.mkdir(exist_ok=True)
-        (folder / f"{name}.svg").write_text(top.export_screenshot(title="hangdoc top"))
+        while top.scene is None:
+            await pilot.pause(0.05)
+        await _press(pilot, keys)
+        _draw(top, name)
 
 
 def _draw_page() -> None:
@@ -50,9 +92,9 @@ def _draw_page() -> None:
 
 def main() -> None:
     """All of them."""
-    for name, (bundle, keys) in _PICTURES.items():
-        asyncio.run(_draw(name, bundle, keys))
-        print(f"docs/pictures/{name}.svg")
+    asyncio.run(_run_that_freezes())
+    asyncio.run(_many_ranks())
+    asyncio.run(_recorded("tree", "barrier_in_except", "3"))
     _draw_page()
 
 

@@ -24,7 +24,7 @@ Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
 """
 CELLS: tuple[Cell, ...] = ("computing", "data", "moving", "waiting", "dead", "unseen")
 PROGRESS: frozenset[Cell] = frozenset({"computing", "data", "moving"})
-"""Cells of a rank that comes on."""
+"""Cells of a rank that makes progress."""
 
 _KEPT_POLLS = 600
 _MOST_ROWS = 64
@@ -42,10 +42,15 @@ class Row(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     """Ascending."""
     cells: tuple[Cell, ...]
-    """One for each poll, the newest last; of several ranks, what most of them did."""
-    progress: tuple[float, ...]
+    """One for each poll, the newest last; of several ranks `dead` where any of them is, else what most of them did."""
+    progress: tuple[float, ...] = ()
     """One for each poll: the share (0 to 1) of the ranks that were `computing`, `data` or `moving`. It is never rounded to 0 or
-    1, so a single rank that differs can be seen."""
+    1, so a single rank that differs can be seen. Empty where all ranks of the row did what `cells` says."""
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """`progress`, also where it follows from the cells."""
+        return self.progress or tuple(float(cell in PROGRESS) for cell in self.cells)
 
 
 class Timeline(Struct, frozen=True, kw_only=True):
@@ -56,8 +61,8 @@ class Timeline(Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
 
     def last_progress(self) -> int | None:
-        """The position in `seconds` of the last poll in which any rank came on; None where none did."""
-        moved = (at for row in self.rows for at, share in enumerate(row.progress) if share)
+        """The position in `seconds` of the last poll in which any rank made progress; None where none did."""
+        moved = (at for row in self.rows for at, share in enumerate(row.shares) if share)
         return max(moved, default=None)
 
 
@@ -69,13 +74,34 @@ class Recorder:
         """Of each rank in the bytes of a poll. Ranks that come later are appended."""
         self._polls: deque[tuple[float, bytes]] = deque(maxlen=polls)
         self._before: dict[int, object] = {}
+        self._last_progress: float | None = None
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """The time of each poll that is kept, relative to the newest."""
+        newest = self._polls[-1][0] if self._polls else 0.0
+        return tuple(seconds - newest for seconds, _ in self._polls)
+
+    @property
+    def still(self) -> int | None:
+        """How many polls ago any rank last made progress; None where that is not among the polls that are kept."""
+        ago = (at for at, (seconds, _) in enumerate(reversed(self._polls)) if seconds == self._last_progress)
+        return next(ago, None)
+
+    def newest(self) -> dict[int, Cell]:
+        """What each rank did at the newest poll; empty before the first."""
+        if not self._polls:
+            return {}
+        return {rank: CELLS[code] for rank, code in zip(self._position, self._polls[-1][1], strict=True)}
 
     def add(self, seconds: float, job: Job) -> None:
         """Take in a poll. `seconds` is its time on any clock, the same for all polls; a poll that is not later than those before
         (somebody turned back in a recording) replaces all that are not earlier than it."""
-        while self._polls and self._polls[-1][0] >= seconds:
-            self._polls.pop()
+        if self._polls and self._polls[-1][0] >= seconds:
+            earlier = [poll for poll in self._polls if poll[0] < seconds]
+            self._polls = deque(earlier, self._polls.maxlen)
             self._before = {}
+            self._last_progress = next((at for at, codes in reversed(earlier) if _progresses(codes)), None)
         since = seconds - self._polls[-1][0] if self._polls else _FIRST_POLL_SECONDS
         for rank in (*(view.rank for view in job.ranks), *(one.rank for one in job.unseen)):
             self._position.setdefault(rank, len(self._position))
@@ -87,6 +113,8 @@ class Recorder:
             codes[self._position[view.rank]] = _CODE[_cell(view, since, elsewhere)]
         self._before = places
         self._polls.append((seconds, bytes(codes)))
+        if _progresses(bytes(codes)):
+            self._last_progress = seconds
 
     def timeline(self, groups: Iterable[Sequence[int]] | None = None, *, polls: int | None = None) -> Timeline:
         """The last `polls` polls (all that are kept for None), a row for each group of ranks. Without groups: a row for each set
@@ -111,10 +139,9 @@ class Recorder:
     def _row(self, ranks: tuple[int, ...], codes: Sequence[bytes]) -> Row:
         at = [self._position[rank] for rank in ranks if rank in self._position]
         if not at:
-            return Row(ranks=ranks, cells=tuple(CELLS[_UNSEEN] for _ in codes), progress=(0.0,) * len(codes))
+            return Row(ranks=ranks, cells=tuple(CELLS[_UNSEEN] for _ in codes))
         if len(at) == 1:
-            cells = tuple(CELLS[poll[at[0]]] for poll in codes)
-            return Row(ranks=ranks, cells=cells, progress=tuple(float(cell in PROGRESS) for cell in cells))
+            return Row(ranks=ranks, cells=tuple(CELLS[poll[at[0]]] for poll in codes))
         pick = itemgetter(*at)
         tallies = [_tally(bytes(pick(poll))) for poll in codes]
         return Row(ranks=ranks, cells=tuple(cell for cell, _ in tallies), progress=tuple(share for _, share in tallies))
@@ -129,11 +156,20 @@ def blocks(ranks: Iterable[int], most: int) -> list[tuple[int, ...]]:
     return [tuple(ordered[at : at + size]) for at in range(0, len(ordered), size)]
 
 
+def _progresses(codes: bytes) -> bool:
+    return any(_CODE[cell] in codes for cell in PROGRESS)
+
+
 def _tally(codes: bytes) -> tuple[Cell, float]:
-    """(what most did, the share that came on)."""
+    """(the cell of several ranks, the share of those that made progress)."""
     counts = {cell: codes.count(_CODE[cell]) for cell in CELLS}
     most = max(counts, key=lambda cell: (counts[cell], -_GRAVEST_FIRST.index(cell)))
-    return most, sum(counts[cell] for cell in PROGRESS) / len(codes)
+    return "dead" if counts["dead"] else most, sum(counts[cell] for cell in PROGRESS) / len(codes)
+
+
+def together(cells: Iterable[Cell]) -> tuple[Cell, float]:
+    """(the cell of several ranks that did this, the share of those that made progress)."""
+    return _tally(bytes(_CODE[cell] for cell in cells))
 
 
 def _cell(view: RankView, since: float, elsewhere: bool) -> Cell:

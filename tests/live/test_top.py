@@ -1,5 +1,8 @@
 """`hangdoc top` on a real frozen run, in a real terminal: tmux types, and its screen is read."""
 
+import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc_trainer.scenarios import start
+from hangdoc_trainer.scenarios import Node, Scenario, Started, start
 from tests.live.needs import needs
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
@@ -21,7 +24,8 @@ class Terminal:
 
     def __init__(self, width: int, height: int, command: str) -> None:
         self._name = f"hangdoc-{uuid.uuid4().hex[:8]}"
-        self._tmux("new-session", "-d", "-x", str(width), "-y", str(height), command)
+        # tmux may start the shell before its window has that size, and the shell then exports the wrong one.
+        self._tmux("new-session", "-d", "-x", str(width), "-y", str(height), f"unset COLUMNS LINES; {command}")
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(
@@ -32,8 +36,15 @@ class Terminal:
     def type(self, *keys: str) -> None:
         self._tmux("send-keys", *keys)
 
-    def screen(self) -> str:
-        return self._tmux("capture-pane", "-p")
+    def screen(self, *options: str) -> str:
+        return self._tmux("capture-pane", "-p", *options)
+
+    def click(self, text: str) -> None:
+        """With the left button on the first place of a text, as xterm reports it (SGR, mode 1006)."""
+        lines = self.screen().splitlines()
+        row = next(at for at, line in enumerate(lines) if text in line)
+        for final in "Mm":
+            self._tmux("send-keys", "-l", f"\x1b[<0;{lines[row].index(text) + 1};{row + 1}{final}")
 
     def wait_for(self, *texts: str, seconds: float = 40) -> str:
         """Until all of these stand on the screen."""
@@ -66,7 +77,10 @@ def test_the_culprit_stands_on_the_screen(terminal: list[Terminal]) -> None:
         top.type("Enter")
         top.wait_for("dist.barrier()", "rank 1  pid")
         top.type("4")
-        top.wait_for("rank 0 ■ waits in all_reduce")
+        screen = top.wait_for("rank 1 is the culprit: HD101 shard-mismatch, a cycle", "╭▸ ●rank 1", "╰─ rank 0")
+        assert len(re.findall(r"^[▸ ] *[╭╰│]", screen, re.MULTILINE)) == 2  # each rank once
+        top.type("5")
+        top.wait_for("ended at 3 of 3", "3 of 2")
         top.type("i")
         top.wait_for("culprit   rank 1", "evidence")
         top.type("PageDown")
@@ -85,12 +99,48 @@ def test_a_recording_in_a_small_terminal(terminal: list[Terminal]) -> None:
     top.wait_for("it ended with 0")
 
 
+def test_a_freeze_that_forms_while_somebody_watches(terminal: list[Terminal]) -> None:
+    with Started(Scenario("watched", "a healthy run", (Node(ranks=2),), frozen=False)) as run:
+        pids = " ".join(f"--pid {pid}" for pid in run.pids)
+        top = Terminal(120, 36, f"{HANGDOC} top {pids} --rate 1; sleep 100")
+        terminal.append(top)
+        top.wait_for("HEALTHY", "base_train.py · torchrun · 2 ranks", "██")
+        stopped = run.rank_pids()[1]
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            screen = top.wait_for("HUNG", "HD302 rank-stopped", "▼", "──", seconds=90)  # busy machines poll seldom
+            assert all(re.search(r"█.*─", line) for line in screen.splitlines() if re.match(r"[▸ ] [● ][01]  ", line))
+            top.click("4 Waits")
+            top.wait_for("rank 1 is the culprit: HD302 rank-stopped", "└ rank 0")
+            top.click("└ rank 0")
+            top.click("└ rank 0")  # on the row that is selected: opens it
+            top.wait_for("rank 0  pid", "loss.backward()")
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+
+
+@pytest.mark.parametrize(
+    ("settings", "forbidden"),
+    [("NO_COLOR=1", r"\x1b\[[0-9;]*\b[34][0-8]\b"), ("TERM=xterm COLORTERM=", r"\x1b\[[0-9;]*\b[34]8;")],
+    ids=["no colours", "16 colours"],
+)
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 36), (200, 60)])
+def test_terminals_with_few_colours(
+    terminal: list[Terminal], width: int, height: int, settings: str, forbidden: str
+) -> None:
+    bundle = Path(__file__).parents[1] / "corpus" / "trainer_shard_mismatch.hangdoc"
+    top = Terminal(width, height, f"env {settings} {HANGDOC} top {bundle}; sleep 100")
+    terminal.append(top)
+    top.wait_for("▸ ●1", "■ barrier", "q quit")
+    assert re.findall(forbidden, top.screen("-e")) == []
+
+
 def test_a_host_without_ranks_says_what_it_looks_for(terminal: list[Terminal]) -> None:
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     try:
         top = Terminal(80, 24, f"{HANGDOC} top --pid {sleeper.pid}; sleep 100")
         terminal.append(top)
-        top.wait_for("no rank of torch.distributed yet", "Start a run: its ranks appear here.")
+        top.wait_for("no torch.distributed rank yet", "Start a run: its ranks appear here.")
     finally:
         sleeper.kill()
         sleeper.wait()

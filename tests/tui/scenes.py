@@ -1,13 +1,16 @@
 """What the app's tests look at: recorded runs, and built ones for what nobody can record here."""
 
+import datetime
 from pathlib import Path
 
 import msgspec
 
 from hangdoc import codec
+from hangdoc.diagnose.engine import examine
+from hangdoc.diagnosis import RankView
 from hangdoc.snapshot import Connection, Connections, Counter, Process, Progress, Snapshot, Unavailable
 from hangdoc_tui.app import Top
-from hangdoc_tui.source import Recorded
+from hangdoc_tui.source import Poll, Recorded
 from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, train
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -83,3 +86,50 @@ def bundles(name: str, folder: Path) -> list[Path]:
 def app(name: str, folder: Path) -> Top:
     """The app on it, with patience enough for none."""
     return Top(Recorded(bundles(name, folder), patience=2.0), folder=folder)
+
+
+class Freezing:
+    """Polls of a run that moves until it hangs, a second apart: a live source whose ranks are those of a hung snapshot."""
+
+    title, length = "built", None
+
+    def __init__(self, hung: Snapshot, freezes_at: int) -> None:
+        self._snapshot, self._freezes_at = hung, freezes_at
+        self._diagnosis, self._runs = examine(hung, patience=2.0)
+
+    def poll(self, number: int) -> Poll:
+        """Before it freezes every rank computes, loads data, or is in a collective that moves."""
+        (job,) = self._diagnosis.jobs
+        still = number - self._freezes_at
+        if still < 0:
+            ranks = tuple(_moving(view, number) for view in job.ranks)
+            job = msgspec.structs.replace(
+                job, verdict="healthy", hung_for_seconds=None, ranks=ranks, findings=(), blockages=()
+            )
+        else:
+            ranks = tuple(msgspec.structs.replace(view, silent_seconds=still + 0.3) for view in job.ranks)
+            job = msgspec.structs.replace(job, ranks=ranks, hung_for_seconds=still + 0.3)
+        diagnosis = msgspec.structs.replace(self._diagnosis, jobs=(job,), verdict=job.verdict)
+        at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=number)
+        return Poll(number, at, 0.01, self._snapshot, diagnosis, self._runs)
+
+
+def _moving(view: RankView, number: int) -> RankView:
+    """What a rank does is drawn by its number and the poll's, alike in each run of the tests."""
+    drawn = (view.rank * 7919 + number * 104_729) % 1000
+    done = number // 3 + view.rank % 2
+    if drawn >= 850:
+        return msgspec.structs.replace(view, silent_seconds=0.2, batches_done=done, batches_total=None)
+    state = "loading-data" if drawn < 100 else "computing"
+    return msgspec.structs.replace(
+        view, label="computing", state=state, operation=None, batches_done=done, batches_total=None,
+        silent_seconds=0.1, cpu_percent=98.0, stack_seconds_ago=6.2 if drawn < 300 else None,
+    )  # fmt: skip
+
+
+def freezing(name: str, *, freezes_at: int) -> Top:
+    """The app on such a run; it polls once by itself, and the test hands it the other polls (`watched`)."""
+    hung = BUILT[name]() if name in BUILT else codec.read(CORPUS / f"{RECORDED[name]}.hangdoc")
+    top = Top(Freezing(hung, freezes_at), rate=0.5)
+    top.paused = True
+    return top

@@ -18,16 +18,16 @@ from textual.widgets import Input, TabbedContent
 from hangdoc import codec
 from hangdoc.diagnosis import Job
 from hangdoc.snapshot import merge
-from hangdoc_tui import act, pages
-from hangdoc_tui.actions import VIEWS
+from hangdoc_tui import act, keys, pages
 from hangdoc_tui.app import Top
 from hangdoc_tui.history import History
+from hangdoc_tui.keys import VIEWS
 from hangdoc_tui.ranks import RankTable
 from hangdoc_tui.source import Recorded
 from hangdoc_tui.stacks import StackView
 from hangdoc_tui.tables import Settings
-from tests.tui.scenes import CORPUS, app, bundles
-from tests.tui.test_screens import seen
+from tests.tui.scenes import CORPUS, app, bundles, freezing
+from tests.tui.test_screens import seen, watched
 
 
 @asynccontextmanager
@@ -84,10 +84,11 @@ async def test_the_culprit_is_selected_at_first_and_enter_shows_its_stack(tmp_pa
 async def test_the_filter_narrows_and_escape_ends_it(tmp_path: Path) -> None:
     async with started("1024-ranks", tmp_path) as (top, pilot):
         table = top.query_one(RankTable)
+        await press(pilot, "g", "g", "g")
         await press(pilot, "slash", *"node003 blocked")
-        assert table.count == 8
+        assert (table.grouped_by, table.count) == ("ranks", 8)
         await press(pilot, "enter", "s")
-        assert table.sorted_by == "state"  # keys are keys again
+        assert table.sorted_by == "doing"  # keys are keys again
         await press(pilot, "escape")
         assert table.count == 1024
         assert not top.query_one("#filter", Input).display
@@ -96,13 +97,74 @@ async def test_the_filter_narrows_and_escape_ends_it(tmp_path: Path) -> None:
 async def test_sorting_and_grouping(tmp_path: Path) -> None:
     async with started("1024-ranks", tmp_path) as (top, pilot):
         table = top.query_one(RankTable)
-        await press(pilot, "g")
-        assert (table.grouped_by, table.count) == ("classes", 2)
+        assert (table.grouped_by, table.count) == ("classes", 2)  # a large run that hangs
         await press(pilot, "g")
         assert (table.grouped_by, table.count) == ("hosts", 128)
+        await press(pilot, "g")
+        assert (table.grouped_by, table.count) == ("blocks", 16)
         await press(pilot, "g", "s", "s")
-        assert (table.grouped_by, table.sorted_by) == ("ranks", "batches")
+        assert (table.grouped_by, table.sorted_by, table.count) == ("ranks", "batches", 1024)
         assert "517" in str(table.cells(0)[0])  # the one that is behind
+
+
+async def test_zooming_into_a_row_and_back(tmp_path: Path) -> None:
+    async with started("1024-ranks", tmp_path) as (top, pilot):
+        table = top.query_one(RankTable)
+        await press(pilot, "g", "g", "z")  # into the block that has the culprit
+        assert (table.grouped_by, table.count) == ("ranks", 64)
+        assert "64 of 1,024 ranks: 512-575" in text(top)
+        assert top.selected == 517
+        await press(pilot, "z")
+        assert any("single rank" in notice for notice in notices(top))
+        await press(pilot, "escape")
+        assert "of 1,024 ranks" not in text(top)
+        assert table.count == 2
+
+
+async def test_the_culprit_of_a_new_hang_is_selected_unless_somebody_chose_another() -> None:
+    for chosen in (False, True):
+        top = freezing("hung", freezes_at=3)
+        async with top.run_test(size=(120, 36)) as pilot:
+            await watched(2, *["right_square_bracket"] * 2 * chosen)(pilot)
+            assert top.selected == 0
+            await watched(6)(pilot)
+            assert top.selected == (0 if chosen else 1)
+
+
+async def test_the_mouse_selects_and_opens(tmp_path: Path) -> None:
+    async with started("1024-ranks", tmp_path) as (top, pilot):
+        assert top.selected == 517
+        await pilot.click(RankTable, offset=(3, 1))
+        await pilot.pause()
+        assert top.selected == 0
+        lines = text(top).splitlines()
+        row = next(at for at, line in enumerate(lines) if line.lstrip().startswith("512 "))
+        await pilot.click(offset=(1 + len("1023 ") + 5, row))  # rank 517 in the map
+        await pilot.pause()
+        assert top.selected == 517
+        await pilot.click(RankTable, offset=(3, 2))
+        await pilot.pause()
+        assert top.query_one(TabbedContent).active == "pane-stack"
+        await pilot.click("#keys", offset=(1, 0))
+        await pilot.pause()
+        assert top.query_one("#filter", Input).display
+
+
+async def test_a_click_on_a_title_sorts(tmp_path: Path) -> None:
+    async with started("1024-ranks", tmp_path) as (top, pilot):
+        table = top.query_one(RankTable)
+        title = next(line for line in text(top).splitlines() if " class▾" in line)
+        await pilot.click(RankTable, offset=(title.index("batches"), 0))
+        await pilot.pause()
+        assert table.sorted_by == "batches"
+        assert "batches▾" in text(top)
+        assert "517" in str(table.cells(0)[0])  # the one that is behind
+
+
+async def test_enter_in_the_waits_shows_the_stack_of_that_rank(tmp_path: Path) -> None:
+    async with started("hung", tmp_path) as (top, pilot):
+        await press(pilot, "4", "down", "down", "enter")
+        assert (top.selected, top.query_one(TabbedContent).active) == (0, "pane-stack")
 
 
 async def test_brackets_step_through_the_ranks_and_f_follows_the_culprit(tmp_path: Path) -> None:
@@ -120,7 +182,7 @@ async def test_pages_open_and_close(tmp_path: Path) -> None:
     async with started("hung", tmp_path) as (top, pilot):
         for key, words in (
             ("i", "shard-mismatch"),
-            ("question_mark", "follow the culprit"),
+            ("question_mark", "What changed, the newest first"),
             ("u", "Everything was seen"),
         ):
             await press(pilot, key)
@@ -269,10 +331,18 @@ def test_a_pid_that_came_back_gets_nothing() -> None:
     assert "has ended" in act.Deed(2**22 - 3, 1.0, signal.SIGTERM, "?").do()
 
 
-async def test_the_palette_knows_the_keys(tmp_path: Path) -> None:
+async def test_every_key_is_in_help_palette_and_docs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "top.md").read_text()
     async with started("hung", tmp_path) as (top, _):
-        titles = {command.title for command in top.get_system_commands(top.screen)}
-        assert {"Follow the culprit", "Write a bundle", "Show waits"} <= titles
+        commands = {command.help for command in top.get_system_commands(top.screen)}
+        listed = {one.tooltip for _, group in keys.groups() for one in group}
+        for binding in keys.BINDINGS:
+            assert binding.group is not None
+            assert binding.tooltip in listed
+            assert f"| `{keys.shown(binding)}` | {binding.description} | {binding.tooltip} |" in page
+            assert binding.tooltip in commands or binding.action in ("quit", "command_palette")
+            assert hasattr(top, f"action_{binding.action.partition('(')[0]}")
+        assert all(keys.shown(binding) in text(top) for binding in keys.footer())
 
 
 def test_events_tell_what_changed() -> None:
@@ -294,7 +364,7 @@ def test_events_tell_what_changed() -> None:
         "in-collective → sleeping at hangdoc_trainer/base_train.py:163 in Trainer._step",
     }
     assert [event.text for event in history.add(later[2], changed(state="sleeping", pid=7))] == [
-        f"was started again, pid 7 after {job.ranks[0].pid}"
+        f"restarted: pid 7 after {job.ranks[0].pid}"
     ]
     gone = msgspec.structs.replace(changed(), ranks=job.ranks[1:])
-    assert [event.text for event in history.add(later[3], gone)] == ["is gone"]
+    assert [event.text for event in history.add(later[3], gone)] == ["gone"]

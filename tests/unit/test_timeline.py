@@ -91,6 +91,11 @@ def test_one_rank_among_many_keeps_its_share() -> None:
     assert part.progress == (0.0,)
 
 
+def test_a_dead_rank_among_many_is_seen() -> None:
+    (row,) = recorded(job(view(0, "dead", "killed"), *(view(rank) for rank in range(1, 64)))).timeline([range(64)]).rows
+    assert (row.cells, row.progress) == (("dead",), (63 / 64,))
+
+
 def test_many_different_histories_become_blocks() -> None:
     several = [job(*(view(rank) if rank >> bit & 1 else waits(rank) for rank in range(1024))) for bit in range(10)]
     rows = recorded(*several).timeline().rows
@@ -121,3 +126,25 @@ def test_it_survives_json() -> None:
 def test_blocks_are_powers_of_two() -> None:
     assert [len(block) for block in blocks(range(1000), 64)] == [16] * 62 + [8]
     assert blocks((5, 3), 64) == [(3,), (5,)]
+
+
+def test_how_long_no_rank_has_made_progress() -> None:
+    still = [job(waits(0), waits(1))] * 3
+    assert recorded(*still).still is None
+    recorder = recorded(
+        job(view(0), waits(1)), job(waits(0), waits(1)), *still
+    )  # at the second poll it stands elsewhere
+    assert (recorder.still, recorder.seconds) == (3, (-4.0, -3.0, -2.0, -1.0, 0.0))
+    recorder.add(101.5, still[0])
+    assert recorder.still == 1
+    recorder.add(100.5, still[0])
+    assert recorder.still == 1
+    recorder.add(100.0, still[0])
+    assert recorder.still is None
+
+
+def test_the_newest_poll() -> None:
+    assert Recorder().newest() == {}
+    assert recorded(job(view(0)), job(waits(0), view(1), unseen=(2,))).newest() == {
+        0: "moving", 1: "computing", 2: "unseen",
+    }  # fmt: skip

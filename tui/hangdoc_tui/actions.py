@@ -1,6 +1,7 @@
 """What a person can do in the app: the keys, the command palette, and what they change."""
 
 import io
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -10,15 +11,17 @@ from typing import Any, ClassVar
 
 from rich.console import Console
 from textual.app import App, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
+from textual.markup import escape
 from textual.screen import Screen
 from textual.widgets import Input, TabbedContent
 
 from hangdoc import codec
 from hangdoc.diagnose.detail import details
 from hangdoc.render.text import report
-from hangdoc_tui import act, pages
+from hangdoc.timeline import Timeline
+from hangdoc_tui import act, keys, pages
 from hangdoc_tui.ranks import GROUPS, SORTS, RankTable
 from hangdoc_tui.scene import Scene
 from hangdoc_tui.source import Poll, Source
@@ -27,28 +30,6 @@ from hangdoc_tui.tables import Settings
 from hangdoc_tui.trees import StackTree
 
 RATES = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-VIEWS = ("ranks", "stack", "merged", "waits", "batches", "sockets", "settings", "events")
-_HELP = (
-    ("1 to 8", "the views"), ("enter", "on a rank: its stack; on the finding: its page"), ("i", "all findings"),
-    ("f", "follow the culprit"), ("/", "filter by state, host or any text; escape ends it"), ("s", "sort"),
-    ("g", "one row per rank, class or host"), ("[ ]", "the rank before, the next one"), ("j", "the next job"),
-    ("n", "native frames"), ("l", "local variables"), ("d", "compare the stack with the last poll, another rank, nothing"),
-    ("a", "all settings, or only those that differ"), ("u", "what could not be seen"), ("p", "pause"),
-    ("+ -", "poll more often, less often"), (", .", "in a recording: the poll before, the next one"),
-    ("w", "write a bundle"), ("r", "write the report"), ("c", "copy what to type next"),
-    ("C", "continue a stopped rank (--allow-signals)"), ("K", "end an orphan (--allow-signals)"),
-    ("ctrl+p", "all commands"), ("?", "this page"), ("q", "quit"),
-)  # fmt: skip
-
-
-_COMMANDS = {
-    **{f"go('{name}')": f"show {name}" for name in VIEWS},
-    "findings": "all findings", "follow": "follow the culprit", "filter": "filter the ranks", "sort": "sort the ranks",
-    "group": "one row per rank, class or host", "next_job": "the next job", "native": "native frames",
-    "locals": "local variables", "compare": "compare the stack", "all_settings": "all settings",
-    "unseen": "what could not be seen", "pause": "pause", "write": "write a bundle", "report": "write the report",
-    "copy": "copy what to type next", "continue_rank": "continue the stopped rank", "end_rank": "end the orphan",
-}  # fmt: skip
 
 
 def following(values: Iterable[str], value: str | None) -> str:
@@ -60,38 +41,11 @@ def following(values: Iterable[str], value: str | None) -> str:
 class Actions(App[None]):
     """The app's state and every key's action. What happens by itself is `Top`'s."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(at), f"go('{name}')", show=False) for at, name in enumerate(VIEWS, 1)),
-        Binding("question_mark", "keys", "keys"),
-        Binding("slash", "filter", "filter"),
-        Binding("i", "findings", "findings"),
-        Binding("f", "follow", "follow"),
-        Binding("s", "sort", "sort"),
-        Binding("g", "group", show=False),
-        Binding("p", "pause", show=False),
-        Binding("q", "quit", "quit"),
-        Binding("left_square_bracket", "step(-1)", show=False),
-        Binding("right_square_bracket", "step(1)", show=False),
-        Binding("plus,equals_sign", "rate(-1)", show=False),
-        Binding("minus", "rate(1)", show=False),
-        Binding("comma", "slide(-1)", show=False),
-        Binding("full_stop", "slide(1)", show=False),
-        Binding("n", "native", show=False),
-        Binding("l", "locals", show=False),
-        Binding("d", "compare", show=False),
-        Binding("a", "all_settings", show=False),
-        Binding("j", "next_job", show=False),
-        Binding("u", "unseen", show=False),
-        Binding("w", "write", show=False),
-        Binding("r", "report", show=False),
-        Binding("c", "copy", show=False),
-        Binding("C", "continue_rank", show=False),
-        Binding("K", "end_rank", show=False),
-        Binding("escape", "leave", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = list(keys.BINDINGS)
 
     def __init__(self, source: Source, *, rate: float, allow_signals: bool, folder: Path | None) -> None:
-        super().__init__()
+        # Without colours the terminal's own pair is left: Textual's grey for red is too dark to be read.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.source, self.rate, self.allow_signals = source, rate, allow_signals
         self.folder = folder or Path.cwd()
         """Where bundles and reports are written."""
@@ -102,17 +56,17 @@ class Actions(App[None]):
         self.scene: Scene | None = None
         self.job_id: str | None = None
         self.selected: int | None = None
+        self.selected_by_hand = False
+        """Whether a person chose the selected rank; else it is the culprit, once there is one."""
         self.wake = threading.Event()
         """Set to have the collector look at once."""
 
     def keys_line(self) -> Content:
         """The keys that a newcomer needs; each can be clicked. (Textual's Footer is laid out anew at every change of focus, which
         costs a key its picture: docs/performance.md.)"""
-        shown = [one for one in self.BINDINGS if isinstance(one, Binding) and one.show]
-        shown.append(Binding(self.COMMAND_PALETTE_BINDING, "command_palette", "commands"))
-        keys = (f"[@click=app.{one.action}][b $footer-key-foreground]{self.get_key_display(one)}[/] {one.description}[/]"
-                for one in shown)  # fmt: skip
-        return Content.from_markup(" " + "  ".join(keys))
+        words = (f"[@click=app.{one.action}][b $footer-key-foreground]{escape(keys.shown(one))}[/] {one.description}[/]"
+                 for one in keys.footer())  # fmt: skip
+        return Content.from_markup(" " + "  ".join(words))
 
     def refresh_scene(self) -> None:
         """Paint header and view for what has changed about the looking."""
@@ -120,6 +74,10 @@ class Actions(App[None]):
 
     def paint(self) -> None:
         """Paint the visible view."""
+        raise NotImplementedError
+
+    def timelines(self) -> dict[str, Timeline]:
+        """What each rank did at each poll, by job id."""
         raise NotImplementedError
 
     # --- where to look -------------------------------------------------------------------------------------------------
@@ -133,6 +91,7 @@ class Actions(App[None]):
         if self.scene is not None and self.selected is not None:
             ranks = [view.rank for view in self.scene.job.ranks]
             self.selected = ranks[(ranks.index(self.selected) + by) % len(ranks)]
+            self.selected_by_hand = True
             self.query_one(RankTable).point_at(self.selected)
             self.refresh_scene()
 
@@ -149,7 +108,7 @@ class Actions(App[None]):
 
     def action_keys(self) -> None:
         """All keys."""
-        self.push_screen(pages.help_page(_HELP))
+        self.push_screen(pages.help_page())
 
     def action_findings(self) -> None:
         """All findings of the job."""
@@ -172,24 +131,34 @@ class Actions(App[None]):
         entry.focus()
 
     def action_leave(self) -> None:
-        """End the filter."""
-        entry = self.query_one("#filter", Input)
-        entry.value, entry.display = "", False
-        self.query_one(RankTable).focus()
+        """End the filter, else take back a zoom."""
+        entry, table = self.query_one("#filter", Input), self.query_one(RankTable)
+        if entry.display:
+            entry.value, entry.display = "", False
+            table.focus()
+        elif table.zoom_out():
+            self.paint()
+
+    def action_zoom(self) -> None:
+        """Show the ranks of one row."""
+        self.action_go("ranks")
+        table = self.query_one(RankTable)
+        if table.zoom():
+            self.paint()
+        else:
+            self.notify("this row is a single rank: press g for rows of several ranks")
 
     def action_sort(self) -> None:
         """By the next column."""
         table = self.query_one(RankTable)
         table.sorted_by = following(SORTS, table.sorted_by)
-        self.notify(f"sorted by {table.sorted_by}")
         self.paint()
         table.point_at(self.selected)
 
     def action_group(self) -> None:
         """By class, by host, or not."""
         table = self.query_one(RankTable)
-        table.grouped_by = following(GROUPS, table.grouped_by)
-        self.notify(f"a row is one of the {table.grouped_by}")
+        table.chosen_group = following(GROUPS, table.grouped_by)
         self.paint()
         table.point_at(self.selected)
 
@@ -259,7 +228,7 @@ class Actions(App[None]):
             console = Console(width=100, record=True, file=io.StringIO())
             report(self.poll.diagnosis, console)
             self._written("report", "txt", console.export_text().encode())
-            shown = page(self.poll.diagnosis, details(self.poll.diagnosis, self.poll.runs))
+            shown = page(self.poll.diagnosis, details(self.poll.diagnosis, self.poll.runs), self.timelines())
             self._written("page", "html", shown.encode())
 
     def action_copy(self) -> None:
@@ -267,7 +236,7 @@ class Actions(App[None]):
         findings = self.scene.job.findings if self.scene is not None else ()
         command = next((command for finding in findings for command in finding.commands), None)
         if command is None:
-            self.notify("there is nothing to type")
+            self.notify("no finding has a command to copy")
         else:
             self.copy_to_clipboard(command)
             self.notify(f"copied: {command}", markup=False)
@@ -305,5 +274,7 @@ class Actions(App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The command palette: every key's action by what it does."""
         yield from super().get_system_commands(screen)
-        for action, what in _COMMANDS.items():
-            yield SystemCommand(what.capitalize(), "", partial(self.run_action, action))
+        for binding in keys.BINDINGS:
+            if binding.action not in ("quit", "command_palette"):  # Textual has these itself
+                title = f"{binding.description.capitalize()} ({keys.shown(binding)})"
+                yield SystemCommand(title, binding.tooltip, partial(self.run_action, binding.action))

@@ -1,5 +1,6 @@
 """The app: polls in a thread of its own, one immutable message per poll, and views that paint it."""
 
+import gc
 import statistics
 import sys
 from collections import deque
@@ -14,16 +15,21 @@ from textual.message import Message
 from textual.widgets import Input, Static, TabbedContent, TabPane
 from textual.worker import get_current_worker
 
-from hangdoc_tui.actions import VIEWS, Actions
+from hangdoc.timeline import Timeline
+from hangdoc_tui.actions import Actions
 from hangdoc_tui.batches import Batches
+from hangdoc_tui.grid import Grid
 from hangdoc_tui.head import Slider, Strip, job_line
 from hangdoc_tui.history import History
-from hangdoc_tui.ranks import RankTable
-from hangdoc_tui.scene import Scene
+from hangdoc_tui.job_names import job_names
+from hangdoc_tui.keys import VIEWS
+from hangdoc_tui.ranks import RanksView, RankTable
+from hangdoc_tui.scene import RankChosen, Scene
 from hangdoc_tui.source import Poll, Source
 from hangdoc_tui.stacks import StackView
 from hangdoc_tui.tables import Events, Settings, Sockets
-from hangdoc_tui.trees import StackTree, WaitTree
+from hangdoc_tui.trees import StackTree
+from hangdoc_tui.waits import WaitTable
 
 BUDGET = 0.05
 """Share of one core that polling may take: dearer polls come less often, but never less often than this:"""
@@ -31,8 +37,10 @@ SLOWEST = 15.0
 _SMALLEST = (60, 16)
 _SWITCH_SECONDS = 0.0005
 """How long the collector may keep the interpreter while a key waits for its picture."""
-_WIDGETS = (RankTable, StackView, StackTree, WaitTree, Batches, Sockets, Settings, Events)
-_TITLES = {"merged": "Tree"}
+_NEVER = 1_000_000_000
+_COLLECTED_POLLS = 60
+"""Polls between two full collections of garbage, which else come at any key."""
+_WIDGETS = (RanksView, StackView, StackTree, WaitTable, Batches, Sockets, Settings, Events)
 _GRAVITY = ("hung", "unknown", "waiting", "healthy")
 
 
@@ -75,7 +83,7 @@ class Top(Actions):
         yield Strip(id="strip")
         with TabbedContent(initial="pane-ranks", id="views"):
             for at, (name, widget) in enumerate(zip(VIEWS, _WIDGETS, strict=True), 1):
-                with TabPane(f"{at} {_TITLES.get(name, name.capitalize())}", id=f"pane-{name}"):
+                with TabPane(f"{at} {name.capitalize()}", id=f"pane-{name}"):
                     yield widget()
         yield Input(placeholder="filter: words that the row must have", id="filter")
         yield Static("hangdoc top needs a terminal of 60 by 16.", id="small")
@@ -87,10 +95,15 @@ class Top(Actions):
     def on_mount(self) -> None:
         """Nothing is there yet: say what is looked for, and begin."""
         self.query_one("#filter").display = False
-        self.query_one("#job", Static).update(Text(f" looking for ranks of torch.distributed: {self.source.title}"))
+        self.query_one("#job", Static).update(Text(f" looking for torch.distributed ranks: {self.source.title}"))
         self.query_one(RankTable).focus()
         self._measure()
+        if (
+            self.console.color_system == "standard" and not self.is_headless
+        ):  # 16 colours: those of the terminal, not the nearest to ours
+            self.theme = "ansi-dark"
         sys.setswitchinterval(_SWITCH_SECONDS)
+        gc.set_threshold(*gc.get_threshold()[:2], _NEVER)  # a full collection takes 0.1 s with 1,024 ranks: on_polled
         self.animation_level = "none"  # over ssh a picture at once is worth more
         self._collect()
 
@@ -145,6 +158,8 @@ class Top(Actions):
     def on_polled(self, message: Polled) -> None:
         """Take a poll in and paint what is visible."""
         self.poll, self._before = message.poll, self.poll
+        if message.poll.number % _COLLECTED_POLLS == _COLLECTED_POLLS - 1:
+            gc.collect()
         for job in message.poll.diagnosis.jobs:
             history = self._histories.setdefault(job.id, History())
             history.add(message.poll.at, job)
@@ -152,8 +167,7 @@ class Top(Actions):
                 self._announced.add(job.id)  # once
                 if self.source.length is None:
                     self.bell()
-                    summary = job.findings[0].summary if job.findings else job.id
-                    self.notify(summary, title="the run hangs", severity="error", markup=False)
+                    self.notify("The run hangs. i shows why.", severity="error")
             elif job.verdict == "healthy":
                 self._announced.discard(job.id)
         self.refresh_scene()
@@ -168,7 +182,7 @@ class Top(Actions):
         if not jobs:
             self.scene = None
             self.query_one("#job", Static).update(
-                Text(f" no rank of torch.distributed yet: {self.source.title}"), layout=False
+                Text(f" no torch.distributed rank yet: {self.source.title}"), layout=False
             )
             self.query_one(Strip).update(
                 Text(" ".join(poll.diagnosis.problems) or "Start a run: its ranks appear here.")
@@ -179,17 +193,23 @@ class Top(Actions):
         at = next(at for at, job in enumerate(jobs) if job.id == self.job_id)
         job, ranks = jobs[at], [view.rank for view in jobs[at].ranks]
         culprits = [rank for finding in job.findings[:1] for rank in finding.culprits if rank in ranks]
-        pointed = (self.following and bool(culprits)) or self.selected not in ranks
-        if pointed:  # at first to whom it is about
+        wanted = self.following or not self.selected_by_hand
+        pointed = (wanted and bool(culprits)) or self.selected not in ranks
+        if pointed:  # to whom it is about
             self.selected = next(iter(culprits or ranks), None)
         before = self._before.runs if self._before is not None else ()
         earlier = next((run for run in before if run.id == job.id), None)
-        self.scene = Scene(poll, job, poll.runs[at], self.selected, self._histories[job.id], earlier)
-        self.query_one("#job", Static).update(job_line(job, len(jobs), at), layout=False)
+        name = job_names(poll.runs)[job.id]
+        self.scene = Scene(poll, job, poll.runs[at], self.selected, self._histories[job.id], name, earlier)
+        self.query_one("#job", Static).update(job_line(job, name, len(jobs), at), layout=False)
         self.query_one(Strip).show(self.scene)
         self.paint()
         if pointed:
             self.call_after_refresh(self.query_one(RankTable).point_at, self.selected)
+
+    def timelines(self) -> dict[str, Timeline]:
+        """What each rank did at each poll, by job id."""
+        return {job: history.recorder.timeline() for job, history in self._histories.items()}
 
     def _say_costs(self, poll: Poll) -> None:
         problems = len(poll.diagnosis.problems) + sum(len(job.unseen) for job in poll.diagnosis.jobs)
@@ -217,13 +237,16 @@ class Top(Actions):
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """Another view is visible."""
         self.paint()
-        event.pane.children[0].focus()
+        view = event.pane.children[0]
+        (view if view.focusable else view.query_one(Grid)).focus()
 
-    def on_rank_table_chosen(self, event: RankTable.Chosen) -> None:
+    def on_rank_chosen(self, event: RankChosen) -> None:
         """Another rank is selected."""
-        self.selected = event.rank
+        self.selected, self.selected_by_hand = event.rank, True
         if self.scene is not None:
             self.scene = replace(self.scene, selected=event.rank)
+            self.query_one(RankTable).point_at(event.rank)
+            self.query_one(RanksView).show_selected(self.scene)
         if event.entered:
             self.action_go("stack")
 

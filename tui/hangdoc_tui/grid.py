@@ -3,10 +3,11 @@
 Textual's DataTable measures every cell of every row and renders each cell on its own; with 1,024 rows that is several times the
 100 ms in which a key must have its picture (docs/performance.md)."""
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, NamedTuple
 
 from rich.segment import Segment
+from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
@@ -15,21 +16,56 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-Row = Callable[[int], tuple[Text, ...]]
-"""The cells of the row of an index, one for each column."""
+
+class Fitted(NamedTuple):
+    """A text that is made for the width that its column turns out to have."""
+
+    made: Callable[[int], Text]
+    wish: int = 0
+    """The width that it needs to be whole."""
+
+
+Cell = Text | Fitted
+Row = Callable[[int], Sequence[Cell]]
+"""The cells of the row of an index: one for each column, or a single one over the whole width."""
+MOVE = Binding.Group("Move")
+_MARK = "▸"
+_MARK_WIDTH = 1
+_GAP = 2
+"""Blanks of a cell: one on each side."""
+
+
+class Column(NamedTuple):
+    """A column: as wide as what is in sight, or as there is room."""
+
+    title: str
+    least: int = 0
+    most: int | None = None
+    flexible: bool = False
+    """It needs `least` only and takes what the others leave: the first such column all, each other no more than it wishes."""
+    gives_way: int = 0
+    """Where there is no room for all, columns of the highest number are left out first; 0 stays."""
 
 
 class Grid(ScrollView, can_focus=True):
     """Rows under a header that stays, with a cursor; the first column stays too when the others are scrolled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", show=False),
-        Binding("down", "move(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-        Binding("home", "end(-1)", show=False),
-        Binding("end", "end(1)", show=False),
-        Binding("enter", "open", show=False),
+        Binding("up", "move(-1)", "up", show=False, group=MOVE, tooltip="The row above"),
+        Binding("down", "move(1)", "down", show=False, group=MOVE, tooltip="The row below"),
+        Binding("pageup", "page(-1)", "page up", show=False, group=MOVE, tooltip="A screen up"),
+        Binding("pagedown", "page(1)", "page down", show=False, group=MOVE, tooltip="A screen down"),
+        Binding("home", "end(-1)", "first row", show=False, group=MOVE, tooltip="The first row"),
+        Binding("end", "end(1)", "last row", show=False, group=MOVE, tooltip="The last row"),
+        Binding(
+            "enter",
+            "open",
+            "open",
+            show=False,
+            key_display="enter",
+            group=MOVE,
+            tooltip="Open the row, as a second click does",
+        ),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--header", "grid--cursor"}
 
@@ -47,29 +83,54 @@ class Grid(ScrollView, can_focus=True):
             self.index = index
             super().__init__()
 
-    def __init__(self, name: str, columns: Sequence[str]) -> None:
+    class HeaderClicked(Message):
+        """A person clicked the title of a column; empty beside all of them."""
+
+        def __init__(self, title: str) -> None:
+            self.title = title
+            super().__init__()
+
+    def __init__(self, name: str, columns: Sequence[str | Column]) -> None:
         super().__init__(id=name)
         self.cursor = 0
         self.count = 0
-        self._columns = tuple(columns)
+        self._columns = tuple(Column(one) if isinstance(one, str) else one for one in columns)
+        self._titles: Mapping[int, Cell] = {}
         self._row: Row | None = None
-        self._cells: dict[int, tuple[Text, ...]] = {}
-        self._widths = [len(name) for name in columns]
+        self._cells: dict[int, Sequence[Cell]] = {}
+        self._lines: dict[int, Strip] = {}
+        """Rows as they were drawn, without cursor and scrolling."""
+        self._natural = [len(one.title) for one in self._columns]
+        self._widths = list(self._natural)
+        """0 for a column that gave way."""
 
-    def fill(self, count: int, row: Row) -> None:
-        """Show these rows. The cursor and the place stay, as far as there are rows."""
-        self.count, self._row = count, row
+    def fill(self, count: int, row: Row, titles: Mapping[int, Cell] | None = None) -> None:
+        """Show these rows. The cursor and the place stay, as far as there are rows. `titles` are those of columns whose title is
+        not always the same."""
+        self.count, self._row, self._titles = count, row, titles or {}
         self._cells.clear()
+        self._lines.clear()
         self.cursor = min(self.cursor, max(0, count - 1))
         self._measure()
         self.refresh()
 
-    def cells(self, index: int) -> tuple[Text, ...]:
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        """Have other columns from the next `fill` on."""
+        if tuple(columns) != self._columns:
+            self._columns = tuple(columns)
+            self._natural = [len(one.title) for one in self._columns]
+            self._cells.clear()
+
+    def cells(self, index: int) -> Sequence[Cell]:
         """What stands in a row."""
         found = self._cells.get(index)
         if found is None:
             found = self._cells[index] = self._row(index) if self._row is not None else ()
         return found
+
+    def width_of(self, title: str) -> int:
+        """How wide the column is now; 0 where it gave way, or there is none."""
+        return next((w for w, one in zip(self._widths, self._columns, strict=True) if one.title == title), 0)
 
     def point(self, index: int) -> None:
         """Put the cursor on a row, and the row in sight."""
@@ -78,15 +139,32 @@ class Grid(ScrollView, can_focus=True):
             self.refresh()
             self.scroll_to_region(Region(self.scroll_offset.x, index, 1, 2), animate=False, force=True)
 
+    def _title_at(self, x: int) -> str:
+        end = _MARK_WIDTH - self.scroll_offset.x
+        for wide, one in zip(self._widths, self._columns, strict=True):
+            end += wide + _GAP if wide else 0
+            if x < end:
+                return one.title
+        return ""
+
     # --- drawing -------------------------------------------------------------------------------------------------------
 
     def _measure(self) -> None:
         """Columns only grow, so that nothing jumps from poll to poll."""
         first = self.scroll_offset.y
         for index in range(first, min(self.count, first + max(1, self.size.height))):
-            for at, cell in enumerate(self.cells(index)):
-                self._widths[at] = max(self._widths[at], cell.cell_len)
-        self.virtual_size = Size(sum(self._widths) + 2 * len(self._widths), self.count + 1)
+            cells = self.cells(index)
+            for at, cell in enumerate(cells if len(cells) == len(self._columns) else ()):
+                most, wish = self._columns[at].most, cell.cell_len if isinstance(cell, Text) else cell.wish
+                self._natural[at] = max(self._natural[at], wish if most is None else min(wish, most))
+        bar = self.styles.scrollbar_size_vertical if self.count + 1 > self.size.height else 0
+        widths = _fitted(self._columns, self._natural, self.outer_size.width - bar - _MARK_WIDTH)
+        if widths != self._widths:
+            self._widths = widths
+            self._lines.clear()
+        width = _MARK_WIDTH + sum(one + _GAP for one in widths if one)
+        if (size := Size(width, self.count + 1)) != self.virtual_size:
+            self.virtual_size = size
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Other rows are in sight."""
@@ -102,27 +180,42 @@ class Grid(ScrollView, can_focus=True):
         index = self.scroll_offset.y + y - 1
         if y == 0:
             style = self.get_component_rich_style("grid--header")
-            line = self._line([Text(name) for name in self._columns])
+            titles = [self._titles.get(at, Text(one.title)) for at, one in enumerate(self._columns)]
+            line = self._line(titles)
         elif index < self.count:
             style = self.rich_style
-            line = self._line(self.cells(index))
+            line = self._lines.get(index) or self._line(self.cells(index))
+            self._lines[index] = line
         else:
             return Strip.blank(self.size.width, self.rich_style)
-        cut = self._widths[0] + 2 + self.scroll_offset.x
-        strip = Strip([*line.crop(0, self._widths[0] + 2), *line.crop(cut, cut + self.size.width)])
+        pointed = y > 0 and index == self.cursor
+        kept = self._widths[0] + _GAP
+        cut = kept + self.scroll_offset.x
+        first = Strip([Segment(_MARK if pointed else " "), *line.crop(0, kept)])
+        if pointed and self.app.native_ansi_color:  # a background of 16 would hide some of the cells' colours
+            first = first.apply_style(Style(reverse=True))
+        strip = Strip([*first, *line.crop(cut, cut + self.size.width)])
         strip = strip.adjust_cell_length(self.size.width).apply_style(style)
-        if y and index == self.cursor:  # over the cells' own colours, so that they can be read on the cursor's
-            cursor = self.get_component_rich_style("grid--cursor")
+        if pointed:  # the cells keep their own colours: they say what a rank does
+            cursor = Style(bold=True, bgcolor=self.get_component_rich_style("grid--cursor").bgcolor)
             strip = Strip(Segment(text, (own + cursor) if own else cursor) for text, own, _ in strip)
         return strip
 
-    def _line(self, cells: Sequence[Text]) -> Strip:
+    def _line(self, cells: Sequence[Cell]) -> Strip:
         segments: list[Segment] = []
-        for cell, width in zip(cells, self._widths, strict=True):
-            room = Segment(" " * max(0, width - cell.cell_len))
-            own = self.app.console.get_style(cell.style)  # which Text.render leaves out where nothing else is styled
-            drawn = list(Segment.apply_style(cell.render(self.app.console), own))
-            right = cell.justify == "right"
+        whole = max(self.size.width - _MARK_WIDTH, self.virtual_size.width - _MARK_WIDTH) - _GAP
+        widths = self._widths if len(cells) == len(self._widths) else [whole]
+        for cell, width in zip(cells, widths, strict=True):
+            if not width:
+                continue
+            text = cell if isinstance(cell, Text) else cell.made(width)
+            if text.cell_len > width:
+                text = text.copy()
+                text.truncate(width, overflow="ellipsis")
+            room = Segment(" " * (width - text.cell_len))
+            own = self.app.console.get_style(text.style)  # which Text.render leaves out where nothing else is styled
+            drawn = list(Segment.apply_style(text.render(self.app.console), own))
+            right = text.justify == "right"
             segments += [Segment(" "), *([room] if right else []), *drawn, *([] if right else [room]), Segment(" ")]
         return Strip(segments)
 
@@ -154,8 +247,29 @@ class Grid(ScrollView, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """A click puts the cursor; on the row where it stands already it opens."""
         index = self.scroll_offset.y + event.y - 1
-        if event.y and index < self.count:
+        if event.y == 0:
+            self.post_message(self.HeaderClicked(self._title_at(event.x)))
+        elif index < self.count:
             if index == self.cursor:
                 self.action_open()
             else:
                 self._go(index)
+
+
+def _fitted(columns: Sequence[Column], natural: Sequence[int], room: int) -> list[int]:
+    """The width of each column in `room` cells, 0 for those that give way."""
+    widths = [one.least if one.flexible else max(one.least, wide) for one, wide in zip(columns, natural, strict=True)]
+
+    def left() -> int:
+        return room - sum(wide + _GAP for wide in widths if wide)
+
+    while left() < 0:
+        last = max((at for at in range(len(columns)) if widths[at]), key=lambda at: columns[at].gives_way, default=0)
+        if not columns[last].gives_way:
+            break
+        widths[last] = 0
+    takers = [at for at, one in enumerate(columns) if one.flexible and widths[at]]
+    for at in reversed(takers):
+        wish = left() if at == takers[0] else min(natural[at] - widths[at], left() // 2)
+        widths[at] += max(0, wish)
+    return widths

@@ -1,4 +1,4 @@
-"""The lines at the top: the job and its verdict, what polling costs, and the leading finding in one sentence."""
+"""The lines at the top: the job and its verdict, and the leading finding in one sentence."""
 
 from rich.text import Text
 from textual import events
@@ -11,18 +11,16 @@ from hangdoc.render import words
 from hangdoc_tui.scene import Scene
 
 
-def job_line(job: Job, jobs: int, at: int) -> Text:
-    """Verdict with since when, job, launcher, backend, world size."""
+def job_line(job: Job, name: str, jobs: int, at: int) -> Text:
+    """Verdict with since when, what the job is called, and how many of its ranks do what."""
     since = f" for {duration(job.hung_for_seconds)}" if job.hung_for_seconds is not None else ""
-    about = [job.launcher, job.backend, f"{job.world_size} ranks" if job.world_size is not None else None]
     tally = {label: sum(view.label == label for view in job.ranks) for label in ("computing", "blocked", "dead", None)}
     return Text.assemble(
         (f" {job.verdict.upper()}{since} ", f"reverse {words.VERDICT_STYLE[job.verdict]}"),
-        "  ",
-        *((f"{words.LABEL_GLYPH[label]} {count} {label or 'unknown'}  ", words.LABEL_STYLE[label])
+        "  ", (name or words.clean(job.id), "bold"), (f" · {words.clean(job.backend)}" if job.backend else "", "dim"), "  ",
+        *((f"{words.LABEL_GLYPH[label]} {count:,} {label or 'unknown'}  ", words.LABEL_STYLE[label])
           for label, count in tally.items() if count),
-        (words.clean(job.id), "bold"), f" ({', '.join(part for part in about if part)})",
-        (f"  job {at + 1} of {jobs} (j)" if jobs > 1 else "", "dim"),
+        (f"job {at + 1} of {jobs} (j)" if jobs > 1 else "", "dim"),
         no_wrap=True, overflow="ellipsis",
     )  # fmt: skip
 
@@ -39,7 +37,7 @@ class Strip(Static, can_focus=True):
         if finding is None:
             text = {
                 "healthy": "Every rank makes progress.",
-                "waiting": "Some ranks stand still; none waits for another.",
+                "waiting": "Some ranks are not making progress, and none of them waits for another rank.",
             }
             unseen = (*(one.why for one in scene.job.unseen), *scene.poll.diagnosis.problems)
             if scene.job.verdict == "unknown" and unseen:

@@ -1,4 +1,4 @@
-"""What the polls so far add up to: each rank's CPU and batches over time, and what changed when."""
+"""What the polls so far add up to: each rank's timeline and batches, and what changed when."""
 
 import datetime
 from collections import deque
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hangdoc.diagnosis import Job, RankView
 from hangdoc.render import words
+from hangdoc.timeline import Recorder
 
 _KEPT_POLLS = 240
 _KEPT_EVENTS = 2000
@@ -26,31 +27,44 @@ class Event:
 class Track:
     """One rank over time. It keeps its place when the rank is restarted."""
 
-    cpu: deque[float | None] = field(default_factory=lambda: deque(maxlen=_KEPT_POLLS))
     batches: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_KEPT_POLLS))
-    """(seconds since the first poll, batches done)."""
+    """(seconds since the first poll, batches done): the beginning and the end of each time in which the number stayed."""
     last: RankView | None = None
+
+    def count(self, seconds: float, done: int) -> None:
+        """Take in a poll's number."""
+        if len(self.batches) > 1 and self.batches[-1][1] == self.batches[-2][1] == done:
+            self.batches.pop()
+        self.batches.append((seconds, done))
 
 
 class History:
     """One job's polls, summed up."""
 
     def __init__(self) -> None:
+        self.recorder = Recorder()
+        self._forget()
+
+    def _forget(self) -> None:
         self.tracks: dict[int, Track] = {}
         self.events: deque[Event] = deque(maxlen=_KEPT_EVENTS)
         self._began: datetime.datetime | None = None
+        self._newest: datetime.datetime | None = None
         self._verdict: str | None = None
 
     def add(self, at: datetime.datetime, job: Job) -> list[Event]:
-        """Take in one poll of the job; what changed with it."""
+        """Take in one poll of the job; what changed with it. In a recording time can go back: then all begins anew."""
+        self.recorder.add(at.timestamp(), job)
+        if self._newest is not None and at <= self._newest:
+            self._forget()
+        self._newest = at
         self._began = self._began or at
         seconds = (at - self._began).total_seconds()
         news = [*self._about_verdict(at, job), *self._about_ranks(at, job)]
         for view in job.ranks:
             track = self.tracks.setdefault(view.rank, Track())
-            track.cpu.append(view.cpu_percent)
             if view.batches_done is not None:
-                track.batches.append((seconds, view.batches_done))
+                track.count(seconds, view.batches_done)
             track.last = view
         self.events.extend(news)
         return news
@@ -70,9 +84,9 @@ class History:
             track = self.tracks.get(view.rank)
             before = track.last if track is not None else None
             if before is None:
-                yield Event(at, view.rank, f"is there, pid {view.pid}: {view.state}")
+                yield Event(at, view.rank, f"first seen, pid {view.pid}: {view.state}")
             elif before.pid != view.pid and view.pid is not None:
-                yield Event(at, view.rank, f"was started again, pid {view.pid} after {before.pid}")
+                yield Event(at, view.rank, f"restarted: pid {view.pid} after {before.pid}")
             elif (before.label, before.state) != (view.label, view.state):
                 place = words.place(view.where)
                 yield Event(
@@ -85,4 +99,4 @@ class History:
         for rank, track in self.tracks.items():
             if rank not in there and track.last is not None:
                 track.last = None
-                yield Event(at, rank, "is gone", grave=True)
+                yield Event(at, rank, "gone", grave=True)

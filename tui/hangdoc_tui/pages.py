@@ -17,13 +17,14 @@ from hangdoc.diagnose.rules import all_rules
 from hangdoc.diagnosis import Finding
 from hangdoc.render import words
 from hangdoc.render.text import facts
+from hangdoc_tui import keys
 
 
 class Page(ModalScreen[None]):
     """A text that scrolls; Escape, q or Enter closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter", "dismiss", "close"),
+        Binding("escape,q,enter", "dismiss", "close", key_display="esc"),
         Binding("c", "copy", "copy the command"),
     ]
 
@@ -35,7 +36,7 @@ class Page(ModalScreen[None]):
         """One box."""
         with VerticalScroll(id="page") as box:
             box.border_title = self._title
-            box.border_subtitle = "esc close" + (", c copy the command" if self._command else "")
+            box.border_subtitle = keys.hint(self.BINDINGS if self._command is not None else self.BINDINGS[:1])
             yield Static(self._content)
 
     def action_copy(self) -> None:
@@ -69,27 +70,29 @@ def _finding(finding: Finding) -> Iterable[RenderableType]:
 
 
 def unseen_page(problems: Iterable[str], unseen: Iterable[str]) -> Page:
-    """What the diagnosis has to do without."""
+    """What the diagnosis lacks."""
     lines = [*problems, *unseen]
     return Page("what could not be seen", Text("\n\n".join(map(words.clean, lines)) or "Everything was seen."))
 
 
-def help_page(keys: Iterable[tuple[str, str]]) -> Page:
-    """All keys."""
-    table = Table.grid(padding=(0, 3))
-    table.add_column(style="bold")
+def help_page() -> Page:
+    """All keys, by group."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", justify="right")
     table.add_column()
-    for key, what in keys:
-        table.add_row(Text(key), Text(what))
+    for title, bindings in keys.groups():
+        table.add_row("", Text(title, style="bold underline"))
+        for binding in bindings:
+            table.add_row(Text(keys.shown(binding)), Text(binding.tooltip))
     return Page("keys", table)
 
 
 class Question(ModalScreen[bool]):
-    """Asks before something is done to a process: y does it, everything else does not."""
+    """Asks before a signal is sent to a process: y sends it, every other key does not."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "yes"),
-        Binding("n,escape,q,enter", "answer(False)", "no"),
+        Binding("n,escape,q,enter", "answer(False)", "no", key_display="n"),
     ]
 
     def __init__(self, text: str) -> None:
@@ -99,7 +102,7 @@ class Question(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """One box."""
         with VerticalScroll(id="question") as box:
-            box.border_subtitle = "y yes, n no"
+            box.border_subtitle = keys.hint(self.BINDINGS)
             yield Static(Text(self._text))
 
     def action_answer(self, yes: bool) -> None:

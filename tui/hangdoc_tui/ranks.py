@@ -1,47 +1,63 @@
-"""The table of ranks, and how it is sorted, filtered and grouped."""
+"""The first view: a timeline for each rank, class, host or block of ranks, and what the selected rank does in full."""
 
 from collections.abc import Callable, Sequence
 
 from rich.text import Text
-from textual.message import Message
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.geometry import Size
 
 from hangdoc.diagnosis import RankView
 from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
-from hangdoc_tui import spark
-from hangdoc_tui.grid import Grid
-from hangdoc_tui.scene import Scene
+from hangdoc.timeline import blocks
+from hangdoc_tui import cells
+from hangdoc_tui.detail import LARGE, Detail
+from hangdoc_tui.grid import Cell, Column, Fitted, Grid
+from hangdoc_tui.places import placed, stack_age
+from hangdoc_tui.scene import RankChosen, Scene
 
-_COLUMNS = ("rank", "state", "operation", "batches", "silent", "cpu", "where", "host", "pid", "sockets")
-_SPARK = 12
 _LAST = float("inf")
-SORTS: dict[str, Callable[[RankView], object]] = {
+SORTS: dict[str, Callable[[RankView], object]] = {  # by the titles of the columns
     "rank": lambda view: view.rank,
-    "state": lambda view: (("dead", "blocked", None, "computing").index(view.label), view.state, view.rank),
+    "doing": lambda view: (("dead", "blocked", None, "computing").index(view.label), view.state, view.rank),
     "batches": lambda view: (view.batches_done if view.batches_done is not None else _LAST, view.rank),
     "silent": lambda view: (-(view.silent_seconds or 0.0), view.rank),
     "cpu": lambda view: (-(view.cpu_percent or 0.0), view.rank),
     "host": lambda view: (view.host, view.rank),
 }
-GROUPS = ("ranks", "classes", "hosts")
+GROUPS = {"ranks": "rank", "classes": "class", "hosts": "on host", "blocks": "block"}
+"""What a row may be, and the title of its column."""
+_SORTED = "▾"
+_DETAIL_LINES = 5
 
 
 class RankTable(Grid):
-    """One row per rank, or per class or host of them."""
-
-    class Chosen(Message):
-        """The cursor stands on another rank; `entered` is True when the person asks for more about it."""
-
-        def __init__(self, rank: int, entered: bool) -> None:
-            self.rank, self.entered = rank, entered
-            super().__init__()
+    """One row per rank, or per class, host or block of them."""
 
     def __init__(self) -> None:
-        super().__init__("ranks", _COLUMNS)
-        self.sorted_by, self.grouped_by, self.filter = "rank", "ranks", ""
+        super().__init__("ranks", _columns(grouped=False, several_hosts=False, timeline=24))
+        self.sorted_by, self.filter = "rank", ""
+        self.chosen_group: str | None = None
+        """What a person chose from GROUPS; None for what fits the size and the state of the run."""
+        self.zooms: list[tuple[int, ...]] = []
+        """The ranks of each row that was zoomed into, the innermost last."""
+        self.room = 24
+        """How many rows there is room for."""
         self._scene: Scene | None = None
         self._rows: list[list[RankView]] = []
         """What each row shows, in order."""
+
+    @property
+    def grouped_by(self) -> str:
+        """One of GROUPS: what a row is now."""
+        if self.chosen_group is not None or self._scene is None:
+            return self.chosen_group or "ranks"
+        if len(self.zooms[-1] if self.zooms else self._scene.job.ranks) <= LARGE:
+            return "ranks"
+        # Of a large run that moves, hardly two ranks look alike; of one that hangs, almost all do.
+        return "blocks" if self.zooms or self._scene.job.verdict == "healthy" else "classes"
 
     def show(self, scene: Scene) -> None:
         """Paint the ranks of a poll; the cursor goes with the selected one."""
@@ -51,7 +67,16 @@ class RankTable(Grid):
             views for views in self._groups(scene) if not wanted or all(word in _searched(views) for word in wanted)
         ]
         most = scene.history.front_runner()
-        self.fill(len(self._rows), lambda index: self._cells_of(scene, self._rows[index], most))
+        grouped = self.grouped_by != "ranks"
+        several_hosts = len({view.host for view in scene.job.ranks}) > 1
+        columns = _columns(grouped=grouped, several_hosts=several_hosts, timeline=max(24, self.size.width // 3))
+        self.set_columns(columns)
+        drawn = _Drawn(scene)
+        titles = {one.title: at for at, one in enumerate(columns)}
+        heads: dict[int, Cell] = {titles["timeline"]: Fitted(drawn.axis), 0: Text(GROUPS[self.grouped_by])}
+        if (at := titles.get(self.sorted_by)) is not None:
+            heads[at] = Text(f"{heads[0] if at == 0 else self.sorted_by}{_SORTED}")
+        self.fill(len(self._rows), lambda index: _cells_of(scene, self._rows[index], most, drawn, grouped), heads)
         self.point_at(scene.selected)
 
     def point_at(self, rank: int | None) -> None:
@@ -61,36 +86,43 @@ class RankTable(Grid):
                 self.point(index)
                 return
 
-    def _groups(self, scene: Scene) -> list[list[RankView]]:
-        views = sorted(scene.job.ranks, key=SORTS[self.sorted_by])  # type: ignore[arg-type]
-        if self.grouped_by == "classes":
-            order = {view.rank: at for at, view in enumerate(views)}
-            return sorted(words.classes(scene.job), key=lambda group: min(order[view.rank] for view in group))
-        if self.grouped_by == "hosts":
-            hosts: dict[str, list[RankView]] = {}
-            for view in views:
-                hosts.setdefault(view.host, []).append(view)
-            return list(hosts.values())
-        return [[view] for view in views]
+    def row_of(self, index: int) -> list[RankView]:
+        """The ranks of a row; none where there is no such row."""
+        return self._rows[index] if 0 <= index < len(self._rows) else []
 
-    def _cells_of(self, scene: Scene, views: Sequence[RankView], most: int | None) -> tuple[Text, ...]:
-        first = views[0]
-        track = scene.history.tracks.get(first.rank)
-        guilty = any(view.rank in scene.culprits for view in views)
-        name = numbers(view.rank for view in views)
-        return (
-            Text(("●" if guilty else " ") + (name if len(name) <= 14 else name[:13] + "…"),
-                 style="bold red" if guilty else "bold"),
-            _state(views),
-            Text(words.operation(first.operation)),
-            _batches(first, most),
-            Text(duration(first.silent_seconds) if first.silent_seconds is not None else "-", justify="right"),
-            Text(f"{spark.line(track.cpu if track else (), _SPARK, 100.0)} {_percent(first.cpu_percent)}"),
-            Text(words.place(first.where), overflow="ellipsis"),
-            Text(words.clean(first.host if len({view.host for view in views}) == 1 else "several")),
-            Text(f"{first.pid or '-'}{'…' if len(views) > 1 else ''}", justify="right"),
-            _sockets(scene, first),
-        )  # fmt: skip
+    def zoom(self) -> bool:
+        """Show only the ranks of the row under the cursor; False where it is a single rank."""
+        ranks = tuple(view.rank for view in self.row_of(self.cursor))
+        if len(ranks) < 2 or (self.zooms and ranks == self.zooms[-1]):
+            return False
+        self.zooms.append(ranks)
+        self.chosen_group = None
+        return True
+
+    def zoom_out(self) -> bool:
+        """Take back a zoom; False where there is none."""
+        self.chosen_group = None if self.zooms else self.chosen_group
+        return bool(self.zooms) and bool(self.zooms.pop())
+
+    def _groups(self, scene: Scene) -> list[list[RankView]]:
+        within = set(self.zooms[-1]) if self.zooms else None
+        shown = [view for view in scene.job.ranks if within is None or view.rank in within]
+        views = sorted(shown, key=SORTS[self.sorted_by])  # type: ignore[arg-type]
+        order = {view.rank: at for at, view in enumerate(views)}
+        match self.grouped_by:
+            case "classes":
+                alike = words.classes(scene.job)
+                groups = [[view for view in group if view.rank in order] for group in alike]
+                return sorted(filter(None, groups), key=lambda group: min(order[view.rank] for view in group))
+            case "hosts":
+                hosts: dict[str, list[RankView]] = {}
+                for view in views:
+                    hosts.setdefault(view.host, []).append(view)
+                return list(hosts.values())
+            case "blocks":
+                by_rank = {view.rank: view for view in views}
+                return [[by_rank[rank] for rank in block] for block in blocks(by_rank, max(8, self.room))]
+        return [[view] for view in views]
 
     def on_grid_moved(self, event: Grid.Moved) -> None:
         """The cursor moved."""
@@ -100,11 +132,118 @@ class RankTable(Grid):
         """Enter, or a click on the row."""
         self._choose(event.index, True)
 
+    def on_grid_header_clicked(self, event: Grid.HeaderClicked) -> None:
+        """Sort by that column, where there is an order."""
+        if event.title in SORTS and self._scene is not None:
+            self.sorted_by = event.title
+            self.show(self._scene)
+
     def _choose(self, index: int, entered: bool) -> None:
         if 0 <= index < len(self._rows):
             ranks = [view.rank for view in self._rows[index]]
             known = self._scene.selected if self._scene is not None else None
-            self.post_message(self.Chosen(known if known in ranks and known is not None else ranks[0], entered))
+            rank = known if known is not None and known in ranks else ranks[0]
+            self.post_message(RankChosen(rank, entered))
+
+
+class RanksView(Vertical):
+    """The table, and below it what its shapes mean and all about the selected rank."""
+
+    def __init__(self) -> None:
+        super().__init__(id="ranks-view")
+        self._table, self._detail = RankTable(), Detail()
+        self._scene: Scene | None = None
+        self._painted = Size(0, 0)
+        """How large it was when it was painted last."""
+
+    def compose(self) -> ComposeResult:
+        """One above the other."""
+        yield self._table
+        yield self._detail
+
+    def show(self, scene: Scene) -> None:
+        """Paint both."""
+        self._scene, self._painted = scene, self.size
+        self._table.room = max(4, self.size.height - _DETAIL_LINES - 1)
+        self._table.show(scene)
+        height = max(2, min(self._table.count + 1, self.size.height - _DETAIL_LINES))
+        if self._table.styles.height is None or self._table.styles.height.value != height:
+            self._table.styles.height = height
+        self.show_selected(scene)
+
+    def show_selected(self, scene: Scene) -> None:
+        """Paint what depends on the selected rank alone."""
+        self._scene = scene
+        self._detail.show(scene, zoomed=self._table.zooms[-1] if self._table.zooms else None)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """There is room for more rows, or for fewer. (It also comes when the view was hidden, and has been painted by then.)"""
+        if self._scene is not None and self.size != self._painted:
+            self.show(self._scene)
+
+
+class _Drawn:
+    """The timeline of a poll, for the width that its column turns out to have."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._recorder = scene.history.recorder
+
+    def axis(self, width: int) -> Text:
+        """The times above it."""
+        still = self._recorder.still
+        return cells.axis(self._recorder.seconds, still, width, cells.fitting(still, width))
+
+    def row(self, ranks: Sequence[int], width: int) -> Text:
+        """The cells of some ranks."""
+        polls = cells.fitting(self._recorder.still, width)
+        return cells.row(self._recorder.timeline([ranks], polls=width * polls).rows[0], width, polls)
+
+
+def _columns(*, grouped: bool, several_hosts: bool, timeline: int) -> tuple[Column, ...]:
+    return (
+        Column("rank", least=8, most=14),
+        *([Column("count")] if grouped else []),
+        Column("timeline", least=timeline, flexible=True),
+        Column("doing", least=12, most=30),
+        Column("batches", least=8, gives_way=1),
+        Column("silent", least=7, gives_way=2),
+        Column("cpu", least=4, gives_way=4),
+        Column("where", least=20, most=70, flexible=True, gives_way=3),
+        *([Column("host", most=20, gives_way=5)] if several_hosts else []),
+        Column("pid", gives_way=6),
+    )
+
+
+def _cells_of(
+    scene: Scene, views: Sequence[RankView], most: int | None, drawn: _Drawn, grouped: bool
+) -> tuple[Cell, ...]:
+    first = views[0]
+    guilty = any(view.rank in scene.culprits for view in views)
+    ranks = [view.rank for view in views]
+    name = numbers(ranks)
+    hosts = dict.fromkeys(view.host for view in views)
+    several_hosts = len({view.host for view in scene.job.ranks}) > 1
+    row: tuple[Cell, ...] = (
+        Text(("●" if guilty else " ") + (name if len(name) <= 13 else name[:12] + "…"),
+             style="bold red" if guilty else "bold"),
+        *([Text(f"{len(views):,}", justify="right")] if grouped else []),
+        Fitted(lambda width: drawn.row(ranks, width)),
+        doing(views),
+        _batches(views, most),
+        Text(_silence(views), justify="right"),
+        Text(_cpu(views), justify="right"),
+        Fitted(lambda width: _placed(views, width), _placed(views, 999).cell_len),
+        *([Text(words.clean(next(iter(hosts))) if len(hosts) == 1 else f"{len(hosts)} hosts")] if several_hosts else []),
+        Text(f"{first.pid or '-'}{'…' if len(views) > 1 else ''}", justify="right"),
+    )  # fmt: skip
+    return row
+
+
+def _placed(views: Sequence[RankView], width: int) -> Text:
+    places = {view.where for view in views}
+    if len(places) > 1:
+        return Text(f"{len(places)} places")
+    return placed(max(views, key=lambda view: view.stack_seconds_ago or 0.0), width)
 
 
 def _searched(views: Sequence[RankView]) -> str:
@@ -116,31 +255,37 @@ def _searched(views: Sequence[RankView]) -> str:
     return f"{name} {first.label} {first.state} {words.operation(first.operation)} {place} {hosts} {first.pid}".lower()
 
 
-def _state(views: Sequence[RankView]) -> Text:
+def doing(views: Sequence[RankView]) -> Text:
+    """`■ all_reduce (ddp-backward)`, `▶ loading-data`, or how many of several do what."""
     first = views[0]
-    if len({(view.label, view.state) for view in views}) > 1:
-        tally = {label: sum(view.label == label for view in views) for label in ("dead", "blocked", "computing")}
-        return Text("  ".join(f"{words.LABEL_GLYPH[label]} {count}" for label, count in tally.items() if count))
-    return Text(
-        f"{words.LABEL_GLYPH[first.label]} {first.label or '?'}: {first.state}", style=words.LABEL_STYLE[first.label]
-    )
+    if len({(view.label, view.state, view.operation) for view in views}) == 1:
+        text = f"{words.LABEL_GLYPH[first.label]} {words.operation(first.operation) or first.state}"
+        style = words.LABEL_STYLE[first.label]
+        return Text(text, f"dim {style}" if stack_age(first) is not None else style)
+    tally = {label: sum(view.label == label for view in views) for label in ("dead", "blocked", "computing", None)}
+    parts = [(f"{words.LABEL_GLYPH[label]} {count:,}  ", words.LABEL_STYLE[label])
+             for label, count in tally.items() if count]  # fmt: skip
+    return Text.assemble(*parts)
 
 
-def _batches(view: RankView, most: int | None) -> Text:
-    if view.batches_done is None:
+def _batches(views: Sequence[RankView], most: int | None) -> Text:
+    done = [view.batches_done for view in views if view.batches_done is not None]
+    if not done:
         return Text("-", justify="right")
-    text = f"{view.batches_done}/{view.batches_total}" if view.batches_total is not None else str(view.batches_done)
-    behind = (most or 0) - view.batches_done
-    return Text.assemble(text, (f" -{behind}", "bold yellow") if behind > 0 else "", justify="right")
+    least, total = min(done), views[0].batches_total
+    text = f"{least}" if least == max(done) else f"{least}…{max(done)}"
+    behind = (most or 0) - least
+    return Text.assemble(
+        f"{text}/{total}" if total is not None else text, (f" -{behind}", "bold yellow") if behind > 0 else "",
+        justify="right",
+    )  # fmt: skip
 
 
-def _percent(value: float | None) -> str:
-    return "   -" if value is None else f"{value:3.0f}%"
+def _silence(views: Sequence[RankView]) -> str:
+    known = [view.silent_seconds for view in views if view.silent_seconds is not None]
+    return duration(min(known)) if known else "-"
 
 
-def _sockets(scene: Scene, view: RankView) -> Text:
-    rank = scene.run.ranks.get(view.rank)
-    if rank is None or not rank.connections:
-        return Text("-")
-    queued = sum(c.send_queue_bytes + c.receive_queue_bytes for c in rank.connections)
-    return Text(f"{len(rank.connections)}" + (f" ({queued} B queued)" if queued else ""))
+def _cpu(views: Sequence[RankView]) -> str:
+    known = [view.cpu_percent for view in views if view.cpu_percent is not None]
+    return f"{sum(known) / len(known):.0f}%" if known else "-"

@@ -2,10 +2,20 @@
 
 from dataclasses import dataclass
 
+from textual.message import Message
+
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Finding, Job, RankView
 from hangdoc_tui.history import History
 from hangdoc_tui.source import Poll
+
+
+class RankChosen(Message):
+    """A person chose a rank in a view; `entered` is True where they ask for more about it."""
+
+    def __init__(self, rank: int, entered: bool) -> None:
+        self.rank, self.entered = rank, entered
+        super().__init__()
 
 
 @dataclass(frozen=True)
@@ -17,6 +27,8 @@ class Scene:
     run: Run
     selected: int | None
     history: History
+    name: str = ""
+    """What the job is called (hangdoc_tui.job_names)."""
     before: Run | None = None
     """The same job at the poll before."""
 

@@ -9,8 +9,10 @@ from textual.widgets import Static
 
 from hangdoc.diagnose import merged
 from hangdoc.diagnose.model import Rank
+from hangdoc.phrases import duration
 from hangdoc.render import words
 from hangdoc.snapshot import Frame, Unavailable
+from hangdoc_tui.places import stack_age
 from hangdoc_tui.scene import Scene
 
 COMPARISONS = ("nothing", "the last poll", "another rank")
@@ -40,6 +42,14 @@ class StackView(VerticalScroll):
             yield Text("No rank is selected.", style="dim")
             return
         yield from self._head(scene, rank)
+        view = scene.view(rank.rank)
+        stale = view is not None and stack_age(view) is not None
+        for line in self._frames(scene, rank):
+            if stale:
+                line.stylize("dim")
+            yield line
+
+    def _frames(self, scene: Scene, rank: Rank) -> Iterator[Text]:
         frames = merged.frames_of(rank, native=self.native)
         other = self._other(scene, rank)
         there = {merged.place(frame) for frame in other[1]} if other is not None else None
@@ -47,10 +57,10 @@ class StackView(VerticalScroll):
             yield Text(f"+ only here, - only {other[0]}", style="dim")
             for frame in other[1]:
                 if merged.place(frame) not in {merged.place(mine) for mine in frames}:
-                    yield Text("- ", style="red") + _title(frame)
+                    yield Text.assemble(("- ", "red"), _title(frame))
         for frame in frames:
             new = there is not None and merged.place(frame) not in there
-            yield Text("+ " if new else "  ", style="green") + _title(frame)
+            yield Text.assemble(("+ " if new else "  ", "green"), _title(frame))
             if frame.source:
                 yield Text(f"      {words.clean(frame.source)}", style="cyan" if not frame.library else "dim")
             if self.locals and not frame.library:
@@ -67,6 +77,9 @@ class StackView(VerticalScroll):
                 (f"{words.LABEL_GLYPH[view.label]} {view.label or '?'}: {view.state}", words.LABEL_STYLE[view.label]),
                 f"  {words.operation(view.operation)}",
             )  # fmt: skip
+            if view.stack_seconds_ago is not None:
+                since = ": the rank has not moved since" if stack_age(view) is None else ""
+                yield Text(f"stack of {duration(view.stack_seconds_ago)} ago{since}", "dim" if since else "bold yellow")
         native = rank.process.native if rank.process is not None else None
         if self.native and isinstance(native, Unavailable):
             yield Text(f"no native frames: {native.reason}", style="dim")

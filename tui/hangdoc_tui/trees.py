@@ -1,20 +1,15 @@
-"""Two trees: all ranks' stacks merged, and who waits for whom."""
+"""All ranks' stacks merged into one tree, and what it has in common with the tree of those who wait."""
 
 from rich.text import Text
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
 from hangdoc.diagnose import merged
-from hangdoc.diagnose import words as phrases
-from hangdoc.diagnose.blockages import Blockage
-from hangdoc.diagnose.model import Class
-from hangdoc.phrases import numbers
+from hangdoc.phrases import duration, numbers, ranks
 from hangdoc.render import words
 from hangdoc.snapshot import Frame
+from hangdoc_tui.places import stack_age
 from hangdoc_tui.scene import Scene
-
-Label = tuple[Text, int | None]
-"""What a node says, and the rank that it stands for."""
 
 
 class GrowingTree(Tree[int | None]):
@@ -44,7 +39,12 @@ class StackTree(GrowingTree):
     def show(self, scene: Scene) -> None:
         """Paint it."""
         tree = merged.stacks(scene.run.ranks.values(), native=self.native)
-        if self.grow((tree, scene.culprits)):
+        old = [view for view in scene.job.ranks if stack_age(view) is not None]
+        if self.grow((tree, scene.culprits, tuple((view.rank, stack_age(view)) for view in old))):
+            if old:
+                oldest = max(view.stack_seconds_ago or 0.0 for view in old)
+                who = ranks(view.rank for view in old)
+                self.root.add_leaf(Text(f"stacks of up to {duration(oldest)} ago: {who}", style="dim"))
             for branch in tree.branches:
                 self._add(self.root, branch, scene.culprits)
             mute = [rank for rank in tree.ranks if not any(rank in branch.ranks for branch in tree.branches)]
@@ -61,7 +61,7 @@ class StackTree(GrowingTree):
                 node.add_leaf(_frame(frame), data=branch.ranks[0])
         hidden = sum(frame.library for frame in rest[:-1])
         if hidden:
-            node.set_label(node.label + Text(f"  … {hidden} library frames", style="dim"))  # type: ignore[operator]
+            node.set_label(node.label + Text(f"  … {hidden} library frame{'s' * (hidden > 1)}", style="dim"))  # type: ignore[operator]
         for below in branch.branches:
             self._add(node, below, culprits)
 
@@ -72,54 +72,3 @@ def _frame(frame: Frame) -> Text:
     if frame.source and not frame.library:
         text.append(f"  {words.clean(frame.source)[:60]}", style="cyan")
     return text
-
-
-class WaitTree(GrowingTree):
-    """What holds up the run: each blockage once, with the ranks at its end and below them those that wait."""
-
-    def __init__(self) -> None:
-        super().__init__("waits")
-
-    def show(self, scene: Scene) -> None:
-        """Paint it."""
-        run = scene.run
-        picture = [
-            (
-                blockage.kind.NAME,
-                blockage.blamed,
-                [(one.ranks, one.first.state, one.first.where) for one in _all(blockage)],
-            )
-            for blockage in run.blockages
-        ]
-        if not self.grow((picture, scene.culprits)):
-            return
-        if not run.blockages:
-            self.root.add_leaf(Text("Nobody waits for another rank.", style="green"))
-        for blockage in run.blockages:
-            self._add(blockage, scene)
-
-    def _add(self, blockage: Blockage, scene: Scene) -> None:
-        blamed = set(blockage.blamed)
-        ends = [one for one in blockage.at if blamed & set(one.ranks) or not one.first.waits] or list(blockage.at)
-        rest = [one for one in _all(blockage) if one not in ends]
-        nodes = [self.root.add(_class(one, scene), data=one.ranks[0], expand=True) for one in ends]
-        if not nodes and blockage.culprits:
-            nodes = [
-                self.root.add(Text(f"{numbers(blockage.culprits)}: nobody looked at", style="magenta"), expand=True)
-            ]
-        for one in rest if nodes else ():
-            nodes[-1].add_leaf(_class(one, scene), data=one.ranks[0])
-        for node in nodes:
-            node.allow_expand = bool(node.children)
-
-
-def _all(blockage: Blockage) -> tuple[Class, ...]:
-    return (*blockage.at, *blockage.waiting)
-
-
-def _class(one: Class, scene: Scene) -> Text:
-    first = one.first
-    guilty = first.rank in scene.culprits
-    text = Text.assemble((f"{phrases.ranks(one.ranks)} ", "bold red" if guilty else "bold"))
-    text.append(f"{words.LABEL_GLYPH[first.label]} ", style=words.LABEL_STYLE[first.label])
-    return text.append(words.clean(f"{phrases.doing(first)} {phrases.place(first)}"))

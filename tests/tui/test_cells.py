@@ -1,0 +1,131 @@
+"""The timeline as text, and the columns and places beside it: built values."""
+
+import pytest
+
+from hangdoc.diagnosis import Where
+from hangdoc.timeline import CELLS, Cell, Row
+from hangdoc_tui import cells
+from hangdoc_tui.batches import Amount, _bounds, _ticks, amounts, bar
+from hangdoc_tui.grid import Column, _fitted
+from hangdoc_tui.places import place, placed
+from tests.unit.test_timeline import job, view
+
+
+def row(*did: Cell, ranks: int = 1, progress: tuple[float, ...] = ()) -> Row:
+    return Row(ranks=tuple(range(ranks)), cells=did, progress=progress)
+
+
+def test_every_cell_has_a_shape_of_its_own() -> None:
+    assert len(set(cells.GLYPH.values())) == len(CELLS)
+    assert cells.row(row(*CELLS), 8).plain == "  █▒▄─×·"
+    assert cells.row(row(*CELLS), 2).plain == "×·"  # the newest
+
+
+def test_a_block_shows_a_single_rank_that_differs() -> None:
+    shares = (0.0, 1 / 1024, 0.5, 1023 / 1024, 1.0)
+    mixed = row("waiting", "waiting", "waiting", "computing", "computing", ranks=1024, progress=shares)
+    assert cells.row(mixed, 5).plain == "─▁▄▇█"
+
+
+def test_a_block_with_a_dead_rank_is_red() -> None:
+    assert cells.block(["waiting", "dead"]) == ("×", "bold red")
+    assert cells.block([*["computing"] * 63, "dead"]) == ("▇", "red")  # type: ignore[list-item]
+    assert cells.block(["waiting"]) == ("─", "yellow")
+
+
+def test_a_long_freeze_is_drawn_with_several_polls_to_a_cell() -> None:
+    assert [cells.fitting(still, 30) for still in (None, 3, 23, 24, 48, 500)] == [1, 1, 1, 2, 4, 32]
+    did: tuple[Cell, ...] = ("computing",) * 8 + ("waiting",) * 48
+    assert cells.row(row(*did), 14, 4).plain == "██────────────"
+    assert cells.row(row("dead", *did[1:]), 14, 4).plain == "▆█────────────"
+
+
+@pytest.mark.parametrize(
+    ("polls", "still", "width", "text"),
+    [
+        (40, None, 30, "     ╷24s        ╷12s      now"),
+        (80, 40, 60, "           ╷48s    ▼ last progress 40 s ago    ╷12s      now"),
+        (40, 14, 30, "     ╷24s      ▼ 14 s ago  now"),
+        (40, 3, 30, "  last progress 3.0 s ago ▼   "),
+        (40, 4, 30, " last progress 4.0 s ago ▼ now"),
+        (3, 1, 8, "      ▼ "),
+    ],
+)
+def test_the_axis_says_when_and_marks_the_last_progress(polls: int, still: int | None, width: int, text: str) -> None:
+    seconds = tuple(float(at - polls + 1) for at in range(polls))
+    assert cells.axis(seconds, still, width).plain == text
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (40, "base_train.py:198  loss.backward()"),
+        (34, "base_train.py:198  loss.backward()"),
+        (33, "base_train.py:198  loss.backward…"),
+        (25, "base_train.py:198  loss.…"),
+        (24, "base_train.py:198"),
+        (17, "base_train.py:198"),
+        (12, "…rain.py:198"),
+    ],
+)
+def test_a_place_is_cut_at_the_source_line_first(width: int, text: str) -> None:
+    where = Where(file="hangdoc_trainer/base_train.py", line=198, function="step", source="loss.backward()")
+    assert place(where, width) == text
+
+
+def test_a_place_without_a_source_line_names_the_function() -> None:
+    assert place(Where(file="a.py", line=1, function="step"), 40) == "a.py:1  in step"
+    assert place(None, 40) == ""
+
+
+def test_an_old_stack_is_dim_and_says_its_age() -> None:
+    where = Where(file="train.py", line=3, function="train", source="x = f(x)")
+    moving = view(0, where=where, stack_seconds_ago=6.2)
+    assert (placed(moving, 40).plain, placed(moving, 40).style) == ("train.py:3  x = f(x) (6.2 s ago)", "dim")
+    assert placed(moving, 14).plain == "train.py:3 6s"
+    # A rank at rest is not read again: it stands where its stack says.
+    still = view(0, "blocked", "in-collective", where=where, stack_seconds_ago=90.0)
+    assert (placed(still, 40).plain, placed(still, 40).style) == ("train.py:3  x = f(x)", "")
+
+
+def test_batches_that_ended_are_marked() -> None:
+    ranks = (view(0, batches_done=3, batches_total=232), view(1, batches_done=3, batches_total=3), view(2))
+    assert [(one.ranks, one.said) for one in amounts(job(*ranks))] == [((0,), "3 of 232"), ((1,), "ended at 3 of 3")]
+
+
+def test_bars_of_a_run_have_one_scale() -> None:
+    assert bar(Amount((0,), 50, 100, False), 100, 10).plain == "█████─────"
+    assert bar(Amount((1,), 25, 25, True), 100, 10).plain == "██▌"
+    assert bar(Amount((1,), 1, 100_000, False), 100_000, 10).plain == "▏─────────"
+    assert bar(Amount((1,), 7, None, False), 7, 4).plain == "████"
+    assert bar(Amount((1,), 0, None, False), 0, 4).plain == ""
+
+
+def test_the_plot_has_the_scale_of_its_data_in_whole_batches() -> None:
+    assert _bounds([3, 3, 3]) == (3, 4)
+    assert _bounds([20, 5]) == (5, 20)
+    assert _ticks(3, 4) == [3, 4]
+    assert _ticks(0, 232) == [0, 58, 116, 174, 232]
+
+
+COLUMNS = (
+    Column("rank", most=14),
+    Column("timeline", least=24, flexible=True),
+    Column("doing", most=30),
+    Column("cpu", gives_way=2),
+    Column("where", least=20, flexible=True, gives_way=1),
+)
+
+
+@pytest.mark.parametrize(
+    ("room", "widths"),
+    [
+        (60, [6, 28, 20, 0, 0]),
+        (78, [6, 24, 20, 0, 20]),
+        (90, [6, 27, 20, 4, 23]),  # cpu comes back when there is room
+        (150, [6, 76, 20, 4, 34]),  # `where` has all that it wishes
+        (20, [6, 24, 20, 0, 0]),  # too narrow: it can be scrolled
+    ],
+)
+def test_columns_give_way_and_take_what_is_left(room: int, widths: list[int]) -> None:
+    assert _fitted(COLUMNS, [6, 8, 20, 4, 34], room) == widths

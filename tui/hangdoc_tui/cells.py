@@ -1,0 +1,113 @@
+"""The timeline as text: a character for each poll, with a shape and a colour for what a rank, or a block of ranks, did.
+
+The more goes on, the higher the character: a row that freezes becomes a thin line. Every shape but three is in the oldest
+character set of PC terminals (code page 437), and none depends on its colour.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from rich.text import Text
+
+from hangdoc.phrases import duration
+from hangdoc.timeline import CELLS, PROGRESS, Cell, Row, together
+
+GLYPH: dict[Cell, str] = {
+    "computing": "█", "data": "▒", "moving": "▄", "waiting": "─", "dead": "×", "unseen": "·",
+}  # fmt: skip
+STYLE: dict[Cell, str] = {
+    "computing": "green", "data": "blue", "moving": "cyan", "waiting": "yellow", "dead": "bold red", "unseen": "magenta",
+}  # fmt: skip
+_WORDS: dict[Cell, str] = {
+    "computing": "computing", "data": "data", "moving": "in a collective, moving", "waiting": "waiting",
+    "dead": "dead", "unseen": "not seen",
+}  # fmt: skip
+_SHARE = "▁▂▃▄▅▆▇"
+"""Of the ranks of a block that do not all do the same: how many make progress."""
+_TICK = 12
+"""Cells between two times above the timeline."""
+_BEFORE = 6
+"""Cells for what came before the last progress."""
+
+
+def fitting(still: int | None, width: int) -> int:
+    """How many polls a cell stands for. One, but for a run that has stood still for longer than `width` polls (`Recorder.still`):
+    its last progress stays in sight."""
+    polls = 1
+    while (still or 0) // polls >= width - _BEFORE > 0:
+        polls *= 2
+    return polls
+
+
+def row(row: Row, width: int, polls: int = 1) -> Text:
+    """The newest cells of a row, the newest at the right, each for so many polls."""
+    several = len(row.ranks) > 1 or polls > 1
+    drawn: list[tuple[str, str]] = []
+    progress = row.shares
+    for end in range(len(row.cells), max(0, len(row.cells) - width * polls), -polls):
+        some, shares = row.cells[max(0, end - polls) : end], progress[max(0, end - polls) : end]
+        drawn.append(_cell(max(some, key=some.count), sum(shares) / len(shares), several))
+    return joined([(" " * (width - len(drawn)), ""), *reversed(drawn)])
+
+
+def block(did: Sequence[Cell]) -> tuple[str, str]:
+    """(character, style) for what the ranks of a block did at one poll."""
+    if len(did) == 1:
+        return GLYPH[did[0]], STYLE[did[0]]
+    return _cell(*together(did), True)
+
+
+def joined(drawn: Iterable[tuple[str, str]]) -> Text:
+    """Characters with their styles as one text."""
+    text = Text()
+    for style, run in groupby(drawn, key=lambda one: one[1]):
+        text.append("".join(glyph for glyph, _ in run), style)
+    return text
+
+
+def _cell(cell: Cell, share: float, several: bool) -> tuple[str, str]:
+    """(character, style). `cell` is what was done most, `share` how much of the ranks and polls was progress."""
+    if not several or (share == 1.0 and cell in PROGRESS) or (share == 0.0 and cell not in PROGRESS):
+        return GLYPH[cell], STYLE[cell]
+    height = min(len(_SHARE) - 1, int(share * len(_SHARE)))
+    return _SHARE[height], "red" if cell == "dead" else "yellow" if share < 0.5 else "green"
+
+
+def axis(seconds: Sequence[float], still: int | None, width: int, polls: int = 1) -> Text:
+    """The times above `width` cells, of polls `seconds` ago, with a mark at the last progress of any rank (`still` polls
+    ago)."""
+    line = [" "] * width
+    newest = len(seconds) - 1
+    if still:
+        since = duration(-seconds[newest - still])
+        at = width - 1 - still // polls
+        right = [(at, f"▼ {text}") for text in (f"last progress {since} ago", f"{since} ago")]
+        left = [(at - len(text) - 1, f"{text} ▼") for text in (f"last progress {since} ago", f"{since} ago")]
+        _write(line, *right, *left, (at, "▼"))
+    _write(line, (width - len("now"), "now"))
+    for back in range(_TICK, min(width, newest // polls + 1), _TICK):
+        _write(line, (width - 1 - back, f"╷{_short(-seconds[newest - back * polls])}"))
+    return Text("".join(line), "bold")
+
+
+def _write(line: list[str], *choices: tuple[int, str]) -> None:
+    """Write the first of these texts that fits at its place between what stands there already."""
+    for at, text in choices:
+        end = at + len(text)
+        if at >= 0 and end <= len(line) and all(c == " " for c in line[max(0, at - 1) : end + 1]):
+            line[at:end] = text
+            return
+
+
+def _short(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f}s"
+    return f"{seconds / 60:.0f}m" if seconds < 6000 else f"{seconds / 3600:.0f}h"
+
+
+def legend(*, blocks: bool) -> Text:
+    """What the shapes mean."""
+    text = Text(no_wrap=True, overflow="ellipsis", style="dim")
+    for cell in CELLS:
+        text.append(GLYPH[cell], STYLE[cell]).append(f" {_WORDS[cell]}  ")
+    return text.append(f"{_SHARE[0]}…{_SHARE[-1]} share that moves" if blocks else "")

@@ -1,0 +1,124 @@
+"""Every key of the app, once: help, command palette, footer and docs/top.md are made from these bindings."""
+
+from collections.abc import Iterable, Iterator
+
+from textual.binding import Binding, BindingType
+from textual.keys import format_key
+
+from hangdoc_tui.grid import Grid
+
+VIEWS = {
+    "ranks": "A timeline for each rank: what it did at each poll, what it does now, and where",
+    "stack": "The stack of the selected rank, with source lines and variables",
+    "tree": "The stacks of all ranks as one tree: ranks share a branch as long as their stacks agree",
+    "waits": "Who waits for whom, with the culprit first; a cycle is drawn as a cycle",
+    "batches": "Batches done within those expected, by rank; a plot over time where ranks move",
+    "sockets": "Connections between ranks, both ends in one row: queues, silence, retransmits",
+    "settings": "Arguments and environment variables that differ between ranks, the gravest first",
+    "events": "What changed, the newest first",
+}
+"""Name of each view and what it shows, in the order of their keys."""
+
+_VIEWS = Binding.Group("Views")
+_RANKS = Binding.Group("Ranks and jobs")
+_FINDINGS = Binding.Group("Findings")
+_CONTENT = Binding.Group("Stacks and settings")
+_POLLS = Binding.Group("Polls")
+_FILES = Binding.Group("Files")
+_SIGNALS = Binding.Group("Signals, with --allow-signals")
+_HELP = Binding.Group("Help")
+
+
+def _key(
+    key: str,
+    action: str,
+    description: str,
+    tooltip: str,
+    group: Binding.Group,
+    *,
+    footer: bool = False,
+    shown_as: str | None = None,
+) -> Binding:
+    return Binding(key, action, description, show=footer, tooltip=tooltip, group=group, key_display=shown_as)
+
+
+BINDINGS: tuple[Binding, ...] = (
+    *(_key(str(at), f"go('{name}')", f"show {name}", what, _VIEWS) for at, (name, what) in enumerate(VIEWS.items(), 1)),
+    _key("slash", "filter", "filter", "Show only the rows that contain all of these words", _RANKS, footer=True),
+    _key("s", "sort", "sort", "Sort the ranks by the next column", _RANKS, footer=True),
+    _key(
+        "g",
+        "group",
+        "group",
+        "A row is one rank, a class of equal ranks, a host, or a block of ranks",
+        _RANKS,
+        footer=True,
+    ),
+    _key("z", "zoom", "zoom", "Show only the ranks of the row under the cursor", _RANKS, footer=True),
+    _key("escape", "leave", "back", "Zoom out, or end the filter", _RANKS, shown_as="esc"),
+    _key("f", "follow", "follow the culprit", "Keep the culprit selected", _RANKS),
+    _key("left_square_bracket", "step(-1)", "previous rank", "Select the rank before", _RANKS),
+    _key("right_square_bracket", "step(1)", "next rank", "Select the next rank", _RANKS),
+    _key("j", "next_job", "next job", "Show the next job", _RANKS),
+    _key("i", "findings", "findings", "All findings, with evidence and what to do", _FINDINGS, footer=True),
+    _key("u", "unseen", "not seen", "What could not be seen, and why", _FINDINGS),
+    _key("c", "copy", "copy a command", "Copy what the finding says to type next", _FINDINGS),
+    _key("n", "native", "native frames", "Show C++ frames, or hide them", _CONTENT),
+    _key("l", "locals", "variables", "Show local variables, or hide them", _CONTENT),
+    _key(
+        "d", "compare", "compare", "Compare the stack with the last poll, with another rank, or with nothing", _CONTENT
+    ),
+    _key("a", "all_settings", "all settings", "Show all settings, or only those that differ", _CONTENT),
+    _key("p", "pause", "pause", "Stop polling, or go on", _POLLS),
+    _key("plus,equals_sign", "rate(-1)", "poll more often", "Poll at the next shorter interval", _POLLS),
+    _key("minus", "rate(1)", "poll less often", "Poll at the next longer interval", _POLLS),
+    _key("comma", "slide(-1)", "previous poll", "In a recording: the poll before", _POLLS),
+    _key("full_stop", "slide(1)", "next poll", "In a recording: the next poll", _POLLS),
+    _key("w", "write", "write a bundle", "Save this poll's evidence as a bundle", _FILES),
+    _key("r", "report", "write the report", "Save this poll's report and page", _FILES),
+    _key(
+        "C", "continue_rank", "continue the rank", "Continue the selected rank where it is stopped (SIGCONT)", _SIGNALS
+    ),
+    _key("K", "end_rank", "end the orphan", "End the selected rank where its launcher is gone (SIGTERM)", _SIGNALS),
+    _key("ctrl+p", "command_palette", "commands", "Search all commands", _HELP, footer=True),
+    _key("question_mark", "keys", "keys", "This list", _HELP, footer=True),
+    _key("q", "quit", "quit", "Leave hangdoc top", _HELP, footer=True),
+)
+
+
+def shown(binding: Binding) -> str:
+    """A key as a person reads it: `?`, `ctrl+p`, `[`."""
+    if binding.key_display is not None:
+        return binding.key_display
+    *modifiers, key = binding.key.partition(",")[0].split("+")
+    return "+".join((*modifiers, format_key(key)))
+
+
+def groups() -> Iterator[tuple[str, list[Binding]]]:
+    """All keys by their groups, those of the tables last."""
+    found: dict[str, list[Binding]] = {}
+    for binding in Binding.make_bindings((*BINDINGS, *Grid.BINDINGS)):
+        together = found.setdefault(binding.group.description if binding.group is not None else "", [])
+        if all(other.action != binding.action for other in together):  # of several keys for one action the first
+            together.append(binding)
+    yield from found.items()
+
+
+def footer() -> Iterator[Binding]:
+    """The keys that a newcomer needs."""
+    return (binding for binding in BINDINGS if binding.show)
+
+
+def hint(bindings: Iterable[BindingType]) -> str:
+    """`esc close, c copy the command`: the keys of a page, each action once."""
+    texts = {one.action: f"{shown(one)} {one.description}" for one in reversed(list(Binding.make_bindings(bindings)))}
+    return ", ".join(reversed(texts.values()))
+
+
+def markdown() -> str:
+    """The table of docs/top.md."""
+    lines = ["| key | command | does |", "| --- | --- | --- |"]
+    for title, bindings in groups():
+        lines.append(f"| **{title}** | | |")
+        lines += [f"| `{shown(one)}` | {one.description} | {one.tooltip} |" for one in bindings]
+    return "\n".join(lines)

@@ -1,0 +1,80 @@
+"""Who waits for whom, as values to draw: each blockage once, a cycle in its own order, and who waits behind it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.model import Class, Run, numbers_of
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Ranks that wait alike, and those that wait for them."""
+
+    one: Class
+    behind: tuple["Waiting", ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One blockage. In a cycle each of `at` waits for the next, and the last for the first; else they wait for nobody."""
+
+    blockage: Blockage
+    cycle: bool
+    at: tuple[Class, ...]
+    """The blamed ones first."""
+    behind: tuple[Waiting, ...]
+    """Whoever waits for them without being one of them."""
+
+    @property
+    def unseen(self) -> tuple[int, ...]:
+        """Culprits that nobody looked at."""
+        return tuple(sorted(set(self.blockage.blamed) - set(numbers_of((*self.at, *self.blockage.waiting)))))
+
+
+def pictures(run: Run) -> list[Picture]:
+    """All blockages of a run, the gravest first."""
+    return [_picture(run, blockage) for blockage in run.blockages]
+
+
+def _picture(run: Run, blockage: Blockage) -> Picture:
+    blamed = set(blockage.blamed)
+    at = sorted(blockage.at, key=lambda one: (not blamed & set(one.ranks), one.ranks))
+    circle = _cycle(run, at) or ()
+    ends = circle or tuple(at)
+    others = [one for one in (*at, *blockage.waiting) if one not in ends]
+    return Picture(blockage, bool(circle), ends, _behind(run, ends, others))
+
+
+def _awaits(run: Run, one: Class, other: Class) -> bool:
+    return run.waits is not None and bool(run.waits.of(one) & set(other.ranks))
+
+
+def _cycle(run: Run, classes: Sequence[Class]) -> tuple[Class, ...] | None:
+    """The shortest way round from the first class that has one; None where no class waits for itself in turn."""
+    for start in classes:
+        paths: list[tuple[Class, ...]] = [(start,)]
+        reached = {start.ranks}
+        while paths:
+            path = paths.pop(0)
+            if _awaits(run, path[-1], start):
+                return path
+            for far in classes:
+                if far.ranks not in reached and _awaits(run, path[-1], far):
+                    reached.add(far.ranks)
+                    paths.append((*path, far))
+    return None
+
+
+def _behind(run: Run, ends: Iterable[Class], others: Sequence[Class]) -> tuple[Waiting, ...]:
+    """Each of `others` once, below a class that it waits for; whoever waits for none of them directly stands in front."""
+    left = list(others)
+
+    def below(one: Class) -> tuple[Waiting, ...]:
+        mine = [other for other in left if _awaits(run, other, one)]
+        for other in mine:
+            left.remove(other)
+        return tuple(Waiting(other, below(other)) for other in mine)
+
+    found = [waiting for end in ends for waiting in below(end)]
+    return (*found, *(Waiting(other, ()) for other in left))
