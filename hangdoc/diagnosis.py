@@ -57,6 +57,8 @@ class RankView(Answer, frozen=True, kw_only=True):
     batches_total: int | None
     silent_seconds: float | None
     """Since the last byte to or from any other rank."""
+    stack_seconds_ago: float | None = None
+    """Age of what `operation` and `where` were read from; 0 for a stack that is as it would be read now, None without a stack."""
 
 
 class Evidence(Answer, frozen=True, kw_only=True):
