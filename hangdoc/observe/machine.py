@@ -36,7 +36,7 @@ class HostMachine:
 
     def open(self, scene: Scene) -> None:
         """Remember the swap counters."""
-        self._swapped = _swapped()
+        self._swapped = swapped()
 
     def during(self, scene: Scene) -> None:
         """Read everything."""
@@ -44,11 +44,11 @@ class HostMachine:
         torch_versions: dict[str, str | None] = {}
         for target in scene.ranks():
             if target.state not in "ZX":
-                self._runtimes[target.pid] = _runtime(scene.proc, target, torch_versions)
+                self._runtimes[target.pid] = runtime(scene.proc, target, torch_versions)
 
     def close(self, scene: Scene) -> None:
         """Swap counters again."""
-        before, after = self._swapped, _swapped()
+        before, after = self._swapped, swapped()
         self._swapped = None if before is None or after is None else after - before
 
     def evidence(self, scene: Scene) -> Iterable[Evidence]:
@@ -56,11 +56,12 @@ class HostMachine:
         if isinstance(self._machine, Machine):
             self._machine = msgspec.structs.replace(self._machine, swapped_bytes=self._swapped)
         yield None, "machine", self._machine
-        for pid, runtime in self._runtimes.items():
-            yield pid, "runtime", runtime
+        for pid, found in self._runtimes.items():
+            yield pid, "runtime", found
 
 
-def _swapped() -> int | None:
+def swapped() -> int | None:
+    """Bytes swapped in and out since the start of the machine; None where nobody can tell."""
     import psutil
 
     try:
@@ -162,7 +163,8 @@ def resolve(name: str) -> tuple[str, ...] | Unavailable:
         pool.shutdown(wait=False)
 
 
-def _runtime(proc: ProcFS, target: Target, torch_versions: dict[str, str | None]) -> Runtime | Unavailable:
+def runtime(proc: ProcFS, target: Target, torch_versions: dict[str, str | None]) -> Runtime | Unavailable:
+    """The software of a rank. `torch_versions` keeps what is the same for all ranks with the same files."""
     pid = target.pid
     try:
         executable: str | None = proc.link(f"{pid}/exe")

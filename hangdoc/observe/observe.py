@@ -28,7 +28,7 @@ from hangdoc.observe.scene import Evidence, Probe, Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks
 from hangdoc.observe.storage import Storage
-from hangdoc.snapshot import Environment, Host, KernelState, Process, Progress, Snapshot, Stack, Unavailable
+from hangdoc.snapshot import Counter, Environment, Host, KernelState, Process, Progress, Snapshot, Stack, Unavailable
 from hangdoc.version import __version__
 
 # A new probe is one file and one line here. Clocks come first: they are read at the window's very ends.
@@ -114,18 +114,18 @@ def observe(
         window_seconds=options.window,
         elapsed_seconds=round(deadline.elapsed(), 3),
         processes=tuple(
-            _process(scene, target, evidence.get(pid, {})) for pid, target in sorted(scene.targets.items())
+            _looked_at(scene, target, evidence.get(pid, {})) for pid, target in sorted(scene.targets.items())
         ),
-        problems=tuple(dict.fromkeys([*scene.problems, *_not_read(deadline)])),
-        machine_id=_machine_id(proc),
+        problems=tuple(dict.fromkeys([*scene.problems, *not_read(deadline)])),
+        machine_id=machine_id(proc),
         restricted=found.restricted,
         **evidence.get(None, {}),
     )
     return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), options.locals)
 
 
-def _not_read(deadline: Deadline) -> list[str]:
-    """What there was no time for."""
+def not_read(deadline: Deadline) -> list[str]:
+    """One sentence each: what there was no time for."""
     missed = deadline.missed()
     return [f"{text}; give the look more time with --timeout" for text in missed]
 
@@ -137,7 +137,7 @@ def _late(scene: Scene) -> float:
     return min(_LATE_SECONDS * load, max(0.0, _SHARE_BETWEEN * deadline.seconds - deadline.elapsed()))
 
 
-def _machine_id(proc: ProcFS) -> str | None:
+def machine_id(proc: ProcFS) -> str | None:
     """The same for one machine under two names, another for each container on it."""
     try:
         return f"{proc.text('sys/kernel/random/boot_id').strip()} {proc.link('self/ns/pid')}"
@@ -229,8 +229,22 @@ def _guarded(scene: Scene, probe: Probe, action: Callable[[Scene], Any]) -> Any:
         return None
 
 
-def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
-    """Everything about one process; what it refuses stays at its default."""
+def _looked_at(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
+    """Everything about one process, with the integers that both looks have in common."""
+    found: tuple[Counter, ...] = ()
+    if target.role == "rank":
+        unavailable = Unavailable(reason="not looked at")
+        found = counters(
+            evidence.get("stack_before", unavailable),
+            evidence.get("stack", unavailable),
+            evidence.get("interpreter", unavailable),
+        )
+    return process(scene, target, evidence, found)
+
+
+def process(scene: Scene, target: Target, evidence: dict[str, Any], counted: tuple[Counter, ...]) -> Process:
+    """A process with its evidence, by the names of the fields, and what can be asked at any time; what it refuses stays at its
+    default."""
     proc, pid = scene.proc, target.pid
     facts: dict[str, Any] = {}
     try:
@@ -258,14 +272,8 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         pass
     environment = target.environment
     progress = evidence.pop("progress", Progress(counters=()))
-    if target.role == "rank":
-        unavailable = Unavailable(reason="not looked at")
-        found = counters(
-            evidence.get("stack_before", unavailable),
-            evidence.get("stack", unavailable),
-            evidence.get("interpreter", unavailable),
-        )
-        progress = msgspec.structs.replace(progress, counters=found)
+    if isinstance(progress, Progress):
+        progress = msgspec.structs.replace(progress, counters=counted)
     return Process(
         pid=pid,
         ppid=target.ppid,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from hangdoc.observe.deadline import Deadline
@@ -60,6 +60,15 @@ class Scene:
         if pid not in self._images:
             self._images[pid] = locate(self.proc, pid)
         return self._images[pid]
+
+    def forget_images(self, pids: Iterable[int]) -> None:
+        """These processes are not the ones that were known under their pids."""
+        for pid in pids:
+            self._images.pop(pid, None)
+
+    def part(self, pids: Iterable[int]) -> "Scene":
+        """The same with some of the targets alone."""
+        return replace(self, targets={pid: self.targets[pid] for pid in pids})
 
     def ranks(self) -> list[Target]:
         """The ranks among the targets, by pid."""

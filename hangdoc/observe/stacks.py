@@ -58,9 +58,8 @@ class Stacks:
         adopt_helpers(scene)
         wanted = [t for t in scene.alive() if t.role == "launcher" and t.python]
         for rank in scene.ranks():
-            if _mentions(self._first.get(rank.pid), _WAITS_FOR_A_CHILD):
-                helpers = [t for t in scene.alive() if t.role == "helper" and t.owner == rank.pid and t.python]
-                wanted += helpers[:_HELPERS_PER_RANK]
+            if waits_for_a_child(self._first.get(rank.pid)):
+                wanted += helpers_of(scene, rank)
         self._first |= self._first_look(scene, wanted)
         self._sources = Sources(scene.proc)
         for pid, stack in self._first.items():  # most frames are the same at the second look: read their files now
@@ -96,15 +95,12 @@ class Stacks:
             if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_there(scene, pid):
                 first, second = second, first  # one look is something: it must not pass for two
             if isinstance(second, Stack):
-                if scene.deadline.remaining() > _RESERVE_SECONDS:
-                    second = sources.annotate(pid, _with_amounts(scene, pid, second))
-                else:
-                    scene.deadline.miss("source and variables", pid)
+                second = annotated(scene, sources, pid, second)
             yield pid, "stack_before", first
             yield pid, "stack", second
         for target in scene.targets.values():
             if target.pid not in self._first:
-                reason = _why_not(target)
+                reason = why_not(target)
                 yield target.pid, "stack", Unavailable(reason=reason)
                 yield target.pid, "stack_before", Unavailable(reason=reason)
 
@@ -116,16 +112,32 @@ def _is_there(scene: Scene, pid: int) -> bool:
         return False
 
 
-def _why_not(target: Target) -> str:
+def why_not(target: Target) -> str:
+    """Why a process has no stack that was not tried."""
     if target.state in "ZX":
         return "the process has ended"
     return "not needed" if target.python else "not a Python process"
 
 
-def _mentions(stack: Stack | Unavailable | None, files: tuple[str, ...]) -> bool:
+def waits_for_a_child(stack: Stack | Unavailable | None) -> bool:
+    """Whether a thread of a rank may wait for a helper process."""
     return isinstance(stack, Stack) and any(
-        name in frame.file for thread in stack.threads for frame in thread.frames[:8] for name in files
+        name in frame.file for thread in stack.threads for frame in thread.frames[:8] for name in _WAITS_FOR_A_CHILD
     )
+
+
+def helpers_of(scene: Scene, rank: Target) -> list[Target]:
+    """The helpers of a rank that are worth a look, at most a few."""
+    helpers = [t for t in scene.alive() if t.role == "helper" and t.owner == rank.pid and t.python]
+    return helpers[:_HELPERS_PER_RANK]
+
+
+def annotated(scene: Scene, sources: Sources, pid: int, stack: Stack) -> Stack:
+    """The stack with source lines, lengths and numbers of objects, if there is time."""
+    if scene.deadline.remaining() > _RESERVE_SECONDS:
+        return sources.annotate(pid, _with_amounts(scene, pid, stack))
+    scene.deadline.miss("source and variables", pid)
+    return stack
 
 
 def _with_amounts(scene: Scene, pid: int, stack: Stack) -> Stack:
