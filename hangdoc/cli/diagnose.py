@@ -52,7 +52,7 @@ def command(
     check_writable(html)
     check_writable(save)
     try:
-        snapshot = _evidence(bundles, options, fleet)
+        snapshot = _evidence(bundles, options, fleet, reports=not as_json)
     except CommandError as error:
         if as_json:  # a script that reads us gets its document all the same
             click.echo(_json(_nothing(str(error))))
@@ -69,9 +69,9 @@ def command(
     return exit_code(diagnosis)
 
 
-def _evidence(bundles: tuple[Path, ...], options: Options, fleet: Hosts) -> Snapshot:
+def _evidence(bundles: tuple[Path, ...], options: Options, fleet: Hosts, *, reports: bool) -> Snapshot:
     if not bundles:
-        return look(options, fleet)
+        return look(options, fleet, reports=reports)
     snapshot = merge(tuple(codec.read(path) for path in files(bundles)))
     if not any(host.processes for host in snapshot.hosts):
         raise CommandError("no rank in these bundles: they were taken where no training ran.", NO_RANK)

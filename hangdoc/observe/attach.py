@@ -6,7 +6,7 @@ stopped, frozen, or in the kernel without an answer can't be paused, and need no
 """
 
 import contextlib
-import random
+import os
 import time
 
 import msgspec
@@ -73,7 +73,7 @@ def dump(
             )  # fmt: skip
         except pyspy.NotPaused:
             refused, reason = True, _refused_by(proc, pid)
-            time.sleep(random.uniform(0.001, 0.012))  # noqa: S311  two observers must not meet again and again
+            time.sleep(0.001 + os.urandom(1)[0] / 255 * 0.011)  # two observers must not meet again and again
             continue
         except pyspy.TooLate as late:
             deadline.miss("stack", pid)

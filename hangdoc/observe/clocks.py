@@ -63,7 +63,7 @@ class CpuClocks:
 
     def open(self, scene: Scene) -> None:
         """Read every thread."""
-        self._first |= {t.pid: _read(scene.proc, t.pid) for t in scene.alive()}
+        self._first |= {t.pid: threads_of(scene.proc, t.pid) for t in scene.alive()}
         self._times = (self._times[0] or time.monotonic(), 0.0)
 
     def during(self, scene: Scene) -> None:
@@ -82,7 +82,7 @@ class CpuClocks:
         """Read the threads of one process, as they are now, for the window's end; empty for one that can't be read."""
         first = self._first.get(pid)
         before = self._threads(pid) or (first if isinstance(first, dict) else {})
-        self._second[pid] = threads = _read(proc, pid, before)
+        self._second[pid] = threads = threads_of(proc, pid, before)
         if isinstance(threads, Unavailable):
             return {}
         now = time.monotonic()
@@ -149,7 +149,7 @@ def _difference(before: int | None, now: int | None) -> int | None:
     return None if before is None or now is None else max(0, now - before)
 
 
-def _read(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads | Unavailable:
+def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads | Unavailable:
     """All threads of a process; those that have not run since `before` are the same objects."""
     try:
         tids = proc.tids(pid)

@@ -18,7 +18,7 @@ from hangdoc.observe.machine import runtime
 from hangdoc.observe.progress import counters
 from hangdoc.observe.scene import Scene, Target
 from hangdoc.observe.source import Sources
-from hangdoc.observe.stacks import annotated
+from hangdoc.observe.stacks import annotated, has_run
 from hangdoc.snapshot import Counter, Interpreter, Stack, Unavailable
 
 _SLOW_SECONDS = 60.0
@@ -55,11 +55,11 @@ class Known:
 
     def moved(self, now: Threads) -> bool:
         """Whether a thread that matters has run since the process was read, or it could not be read."""
-        return not isinstance(self.stack, Stack) or _moved(self.pid, self.stack, self.threads, now)
+        return not isinstance(self.stack, Stack) or has_run(self.pid, self.stack, self.threads, now)
 
     def rested(self, first: Threads, second: Threads) -> bool:
         """Whether it stood still over a window, wherever it may be by now."""
-        return not _moved(self.pid, self.stack, first, second)
+        return not has_run(self.pid, self.stack, first, second)
 
     def fields(self, *, stands: bool) -> dict[str, Any]:
         """By the names of snapshot.Process's fields; `stands`: it has not run since it was read."""
@@ -77,24 +77,6 @@ class Known:
         if not stands:
             return self.counters
         return tuple(msgspec.structs.replace(one, before=one.after) for one in self.counters)
-
-
-def _moved(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads) -> bool:
-    """Whether a thread that runs the user's code or waits in torch.distributed has run between two readings. Other threads of
-    Python tick for ever (progress bars, monitors), those of torch's backends have no Python stack."""
-    if not before or not now.keys() <= before.keys():
-        return True
-    wanted = {pid}
-    for thread in stack.threads if isinstance(stack, Stack) else ():
-        if any(not f.library or "/torch/distributed/" in f.file for f in thread.frames) and thread.name != "MainThread":
-            wanted |= {thread.tid} if thread.tid is not None else now.keys()
-    return any(
-        tid not in now
-        or tid not in before
-        or now[tid].ran != before[tid].ran
-        or "R" in (now[tid].state, before[tid].state)
-        for tid in wanted
-    )
 
 
 class DeepReader:
@@ -148,7 +130,7 @@ class DeepReader:
                 same = natives.places(before.stack) == natives.places(stack)
                 if same:
                     known.native, known.native_tried = before.native, before.native_tried
-        if still and not _moved(pid, stack, seen, threads):
+        if still and not has_run(pid, stack, seen, threads):
             known.stack_before, known.still = stack, True
             if isinstance(interpreter, Interpreter):
                 known.interpreter = msgspec.structs.replace(interpreter, globals_before=numbers(interpreter))

@@ -4,7 +4,6 @@ psutil is imported where it is used: it loads while the window runs.
 """
 
 import os
-import platform
 import re
 import socket
 from collections.abc import Iterable
@@ -92,7 +91,7 @@ def machine(proc: ProcFS) -> Machine | Unavailable:
             swap_used_bytes=swap.used,
             swapped_bytes=None,
             load_1m=os.getloadavg()[0],
-            kernel=platform.release(),
+            kernel=os.uname().release,
             interfaces=_interfaces(),
             net_namespace=_own_namespace(proc),
             hostname_addresses=resolve(socket.gethostname()),

@@ -28,7 +28,7 @@ from hangdoc.observe.scene import Evidence, Probe, Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks
 from hangdoc.observe.storage import Storage
-from hangdoc.snapshot import Counter, Environment, Host, KernelState, Process, Progress, Snapshot, Stack, Unavailable
+from hangdoc.snapshot import Counter, Environment, Host, KernelState, Process, Progress, Snapshot, Unavailable
 from hangdoc.version import __version__
 
 # A new probe is one file and one line here. Clocks come first: they are read at the window's very ends.
@@ -78,13 +78,11 @@ def observe(
     options: Options,
     progress: Callable[[str], None] = lambda text: None,
     meanwhile: Callable[[], None] = lambda: None,
-    earlier: Snapshot | None = None,
 ) -> Snapshot:
     """Look at this host once. Never raises for what it can't see.
 
     `progress` is told what is being looked at; `meanwhile` is called once in the window, beside the probes, for what
-    the caller has to do anyway. For somebody who looks again and again, the stacks of the `earlier` look are the first of
-    this one: half the dumps, and "stands at the same place" is said of the whole time between.
+    the caller has to do anyway. Whoever looks again and again uses hangdoc.observe.polling.
     """
     deadline = Deadline(options.timeout)
     proc = ProcFS()
@@ -100,12 +98,11 @@ def observe(
         targets=found.targets,
         pool=pool,
         problems=list(found.problems),
-        earlier=_stacks_of(earlier),
     )
     evidence: dict[int | None, dict[str, Any]] = {}
     if scene.targets:
         try:
-            evidence = _run(scene, progress, meanwhile, _natives_of(earlier))
+            evidence = _run(scene, progress, meanwhile)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     host = Host(
@@ -149,7 +146,6 @@ def _run(
     scene: Scene,
     progress: Callable[[str], None],
     meanwhile: Callable[[], None],
-    known: dict[int, tuple[Stack, Stack]],
 ) -> dict[int | None, dict[str, Any]]:
     """Open all probes, let them work through the window, close them, and gather their evidence."""
     stacks = Stacks()
@@ -185,21 +181,11 @@ def _run(
         for pid, field, value in _in_time(scene, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
     try:
-        for pid, native in natives.take(scene, gathered, known).items():
+        for pid, native in natives.take(scene, gathered, {}).items():
             gathered.setdefault(pid, {})["native"] = native
     except Exception as error:
         scene.problems.append(f"native stacks failed ({type(error).__name__}: {error}): please report it")
     return gathered
-
-
-def _stacks_of(earlier: Snapshot | None) -> dict[int, Stack]:
-    processes = (process for host in (earlier.hosts if earlier is not None else ()) for process in host.processes)
-    return {process.pid: process.stack for process in processes if isinstance(process.stack, Stack)}
-
-
-def _natives_of(earlier: Snapshot | None) -> dict[int, tuple[Stack, Stack]]:
-    processes = (process for host in (earlier.hosts if earlier is not None else ()) for process in host.processes)
-    return {p.pid: (p.stack, p.native) for p in processes if isinstance(p.stack, Stack) and isinstance(p.native, Stack)}
 
 
 def _evidence_of(probe: Probe) -> Callable[[Scene], list[Evidence]]:

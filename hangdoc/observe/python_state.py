@@ -8,6 +8,7 @@ three hang below `sys.modules`.
 import contextlib
 import math
 import struct
+import threading
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -27,6 +28,8 @@ class Variable(NamedTuple):
 
 
 _modules: dict[tuple[int, int, int], dict[str, int]] = {}
+_reading = threading.Lock()
+"""Probes ask side by side, and who comes second need not read it all once more."""
 
 
 class Modules:
@@ -50,11 +53,12 @@ class Modules:
         is the same: a module that took another's place keeps its name."""
         used = self._memory.word(self._address + 16)  # PyDictObject: ob_base, ma_used
         key = (self._memory.pid, self._address, used)
-        if key not in _modules:
-            for other in [known for known in _modules if known[0] == self._memory.pid]:
-                _modules.pop(other, None)
-            _modules[key] = dict(self._memory.named_items(self._address))
-        return _modules[key]
+        with _reading:
+            if key not in _modules:
+                for other in [known for known in _modules if known[0] == self._memory.pid]:
+                    _modules.pop(other, None)
+                _modules[key] = dict(self._memory.named_items(self._address))
+            return _modules[key]
 
 
 def variable(memory: Memory, name: str, address: int) -> Variable | None:

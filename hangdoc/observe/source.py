@@ -29,6 +29,7 @@ _MAX_EXITS = 6
 _BOUND_SECONDS = 2.0
 
 
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Around = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
 """Loops of a function, and the conditions and contexts around a line of it."""
 
@@ -42,6 +43,7 @@ class Sources:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="source")
         self._stuck = False
         self._trees: dict[tuple[str, str], ast.Module | None] = {}
+        self._defined: dict[tuple[str, str], list[_Function]] = {}
         self._structure: dict[tuple[str, str, str, int], _Around] = {}
         self._boot = next(
             (float(line.split()[1]) for line in proc.text("stat").splitlines() if line.startswith("btime")),
@@ -117,9 +119,15 @@ class Sources:
             return (), (), ()
         place = (*key, frame.function, frame.line)
         if place not in self._structure:
-            scope = _scope_of(tree, frame)
+            scope = _scope_of(tree, self._functions(key, tree), frame)
             self._structure[place] = (_loops(scope), _conditions(scope, frame.line), _contexts(scope, frame.line))
         return self._structure[place]
+
+    def _functions(self, key: tuple[str, str], tree: ast.Module) -> list[_Function]:
+        if key not in self._defined:
+            kinds = ast.FunctionDef | ast.AsyncFunctionDef
+            self._defined[key] = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+        return self._defined[key]
 
 
 @lru_cache(64)
@@ -180,18 +188,12 @@ def _holds(block: list[ast.stmt], line: int) -> bool:
     return bool(block) and block[0].lineno <= line <= (block[-1].end_lineno or 0)
 
 
-def _scope_of(tree: ast.Module, frame: Frame) -> ast.AST:
+def _scope_of(tree: ast.Module, functions: list[_Function], frame: Frame) -> ast.AST:
     """The innermost function around the frame's line, the module for module-level code."""
     if frame.function == "<module>":
         return tree
     name = frame.function.rpartition(".")[2]
-    around = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name == name
-        and node.lineno <= frame.line <= (node.end_lineno or 0)
-    ]
+    around = [node for node in functions if node.name == name and node.lineno <= frame.line <= (node.end_lineno or 0)]
     return max(around, key=lambda node: node.lineno, default=tree)
 
 

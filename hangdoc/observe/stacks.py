@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from hangdoc.observe import attach
+from hangdoc.observe.clocks import Threads, threads_of
 from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.precision import precisions
@@ -43,20 +44,22 @@ class Stacks:
     def __init__(self) -> None:
         self._first: dict[int, Stack | Unavailable] = {}
         self._second: dict[int, Stack | Unavailable] = {}
+        self._clocks: dict[int, Threads] = {}
+        """Of each process right after its first dump."""
         self._took = 0.0
         self._sources: Sources | None = None
 
     def open(self, scene: Scene) -> None:
-        """Dump every rank, but those whose stack of a moment ago is at hand."""
+        """Dump every rank."""
         began = time.monotonic()
         targets = [t for t in scene.ranks() if t.state not in "ZX" and t.python]
         self._first = self._first_look(scene, targets)
         self._took = time.monotonic() - began
 
     def during(self, scene: Scene) -> None:
-        """Helpers that a rank waits for, launchers, and the source of what was seen."""
+        """Helpers that a rank waits for, and the source of what was seen."""
         adopt_helpers(scene)
-        wanted = [t for t in scene.alive() if t.role == "launcher" and t.python]
+        wanted = []
         for rank in scene.ranks():
             if waits_for_a_child(self._first.get(rank.pid)):
                 wanted += helpers_of(scene, rank)
@@ -67,19 +70,36 @@ class Stacks:
                 self._sources.annotate(pid, stack)
 
     def close(self, scene: Scene) -> None:
-        """Dump everything seen before once more, and what a rank has started since."""
+        """Dump everything seen before once more, and what a rank has started since. What has not run since it was dumped stands
+        where it stood. Launchers are dumped once: of them it only matters where they are."""
+        launchers = [t for t in scene.alive() if t.role == "launcher" and t.python]
+        self._first |= {t.pid: Unavailable(reason="read at the end of the window alone") for t in launchers}
         for pid in adopt_helpers(scene):
             self._first[pid] = attach.dump(scene.proc, pid, scene.deadline)
-        self._second = self._dump(scene, [scene.targets[pid] for pid, s in self._first.items() if isinstance(s, Stack)])
+        again = []
+        for pid, first in self._first.items():
+            if isinstance(first, Stack) and self._stands(scene, pid, first):
+                self._second[pid] = msgspec.structs.replace(first, at_seconds=scene.deadline.elapsed())
+            elif isinstance(first, Stack):
+                again.append(scene.targets[pid])
+        self._second |= self._dump(scene, [*again, *launchers])
 
     def lead_seconds(self) -> float:
         """How long before the window's end `close` should begin, so that it ends with the window."""
         return self._took + 0.04  # sockets, memory and clocks are read behind them
 
+    def _stands(self, scene: Scene, pid: int, first: Stack) -> bool:
+        before, now = self._clocks.get(pid, {}), threads_of(scene.proc, pid)
+        return bool(before) and not isinstance(now, Unavailable) and not has_run(pid, first, before, now)
+
     def _first_look(self, scene: Scene, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
-        known = {t.pid: scene.earlier[t.pid] for t in targets if t.pid in scene.earlier}
-        return {**known, **self._dump(scene, [t for t in targets if t.pid not in known])}
+        found = self._dump(scene, targets)
+        for pid, stack in found.items():
+            threads = threads_of(scene.proc, pid) if isinstance(stack, Stack) else stack
+            if not isinstance(threads, Unavailable):
+                self._clocks[pid] = threads
+        return found
 
     def _dump(self, scene: Scene, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
@@ -117,6 +137,26 @@ def why_not(target: Target) -> str:
     if target.state in "ZX":
         return "the process has ended"
     return "not needed" if target.python else "not a Python process"
+
+
+def has_run(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads) -> bool:
+    """Whether a thread that matters has run between two readings of a process's clocks: the main thread, and one that runs the
+    user's code, waits in torch.distributed or had the GIL. Other threads of Python tick for ever (progress bars, monitors), those
+    of torch's backends have no Python stack."""
+    if not before or not now.keys() <= before.keys():
+        return True
+    wanted = {pid}
+    for thread in stack.threads if isinstance(stack, Stack) else ():
+        at_work = thread.owns_gil or any(not f.library or "/torch/distributed/" in f.file for f in thread.frames)
+        if at_work and thread.name != "MainThread":
+            wanted |= {thread.tid} if thread.tid is not None else now.keys()
+    return any(
+        tid not in now
+        or tid not in before
+        or now[tid].ran != before[tid].ran
+        or "R" in (now[tid].state, before[tid].state)
+        for tid in wanted
+    )
 
 
 def waits_for_a_child(stack: Stack | Unavailable | None) -> bool:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any, Literal, TypeVar, cast
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
-from msgspec import inspect as structure
 
 from hangdoc.redact.looks import REDACTED, harmless, is_path, text, tokens
 from hangdoc.redact.names import HARD, NONE, secrecy
@@ -36,6 +36,7 @@ Locals = Literal["used", "all"]
 LOCALS: tuple[Locals, ...] = ("used", "all")
 """Which texts of variables are kept: those that a diagnosis can use (paths and short names), or all that are no secrets."""
 
+_NO_TEXT = (int, float, bool, NoneType)
 _SHORTEST, _LONGEST = 8, 4096
 _IDENTITIES = (RankIdentity, Launch, Group)
 """What ties ranks together may look random, and must stay the same everywhere."""
@@ -215,16 +216,12 @@ def _path(value: str) -> str:
 @cache
 def _with_text(kind: type) -> tuple[str, ...]:
     """The fields of a struct that can hold a text."""
-    about = structure.type_info(kind)
-    fields = about.fields if isinstance(about, structure.StructType) else ()
-    return tuple(field.name for field in fields if _has_text(field.type))
+    kinds = get_type_hints(kind)  # msgspec.inspect knows them, too, and takes 15 ms to say so
+    return tuple(name for name in kind.__struct_fields__ if _has_text(kinds[name]))  # type: ignore[attr-defined]
 
 
-def _has_text(kind: structure.Type) -> bool:
-    if isinstance(kind, structure.UnionType):
-        return any(map(_has_text, kind.types))
-    if isinstance(kind, structure.VarTupleType):
-        return _has_text(kind.item_type)
-    return isinstance(
-        kind, structure.StrType | structure.StructType | structure.DictType | structure.AnyType | structure.TupleType
-    )
+def _has_text(kind: Any) -> bool:
+    """Whether a type is, or has in it, anything but numbers; whatever it is not sure of may hold a text."""
+    if isinstance(kind, UnionType) or get_origin(kind) in (tuple, Union):
+        return any(_has_text(one) for one in get_args(kind) if one is not ...)
+    return kind not in _NO_TEXT

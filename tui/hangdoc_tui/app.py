@@ -55,7 +55,7 @@ class Top(Actions):
     TITLE = "hangdoc top"
 
     def __init__(
-        self, source: Source, *, rate: float = 2.0, allow_signals: bool = False, folder: Path | None = None
+        self, source: Source, *, rate: float = 1.0, allow_signals: bool = False, folder: Path | None = None
     ) -> None:
         super().__init__(source, rate=rate, allow_signals=allow_signals, folder=folder)
         self._before: Poll | None = None
