@@ -1,7 +1,6 @@
 """`hangdoc diagnose`: look, reason, report."""
 
 import datetime
-import gc
 from pathlib import Path
 
 import click
@@ -48,7 +47,6 @@ def command(
     """
     if bundles and (options.scope != Scope() or fleet.hosts is not None):
         raise click.UsageError("--pid and --hosts look at running ranks, BUNDLES at saved evidence: give one of them.")
-    gc.disable()  # one look, and then the process ends: the collector would walk the evidence of all ranks again and again
     check_writable(html)
     check_writable(save)
     try:

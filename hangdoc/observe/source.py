@@ -7,6 +7,7 @@ process is not trusted: its lines may have moved.
 import ast
 import os
 import stat
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -126,7 +127,7 @@ class Sources:
     def _functions(self, key: tuple[str, str], tree: ast.Module) -> list[_Function]:
         if key not in self._defined:
             kinds = ast.FunctionDef | ast.AsyncFunctionDef
-            self._defined[key] = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+            self._defined[key] = [node for node in _statements(tree) if isinstance(node, kinds)]
         return self._defined[key]
 
 
@@ -198,15 +199,22 @@ def _scope_of(tree: ast.Module, functions: list[_Function], frame: Frame) -> ast
 
 
 def _own_nodes(scope: ast.AST) -> list[ast.AST]:
-    """All nodes of a function, not of functions and classes inside it."""
-    found: list[ast.AST] = []
-    todo = list(ast.iter_child_nodes(scope))
+    """All statements of a function and the handlers of its `try`s, not those of functions and classes inside it."""
+    return list(_statements(scope, inner=False))
+
+
+def _statements(scope: ast.AST, *, inner: bool = True) -> Iterator[ast.AST]:
+    """All statements below a node and the handlers of its `try`s, those near to it first; with `inner`, also those of the
+    functions and classes in it. `ast.walk` would look at all expressions, too, which are twenty times as many."""
+    todo = deque([scope])
     while todo:
-        node = todo.pop(0)
-        found.append(node)
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            todo += list(ast.iter_child_nodes(node))
-    return found
+        node = todo.popleft()
+        if node is not scope:
+            yield node
+            if not inner and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                continue
+        for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+            todo.extend(getattr(node, block, ()))
 
 
 def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
@@ -272,7 +280,7 @@ def _counted_by_hand(loop: ast.AST) -> tuple[str, ...]:
     """Names that a loop's body advances by one: `n += 1`."""
     return tuple(
         node.target.id
-        for node in ast.walk(loop)
+        for node in _statements(loop)
         if isinstance(node, ast.AugAssign)
         and isinstance(node.op, ast.Add)
         and isinstance(node.target, ast.Name)
@@ -284,7 +292,7 @@ def _counted_by_hand(loop: ast.AST) -> tuple[str, ...]:
 def _moved_on(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]:
     """Names that a loop moves on: its targets, `n += k` and `n = n + k`, in itself and the loops inside it."""
     found: list[str] = []
-    for node in ast.walk(loop):
+    for node in (loop, *_statements(loop)):
         if isinstance(node, ast.For | ast.AsyncFor):
             found += [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
         elif (
