@@ -42,6 +42,7 @@ class Known:
     """Its clocks when it was read."""
     stack: Stack | Unavailable
     stack_before: Stack | Unavailable = _READ_ONCE
+    read_before_at: float = 0.0
     interpreter: Interpreter | Unavailable = _NOT_LOOKED_AT
     counters: tuple[Counter, ...] = ()
     native: Stack | Unavailable = _NOT_NEEDED
@@ -61,15 +62,21 @@ class Known:
         """Whether it stood still over a window, wherever it may be by now."""
         return not has_run(self.pid, self.stack, first, second)
 
-    def fields(self, *, stands: bool) -> dict[str, Any]:
-        """By the names of snapshot.Process's fields; `stands`: it has not run since it was read."""
-        before, interpreter = self.stack_before, self.interpreter
+    def fields(self, began: float, *, stands: bool) -> dict[str, Any]:
+        """By the names of snapshot.Process's fields; `began` is when the poll did, monotonic; `stands`: it has not run since it
+        was read."""
+        stack, before, interpreter = self.stack, self.stack_before, self.interpreter
+        if isinstance(stack, Stack):
+            at = time.monotonic() if stands else self.read_at
+            stack = msgspec.structs.replace(stack, at_seconds=round(at - began, 3))
+        if isinstance(before, Stack):
+            before = msgspec.structs.replace(before, at_seconds=round(self.read_before_at - began, 3))
         if stands:
-            before = self.stack
+            before = msgspec.structs.replace(self.stack, at_seconds=0.0) if isinstance(self.stack, Stack) else before
             if isinstance(interpreter, Interpreter):
                 interpreter = msgspec.structs.replace(interpreter, globals_before=numbers(interpreter))
         return {
-            "stack": self.stack, "stack_before": before, "interpreter": interpreter, "native": self.native, **self.slow,
+            "stack": stack, "stack_before": before, "interpreter": interpreter, "native": self.native, **self.slow,
         }  # fmt: skip
 
     def counted(self, *, stands: bool) -> tuple[Counter, ...]:
@@ -124,7 +131,7 @@ class DeepReader:
         threads = self._clocks.read(scene.proc, pid)
         known = Known(pid, target.start_ticks, time.monotonic(), threads, stack, interpreter=interpreter)
         if before is not None:
-            known.stack_before = before.stack
+            known.stack_before, known.read_before_at = before.stack, before.read_at
             known.slow, known.slow_at = before.slow, before.slow_at
             if isinstance(before.stack, Stack) and isinstance(stack, Stack):
                 same = natives.places(before.stack) == natives.places(stack)

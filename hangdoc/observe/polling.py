@@ -264,7 +264,7 @@ class Polling:
         if pid is None or known is None:
             target = self._scene.targets.get(pid) if pid is not None else None
             return dict.fromkeys(("stack", "stack_before"), Unavailable(reason=why_not(target))) if target else {}
-        return known.fields(stands=self._stands(pid))
+        return known.fields(self._scene.deadline.started, stands=self._stands(pid))
 
     def _snapshot(
         self, taken_at: datetime.datetime, began: float, gathered: dict[int | None, dict[str, Any]]

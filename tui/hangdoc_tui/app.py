@@ -2,6 +2,7 @@
 
 import statistics
 import sys
+import time
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,8 @@ from hangdoc_tui.trees import StackTree, WaitTree
 BUDGET = 0.05
 """Share of one core that polling may take: dearer polls come less often, but never less often than this:"""
 SLOWEST = 15.0
+_BREATH = 0.05
+"""Seconds at least between two polls."""
 _SMALLEST = (60, 16)
 _SWITCH_SECONDS = 0.0005
 """How long the collector may keep the interpreter while a key waits for its picture."""
@@ -113,6 +116,7 @@ class Top(Actions):
         taken = -1
         while not worker.is_cancelled:
             self.wake.clear()
+            began = time.monotonic()
             live = self.source.length is None
             wanted = taken + 1 if live else self.number
             if wanted != taken and not (live and self.paused and taken >= 0):
@@ -129,7 +133,8 @@ class Top(Actions):
                 taken = wanted
             if worker.is_cancelled:
                 return
-            self.wake.wait(self._pace())
+            # A recording's poll takes no time worth speaking of, and must be seen for as long as asked.
+            self.wake.wait(max(_BREATH, began + self._pace() - time.monotonic()) if live else self._pace())
             if self.source.length is not None and not self.paused and self.number == taken:
                 self.number = min(taken + 1, self.source.length - 1)
 
