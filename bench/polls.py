@@ -4,7 +4,6 @@ without.
 python -m bench polls; python -m bench.polls RANKS... for some sizes alone.
 """
 
-import asyncio
 import os
 import signal
 import statistics
@@ -110,30 +109,42 @@ def _costs(pid: int) -> tuple[float, float, float, int, str]:
     )
 
 
-async def _top(pid: int, seconds: float) -> tuple[float, float]:
-    """(polls a second, share of a core) of `top` without a terminal, after its first poll."""
+def _top(pid: int, seconds: float) -> tuple[float, float]:
+    """(polls a second, share of a core) of `top` in a process of its own, without a terminal, after its first polls."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.polls", "--top", str(pid), str(seconds)],
+        capture_output=True, text=True, timeout=_BOUND_SECONDS, check=True,
+    )  # fmt: skip
+    rate, share = done.stdout.split()[-2:]
+    return float(rate), float(share)
+
+
+def _be_top(pid: int, seconds: float) -> None:
     from hangdoc_tui.app import Polled, Top
     from hangdoc_tui.source import Live
 
-    polls = 0
-
     class Counted(Top):
+        polls = 0
+        began = used = 0.0
+        found = (0.0, 0.0)
+
         def on_polled(self, message: Polled) -> None:
-            nonlocal polls
-            polls += 1
+            self.polls += 1
+            if self.polls == _SETTLED:
+                self.began, self.used = time.monotonic(), cpu_seconds()
+                self.set_timer(seconds, self.over)
             super().on_polled(message)
 
-    polling = Polling(Options(pids=(pid,), window=0.5))
-    top = Counted(Live(polling.look, "bench", 5.0), rate=1.0)
-    async with top.run_test(size=(120, 40)) as pilot:
-        while polls < _SETTLED:
-            await pilot.pause(0.1)
-        began, used, before = time.monotonic(), cpu_seconds(), polls
-        await asyncio.sleep(seconds)
-        length = time.monotonic() - began
-        found = (polls - before) / length, (cpu_seconds() - used) / length
-    polling.close()
-    return found
+        def over(self) -> None:
+            length = time.monotonic() - self.began
+            self.found = (self.polls - _SETTLED) / length, (cpu_seconds() - self.used) / length
+            self.exit()
+
+    os.nice(19)  # as hangdoc.cli.top
+    top = Counted(Live(Polling(Options(pids=(pid,), window=0.5)).look, "bench", 5.0), rate=1.0)
+    top.run(headless=True, size=(120, 40))
+    print(*top.found, flush=True)
+    os._exit(0)
 
 
 def polls(sizes: tuple[int, ...] = (2, 8, 64)) -> None:
@@ -147,7 +158,7 @@ def polls(sizes: tuple[int, ...] = (2, 8, 64)) -> None:
                         if load != "cores left":
                             stack.enter_context(no_core_left())
                         cheap, thinking, share, attached, verdicts = _costs(pid)
-                        rate, whole = asyncio.run(_top(pid, 20))
+                        rate, whole = _top(pid, 20)
                     print(
                         f"{ranks:3} ranks {state:7} {load:12}: a poll {cheap:6.1f} ms of CPU (aim {aims.get(ranks, '-')}), its "
                         f"diagnosis {thinking:5.1f}; in all {share:.1%} of a core (aim 5 %), {attached} attachments in "
@@ -157,4 +168,6 @@ def polls(sizes: tuple[int, ...] = (2, 8, 64)) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--top"]:
+        _be_top(int(sys.argv[2]), float(sys.argv[3]))
     polls(tuple(map(int, sys.argv[1:])) or (2, 8, 64))

@@ -1,7 +1,7 @@
 """All TCP sockets of a network namespace, asked of the kernel: sock_diag(7), linux/inet_diag.h, `struct tcp_info` of linux/tcp.h.
 
-A few lines of our own: pyroute2 takes a quarter of a second of CPU to import, in which all of its parts are loaded, and 40 us to
-decode a socket. One request, one kind of answer, and a structure that the kernel only ever lengthens are all that is needed.
+A few lines of our own: importing pyroute2 loads all of its parts, which takes 0.13 to 0.25 s of CPU, half of a whole diagnose.
+One request, one kind of answer, and a structure that the kernel only ever lengthens are all that is needed.
 """
 
 import os
