@@ -100,8 +100,8 @@ def kernel_state(proc: ProcFS, pid: int) -> KernelState:
 
 
 def _thread_state(proc: ProcFS, of: str) -> KernelState:
-    status = proc.status(of)
-    state, tracer = status.get("State", "?")[:1], int(status.get("TracerPid", "0"))
+    state, tracer_pid = proc.fields(of, "State", "TracerPid")
+    state, tracer = (state or "?")[:1], int(tracer_pid or 0)
     if tracer in pyspy.running:
         return KernelState(state="S" if state == "t" else state)
     name = ""

@@ -19,6 +19,10 @@ _PLACE_SECONDS = 10.0
 """How long what a standing thread waits for is taken for granted: the holders of a pipe's other end may change."""
 
 
+_BACKENDS = ("gloo_", "pt_gloo", "pt_nccl")
+"""Threads of torch's backends that tick for ever, on hundreds of sockets that are seen anyway."""
+
+
 class _Place(NamedTuple):
     """Where the kernel has a thread wait."""
 
@@ -94,7 +98,9 @@ class CpuClocks:
                 or known[1].sleep_seconds is not None
                 or now - known[1].read_at > _PLACE_SECONDS
             ):
-                self._where[pid, tid] = (reading, _waiting_place(proc, pid, tid)._replace(read_at=now))
+                backend = reading.name.startswith(_BACKENDS)
+                place = _waiting_place(proc, pid, tid, what=not backend)
+                self._where[pid, tid] = (reading, place._replace(read_at=now))
         return threads
 
     def _threads(self, pid: int) -> Threads:
@@ -195,8 +201,8 @@ def _switches(proc: ProcFS, of: str) -> tuple[int | None, int | None]:
     return natural(fields[0].decode()), natural(fields[2].decode())
 
 
-def _waiting_place(proc: ProcFS, pid: int, tid: int) -> _Place:
-    """As far as it can be read."""
+def _waiting_place(proc: ProcFS, pid: int, tid: int, *, what: bool = True) -> _Place:
+    """As far as it can be read; without `what`, not on what it waits."""
     of = f"{pid}/task/{tid}"
     place = _Place()
     try:
@@ -210,7 +216,7 @@ def _waiting_place(proc: ProcFS, pid: int, tid: int) -> _Place:
         call = syscalls.name(number) if number is not None else None
         call = syscalls.interrupted(place.wchan) if call == syscalls.RESTART else call
         place = place._replace(syscall=call)
-        if call and len(words) > 6:
+        if call and what and len(words) > 6:
             arguments = [int(word, 16) for word in words[1:7]]
             place = place._replace(sleep_seconds=files.sleep_seconds(proc, pid, call, arguments))
             place = place._replace(files=files.awaited(proc, pid, call, arguments, search=tid == pid))

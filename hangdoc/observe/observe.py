@@ -234,10 +234,10 @@ def process(scene: Scene, target: Target, evidence: dict[str, Any], counted: tup
     proc, pid = scene.proc, target.pid
     facts: dict[str, Any] = {}
     try:
-        status = proc.status(str(pid))
-        facts["uid"] = int(status["Uid"].split()[0])
-        facts["resident_bytes"] = int(status["VmRSS"].split()[0]) * 1024 if "VmRSS" in status else None
-    except (ProcError, KeyError, ValueError, IndexError):
+        owner, resident = proc.fields(str(pid), "Uid", "VmRSS")
+        facts["uid"] = int((owner or "").split()[0])
+        facts["resident_bytes"] = int(resident.split()[0]) * 1024 if resident is not None else None
+    except (ProcError, ValueError, IndexError):
         pass
     end = evidence.pop("at_end", None)
     state = target.state

@@ -41,7 +41,10 @@ _SHARE_OF_RESTS = 0.02
 """Of a core, for reading what has come to rest; what is not needed is saved up for the moment when all do."""
 _SWEEP_SECONDS = 0.5
 """CPU that reading all that moves may cost, where nothing passes between the ranks any more."""
+_SAVED_SECONDS = 0.5
+"""CPU that may be saved up for the turns: of somebody who looks every quarter of a minute, most ranks are read at each look."""
 _QUIET_POLLS = 2
+"""For so many, nothing must have passed; one is enough for somebody who looks seldom."""
 _NATIVE_SECONDS = 4.0
 """So long nothing has passed between the ranks when one of them is paused for its C++ frames."""
 _READ_SECONDS = 0.04
@@ -77,6 +80,8 @@ class Polling:
         """When the last window ended, monotonic."""
         self._silent: dict[str, tuple[int, float]] = {}
         """For how many polls, and since when, nothing has passed between the ranks of a run."""
+        self._seldom = False
+        """Whether the last poll was so long ago that a window of its own began."""
         self._fresh: set[int] = set()
         """Who was read in this poll."""
         self._machine: tuple[float, Machine | Unavailable] = (float("-inf"), Unavailable(reason="not looked at"))
@@ -88,8 +93,9 @@ class Polling:
         scene = self._scene
         scene.deadline = deadline = Deadline(self._options.timeout)
         scene.problems = []
-        now = time.monotonic()
-        if self._ended is None or now - self._ended > max(_LONGEST_WINDOW, 2 * self._options.window):
+        ago = time.monotonic() - self._ended if self._ended is not None else 0.0
+        self._seldom = ago > max(_LONGEST_WINDOW, 2 * self._options.window)
+        if self._ended is None or self._seldom:
             self._begin(deadline)
         assert self._ended is not None  # noqa: S101
         began = self._ended
@@ -163,7 +169,8 @@ class Polling:
         chosen = {t.pid: t for t in due if t.pid not in self._deep.known}
         chosen |= {t.pid: t for t in due if t.pid in still and self._purse.take_rest(len(wanted))}
         moving = sorted((t for t in due if t.pid not in still and t.pid not in chosen), key=self._read_at)
-        silent = [t for t in moving if t.role != "launcher" and self._silence(t)[0] >= _QUIET_POLLS]
+        needed = 1 if self._seldom else _QUIET_POLLS
+        silent = [t for t in moving if t.role != "launcher" and self._silence(t)[0] >= needed]
         if len(silent) * self._purse.each <= _SWEEP_SECONDS:
             chosen |= {t.pid: t for t in silent}
         alone = not any(t.role == "rank" for t in wanted)
@@ -352,7 +359,7 @@ class _Purse:
     def _fill(self, processes: int) -> None:
         now = time.monotonic()
         passed, self._filled_at = now - self._filled_at, now
-        self._turns = min(self._turns + passed * _SHARE_OF_TURNS, self.each)
+        self._turns = min(self._turns + passed * _SHARE_OF_TURNS, _SAVED_SECONDS)
         self._rests = min(self._rests + passed * _SHARE_OF_RESTS, max(0.5, 2 * processes * self.each))
 
 

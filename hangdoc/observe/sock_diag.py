@@ -57,8 +57,9 @@ class TcpSocket(NamedTuple):
     family: int
     state: int
     """include/net/tcp_states.h."""
-    local_port: int
-    remote_port: int
+    local_port_bytes: bytes
+    """As on the wire."""
+    remote_port_bytes: bytes
     local: bytes
     remote: bytes
     receive_queue: int
@@ -66,6 +67,16 @@ class TcpSocket(NamedTuple):
     user: int
     inode: int
     info: TcpInfo | None
+
+    @property
+    def local_port(self) -> int:
+        """Its own."""
+        return int.from_bytes(self.local_port_bytes, "big")
+
+    @property
+    def remote_port(self) -> int:
+        """The peer's."""
+        return int.from_bytes(self.remote_port_bytes, "big")
 
     @property
     def local_address(self) -> str:
@@ -117,38 +128,42 @@ class SockDiag:
                     raise
 
     def _answers(self) -> Iterator[TcpSocket]:
+        header, header_size, message, message_size = (
+            _HEADER.unpack_from,
+            _HEADER.size,
+            _MESSAGE.unpack_from,
+            _MESSAGE.size,
+        )
         while True:
             data = self._socket.recv(_BUFFER_BYTES)
-            at = 0
-            while at + _HEADER.size <= len(data):
-                length, kind, _, sequence, _ = _HEADER.unpack_from(data, at)
-                if length < _HEADER.size:
+            at, size = 0, len(data)
+            while at + header_size <= size:
+                length, kind, _, sequence, _ = header(data, at)
+                if length < header_size:
                     raise OSError("the kernel's answer is not in the known form")
+                body = at + header_size
                 if sequence == self._asked:  # not left over from a question that was given up
                     if kind == _DONE:
                         return
                     if kind == _ERROR:
-                        (number,) = struct.unpack_from("=i", data, at + _HEADER.size)
+                        (number,) = struct.unpack_from("=i", data, body)
                         raise OSError(-number, os.strerror(-number))
-                    yield _parsed(data, at + _HEADER.size, at + length)
+                    info = _info(data, body + message_size, at + length)
+                    yield TcpSocket._make((*message(data, body), info))
                 at += length + 3 & ~3
 
 
-def _parsed(data: bytes, at: int, end: int) -> TcpSocket:
-    family, state, sport, dport, source, destination, receive, send, user, inode = _MESSAGE.unpack_from(data, at)
-    at += _MESSAGE.size
-    info = None
-    while at + _ATTRIBUTE.size <= end:
+def _info(data: bytes, at: int, end: int) -> TcpInfo | None:
+    """The attribute with a tcp_info, among those from `at` to `end`."""
+    while at + 4 <= end:
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         if kind == _INFO:
-            raw = data[at + _ATTRIBUTE.size : at + length]
+            if length - 4 >= _TCP_INFO.size:
+                return TcpInfo._make(_TCP_INFO.unpack_from(data, at + 4))
             # An older kernel's is shorter (4.10 brought the last field that is used here).
-            info = TcpInfo._make(_TCP_INFO.unpack_from(raw.ljust(_TCP_INFO.size, b"\0")))
-        at += max(length, _ATTRIBUTE.size) + 3 & ~3
-    return TcpSocket(
-        family, state, int.from_bytes(sport, "big"), int.from_bytes(dport, "big"), source, destination, receive, send,
-        user, inode, info,
-    )  # fmt: skip
+            return TcpInfo._make(_TCP_INFO.unpack(data[at + 4 : at + length].ljust(_TCP_INFO.size, b"\0")))
+        at += (length if length > 4 else 4) + 3 & ~3
+    return None
 
 
 @lru_cache(8192)
