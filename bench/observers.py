@@ -19,8 +19,8 @@ from pathlib import Path
 from bench.table import HANGDOC, PY_SPY
 from hangdoc import codec
 from hangdoc.diagnose.engine import diagnose
-from hangdoc.observe.again import Again
 from hangdoc.observe.observe import Options
+from hangdoc.observe.polling import Polling
 from hangdoc.snapshot import Snapshot
 from hangdoc_trainer.scenarios import SCENARIOS, Started
 
@@ -39,7 +39,7 @@ class Observers:
 
     def run(self) -> None:
         """Until they have looked often enough."""
-        top = Again(Options(pids=(self._pid,)))
+        top = Polling(Options(pids=(self._pid,)))
         loops: dict[str, Callable[[], None]] = {
             "diagnose 1": lambda: self._diagnose("diagnose 1"),
             "diagnose 2": lambda: self._diagnose("diagnose 2"),

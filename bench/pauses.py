@@ -14,8 +14,8 @@ from pathlib import Path
 
 from bench.table import HANGDOC
 from hangdoc import beacon
-from hangdoc.observe.again import Again
 from hangdoc.observe.observe import Options
+from hangdoc.observe.polling import Polling
 from hangdoc_trainer.scenarios import SCENARIOS, Started
 
 _POLL_SECONDS = 0.0005
@@ -73,12 +73,12 @@ def pauses(looks: int = 200, blocks: int = 10) -> None:
     """200 looks of `diagnose`, and as many of `top` and `watch` (one after another, by the same process), at two healthy
     ranks, in blocks between which nobody looks."""
     with Started(SCENARIOS["healthy"]) as run:
-        again = Again(Options(pids=run.pids)).look
+        polls = Polling(Options(pids=run.pids)).look
         commands: dict[str, Callable[[], object]] = {
             "diagnose": lambda: subprocess.run(
                 [HANGDOC, "diagnose", "--pid", str(run.pids[0])], capture_output=True, check=False
             ),
-            "top and watch": again,
+            "top and watch": polls,
         }
         quiet: list[float] = []
         quiet_steps: list[float] = []

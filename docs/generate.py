@@ -1,5 +1,5 @@
-"""Writes the generated pages: one per rule from its docstring, their index, the keys in top.md, the JSON Schema, and the example of
-a report as a page, out of a recorded run. `--check` compares instead.
+"""Writes the generated pages: one per rule from its docstring, their index, the keys in top.md, the JSON Schema, and the example
+of a report as a page, out of a recorded run. `--check` compares instead.
 
 python -m docs.generate [--check]
 """

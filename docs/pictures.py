@@ -1,4 +1,5 @@
-"""Pictures of `hangdoc top` and of the page for the README, docs/top.md and docs/page.md: `python -m docs.pictures`, about a minute.
+"""Pictures of `hangdoc top` and of the page for the README, docs/top.md and docs/page.md: `python -m docs.pictures`. It takes
+about a minute.
 
 Those of two ranks are of a real run, watched from its start until some seconds after it froze. No machine here has 1,024 ranks:
 their picture is of built polls (tests/tui/scenes.py). Those of the page need Debian's chromium and chromium-driver.
@@ -11,8 +12,8 @@ from threading import Thread
 
 from textual.pilot import Pilot
 
-from hangdoc.observe.again import Again
 from hangdoc.observe.observe import Options
+from hangdoc.observe.polling import Polling
 from hangdoc_trainer.scenarios import SCENARIOS, Node, Scenario, Started
 from hangdoc_tui.app import Top
 from hangdoc_tui.source import Live, Recorded
@@ -51,7 +52,7 @@ async def _run_that_freezes() -> None:
         while len(started.pids) < len(scenario.nodes):
             await asyncio.sleep(0.1)
         options = Options(window=0.5, native="never", pids=started.pids)
-        top = Top(Live(Again(options).look, "this host", patience=30.0), rate=1.0)
+        top = Top(Live(Polling(options).look, "this host", patience=30.0), rate=1.0)
         async with top.run_test(size=_SIZE) as pilot:
             while top.scene is None or top.scene.job.verdict != "hung":
                 await pilot.pause(0.2)

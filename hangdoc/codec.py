@@ -7,7 +7,6 @@ raises `BundleError`, one sentence with the remedy.
 import contextlib
 import gzip
 import os
-import tempfile
 import zlib
 from pathlib import Path
 
@@ -81,6 +80,8 @@ def write(snapshot: Snapshot, path: Path) -> None:
 
 def write_aside(path: Path, content: bytes) -> None:
     """Put `content` at `path` by writing beside it and renaming; raises BundleError where that can't be done."""
+    import tempfile  # a look that keeps nothing does not need it
+
     aside: str | None = None
     try:
         handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

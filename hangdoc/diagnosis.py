@@ -58,7 +58,7 @@ class RankView(Answer, frozen=True, kw_only=True):
     silent_seconds: float | None
     """Since the last byte to or from any other rank."""
     stack_seconds_ago: float | None = None
-    """How much older than this look its stack is, from which `operation` and `where` come; None for a stack of this look."""
+    """Age of what `operation` and `where` were read from; 0 for a stack that is as it would be read now, None without a stack."""
 
 
 class Evidence(Answer, frozen=True, kw_only=True):

@@ -422,6 +422,10 @@ class Process(Value, frozen=True, kw_only=True):
     runtime: Runtime | Unavailable = Unavailable(reason="not looked at")
     files: FileBytes | Unavailable = Unavailable(reason="not looked at")
     recorder: FlightRecorder | Unavailable = Unavailable(reason="not looked at")
+    deep_seconds_ago: float = 0.0
+    """Age at the end of the window of what is costly to read: both stacks, native, interpreter, the counters of progress, data,
+    runtime and recorder. 0 where they were read in the window, or where the process has stood still since they were read: then
+    they are as they would be read now."""
 
 
 # --- a host --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """`hangdoc diagnose`: look, reason, report."""
 
 import datetime
-import gc
 from pathlib import Path
 
 import click
@@ -53,11 +52,10 @@ def command(
     """
     if bundles and (options.scope != Scope() or fleet.hosts is not None):
         raise click.UsageError("--pid and --hosts look at running ranks, BUNDLES at saved evidence: give one of them.")
-    gc.disable()  # one look, and then the process ends: the collector would walk the evidence of all ranks again and again
     check_writable(html)
     check_writable(save)
     try:
-        snapshot = _evidence(bundles, options, fleet)
+        snapshot = _evidence(bundles, options, fleet, reports=not as_json)
     except CommandError as error:
         if as_json:  # a script that reads us gets its document all the same
             click.echo(documents.text(_nothing(str(error))))
@@ -81,9 +79,9 @@ def command(
     return exit_code(diagnosis)
 
 
-def _evidence(bundles: tuple[Path, ...], options: Options, fleet: Hosts) -> Snapshot:
+def _evidence(bundles: tuple[Path, ...], options: Options, fleet: Hosts, *, reports: bool) -> Snapshot:
     if not bundles:
-        return look(options, fleet)
+        return look(options, fleet, reports=reports)
     snapshot = merge(tuple(codec.read(path) for path in files(bundles)))
     if not any(host.processes for host in snapshot.hosts):
         raise CommandError("no rank in these bundles: they were taken where no training ran.", NO_RANK)

@@ -1,5 +1,6 @@
 """The group of commands, each loaded when it is called, and the one place where errors become exit codes."""
 
+import gc
 import signal
 import sys
 from importlib import import_module
@@ -25,6 +26,8 @@ _COMMANDS = {
     "schema": ("schema", "command"),
     "mcp": ("mcp", "command"),
 }
+_ONE_LOOK = ("diagnose", "snapshot")
+"""They look once and end: the collector would walk the evidence of all ranks again and again."""
 INTERRUPTED = 130
 
 
@@ -39,6 +42,9 @@ class _Lazy(click.Group):
             return None
         module, name = _COMMANDS[cmd_name]
         command = getattr(import_module(f"hangdoc.cli.{module}"), name)
+        if cmd_name not in _ONE_LOOK:
+            gc.freeze()
+            gc.enable()
         assert isinstance(command, click.Command)  # noqa: S101
         return command
 

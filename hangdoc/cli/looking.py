@@ -19,14 +19,15 @@ _TO_TELL_SECONDS = 0.5
 """CPU that the diagnosis and the report take."""
 
 
-def look(options: Options, fleet: Hosts | None = None) -> Snapshot:
+def look(options: Options, fleet: Hosts | None = None, *, reports: bool = True) -> Snapshot:
     """Observe this host, or those of the fleet, with a spinner on a terminal. Raises CommandError where there is nothing to
-    look at."""
+    look at. `reports`: a report for a person will be made of it."""
     with ExitStack() as stack:
         progress = _spinner(stack) if sys.stderr.isatty() else lambda text: None
         if fleet is not None and fleet.hosts is not None:
             return look_at_hosts(options, fleet, progress)
-        return look_here(msgspec.structs.replace(options, timeout=left(options.timeout)), progress, _preload)
+        bounded = msgspec.structs.replace(options, timeout=left(options.timeout))
+        return look_here(bounded, progress, _preload if reports else _preload_rules)
 
 
 def left(timeout: float) -> float:
@@ -40,12 +41,16 @@ def left(timeout: float) -> float:
 
 def _preload() -> None:
     """What is needed only at the end loads while the ranks are watched."""
-    from hangdoc.diagnose.rules import all_rules
-
-    all_rules()
+    _preload_rules()
     import rich.console
     import rich.padding
     import rich.table  # noqa: F401
+
+
+def _preload_rules() -> None:
+    from hangdoc.diagnose.rules import all_rules
+
+    all_rules()
 
 
 def _spinner(stack: ExitStack) -> Callable[[str], None]:

@@ -1,6 +1,7 @@
 """The entry point. `--version` and `--help` must not wait for what they do not use."""
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ def main() -> None:
     raising = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell may have it ignored
     if raising:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.disable()  # hundreds of modules are loaded, and nothing of them is garbage; the commands that last enable it again
     from hangdoc.cli.group import run
 
     if raising:

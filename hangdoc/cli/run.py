@@ -105,8 +105,8 @@ def command(
 def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
     """Watch the command until it ends, or is to be stopped."""
     from hangdoc.cli.pages import Pages
-    from hangdoc.observe.again import Again
     from hangdoc.observe.observe import Options
+    from hangdoc.observe.polling import Polling
     from hangdoc.watch.act import Reaction
     from hangdoc.watch.nodes import Nodes
 
@@ -114,7 +114,7 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
         _say(f"watching pid {pid}; a hang that lasts {asked.patience:g} s is reported here and in {asked.output}")
     _say_what_is_forbidden()
     options = Options(window=asked.window, timeout=asked.timeout, native=asked.native, pids=(pid,), locals=asked.locals)
-    alone = watch_of(Again(options).look, asked.interval, asked.patience)
+    alone = watch_of(Polling(options).look, asked.interval, asked.patience)
     nodes = Nodes(pid, alone.look, alone.diagnose, asked.output, _say, _reach(options, asked))
     watch = alone._replace(
         look=nodes.look, diagnose=lambda snapshot: nodes.mine(alone.diagnose(snapshot)), pause=nodes.pause

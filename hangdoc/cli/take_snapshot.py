@@ -43,7 +43,7 @@ def command(output: Path | None, armored: bool, options: Options, fleet: Hosts) 
     if fleet.hosts is not None:
         return _of_fleet(output, options, fleet)
     check_writable(output)
-    snapshot = look(options, fleet)
+    snapshot = look(options, fleet, reports=False)
     codec.write(snapshot, output)
     ranks = sum(process.role == "rank" for host in snapshot.hosts for process in host.processes)
     click.echo(f"{output}: {ranks} rank{'s' * (ranks != 1)} of {snapshot.hosts[0].name}", err=True)
@@ -64,7 +64,7 @@ def _of_fleet(folder: Path, options: Options, fleet: Hosts) -> int:
     if folder.exists() and not folder.is_dir():
         raise CommandError(f"{folder} is a file: with --hosts, -o names a directory for one bundle per host.", USAGE)
     check_writable(folder / "host" if folder.is_dir() else folder)
-    snapshot = look(options, fleet)
+    snapshot = look(options, fleet, reports=False)
     folder.mkdir(parents=True, exist_ok=True)
     for host in snapshot.hosts:
         name = "".join(c if c.isalnum() or c in "._-#" else "_" for c in host.name)[:120].lstrip(".") or "host"

@@ -21,7 +21,7 @@ from hangdoc.observe.observe import Options
 @click.option(
     "--rate",
     type=click.FloatRange(0.5, 3600),
-    default=2.0,
+    default=1.0,
     show_default=True,
     metavar="SECONDS",
     help="Poll so often; less often where polling would take more than 5 % of a core.",

@@ -94,7 +94,7 @@ def make_directory(folder: Path) -> None:
 def watch_of(look: "Callable[[], Snapshot]", interval: float, patience: float) -> "Watch":
     """The loop, with everything that it takes from elsewhere."""
     from hangdoc.diagnose.engine import diagnose
-    from hangdoc.observe.again import cpu_seconds
+    from hangdoc.observe.polling import cpu_seconds
     from hangdoc.watch.loop import Watch
 
     return Watch(look, lambda snapshot: diagnose(snapshot, patience=patience), cpu_seconds, interval, patience)

@@ -46,10 +46,10 @@ def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
     """What to call for one look after another, at this host or at the fleet. The looks never raise for what can't be seen;
     raises CommandError where the hosts can't be read or a process is not there."""
     if fleet.hosts is None:
-        from hangdoc.observe.again import Again
+        from hangdoc.observe.polling import Polling
 
         check_pids(options)
-        return Again(options).look
+        return Polling(options).look
     from hangdoc.fleet.gather import gather
 
     _no_pids(options)

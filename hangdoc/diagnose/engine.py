@@ -12,7 +12,7 @@ from hangdoc.diagnose.ranks.counters import batches
 from hangdoc.diagnose.rules import Rule, all_rules, by_subject
 from hangdoc.diagnose.runs import build
 from hangdoc.diagnosis import Blocked, Diagnosis, Finding, Job, RankView, Unseen, Verdict
-from hangdoc.snapshot import Snapshot
+from hangdoc.snapshot import Snapshot, Stack
 
 DEFAULT_PATIENCE = 30.0
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
@@ -132,4 +132,10 @@ def _view(rank: Rank) -> RankView:
         batches_done=done,
         batches_total=total,
         silent_seconds=rank.silent_seconds,
+        stack_seconds_ago=_stack_age(rank),
     )
+
+
+def _stack_age(rank: Rank) -> float | None:
+    process = rank.process
+    return process.deep_seconds_ago if process is not None and isinstance(process.stack, Stack) else None

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import SUPPORTED, locate
 from hangdoc.observe.memory import Unreadable, Unsupported
 from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.observe.sock_diag import SockDiag
 from hangdoc.snapshot import Stack
 
 _PTRACE_REMEDY = (
@@ -110,14 +110,11 @@ def _yama() -> Ability:
 def _sockets() -> Ability:
     remedy = "Needs netlink sock_diag: a seccomp profile or a kernel without INET_DIAG forbids it; ages of sockets stay unknown."
     try:
-        from pyroute2 import DiagSocket
-
-        with DiagSocket() as diag:
-            diag.bind()
-            count = len(diag.get_sock_stats(family=socket.AF_INET, extensions=0xFF))
-    except Exception as error:  # netlink libraries raise what they like
+        with SockDiag() as diag:
+            count = sum(1 for _ in diag.sockets())
+    except OSError as error:
         return Ability("sockets (sock_diag)", False, str(error), remedy)
-    return Ability("sockets (sock_diag)", True, f"{count} IPv4 sockets seen", "")
+    return Ability("sockets (sock_diag)", True, f"{count} TCP sockets seen", "")
 
 
 def _other_users() -> Ability:

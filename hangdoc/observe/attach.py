@@ -6,7 +6,7 @@ stopped, frozen, or in the kernel without an answer can't be paused, and need no
 """
 
 import contextlib
-import random
+import os
 import time
 
 import msgspec
@@ -31,11 +31,12 @@ _MANY_THREADS = 400
 
 
 def dump(
-    proc: ProcFS, pid: int, deadline: Deadline, *, native: bool = False, locals_: bool = True
+    proc: ProcFS, pid: int, deadline: Deadline, *, native: bool = False, locals_: bool = True, still: bool = False
 ) -> Stack | Unavailable:
     """All Python threads of `pid`, innermost frames first; never raises, and leaves the process as it found it.
 
-    With `native`, C and C++ frames between the Python ones: that takes a pause of 0.4 to 2 s.
+    With `native`, C and C++ frames between the Python ones: that takes a pause of 0.4 to 2 s. `still`: it has not run for a
+    while, so it is read without a pause, and with one only if it runs meanwhile.
     """
     bound = Deadline(deadline.remaining(min(BOUND_SECONDS, _SHARE * deadline.seconds)))
     others = Deadline(_SOMEBODY_ELSE_NATIVE if native else _SOMEBODY_ELSE)
@@ -52,7 +53,7 @@ def dump(
             return Unavailable(reason="permission denied" if isinstance(error, Denied) else "the process has ended")
         if now.state in "ZX":
             return Unavailable(reason="the process has ended")
-        pausable = _pausable(proc, pid, now)
+        pausable = not (still and not native) and _pausable(proc, pid, now)
         seen_other = seen_other or is_traced(now)
         if pausable and is_traced(now):
             reason = f"{who(now)} is attached to it"
@@ -72,16 +73,19 @@ def dump(
             )  # fmt: skip
         except pyspy.NotPaused:
             refused, reason = True, _refused_by(proc, pid)
-            time.sleep(random.uniform(0.001, 0.012))  # noqa: S311  two observers must not meet again and again
+            time.sleep(0.001 + os.urandom(1)[0] / 255 * 0.011)  # two observers must not meet again and again
             continue
         except pyspy.TooLate as late:
             deadline.miss("stack", pid)
             return Unavailable(reason=str(late))
         except pyspy.Refused as error:
-            if not pausable and _clock(proc, pid) != before:
-                reason = str(error)  # it ran while it was read
+            if still or (not pausable and _clock(proc, pid) != before):
+                still, reason = False, str(error)  # it ran while it was read
                 continue
             return Unavailable(reason=str(error))
+        if still and _clock(proc, pid) != before:
+            still = False
+            continue
         if pausable or not is_traced(now) or _clock(proc, pid) == before:
             return stack
         reason = f"{who(now)} is attached to it and lets it run"
@@ -96,8 +100,8 @@ def kernel_state(proc: ProcFS, pid: int) -> KernelState:
 
 
 def _thread_state(proc: ProcFS, of: str) -> KernelState:
-    status = proc.status(of)
-    state, tracer = status.get("State", "?")[:1], int(status.get("TracerPid", "0"))
+    state, tracer_pid = proc.fields(of, "State", "TracerPid")
+    state, tracer = (state or "?")[:1], int(tracer_pid or 0)
     if tracer in pyspy.running:
         return KernelState(state="S" if state == "t" else state)
     name = ""

@@ -1,7 +1,8 @@
 """CPU nanoseconds and context switches of every thread across the window, and where the kernel has it wait.
 
-Sources: /proc/PID/task/TID/{schedstat,status,wchan,syscall,stat}; control groups' cpu.stat, memory.events,
-cgroup.events (Documentation/admin-guide/cgroup-v2.rst).
+Sources: /proc/PID/task/TID/{schedstat,status,wchan,syscall,stat} (Documentation/scheduler/sched-stats.rst).
+
+A thread that has not run since the last reading is not read again: all but its schedstat is as it was.
 """
 
 import time
@@ -14,6 +15,13 @@ from hangdoc.observe.scene import Evidence, Scene
 from hangdoc.parse import integer, natural
 from hangdoc.snapshot import AwaitedFile, Clocks, KernelThread, Unavailable
 
+_PLACE_SECONDS = 10.0
+"""How long what a standing thread waits for is taken for granted: the holders of a pipe's other end may change."""
+
+
+_BACKENDS = ("gloo_", "pt_gloo", "pt_nccl")
+"""Threads of torch's backends that tick for ever, on hundreds of sockets that are seen anyway."""
+
 
 class _Place(NamedTuple):
     """Where the kernel has a thread wait."""
@@ -22,32 +30,45 @@ class _Place(NamedTuple):
     syscall: str | None = None
     files: tuple[AwaitedFile, ...] = ()
     sleep_seconds: float | None = None
+    read_at: float = 0.0
+    """Monotonic."""
 
 
-class _Reading(NamedTuple):
+class Reading(NamedTuple):
+    """One thread at one moment."""
+
     cpu_ns: int
-    exact: bool
+    slices: int | None
+    """How often it was put on a processor; None where the kernel does not count that."""
     voluntary: int | None
     involuntary: int | None
     name: str
     state: str
 
+    @property
+    def ran(self) -> tuple[int | None, ...]:
+        """What is equal at two moments exactly if the thread has not run between them. Only in a state other than R."""
+        return self.cpu_ns, self.slices, self.voluntary, self.involuntary
+
+
+Threads = dict[int, Reading]
+
 
 class CpuClocks:
-    """The probe."""
+    """The probe. It can look again and again."""
 
     name = "clocks"
 
     def __init__(self) -> None:
-        self._first: dict[int, dict[int, _Reading] | Unavailable] = {}
-        self._second: dict[int, dict[int, _Reading] | Unavailable] = {}
-        self._where: dict[tuple[int, int], _Place] = {}
+        self._first: dict[int, Threads | Unavailable] = {}
+        self._second: dict[int, Threads | Unavailable] = {}
+        self._where: dict[tuple[int, int], tuple[Reading, _Place]] = {}
         self._times: tuple[float, float] = (0.0, 0.0)
 
     def open(self, scene: Scene) -> None:
         """Read every thread."""
-        self._first = {t.pid: _read(scene.proc, t.pid) for t in scene.alive()}
-        self._times = (time.monotonic(), 0.0)
+        self._first |= {t.pid: threads_of(scene.proc, t.pid) for t in scene.alive()}
+        self._times = (self._times[0] or time.monotonic(), 0.0)
 
     def during(self, scene: Scene) -> None:
         """Nothing."""
@@ -55,27 +76,67 @@ class CpuClocks:
     def close(self, scene: Scene) -> None:
         """Read every thread again, and where it waits."""
         self._times = (self._times[0], time.monotonic())
+        self._second = {}
         for pid in self._first:
-            self._second[pid] = threads = _read(scene.proc, pid)
-            if not isinstance(threads, Unavailable):
-                for tid in threads:
-                    self._where[pid, tid] = _waiting_place(scene.proc, pid, tid)
+            if pid in scene.targets:
+                self.read(scene.proc, pid)
+        self._where = {key: place for key, place in self._where.items() if key[1] in self._threads(key[0])}
+
+    def read(self, proc: ProcFS, pid: int) -> Threads:
+        """Read the threads of one process, as they are now, for the window's end; empty for one that can't be read."""
+        first = self._first.get(pid)
+        before = self._threads(pid) or (first if isinstance(first, dict) else {})
+        self._second[pid] = threads = threads_of(proc, pid, before)
+        if isinstance(threads, Unavailable):
+            return {}
+        now = time.monotonic()
+        for tid, reading in threads.items():
+            known = self._where.get((pid, tid))
+            if (
+                known is None
+                or known[0] is not reading
+                or known[1].sleep_seconds is not None
+                or now - known[1].read_at > _PLACE_SECONDS
+            ):
+                backend = reading.name.startswith(_BACKENDS)
+                place = _waiting_place(proc, pid, tid, what=not backend)
+                self._where[pid, tid] = (reading, place._replace(read_at=now))
+        return threads
+
+    def _threads(self, pid: int) -> Threads:
+        found = self._second.get(pid)
+        return found if isinstance(found, dict) else {}
+
+    def seen(self, pid: int) -> tuple[Threads, Threads]:
+        """A process's threads at both ends of the window, as far as they could be read."""
+        first = self._first.get(pid)
+        return first if isinstance(first, dict) else {}, self._threads(pid)
+
+    def again(self, scene: Scene) -> None:
+        """The end of this window is the beginning of the next."""
+        self._first = self._second
+        self._times = (self._times[1], 0.0)
 
     def evidence(self, scene: Scene) -> Iterable[Evidence]:
         """The difference, thread by thread."""
-        window = self._times[1] - self._times[0]
-        for pid, first in self._first.items():
-            second = self._second.get(pid, Unavailable(reason="the window was cut short"))
-            if isinstance(first, Unavailable) or isinstance(second, Unavailable):
-                yield pid, "clocks", first if isinstance(first, Unavailable) else second
-                continue
-            threads = tuple(self._thread(pid, tid, first.get(tid), now) for tid, now in second.items())
-            exact = all(reading.exact for reading in second.values())
-            tick = 1 if exact else 1_000_000_000 // scene.proc.ticks_per_second
-            yield pid, "clocks", Clocks(window_seconds=window, resolution_ns=tick, threads=threads)
+        for pid in self._first:
+            yield pid, "clocks", self.across(scene, pid)
 
-    def _thread(self, pid: int, tid: int, before: _Reading | None, now: _Reading) -> KernelThread:
-        place = self._where.get((pid, tid), _Place())
+    def across(self, scene: Scene, pid: int) -> Clocks | Unavailable:
+        """The window of one process."""
+        first = self._first.get(pid, Unavailable(reason="the window was cut short"))
+        second = self._second.get(pid, Unavailable(reason="the window was cut short"))
+        if isinstance(first, Unavailable):
+            return first
+        if isinstance(second, Unavailable):
+            return second
+        threads = tuple(self._thread(pid, tid, first.get(tid), now) for tid, now in second.items())
+        exact = all(reading.slices is not None for reading in second.values())
+        tick = 1 if exact else 1_000_000_000 // scene.proc.ticks_per_second
+        return Clocks(window_seconds=self._times[1] - self._times[0], resolution_ns=tick, threads=threads)
+
+    def _thread(self, pid: int, tid: int, before: Reading | None, now: Reading) -> KernelThread:
+        _, place = self._where.get((pid, tid), (now, _Place()))
         return KernelThread(
             tid=tid,
             name=now.name,
@@ -94,36 +155,54 @@ def _difference(before: int | None, now: int | None) -> int | None:
     return None if before is None or now is None else max(0, now - before)
 
 
-def _read(proc: ProcFS, pid: int) -> dict[int, _Reading] | Unavailable:
+def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads | Unavailable:
+    """All threads of a process; those that have not run since `before` are the same objects."""
     try:
         tids = proc.tids(pid)
     except ProcError as error:
         return Unavailable(reason=str(error))
+    before = before or {}
     readings = {}
     for tid in tids:
         of = f"{pid}/task/{tid}"
+        cpu, slices = _schedstat(proc, of)
+        known = before.get(tid)
+        same = known is not None and slices is not None and (known.cpu_ns, known.slices) == (cpu, slices)
+        if known is not None and same and known.state not in "RXZ":
+            readings[tid] = known
+            continue
         try:
             stat = proc.stat(of)
-            status = proc.status(of)
+            voluntary, involuntary = _switches(proc, of)
         except ProcError:
             continue  # the thread has ended
-        try:
-            cpu, exact = int(proc.text(f"{of}/schedstat").split()[0]), True
-        except (ProcError, ValueError, IndexError):
-            cpu, exact = stat.cpu_ticks * (1_000_000_000 // proc.ticks_per_second), False
-        readings[tid] = _Reading(
-            cpu,
-            exact,
-            natural(status.get("voluntary_ctxt_switches")),
-            natural(status.get("nonvoluntary_ctxt_switches")),
-            stat.name,
-            stat.state,
-        )
+        if slices is None:
+            cpu = stat.cpu_ticks * (1_000_000_000 // proc.ticks_per_second)
+        readings[tid] = Reading(cpu, slices, voluntary, involuntary, stat.name, stat.state)
     return readings
 
 
-def _waiting_place(proc: ProcFS, pid: int, tid: int) -> _Place:
-    """As far as it can be read."""
+def _schedstat(proc: ProcFS, of: str) -> tuple[int, int | None]:
+    """(nanoseconds on a processor, how often it got one). A kernel that does not count prints zeros, and no thread has run for
+    0 ns."""
+    try:
+        cpu, _, slices = proc.read(f"{of}/schedstat").split()
+        return int(cpu), int(slices) or None
+    except (ProcError, ValueError):
+        return 0, None
+
+
+def _switches(proc: ProcFS, of: str) -> tuple[int | None, int | None]:
+    """Voluntary and involuntary context switches, from the end of a long file; raises ProcError."""
+    _, found, tail = proc.read(f"{of}/status").rpartition(b"\nvoluntary_ctxt_switches:")
+    fields = tail.split() if found else []
+    if len(fields) < 3:
+        return None, None
+    return natural(fields[0].decode()), natural(fields[2].decode())
+
+
+def _waiting_place(proc: ProcFS, pid: int, tid: int, *, what: bool = True) -> _Place:
+    """As far as it can be read; without `what`, not on what it waits."""
     of = f"{pid}/task/{tid}"
     place = _Place()
     try:
@@ -137,7 +216,7 @@ def _waiting_place(proc: ProcFS, pid: int, tid: int) -> _Place:
         call = syscalls.name(number) if number is not None else None
         call = syscalls.interrupted(place.wchan) if call == syscalls.RESTART else call
         place = place._replace(syscall=call)
-        if call and len(words) > 6:
+        if call and what and len(words) > 6:
             arguments = [int(word, 16) for word in words[1:7]]
             place = place._replace(sleep_seconds=files.sleep_seconds(proc, pid, call, arguments))
             place = place._replace(files=files.awaited(proc, pid, call, arguments, search=tid == pid))

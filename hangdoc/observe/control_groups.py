@@ -73,8 +73,8 @@ class ControlGroups:
 
     def open(self, scene: Scene) -> None:
         """Read the quotas' counters."""
-        self._paths = {t.pid: path_of(scene.proc, t.pid) for t in scene.alive()}
-        self._throttled = {path: _throttled(path) for path in set(self._paths.values()) if path}
+        self._paths |= {t.pid: path_of(scene.proc, t.pid) for t in scene.alive()}
+        self._throttled |= {path: _throttled(path) for path in set(self._paths.values()) if path}
 
     def during(self, scene: Scene) -> None:
         """Nothing."""
@@ -82,6 +82,12 @@ class ControlGroups:
     def close(self, scene: Scene) -> None:
         """Read them again."""
         self._throttled_after = {path: _throttled(path) for path in self._throttled}
+
+    def again(self, scene: Scene) -> None:
+        """The end of this window is the beginning of the next, for the groups that the processes are in by then."""
+        self._paths = {t.pid: path_of(scene.proc, t.pid) for t in scene.alive()}
+        paths = {path for path in self._paths.values() if path}
+        self._throttled = {path: self._throttled_after.get(path, _throttled(path)) for path in paths}
 
     def evidence(self, scene: Scene) -> Iterable[Evidence]:
         """Each process's group, and each group once."""

@@ -17,7 +17,7 @@ from hangdoc.observe import identity, process_table
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.left_over import launcher_gone
 from hangdoc.observe.process_table import Entry, ProcessTable
-from hangdoc.observe.procfs import ProcError, ProcFS, network_of
+from hangdoc.observe.procfs import ProcError, ProcFS, Stat, network_of
 from hangdoc.observe.rank_search import Search, find, is_python, launchers_of, maps_torch
 from hangdoc.observe.scene import Scene, Target
 from hangdoc.observe.slurm import tasks_of
@@ -251,9 +251,20 @@ def adopt_helpers(scene: Scene) -> list[int]:
     ranks = {target.pid for target in scene.ranks()}
     adopted = []
     for pid, stat in table.items():
-        if stat.ppid in ranks and stat.state not in "ZX" and pid != os.getpid():
-            entry = Entry(pid, stat, scene.proc.words(f"{pid}/cmdline"), Unavailable(reason="not looked at"))
-            target = scene.targets[pid] = _target(scene.proc, entry, "helper")
-            target.owner = stat.ppid
+        if stat.ppid in ranks and adopt(scene.proc, scene.targets, pid, stat, stat.ppid):
             adopted.append(pid)
     return [pid for pid in adopted if scene.targets[pid].python]
+
+
+def adopt(proc: ProcFS, targets: dict[int, Target], pid: int, stat: Stat, rank: int) -> bool:
+    """Add a process as a helper of a rank; whether it is one: hangdoc and what has ended are none."""
+    if stat.state in "ZX" or pid == os.getpid() or stat.ppid == os.getpid():
+        return False
+    try:
+        argv = proc.words(f"{pid}/cmdline")
+    except ProcError:
+        return False
+    entry = Entry(pid, stat, argv, Unavailable(reason="not looked at"))
+    target = targets[pid] = _target(proc, entry, "helper")
+    target.owner = rank
+    return True

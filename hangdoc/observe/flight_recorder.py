@@ -7,15 +7,10 @@ answers from a C++ thread, so also for a rank that holds the GIL.
 """
 
 import contextlib
-import http.client
-import os
-import socket
-import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import msgspec
-import psutil
 
 from hangdoc.beacon import FLIGHT_SUFFIX
 from hangdoc.observe.memory import Memory, Unreadable
@@ -28,7 +23,6 @@ from hangdoc.snapshot import FlightRecorder, Frame, Recorded, RecordedGroup, Una
 _SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
 _DEBUG_SERVER = "torch.distributed.debug"
 _HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
-_ASK_SECONDS = 2.0
 _MAX_BYTES = 16 << 20
 _MAX_PENDING = 4
 _MAX_FRAMES = 24
@@ -103,21 +97,23 @@ class FlightRecorders:
 
 
 def _look(scene: Scene, target: Target) -> FlightRecorder | Unavailable:
-    for path, _ in published(scene.proc, target.pid, target.environment, FLIGHT_SUFFIX):
-        with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
+    for left, _ in published(scene.proc, target.pid, target.environment, FLIGHT_SUFFIX):
+        with contextlib.suppress(OSError, ValueError), left.open("rb") as file:
             return read(file.read(_MAX_BYTES), "the watchdog")
     if target.held:
         return Unavailable(reason="the rank is held, and answers nobody")
+    path, debug_server = _started(scene, target)
+    if not path and not debug_server:
+        return Unavailable(reason="the rank has neither a watchdog nor torch's worker server")
+    from hangdoc.observe.worker_server import ask  # loads http, which hardly any look needs
+
     try:
         for handler in _HANDLERS:
-            connection = _worker_server(scene, target)
-            if connection is None:
-                return Unavailable(reason="the rank has neither a watchdog nor torch's worker server")
-            found = read(_ask(connection, handler), "torch's worker server")
+            found = read(ask(scene, target, path, handler), "torch's worker server")
             if found.groups:
                 return found
         return found
-    except (OSError, http.client.HTTPException, ValueError, ProcError, psutil.Error) as error:
+    except (OSError, ValueError, ProcError) as error:
         return Unavailable(reason=f"torch's worker server: {error}")
 
 
@@ -174,37 +170,6 @@ def _tensors(dtypes: tuple[str, ...], sizes: tuple[tuple[int, ...], ...]) -> tup
     )
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, pid: int) -> None:
-        super().__init__("localhost", timeout=_ASK_SECONDS)
-        self._path, self._pid = path, pid
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-        peer, _, _ = struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if peer != self._pid:  # all ranks of a host were told one path, and one of them has it
-            self.sock.close()
-            raise ConnectionRefusedError(f"its socket belongs to pid {peer}")
-
-
-def _worker_server(scene: Scene, target: Target) -> http.client.HTTPConnection | None:
-    """A connection to a rank's worker server, not yet opened; None where it has none."""
-    path, debug_server = _started(scene, target)
-    if path:
-        return _UnixConnection(f"{scene.proc.root}/{target.pid}/root{os.path.abspath(path)}", target.pid)
-    if not debug_server:
-        return None
-    if scene.proc.link(f"{target.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
-        raise ConnectionError("it is in another network namespace")
-    # Gloo listens on one address; the worker server, like a store, on all.
-    ports = set(_open_ports(target)) - {target.identity.master_port if target.identity else None}
-    if len(ports) != 1:
-        raise ConnectionError(f"which of its ports {sorted(p for p in ports if p)} it is can't be told")
-    return http.client.HTTPConnection("localhost", ports.pop(), timeout=_ASK_SECONDS)
-
-
 def _started(scene: Scene, target: Target) -> tuple[str | None, bool]:
     """(path of its worker server's socket, whether it has torch's debug server), as the rank's own memory tells."""
     environment = target.environment if isinstance(target.environment, dict) else {}
@@ -217,20 +182,3 @@ def _started(scene: Scene, target: Target) -> tuple[str | None, bool]:
             return path, server is not None and memory.kind(server)[0] != "NoneType"
     except (Unreadable, KeyError):
         return environment.get(_SOCKET_VARIABLE), False
-
-
-def _open_ports(target: Target) -> Iterator[int]:
-    for one in psutil.Process(target.pid).net_connections("tcp"):
-        if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.ip in ("::", "0.0.0.0"):  # noqa: S104
-            yield one.laddr.port
-
-
-def _ask(connection: http.client.HTTPConnection, handler: str) -> bytes:
-    with contextlib.closing(connection):
-        connection.request("POST", f"/handler/{handler}")
-        answer = connection.getresponse()
-        if answer.status == http.client.NOT_FOUND:
-            return b"{}"
-        if answer.status != http.client.OK:
-            raise ConnectionError(f"{handler} answered {answer.status}")
-        return answer.read(_MAX_BYTES)

@@ -26,9 +26,8 @@ class Holds:
 
     def open(self, scene: Scene) -> None:
         """Read the state of every process; what somebody is just reading, once more."""
-        self._first = _look(scene)
-        for pid, state in self._first.items():
-            scene.targets[pid].held = state.frozen or state.state in "Tt"
+        self._first |= _look(scene)
+        _mark(scene, self._first)
 
     def during(self, scene: Scene) -> None:
         """Nothing."""
@@ -37,12 +36,23 @@ class Holds:
         """And again."""
         self._second = _look(scene)
 
+    def again(self, scene: Scene) -> None:
+        """The end of this window is the beginning of the next."""
+        self._first = self._second
+        _mark(scene, self._first)
+
     def evidence(self, scene: Scene) -> Iterable[Evidence]:
         """Both."""
         for pid in self._first.keys() | self._second.keys():
             yield pid, "at_start", self._first.get(pid, _UNSEEN)  # a helper that was started meanwhile
             if pid in self._second:
                 yield pid, "at_end", self._second[pid]
+
+
+def _mark(scene: Scene, states: dict[int, KernelState]) -> None:
+    for pid in states.keys() & scene.targets.keys():
+        state = states[pid]
+        scene.targets[pid].held = state.frozen or state.state in "Tt"
 
 
 def _look(scene: Scene) -> dict[int, KernelState]:

@@ -46,35 +46,35 @@ class InterpreterState:
         """Variables and groups, the first time."""
         for target in scene.ranks():
             if target.state not in "ZX" and target.python:
-                self._first[target.pid] = self._look(scene, target)
+                self._first[target.pid] = self.read(scene, target)
 
     def close(self, scene: Scene) -> None:
         """And again."""
         for pid, first in self._first.items():
             if isinstance(first, Interpreter):
-                self._second[pid] = self._look(scene, scene.targets[pid], groups=False)
+                self._second[pid] = self.read(scene, scene.targets[pid], groups=False)
 
     def evidence(self, scene: Scene) -> Iterable[Evidence]:
         """The second look, with the numbers and the groups of the first."""
-        scene.problems += (f"{reason}; {_CONSEQUENCE}" for reason in sorted(self._refused))
+        scene.problems += self.problems()
         for pid, first in self._first.items():
             second = self._second.get(pid, first)
             if isinstance(first, Unavailable) or isinstance(second, Unavailable):
                 yield pid, "interpreter", first
                 continue
-            numbers = tuple(local for local in first.globals if integer(local.text) is not None)
             yield (
                 pid,
                 "interpreter",
                 Interpreter(
                     environment=first.environment,
                     globals=second.globals,
-                    globals_before=numbers,
+                    globals_before=numbers(first),
                     groups=first.groups,
                 ),
             )
 
-    def _look(self, scene: Scene, target: Target, groups: bool = True) -> Interpreter | Unavailable:
+    def read(self, scene: Scene, target: Target, groups: bool = True) -> Interpreter | Unavailable:
+        """What the interpreter of a process holds now; without `groups`, only the variables of its module."""
         try:
             image = scene.image(target.pid)
             if image.gap:
@@ -98,9 +98,18 @@ class InterpreterState:
         except Unreadable as error:
             return Unavailable(reason=str(error))
 
+    def problems(self) -> list[str]:
+        """Kinds of interpreters that were not understood, one sentence each."""
+        return [f"{reason}; {_CONSEQUENCE}" for reason in sorted(self._refused)]
+
     def _refuse(self, scene: Scene, target: Target, reason: str) -> None:
         if age(scene.proc, target.start_ticks) >= _STARTING_SECONDS:
             self._refused.add(reason)
+
+
+def numbers(seen: Interpreter) -> tuple[Local, ...]:
+    """The module's variables that are integers."""
+    return tuple(local for local in seen.globals if integer(local.text) is not None)
 
 
 def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:

@@ -4,7 +4,6 @@ psutil is imported where it is used: it loads while the window runs.
 """
 
 import os
-import platform
 import re
 import socket
 from collections.abc import Iterable
@@ -36,7 +35,7 @@ class HostMachine:
 
     def open(self, scene: Scene) -> None:
         """Remember the swap counters."""
-        self._swapped = _swapped()
+        self._swapped = swapped()
 
     def during(self, scene: Scene) -> None:
         """Read everything."""
@@ -44,11 +43,11 @@ class HostMachine:
         torch_versions: dict[str, str | None] = {}
         for target in scene.ranks():
             if target.state not in "ZX":
-                self._runtimes[target.pid] = _runtime(scene.proc, target, torch_versions)
+                self._runtimes[target.pid] = runtime(scene.proc, target, torch_versions)
 
     def close(self, scene: Scene) -> None:
         """Swap counters again."""
-        before, after = self._swapped, _swapped()
+        before, after = self._swapped, swapped()
         self._swapped = None if before is None or after is None else after - before
 
     def evidence(self, scene: Scene) -> Iterable[Evidence]:
@@ -56,11 +55,12 @@ class HostMachine:
         if isinstance(self._machine, Machine):
             self._machine = msgspec.structs.replace(self._machine, swapped_bytes=self._swapped)
         yield None, "machine", self._machine
-        for pid, runtime in self._runtimes.items():
-            yield pid, "runtime", runtime
+        for pid, found in self._runtimes.items():
+            yield pid, "runtime", found
 
 
-def _swapped() -> int | None:
+def swapped() -> int | None:
+    """Bytes swapped in and out since the start of the machine; None where nobody can tell."""
     import psutil
 
     try:
@@ -91,7 +91,7 @@ def machine(proc: ProcFS) -> Machine | Unavailable:
             swap_used_bytes=swap.used,
             swapped_bytes=None,
             load_1m=os.getloadavg()[0],
-            kernel=platform.release(),
+            kernel=os.uname().release,
             interfaces=_interfaces(),
             net_namespace=_own_namespace(proc),
             hostname_addresses=resolve(socket.gethostname()),
@@ -162,7 +162,8 @@ def resolve(name: str) -> tuple[str, ...] | Unavailable:
         pool.shutdown(wait=False)
 
 
-def _runtime(proc: ProcFS, target: Target, torch_versions: dict[str, str | None]) -> Runtime | Unavailable:
+def runtime(proc: ProcFS, target: Target, torch_versions: dict[str, str | None]) -> Runtime | Unavailable:
+    """The software of a rank. `torch_versions` keeps what is the same for all ranks with the same files."""
     pid = target.pid
     try:
         executable: str | None = proc.link(f"{pid}/exe")

@@ -8,7 +8,7 @@ Include/cpython/object.h, Include/cpython/listobject.h, Include/cpython/setobjec
 import contextlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from types import TracebackType
 from typing import NamedTuple
 
@@ -191,12 +191,15 @@ class Memory:
             raise Unreadable("not a dict of a known form")
         return Keys(count, address + header + indices, stride, skip)
 
-    def named_items(self, address: int) -> Iterator[tuple[str, int]]:
-        """The str keys of a dict with the addresses of their values; other keys are passed over."""
+    def named_items(self, address: int, lengths: Container[int] | None = None) -> Iterator[tuple[str, int]]:
+        """The str keys of a dict with the addresses of their values; other keys are passed over. With `lengths`, keys of these
+        lengths alone: it takes a fifth of the time to pass over one."""
         for key, value in self.items(address):
             try:
+                if lengths is not None and int.from_bytes(os.pread(self._fd, 8, key + 16), "little") not in lengths:
+                    continue
                 yield self.text(key), value
-            except Unreadable:
+            except (Unreadable, OSError):
                 continue
 
     def namespace(self, module: int) -> dict[str, int]:

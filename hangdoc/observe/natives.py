@@ -37,7 +37,7 @@ def take(
     classes: dict[object, list[Target]] = {}
     chosen: dict[object, Target] = {}
     found: dict[int, Stack | Unavailable] = {}
-    moved = _moved_bytes(gathered)
+    moved = moved_bytes(gathered)
     for target in scene.ranks():
         seen = gathered.get(target.pid, {})
         stack = seen.get("stack")
@@ -45,12 +45,12 @@ def take(
             continue
         stands = target.pid not in moved and stood(target.pid, seen)
         known = earlier.get(target.pid)
-        if stands and known is not None and _places(known[0]) == _places(stack):
+        if stands and known is not None and places(known[0]) == places(stack):
             found[target.pid] = known[1]
             continue
         if not stands and scene.native != "always":
             continue
-        key: object = target.pid if scene.native == "always" else _places(stack)
+        key: object = target.pid if scene.native == "always" else places(stack)
         classes.setdefault(key, []).append(target)
         if scene.native == "always" or _unclear(seen, stack):
             chosen.setdefault(key, target)
@@ -94,7 +94,7 @@ def stood(pid: int, seen: Mapping[str, Any]) -> bool:
     before, after = seen.get("stack_before"), seen.get("stack")
     if not isinstance(before, Stack) or not isinstance(after, Stack):
         return False
-    if _places(before) != _places(after) or _numbers(before, after):
+    if places(before) != places(after) or _numbers(before, after):
         return False
     state = seen.get("interpreter")
     if isinstance(state, Interpreter):
@@ -118,7 +118,7 @@ def _drives_gpus(clocks: object) -> bool:
     return isinstance(clocks, Clocks) and any(_GPU_THREAD.match(thread.name) for thread in clocks.threads)
 
 
-def _moved_bytes(gathered: Gathered) -> set[int]:
+def moved_bytes(gathered: Gathered) -> set[int]:
     """Processes that exchanged bytes in the window with another process of interest: not with a tracker on the network,
     nor with torch's store, which is asked by threads of its own."""
     connections = gathered.get(None, {}).get("connections")
@@ -140,7 +140,8 @@ def _main(stack: Stack) -> PythonThread | None:
     return next((t for t in stack.threads if t.name == "MainThread"), stack.threads[-1] if stack.threads else None)
 
 
-def _places(stack: Stack) -> object:
+def places(stack: Stack) -> object:
+    """Where the main thread stands: equal for equal frames."""
     main = _main(stack)
     return tuple((f.file, f.function, f.line) for f in main.frames) if main is not None else None
 

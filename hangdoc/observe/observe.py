@@ -28,7 +28,7 @@ from hangdoc.observe.scene import Evidence, Probe, Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks
 from hangdoc.observe.storage import Storage
-from hangdoc.snapshot import Environment, Host, KernelState, Process, Progress, Snapshot, Stack, Unavailable
+from hangdoc.snapshot import Counter, Environment, Host, KernelState, Process, Progress, Snapshot, Unavailable
 from hangdoc.version import __version__
 
 # A new probe is one file and one line here. Clocks come first: they are read at the window's very ends.
@@ -78,13 +78,11 @@ def observe(
     options: Options,
     progress: Callable[[str], None] = lambda text: None,
     meanwhile: Callable[[], None] = lambda: None,
-    earlier: Snapshot | None = None,
 ) -> Snapshot:
     """Look at this host once. Never raises for what it can't see.
 
     `progress` is told what is being looked at; `meanwhile` is called once in the window, beside the probes, for what
-    the caller has to do anyway. For somebody who looks again and again, the stacks of the `earlier` look are the first of
-    this one: half the dumps, and "stands at the same place" is said of the whole time between.
+    the caller has to do anyway. Whoever looks again and again uses hangdoc.observe.polling.
     """
     deadline = Deadline(options.timeout)
     proc = ProcFS()
@@ -100,12 +98,11 @@ def observe(
         targets=found.targets,
         pool=pool,
         problems=list(found.problems),
-        earlier=_stacks_of(earlier),
     )
     evidence: dict[int | None, dict[str, Any]] = {}
     if scene.targets:
         try:
-            evidence = _run(scene, progress, meanwhile, _natives_of(earlier))
+            evidence = _run(scene, progress, meanwhile)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     host = Host(
@@ -114,18 +111,18 @@ def observe(
         window_seconds=options.window,
         elapsed_seconds=round(deadline.elapsed(), 3),
         processes=tuple(
-            _process(scene, target, evidence.get(pid, {})) for pid, target in sorted(scene.targets.items())
+            _looked_at(scene, target, evidence.get(pid, {})) for pid, target in sorted(scene.targets.items())
         ),
-        problems=tuple(dict.fromkeys([*scene.problems, *_not_read(deadline)])),
-        machine_id=_machine_id(proc),
+        problems=tuple(dict.fromkeys([*scene.problems, *not_read(deadline)])),
+        machine_id=machine_id(proc),
         restricted=found.restricted,
         **evidence.get(None, {}),
     )
     return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), options.locals)
 
 
-def _not_read(deadline: Deadline) -> list[str]:
-    """What there was no time for."""
+def not_read(deadline: Deadline) -> list[str]:
+    """One sentence each: what there was no time for."""
     missed = deadline.missed()
     return [f"{text}; give the look more time with --timeout" for text in missed]
 
@@ -137,7 +134,7 @@ def _late(scene: Scene) -> float:
     return min(_LATE_SECONDS * load, max(0.0, _SHARE_BETWEEN * deadline.seconds - deadline.elapsed()))
 
 
-def _machine_id(proc: ProcFS) -> str | None:
+def machine_id(proc: ProcFS) -> str | None:
     """The same for one machine under two names, another for each container on it."""
     try:
         return f"{proc.text('sys/kernel/random/boot_id').strip()} {proc.link('self/ns/pid')}"
@@ -149,7 +146,6 @@ def _run(
     scene: Scene,
     progress: Callable[[str], None],
     meanwhile: Callable[[], None],
-    known: dict[int, tuple[Stack, Stack]],
 ) -> dict[int | None, dict[str, Any]]:
     """Open all probes, let them work through the window, close them, and gather their evidence."""
     stacks = Stacks()
@@ -185,21 +181,11 @@ def _run(
         for pid, field, value in _in_time(scene, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
     try:
-        for pid, native in natives.take(scene, gathered, known).items():
+        for pid, native in natives.take(scene, gathered, {}).items():
             gathered.setdefault(pid, {})["native"] = native
     except Exception as error:
         scene.problems.append(f"native stacks failed ({type(error).__name__}: {error}): please report it")
     return gathered
-
-
-def _stacks_of(earlier: Snapshot | None) -> dict[int, Stack]:
-    processes = (process for host in (earlier.hosts if earlier is not None else ()) for process in host.processes)
-    return {process.pid: process.stack for process in processes if isinstance(process.stack, Stack)}
-
-
-def _natives_of(earlier: Snapshot | None) -> dict[int, tuple[Stack, Stack]]:
-    processes = (process for host in (earlier.hosts if earlier is not None else ()) for process in host.processes)
-    return {p.pid: (p.stack, p.native) for p in processes if isinstance(p.stack, Stack) and isinstance(p.native, Stack)}
 
 
 def _evidence_of(probe: Probe) -> Callable[[Scene], list[Evidence]]:
@@ -229,15 +215,29 @@ def _guarded(scene: Scene, probe: Probe, action: Callable[[Scene], Any]) -> Any:
         return None
 
 
-def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
-    """Everything about one process; what it refuses stays at its default."""
+def _looked_at(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
+    """Everything about one process, with the integers that both looks have in common."""
+    found: tuple[Counter, ...] = ()
+    if target.role == "rank":
+        unavailable = Unavailable(reason="not looked at")
+        found = counters(
+            evidence.get("stack_before", unavailable),
+            evidence.get("stack", unavailable),
+            evidence.get("interpreter", unavailable),
+        )
+    return process(scene, target, evidence, found)
+
+
+def process(scene: Scene, target: Target, evidence: dict[str, Any], counted: tuple[Counter, ...]) -> Process:
+    """A process with its evidence, by the names of the fields, and what can be asked at any time; what it refuses stays at its
+    default."""
     proc, pid = scene.proc, target.pid
     facts: dict[str, Any] = {}
     try:
-        status = proc.status(str(pid))
-        facts["uid"] = int(status["Uid"].split()[0])
-        facts["resident_bytes"] = int(status["VmRSS"].split()[0]) * 1024 if "VmRSS" in status else None
-    except (ProcError, KeyError, ValueError, IndexError):
+        owner, resident = proc.fields(str(pid), "Uid", "VmRSS")
+        facts["uid"] = int((owner or "").split()[0])
+        facts["resident_bytes"] = int(resident.split()[0]) * 1024 if resident is not None else None
+    except (ProcError, ValueError, IndexError):
         pass
     end = evidence.pop("at_end", None)
     state = target.state
@@ -258,14 +258,8 @@ def _process(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
         pass
     environment = target.environment
     progress = evidence.pop("progress", Progress(counters=()))
-    if target.role == "rank":
-        unavailable = Unavailable(reason="not looked at")
-        found = counters(
-            evidence.get("stack_before", unavailable),
-            evidence.get("stack", unavailable),
-            evidence.get("interpreter", unavailable),
-        )
-        progress = msgspec.structs.replace(progress, counters=found)
+    if isinstance(progress, Progress):
+        progress = msgspec.structs.replace(progress, counters=counted)
     return Process(
         pid=pid,
         ppid=target.ppid,

@@ -89,16 +89,22 @@ class Beacons:
 
     def close(self, scene: Scene) -> None:
         """Second beat."""
-        for pid in self._first:
-            target = scene.targets[pid]
-            beat = beat_of(scene.proc, pid, target.environment)
+        self._second = {}
+        for target in scene.ranks():
+            beat = beat_of(scene.proc, target.pid, target.environment)
             if beat is not None:
-                self._second[pid] = (beat, time.monotonic_ns())
+                self._second[target.pid] = (beat, time.monotonic_ns())
+
+    def again(self, scene: Scene) -> None:
+        """The end of this window is the beginning of the next."""
+        self._first = {pid: beat for pid, (beat, _) in self._second.items()}
 
     def evidence(self, scene: Scene) -> list[tuple[int | None, str, object]]:
         """A Progress that holds the beacon alone; `observe` adds the counters."""
         found: list[tuple[int | None, str, object]] = []
         for pid, (beat, now) in self._second.items():
+            if pid not in self._first:
+                continue  # it has just begun: nobody knows yet whether it beats
             reading = BeaconReading(
                 step=beat.step,
                 batches_done=beat.batches_done,

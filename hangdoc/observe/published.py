@@ -13,10 +13,10 @@ def published(proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable,
     there is untrusted."""
     known = environment if isinstance(environment, dict) else {}
     try:
-        status = proc.status(str(pid))
-        uid = int(status["Uid"].split()[0])
-        inner_pid = int(status.get("NSpid", str(pid)).split()[-1])
-    except (ProcError, KeyError, ValueError, IndexError):
+        owner, inside = proc.fields(str(pid), "Uid", "NSpid")
+        uid = int((owner or "").split()[0])
+        inner_pid = int((inside or str(pid)).split()[-1])
+    except (ProcError, ValueError, IndexError):
         return []
     folders = [beacon.directory(uid, runtime) for runtime in (known.get("XDG_RUNTIME_DIR"), None)]
     return [

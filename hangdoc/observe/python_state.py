@@ -8,6 +8,7 @@ three hang below `sys.modules`.
 import contextlib
 import math
 import struct
+import threading
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -26,7 +27,11 @@ class Variable(NamedTuple):
     length: int | None
 
 
-_modules: dict[tuple[int, int, int], dict[str, int]] = {}
+_modules: dict[tuple[int, int, int, frozenset[int]], dict[str, int]] = {}
+_USUAL = frozenset(map(len, ("os", "__main__", "torch.distributed.distributed_c10d", "torch.distributed.debug")))
+"""Lengths of the names that are asked for: one reading serves all who ask."""
+_reading = threading.Lock()
+"""Probes ask side by side, and who comes second need not read it all once more."""
 
 
 class Modules:
@@ -39,22 +44,25 @@ class Modules:
     def namespace(self, *wanted: str) -> dict[str, dict[str, int]]:
         """For each wanted module that is imported: its variables' names and addresses."""
         found: dict[str, dict[str, int]] = {}
+        lengths = frozenset(map(len, wanted))
+        modules = self._named(_USUAL if lengths <= _USUAL else lengths)
         for name in wanted:
-            if (module := self._all().get(name)) is not None:
+            if (module := modules.get(name)) is not None:
                 with contextlib.suppress(Unreadable):
                     found[name] = self._memory.namespace(module)
         return found
 
-    def _all(self) -> dict[str, int]:
-        """Every module's address by its name. Two thousand names take 15 ms, so they are kept for as long as their number
-        is the same: a module that took another's place keeps its name."""
+    def _named(self, lengths: frozenset[int]) -> dict[str, int]:
+        """The addresses of the modules whose names are of these lengths, by name. Two thousand names take some ms, so they are
+        kept for as long as their number is the same: a module that took another's place keeps its name."""
         used = self._memory.word(self._address + 16)  # PyDictObject: ob_base, ma_used
-        key = (self._memory.pid, self._address, used)
-        if key not in _modules:
-            for other in [known for known in _modules if known[0] == self._memory.pid]:
-                _modules.pop(other, None)
-            _modules[key] = dict(self._memory.named_items(self._address))
-        return _modules[key]
+        key = (self._memory.pid, self._address, used, lengths)
+        with _reading:
+            if key not in _modules:
+                for other in [known for known in _modules if known[:3] != key[:3] and known[0] == key[0]]:
+                    _modules.pop(other, None)
+                _modules[key] = dict(self._memory.named_items(self._address, lengths))
+            return _modules[key]
 
 
 def variable(memory: Memory, name: str, address: int) -> Variable | None:

@@ -1,14 +1,15 @@
 """What all probes share: the machine, the processes of interest, and the bound on time."""
 
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import Image, locate
 from hangdoc.observe.procfs import ProcFS
-from hangdoc.snapshot import Launch, RankIdentity, Stack, Unavailable
+from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,15 +52,24 @@ class Scene:
     targets: dict[int, Target]
     pool: ThreadPoolExecutor
     problems: list[str] = field(default_factory=list)
-    earlier: dict[int, Stack] = field(default_factory=dict)
-    """Stacks of a look a moment ago, by pid, which stand for the first of this one."""
     _images: dict[int, Image] = field(default_factory=dict)
+    _locating: threading.Lock = field(default_factory=threading.Lock)
 
     def image(self, pid: int) -> Image:
         """Where a process keeps its Python, looked up once; raises Unreadable."""
-        if pid not in self._images:
-            self._images[pid] = locate(self.proc, pid)
-        return self._images[pid]
+        with self._locating:  # probes ask side by side, and it takes a while
+            if pid not in self._images:
+                self._images[pid] = locate(self.proc, pid)
+            return self._images[pid]
+
+    def forget_images(self, pids: Iterable[int]) -> None:
+        """These processes are not the ones that were known under their pids."""
+        for pid in pids:
+            self._images.pop(pid, None)
+
+    def part(self, pids: Iterable[int]) -> "Scene":
+        """The same with some of the targets alone."""
+        return replace(self, targets={pid: self.targets[pid] for pid in pids})
 
     def ranks(self) -> list[Target]:
         """The ranks among the targets, by pid."""

@@ -1,20 +1,16 @@
 """TCP connections of every process of interest, with their memory: how long ago the last byte passed.
 
-Through sock_diag(7) by pyroute2, inside each process's own network namespace; tied to processes by socket inode.
+Through sock_diag(7), inside each process's own network namespace; tied to processes by socket inode.
 """
 
-import ctypes
-import ipaddress
 import os
 import re
-import socket
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from hangdoc.observe.listener import listener
 from hangdoc.observe.procfs import Gone, ProcError, network_of
 from hangdoc.observe.scene import Evidence, Scene
+from hangdoc.observe.sock_diag import LISTEN, SockDiag, TcpInfo, TcpSocket
 from hangdoc.parse import natural
 from hangdoc.snapshot import Connection, Connections, Listener, Unavailable
 
@@ -23,50 +19,64 @@ _STATES = {
     1: "ESTABLISHED", 2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME_WAIT",
     7: "CLOSE", 8: "CLOSE_WAIT", 9: "LAST_ACK", 10: "LISTEN", 11: "CLOSING", 12: "NEW_SYN_RECV",
 }  # fmt: skip
-_ALL_EXTENSIONS = 0xFF
-_LISTEN = 10
-_CLONE_NEWNET = 0x40000000
 _INODE = re.compile(r"socket:\[(\d+)\]")
+_TRUSTED_LOOKS = 8
+"""For so many looks it is taken for granted which sockets a process has, unless a new one appears on the host."""
+_Key = tuple[str, int]
+"""Network namespace and inode of a socket."""
 
 
 class Sockets:
-    """The probe."""
+    """The probe. It can look again and again: the questions to the kernel stay open, and so does what is known of who holds
+    which socket."""
 
     name = "sockets"
 
     def __init__(self) -> None:
-        self._first: dict[tuple[str, int], tuple[int, int] | None] = {}
+        self._first: dict[_Key, TcpSocket] = {}
+        self._second: dict[_Key, TcpSocket] = {}
         self._listeners: list[Listener] = []
         self._connections: list[Connection] = []
         self._failed: str | None = None
+        self._asked: dict[str, SockDiag] = {}
+        self._held: dict[int, tuple[str, frozenset[int]]] = {}
+        """Namespace and inodes of each process's sockets."""
+        self._trusted = 0
 
     def open(self, scene: Scene) -> None:
-        """Nothing: importing pyroute2 takes a quarter of a second, and is left to the window."""
+        """Remember how many bytes have passed."""
+        self._first = self._look(scene)
 
     def during(self, scene: Scene) -> None:
-        """Remember how many bytes have passed."""
-        for (namespace, inode), raw in self._look(scene).items():
-            self._first[namespace, inode] = _moved(raw)
+        """Nothing."""
 
     def close(self, scene: Scene) -> None:
         """Read all sockets and tie them to their processes."""
-        sockets = self._look(scene)
+        self._second = sockets = self._look(scene)
+        self._connections = []
         if not sockets:
             return
-        self._listeners = listeners(scene, sockets)
+        self._trusted -= 1
+        if self._trusted < 0 or not sockets.keys() <= self._first.keys():
+            self._held.clear()
+            self._trusted = _TRUSTED_LOOKS
+            self._listeners = listeners(scene, sockets)
         for target in scene.alive():
-            namespace = network_of(scene.proc, target.pid)
-            try:
-                links = scene.proc.links(f"{target.pid}/fd")
-            except Gone:
-                continue  # it ended while we looked, and took its sockets along
-            except ProcError as error:
-                scene.problems.append(f"sockets of pid {target.pid}: {error}")
-                continue
-            for inode in {int(match[1]) for link in links.values() if (match := _INODE.match(link))}:
-                raw = sockets.get((namespace, inode))
-                if raw is not None:
-                    self._connections.append(self._connection(target.pid, namespace, inode, raw))
+            namespace, inodes = self._holds(scene, target.pid)
+            for inode in inodes:
+                key = (namespace, inode)
+                if (raw := sockets.get(key)) is not None:
+                    self._connections.append(_connection(target.pid, key, self._first.get(key), raw))
+
+    def again(self, scene: Scene) -> None:
+        """What was read last is the first reading of the next window."""
+        self._first = self._second
+
+    def end(self) -> None:
+        """No more looks."""
+        for diag in self._asked.values():
+            diag.close()
+        self._asked.clear()
 
     def evidence(self, scene: Scene) -> Iterable[Evidence]:
         """All of them, for the host."""
@@ -76,76 +86,93 @@ class Sockets:
             ordered = sorted(self._connections, key=lambda c: (c.pid, c.local_port, c.remote_port))
             yield None, "connections", Connections(connections=tuple(ordered), listeners=tuple(self._listeners))
 
-    def _look(self, scene: Scene) -> dict[tuple[str, int], Any]:
-        """Raw sockets by (namespace, inode), of every network namespace that a target lives in."""
-        found: dict[tuple[str, int], Any] = {}
+    def _holds(self, scene: Scene, pid: int) -> tuple[str, frozenset[int]]:
+        """Network namespace and inodes of a process's sockets."""
+        known = self._held.get(pid)
+        if known is None:
+            try:
+                known = self._held[pid] = (network_of(scene.proc, pid), _inodes(scene, pid))
+            except Gone:  # it ended while we looked, and took its sockets along
+                return "", frozenset()
+            except ProcError as error:
+                scene.problems.append(f"sockets of pid {pid}: {error}")
+                return "", frozenset()
+        return known
+
+    def _look(self, scene: Scene) -> dict[_Key, TcpSocket]:
+        """All sockets of every network namespace that a target lives in."""
+        found: dict[_Key, TcpSocket] = {}
         own = _own_namespace()
         seen: dict[str, int] = {}
         for target in scene.alive():
-            seen.setdefault(network_of(scene.proc, target.pid), target.pid)
+            known = self._held.get(target.pid)
+            seen.setdefault(known[0] if known is not None else network_of(scene.proc, target.pid), target.pid)
         for namespace, pid in seen.items():
             try:
-                inside = None if namespace in (own, "") else f"{scene.proc.root}/{pid}/ns/net"
-                for raw in _dump(inside):
-                    found[namespace, raw["idiag_inode"]] = raw
-            except Exception as error:  # netlink libraries raise what they like
-                self._failed = f"sock_diag: {error}"
+                if namespace not in self._asked:
+                    elsewhere = namespace not in (own, "")
+                    self._asked[namespace] = SockDiag(f"{scene.proc.root}/{pid}/ns/net" if elsewhere else None)
+                for one in self._asked[namespace].sockets():
+                    found[namespace, one.inode] = one
+            except OSError as error:
+                self._failed = f"sock_diag: {error.strerror or error}"
+                if namespace in self._asked:
+                    self._asked.pop(namespace).close()
         return found
 
-    def _connection(self, pid: int, namespace: str, inode: int, raw: Any) -> Connection:
-        info = raw.get_attr("INET_DIAG_INFO") or {}
-        before, now = self._first.get((namespace, inode)), _moved(raw)
-        listening = raw["idiag_state"] == 10
-        return Connection(
-            pid=pid,
-            namespace=namespace,
-            inode=inode,
-            state=_STATES.get(raw["idiag_state"], str(raw["idiag_state"])),
-            local_address=plain_address(raw["idiag_src"]),
-            local_port=raw["idiag_sport"],
-            remote_address=plain_address(raw["idiag_dst"]),
-            remote_port=raw["idiag_dport"],
-            receive_queue_bytes=0 if listening else raw["idiag_rqueue"],
-            send_queue_bytes=0 if listening else raw["idiag_wqueue"],
-            bytes_moved=None if before is None or now is None else max(0, now[0] - before[0]),
-            last_sent_ms=info.get("tcpi_last_data_sent"),
-            last_received_ms=info.get("tcpi_last_data_recv"),
-            retransmits=info.get("tcpi_retransmits"),
-            backoff=info.get("tcpi_backoff"),
-            unacked=info.get("tcpi_unacked"),
-            rtt_us=info.get("tcpi_rtt"),
-            busy_ms=None if before is None or now is None else max(0, now[1] - before[1]) // 1000,
-            delivery_rate_bytes=info.get("tcpi_delivery_rate") or None,
-        )
+
+def _connection(pid: int, key: _Key, before: TcpSocket | None, now: TcpSocket) -> Connection:
+    info, earlier = now.info, before.info if before is not None else None
+    listening = now.state == LISTEN
+    known = info is not None and earlier is not None
+    return Connection(
+        pid=pid,
+        namespace=key[0],
+        inode=key[1],
+        state=_STATES.get(now.state, str(now.state)),
+        local_address=now.local_address,
+        local_port=now.local_port,
+        remote_address=now.remote_address,
+        remote_port=now.remote_port,
+        receive_queue_bytes=0 if listening else now.receive_queue,
+        send_queue_bytes=0 if listening else now.send_queue,
+        bytes_moved=max(0, _bytes(info) - _bytes(earlier)) if known else None,
+        last_sent_ms=info.last_sent_ms if info is not None else None,
+        last_received_ms=info.last_received_ms if info is not None else None,
+        retransmits=info.retransmits if info is not None else None,
+        backoff=info.backoff if info is not None else None,
+        unacked=info.unacked if info is not None else None,
+        rtt_us=info.rtt_us if info is not None else None,
+        busy_ms=max(0, info.busy_us - earlier.busy_us) // 1000 if info is not None and earlier is not None else None,
+        delivery_rate_bytes=(info.delivery_rate or None) if info is not None else None,
+    )
 
 
-def _moved(raw: Any) -> tuple[int, int] | None:
-    """(bytes in both directions, microseconds with data under way) since the connection began."""
-    info = raw.get_attr("INET_DIAG_INFO")
-    if not info:
-        return None
-    return info["tcpi_bytes_acked"] + info["tcpi_bytes_received"], info.get("tcpi_busy_time") or 0
+def _bytes(info: TcpInfo | None) -> int:
+    """Payload in both directions since the connection began."""
+    return info.bytes_acked + info.bytes_received if info is not None else 0
 
 
-def listeners(scene: Scene, sockets: dict[tuple[str, int], Any]) -> list[Listener]:
+def _inodes(scene: Scene, pid: int) -> frozenset[int]:
+    links = scene.proc.links(f"{pid}/fd").values()
+    return frozenset(int(match[1]) for link in links if (match := _INODE.match(link)))
+
+
+def listeners(scene: Scene, sockets: dict[_Key, TcpSocket]) -> list[Listener]:
     """Who listens on the master ports of the ranks and launchers among the targets. Owners outside of them are looked
     for among all processes of the host, which only a port held by a stranger costs."""
     ports = {t.identity.master_port for t in scene.targets.values() if t.identity is not None}
     ports |= {
         natural(t.launch.endpoint.rpartition(":")[2]) for t in scene.targets.values() if t.launch and t.launch.endpoint
     }
-    wanted = {
-        (namespace, inode): raw["idiag_sport"]
-        for (namespace, inode), raw in sockets.items()
-        if raw["idiag_state"] == _LISTEN and raw["idiag_sport"] in ports
-    }
-    found: dict[tuple[str, int], Listener] = {}
+    wanted = {key: raw.local_port for key, raw in sockets.items() if raw.state == LISTEN and raw.local_port in ports}
+    found: dict[_Key, Listener] = {}
     for pid in [*scene.targets, *scene.proc.pids()]:
         if len(found) == len(wanted):
             break
         try:
             namespace = network_of(scene.proc, pid)
-            inodes = {int(m[1]) for link in scene.proc.links(f"{pid}/fd").values() if (m := _INODE.match(link))}
+            inodes = _inodes(scene, pid)
         except ProcError:
             continue
         for key in ((namespace, inode) for inode in inodes if (namespace, inode) in wanted):
@@ -160,41 +187,3 @@ def _own_namespace() -> str:
         return os.readlink("/proc/self/ns/net")
     except OSError:
         return ""
-
-
-def _dump(namespace_file: str | None) -> list[Any]:
-    if namespace_file is None:
-        return _dump_here()
-    # setns(2) acts on one thread; one that ends afterwards leaves the others where they are.
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(_dump_in, namespace_file).result()
-
-
-def _dump_in(namespace_file: str) -> list[Any]:
-    libc = ctypes.CDLL(None, use_errno=True)
-    with open(namespace_file) as file:
-        if libc.setns(file.fileno(), _CLONE_NEWNET) != 0:
-            raise PermissionError(f"entering a rank's network namespace: {os.strerror(ctypes.get_errno())}")
-    return _dump_here()
-
-
-def _dump_here() -> list[Any]:
-    from pyroute2 import DiagSocket
-
-    with DiagSocket() as diag:
-        diag.bind()
-        return [
-            raw
-            for family in (socket.AF_INET, socket.AF_INET6)
-            for raw in diag.get_sock_stats(family=family, extensions=_ALL_EXTENSIONS)
-        ]
-
-
-def plain_address(text: str) -> str:
-    """An address in one spelling: IPv4 mapped into IPv6 (`::ffff:127.0.0.1`) is the IPv4 address."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return text
-    mapped = getattr(address, "ipv4_mapped", None)
-    return str(mapped or address)

@@ -9,6 +9,7 @@ import copy
 import os
 import re
 import stat
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -32,6 +33,7 @@ _MAX_EXITS = 6
 _BOUND_SECONDS = 2.0
 
 
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Around = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
 """Loops of a function, and the conditions and contexts around a line of it."""
 
@@ -45,6 +47,7 @@ class Sources:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="source")
         self._stuck = False
         self._trees: dict[tuple[str, str], ast.Module | None] = {}
+        self._defined: dict[tuple[str, str], list[_Function]] = {}
         self._structure: dict[tuple[str, str, str, int], _Around] = {}
         self._boot = next(
             (float(line.split()[1]) for line in proc.text("stat").splitlines() if line.startswith("btime")),
@@ -129,7 +132,13 @@ class Sources:
         if key not in self._trees:
             self._trees[key] = _tree("\n".join(self._lines[key]))
         tree = self._trees[key]
-        return None if tree is None else _scope_of(tree, frame)
+        return None if tree is None else _scope_of(tree, self._functions(key, tree), frame)
+
+    def _functions(self, key: tuple[str, str], tree: ast.Module) -> list[_Function]:
+        if key not in self._defined:
+            kinds = ast.FunctionDef | ast.AsyncFunctionDef
+            self._defined[key] = [node for node in _statements(tree) if isinstance(node, kinds)]
+        return self._defined[key]
 
 
 @lru_cache(64)
@@ -213,31 +222,32 @@ def _holds(block: list[ast.stmt], line: int) -> bool:
     return bool(block) and block[0].lineno <= line <= (block[-1].end_lineno or 0)
 
 
-def _scope_of(tree: ast.Module, frame: Frame) -> ast.AST:
+def _scope_of(tree: ast.Module, functions: list[_Function], frame: Frame) -> ast.AST:
     """The innermost function around the frame's line, the module for module-level code."""
     if frame.function == "<module>":
         return tree
     name = frame.function.rpartition(".")[2]
-    around = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name == name
-        and node.lineno <= frame.line <= (node.end_lineno or 0)
-    ]
+    around = [node for node in functions if node.name == name and node.lineno <= frame.line <= (node.end_lineno or 0)]
     return max(around, key=lambda node: node.lineno, default=tree)
 
 
 def _own_nodes(scope: ast.AST) -> list[ast.AST]:
-    """All nodes of a function, not of functions and classes inside it."""
-    found: list[ast.AST] = []
-    todo = list(ast.iter_child_nodes(scope))
+    """All statements of a function and the handlers of its `try`s, not those of functions and classes inside it."""
+    return list(_statements(scope, inner=False))
+
+
+def _statements(scope: ast.AST, *, inner: bool = True) -> Iterator[ast.AST]:
+    """All statements below a node and the handlers of its `try`s, those near to it first; with `inner`, also those of the
+    functions and classes in it. `ast.walk` would look at all expressions, too, which are twenty times as many."""
+    todo = deque([scope])
     while todo:
-        node = todo.pop(0)
-        found.append(node)
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            todo += list(ast.iter_child_nodes(node))
-    return found
+        node = todo.popleft()
+        if node is not scope:
+            yield node
+            if not inner and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                continue
+        for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+            todo.extend(getattr(node, block, ()))
 
 
 def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
@@ -304,7 +314,7 @@ def _counted_by_hand(loop: ast.AST) -> tuple[str, ...]:
     """Names that a loop's body advances by one: `n += 1`."""
     return tuple(
         node.target.id
-        for node in ast.walk(loop)
+        for node in _statements(loop)
         if isinstance(node, ast.AugAssign)
         and isinstance(node.op, ast.Add)
         and isinstance(node.target, ast.Name)
@@ -316,7 +326,7 @@ def _counted_by_hand(loop: ast.AST) -> tuple[str, ...]:
 def _moved_on(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]:
     """Names that a loop moves on: its targets, `n += k` and `n = n + k`, in itself and the loops inside it."""
     found: list[str] = []
-    for node in ast.walk(loop):
+    for node in (loop, *_statements(loop)):
         if isinstance(node, ast.For | ast.AsyncFor):
             found += [n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)]
         elif (

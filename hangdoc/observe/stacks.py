@@ -11,6 +11,7 @@ from itertools import islice
 import msgspec
 
 from hangdoc.observe import attach
+from hangdoc.observe.clocks import Threads, threads_of
 from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.precision import precisions
@@ -45,24 +46,25 @@ class Stacks:
     def __init__(self) -> None:
         self._first: dict[int, Stack | Unavailable] = {}
         self._second: dict[int, Stack | Unavailable] = {}
+        self._clocks: dict[int, Threads] = {}
+        """Of each process right after its first dump."""
         self._took = 0.0
         self._sources: Sources | None = None
 
     def open(self, scene: Scene) -> None:
-        """Dump every rank, but those whose stack of a moment ago is at hand."""
+        """Dump every rank."""
         began = time.monotonic()
         targets = [t for t in scene.ranks() if t.state not in "ZX" and t.python]
         self._first = self._first_look(scene, targets)
         self._took = time.monotonic() - began
 
     def during(self, scene: Scene) -> None:
-        """Helpers that a rank waits for, launchers, and the source of what was seen."""
+        """Helpers that a rank waits for, and the source of what was seen."""
         adopt_helpers(scene)
-        wanted = [t for t in scene.alive() if t.role == "launcher" and t.python]
+        wanted = []
         for rank in scene.ranks():
-            if _mentions(self._first.get(rank.pid), _WAITS_FOR_A_CHILD):
-                helpers = [t for t in scene.alive() if t.role == "helper" and t.owner == rank.pid and t.python]
-                wanted += helpers[:_HELPERS_PER_RANK]
+            if waits_for_a_child(self._first.get(rank.pid)):
+                wanted += helpers_of(scene, rank)
         self._first |= self._first_look(scene, wanted)
         self._sources = Sources(scene.proc)
         for pid, stack in self._first.items():  # most frames are the same at the second look: read their files now
@@ -70,19 +72,36 @@ class Stacks:
                 self._sources.annotate(pid, stack)
 
     def close(self, scene: Scene) -> None:
-        """Dump everything seen before once more, and what a rank has started since."""
+        """Dump everything seen before once more, and what a rank has started since. What has not run since it was dumped stands
+        where it stood. Launchers are dumped once: of them it only matters where they are."""
+        launchers = [t for t in scene.alive() if t.role == "launcher" and t.python]
+        self._first |= {t.pid: Unavailable(reason="read at the end of the window alone") for t in launchers}
         for pid in adopt_helpers(scene):
             self._first[pid] = attach.dump(scene.proc, pid, scene.deadline)
-        self._second = self._dump(scene, [scene.targets[pid] for pid, s in self._first.items() if isinstance(s, Stack)])
+        again = []
+        for pid, first in self._first.items():
+            if isinstance(first, Stack) and self._stands(scene, pid, first):
+                self._second[pid] = msgspec.structs.replace(first, at_seconds=scene.deadline.elapsed())
+            elif isinstance(first, Stack):
+                again.append(scene.targets[pid])
+        self._second |= self._dump(scene, [*again, *launchers])
 
     def lead_seconds(self) -> float:
         """How long before the window's end `close` should begin, so that it ends with the window."""
         return self._took + 0.04  # sockets, memory and clocks are read behind them
 
+    def _stands(self, scene: Scene, pid: int, first: Stack) -> bool:
+        before, now = self._clocks.get(pid, {}), threads_of(scene.proc, pid)
+        return bool(before) and not isinstance(now, Unavailable) and not has_run(pid, first, before, now)
+
     def _first_look(self, scene: Scene, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
-        known = {t.pid: scene.earlier[t.pid] for t in targets if t.pid in scene.earlier}
-        return {**known, **self._dump(scene, [t for t in targets if t.pid not in known])}
+        found = self._dump(scene, targets)
+        for pid, stack in found.items():
+            threads = threads_of(scene.proc, pid) if isinstance(stack, Stack) else stack
+            if not isinstance(threads, Unavailable):
+                self._clocks[pid] = threads
+        return found
 
     def _dump(self, scene: Scene, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
@@ -98,15 +117,12 @@ class Stacks:
             if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_there(scene, pid):
                 first, second = second, first  # one look is something: it must not pass for two
             if isinstance(second, Stack):
-                if scene.deadline.remaining() > _RESERVE_SECONDS:
-                    second = sources.annotate(pid, _with_amounts(scene, pid, second))
-                else:
-                    scene.deadline.miss("source and variables", pid)
+                second = annotated(scene, sources, pid, second)
             yield pid, "stack_before", first
             yield pid, "stack", second
         for target in scene.targets.values():
             if target.pid not in self._first:
-                reason = _why_not(target)
+                reason = why_not(target)
                 yield target.pid, "stack", Unavailable(reason=reason)
                 yield target.pid, "stack_before", Unavailable(reason=reason)
 
@@ -118,16 +134,52 @@ def _is_there(scene: Scene, pid: int) -> bool:
         return False
 
 
-def _why_not(target: Target) -> str:
+def why_not(target: Target) -> str:
+    """Why a process has no stack that was not tried."""
     if target.state in "ZX":
         return "the process has ended"
     return "not needed" if target.python else "not a Python process"
 
 
-def _mentions(stack: Stack | Unavailable | None, files: tuple[str, ...]) -> bool:
-    return isinstance(stack, Stack) and any(
-        name in frame.file for thread in stack.threads for frame in thread.frames[:8] for name in files
+def has_run(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads) -> bool:
+    """Whether a thread that matters has run between two readings of a process's clocks: the main thread, and one that runs the
+    user's code, waits in torch.distributed or had the GIL. Other threads of Python tick for ever (progress bars, monitors), those
+    of torch's backends have no Python stack."""
+    if not before or not now.keys() <= before.keys():
+        return True
+    wanted = {pid}
+    for thread in stack.threads if isinstance(stack, Stack) else ():
+        at_work = thread.owns_gil or any(not f.library or "/torch/distributed/" in f.file for f in thread.frames)
+        if at_work and thread.name != "MainThread":
+            wanted |= {thread.tid} if thread.tid is not None else now.keys()
+    return any(
+        tid not in now
+        or tid not in before
+        or now[tid].ran != before[tid].ran
+        or "R" in (now[tid].state, before[tid].state)
+        for tid in wanted
     )
+
+
+def waits_for_a_child(stack: Stack | Unavailable | None) -> bool:
+    """Whether a thread of a rank may wait for a helper process."""
+    return isinstance(stack, Stack) and any(
+        name in frame.file for thread in stack.threads for frame in thread.frames[:8] for name in _WAITS_FOR_A_CHILD
+    )
+
+
+def helpers_of(scene: Scene, rank: Target) -> list[Target]:
+    """The helpers of a rank that are worth a look, at most a few."""
+    helpers = [t for t in scene.alive() if t.role == "helper" and t.owner == rank.pid and t.python]
+    return helpers[:_HELPERS_PER_RANK]
+
+
+def annotated(scene: Scene, sources: Sources, pid: int, stack: Stack) -> Stack:
+    """The stack with source lines, lengths and numbers of objects, if there is time."""
+    if scene.deadline.remaining() > _RESERVE_SECONDS:
+        return sources.annotate(pid, _with_amounts(scene, pid, stack))
+    scene.deadline.miss("source and variables", pid)
+    return stack
 
 
 def _with_amounts(scene: Scene, pid: int, stack: Stack) -> Stack:

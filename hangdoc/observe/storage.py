@@ -23,14 +23,18 @@ class Storage:
 
     def open(self, scene: Scene) -> None:
         """Read every rank's and helper's counters."""
-        self._first = {t.pid: _read(scene, t.pid) for t in scene.alive() if t.role != "launcher"}
+        self._first |= {t.pid: _read(scene, t.pid) for t in scene.alive() if t.role != "launcher"}
 
     def during(self, scene: Scene) -> None:
         """Nothing."""
 
     def close(self, scene: Scene) -> None:
         """And again."""
-        self._second = {pid: _read(scene, pid) for pid in self._first}
+        self._second = {pid: _read(scene, pid) for pid in self._first if pid in scene.targets}
+
+    def again(self, scene: Scene) -> None:
+        """The end of this window is the beginning of the next."""
+        self._first = self._second
 
     def evidence(self, scene: Scene) -> Iterable[Evidence]:
         """The differences."""

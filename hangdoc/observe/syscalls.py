@@ -4,7 +4,7 @@ Source: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unis
 apart; a library that knows all of them for all architectures loads for longer than a whole look may take.
 """
 
-import platform
+import os
 
 RESTART = "restart_syscall"
 """What the kernel makes of a call with a timeout that a pause by ptrace has interrupted (restart_syscall(2)); the registers keep
@@ -67,4 +67,4 @@ def name(number: int, machine: str | None = None) -> str:
     for -1, which the kernel shows of a thread that is in none."""
     if number < 0:
         return ""
-    return _TABLES.get(machine or platform.machine(), {}).get(number, str(number))
+    return _TABLES.get(machine or os.uname().machine, {}).get(number, str(number))

@@ -1,13 +1,14 @@
 """Every text of a snapshot through its filter: the one gate between what was seen and what is kept."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from typing import Any, Literal, TypeVar, cast
+from functools import cache, lru_cache
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
-from msgspec import inspect as structure
 
 from hangdoc.redact.looks import REDACTED, harmless, is_path, text, tokens
 from hangdoc.redact.names import HARD, NONE, secrecy
@@ -36,6 +37,8 @@ Locals = Literal["used", "all"]
 LOCALS: tuple[Locals, ...] = ("used", "all")
 """Which texts of variables are kept: those that a diagnosis can use (paths and short names), or all that are no secrets."""
 
+_NO_TEXT = (int, float, bool, NoneType)
+_MOST_KEPT = 200_000
 _SHORTEST, _LONGEST = 8, 4096
 _IDENTITIES = (RankIdentity, Launch, Group)
 """What ties ranks together may look random, and must stay the same everywhere."""
@@ -48,8 +51,9 @@ def snapshot(seen: Snapshot, locals_: Locals = "used") -> Snapshot:
     is seen.
     Idempotent; never raises: a text that a filter fails on is removed.
     """
-    known = _known(seen)
-    return cast(Snapshot, _Gate(known, locals_ == "all").value(seen))
+    gate = _gate(_known(seen), locals_ == "all")
+    gate.forget()
+    return cast(Snapshot, gate.value(seen))
 
 
 def facts(seen: T, variables: Mapping[str, str], words: tuple[str, ...]) -> T:
@@ -108,12 +112,20 @@ def _telling(name: str, value: str) -> bool:
     return not (value.replace("_", "").isalpha() and len(value) < 24) and not value.isdigit() and not is_path(value)
 
 
+@lru_cache(2)
+def _gate(known: tuple[str, ...], every: bool) -> "_Gate":
+    """For somebody who looks again and again: most texts are those of the look before."""
+    return _Gate(known, every)
+
+
 class _Gate:
     """Filters one snapshot; what it has seen once it knows."""
 
     def __init__(self, known: tuple[str, ...], every: bool) -> None:
         self._known, self._every = known, every
         self._texts: dict[tuple[Any, str], str] = {}
+        self._clean: set[tuple[Any, ...]] = set()
+        """Structs of short texts alone (connections, of which there are thousands) that had nothing to hide."""
         self._special: dict[tuple[type, str], Callable[[Any], Any]] = {
             (Frame, "function"): self._same,
             (Frame, "file"): self._path,
@@ -130,6 +142,12 @@ class _Gate:
             (Environment, "variables"): self._environment,
             (Interpreter, "environment"): self._environment,
         }
+
+    def forget(self) -> None:
+        """Begin anew where too much is known."""
+        if len(self._texts) + len(self._clean) > _MOST_KEPT:
+            self._texts.clear()
+            self._clean.clear()
 
     def value(self, value: Any) -> Any:
         """Any value of a snapshot; the same object where nothing had to go."""
@@ -149,6 +167,10 @@ class _Gate:
 
     def _struct(self, value: Struct) -> Struct:
         kind = type(value)
+        texts = _flat(kind)
+        key = (kind, texts(value)) if texts is not None else None
+        if key is not None and key in self._clean:
+            return value
         changed = {}
         for field in _with_text(kind):
             old = getattr(value, field)
@@ -160,6 +182,8 @@ class _Gate:
             new = special(old)
             if new is not old:
                 changed[field] = new
+        if key is not None and not changed:
+            self._clean.add(key)
         return msgspec.structs.replace(value, **changed) if changed else value
 
     def _local(self, value: Local) -> Local:
@@ -215,16 +239,21 @@ def _path(value: str) -> str:
 @cache
 def _with_text(kind: type) -> tuple[str, ...]:
     """The fields of a struct that can hold a text."""
-    about = structure.type_info(kind)
-    fields = about.fields if isinstance(about, structure.StructType) else ()
-    return tuple(field.name for field in fields if _has_text(field.type))
+    kinds = get_type_hints(kind)  # msgspec.inspect knows them, too, and takes 15 ms to say so
+    return tuple(name for name in kind.__struct_fields__ if _has_text(kinds[name]))  # type: ignore[attr-defined]
 
 
-def _has_text(kind: structure.Type) -> bool:
-    if isinstance(kind, structure.UnionType):
-        return any(map(_has_text, kind.types))
-    if isinstance(kind, structure.VarTupleType):
-        return _has_text(kind.item_type)
-    return isinstance(
-        kind, structure.StrType | structure.StructType | structure.DictType | structure.AnyType | structure.TupleType
-    )
+@cache
+def _flat(kind: type) -> Callable[[Any], Any] | None:
+    """What gets the texts of a struct that has at least two, and nothing else that can hold one; None for any other."""
+    kinds, fields = get_type_hints(kind), _with_text(kind)
+    if kind is Local or len(fields) < 2 or any(kinds[name] not in (str, str | None) for name in fields):
+        return None
+    return attrgetter(*fields)
+
+
+def _has_text(kind: Any) -> bool:
+    """Whether a type is, or has in it, anything but numbers; whatever it is not sure of may hold a text."""
+    if isinstance(kind, UnionType) or get_origin(kind) in (tuple, Union):
+        return any(_has_text(one) for one in get_args(kind) if one is not ...)
+    return kind not in _NO_TEXT

@@ -1,6 +1,8 @@
 """Looks again and again, as often as is cheap, and says what each look changed."""
 
+import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -10,6 +12,8 @@ from hangdoc.watch.confirm import Confirmation, News
 
 _MOST_OF_A_CORE = 0.05
 _SOON_SECONDS = 2.0
+_COSTS = 5
+"""The median of so many looks is what a look costs: one in which a run froze reads every rank."""
 
 
 class Seen(NamedTuple):
@@ -36,6 +40,7 @@ class Watch(NamedTuple):
     def looks(self) -> Iterator[Seen]:
         """One look after another, for ever."""
         confirmation = Confirmation(self.patience)
+        costs: deque[float] = deque(maxlen=_COSTS)
         first = True
         while True:
             began, used = time.monotonic(), self.spent()
@@ -43,7 +48,9 @@ class Watch(NamedTuple):
             diagnosis = self.diagnose(snapshot)
             news = confirmation.add(diagnosis, time.monotonic())
             yield Seen(snapshot, diagnosis, news, time.monotonic() - began)
-            cheap = 0.0 if first else (self.spent() - used) / _MOST_OF_A_CORE
-            first = False  # which also loads what it needs
+            if not first:  # which also loads what it needs
+                costs.append(self.spent() - used)
+            first = False
+            cheap = statistics.median(costs) / _MOST_OF_A_CORE if costs else 0.0
             wanted = min(self.interval, _SOON_SECONDS) if news.soon else max(self.interval, cheap)
             self.pause(max(0.0, began + wanted - time.monotonic()))

@@ -141,7 +141,7 @@ def test_a_frozen_control_group_is_told_and_left_frozen(healthy: Started, name: 
 AS_NOBODY = """
 import os, sys
 from hangdoc.cli import diagnose, doctor, group, looking
-import psutil, pyroute2
+import psutil
 looking._preload()
 os.setgroups([])
 os.setgid(65534)

@@ -235,9 +235,9 @@ async def test_pause_and_rate(tmp_path: Path) -> None:
         assert top.paused
         assert "paused" in text(top)
         await press(pilot, "plus")
-        assert top.rate == 1.0
+        assert top.rate == 0.5
         await press(pilot, "minus", "minus")
-        assert top.rate == 5.0
+        assert top.rate == 2.0
 
 
 async def test_a_bundle_and_a_report_are_written(tmp_path: Path) -> None:

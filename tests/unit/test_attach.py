@@ -208,10 +208,10 @@ def test_a_stopped_process_is_read_and_stays_stopped(sleeper: int) -> None:
 
 @pytest.mark.usefixtures("can_attach")
 def test_our_own_py_spy_is_no_tracer(sleeper: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def status(proc: ProcFS, of: str) -> dict[str, str]:
-        return {"State": "t (tracing stop)", "TracerPid": "4711"}
+    def fields(proc: ProcFS, of: str, *names: str) -> list[str | None]:
+        return [{"State": "t (tracing stop)", "TracerPid": "4711"}[name] for name in names]
 
-    monkeypatch.setattr(ProcFS, "status", status)
+    monkeypatch.setattr(ProcFS, "fields", fields)
     assert attach.is_traced(attach.kernel_state(ProcFS(), sleeper))
     monkeypatch.setattr(pyspy, "running", {4711})
     assert not attach.is_traced(attach.kernel_state(ProcFS(), sleeper))

@@ -163,11 +163,11 @@ def test_rules_and_their_pages() -> None:
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
-        ("import hangdoc.cli.main", {"click", "rich", "msgspec", "psutil", "pyroute2", "torch"}),
-        ("import hangdoc.cli.diagnose", {"rich", "pyroute2", "torch", "pyarrow"}),
+        ("import hangdoc.cli.main", {"click", "rich", "msgspec", "psutil", "torch"}),
+        ("import hangdoc.cli.diagnose", {"rich", "http", "torch", "pyarrow"}),
         ("import hangdoc.cli.diagnose, hangdoc.diagnose.engine, hangdoc.render.text, hangdoc.watch.act", {"jinja2"}),
         ("import hangdoc.beacon", {"msgspec", "psutil", "torch"}),
-        ("import hangdoc_trainer.scenarios", {"torch", "psutil", "pyroute2"}),
+        ("import hangdoc_trainer.scenarios", {"torch", "psutil"}),
     ],
 )
 def test_import_costs(code: str, absent: set[str]) -> None:

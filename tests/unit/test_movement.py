@@ -21,7 +21,7 @@ from hangdoc.snapshot import (
     Snapshot,
 )
 from tests.rules.shapes import in_loop, steps
-from tests.unit.builders import LOOP, c10d, frame, helper, local, rank, silent, snapshot, train
+from tests.unit.builders import LOOP, c10d, frame, helper, local, rank, silent, snapshot, stack, train
 
 ENDLESS = Loop(line=40, end_line=60, header="while True", counters=("tries",), advances=("tries",))
 SHARDS = Loop(line=42, end_line=50, header="for i, row in enumerate(rows)", counters=("i",), start=0, advances=("i",))
@@ -190,3 +190,59 @@ def test_counters_at_the_header_of_a_loop() -> None:
     fetching = rank(0, frame("rows", 44), train(10, locals=(local("step", 9),)), cpu=0.9, progress=steps(9, 9))
     inside = rank(1, *c10d("all_reduce"), train(15, locals=(local("step", 9),)))
     assert [view.batches_done for view in job(snapshot(fetching, inside)).ranks] == [10, 9]
+
+
+def stale(seconds: float = 3.0, **more: object) -> Process:
+    """Rank 1 was read in a barrier some seconds ago, and has run since."""
+    return rank(1, *c10d("barrier"), train(25), deep_seconds_ago=seconds, **more)  # type: ignore[arg-type]
+
+
+def test_an_old_stack_is_not_taken_for_the_present() -> None:
+    """The same two stacks are a mismatch where both are of now."""
+    waits = rank(0, *c10d("all_reduce"), train(15))
+    assert job(snapshot(waits, stale(0.0))).verdict == "hung"
+    found = job(snapshot(waits, stale()), patience=1.0)
+    assert told(found) == ("waiting", "working")
+    view = found.ranks[1]
+    assert (view.label, view.operation, view.stack_seconds_ago) == ("computing", None, 3.0)
+    assert view.where is not None  # where it was
+    assert "it has run since its stack was read 3 s ago" in found.findings[0].summary
+
+
+@pytest.mark.parametrize("state", ["idle", "busy", "endless"])
+def test_no_hang_follows_from_old_stacks(state: str) -> None:
+    """Whatever its clocks say and however long the others have waited."""
+    endless = source("search", 44, ENDLESS)
+    frames = (endless, MAIN) if state == "endless" else (*c10d("barrier"), train(25))
+    moves = rank(1, *frames, cpu=0.0 if state == "idle" else 0.9, deep_seconds_ago=2.0)
+    assert job(snapshot(in_loop(0, 4), moves, silence=3600.0), patience=1.0).verdict == "waiting"
+    both = [replace(in_loop(n, 4), deep_seconds_ago=2.0) for n in (0, 1)]
+    assert job(snapshot(*both, silence=3600.0), patience=1.0).verdict == "healthy"
+
+
+def test_a_stop_is_seen_whatever_the_age_of_the_stack() -> None:
+    held = KernelState(state="T")
+    found = job(snapshot(in_loop(0, 4), stale(state="T", at_start=held)))
+    assert told(found) == ("hung", "stopped")
+
+
+def test_rounds_between_two_stacks_are_those_of_the_window() -> None:
+    """Forty rounds in twenty seconds are two in the one second in which the processors were watched."""
+
+    def ranks(apart: float) -> Snapshot:
+        counters = (counted("train", "step", 10, 50),)
+        return snapshot(
+            *(
+                replace(
+                    rank(
+                        n, frame("forward", 3), train(15), cpu=0.9 if n else 0.1, progress=Progress(counters=counters)
+                    ),
+                    stack_before=replace(stack(frame("forward", 3), train(15)), at_seconds=-apart),
+                )
+                for n in (0, 1)
+            ),
+            silence=0.0,
+        )
+
+    assert [one.code for one in job(ranks(1.0)).findings] == ["HD601"]
+    assert not job(ranks(20.0)).findings

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.procfs import Gone, ProcFS
 from hangdoc.observe.published import beat_of
 from hangdoc.observe.pyspy import is_library
-from hangdoc.observe.sockets import plain_address
+from hangdoc.observe.sock_diag import SockDiag, address
 from hangdoc.observe.source import Sources
 from hangdoc.snapshot import Frame, PythonThread, Stack
 from tests.unit.builders import frame
@@ -340,9 +341,40 @@ def test_a_forked_child_neither_beats_nor_removes(tmp_path: Path, monkeypatch: p
     writer.close()
 
 
-def test_plain_address() -> None:
-    assert plain_address("::ffff:127.0.0.1") == "127.0.0.1"
-    assert plain_address("fe80::1") == "fe80::1"
+def test_an_address_has_one_spelling() -> None:
+    mapped = socket.inet_pton(socket.AF_INET6, "::ffff:127.0.0.1")
+    assert address(socket.AF_INET6, mapped) == "127.0.0.1"
+    assert address(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, "fe80::1")) == "fe80::1"
+    assert address(socket.AF_INET, socket.inet_aton("10.0.0.1").ljust(16, b"\0")) == "10.0.0.1"
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_what_the_kernel_says_of_a_connection(family: socket.AddressFamily) -> None:
+    """Against what this process knows itself: its ports, the bytes that it sent, the time since, what nobody has read yet."""
+    host = "127.0.0.1" if family == socket.AF_INET else "::1"
+    with (
+        socket.create_server((host, 0), family=family) as server,
+        socket.create_connection(server.getsockname()[:2]) as mine,
+        server.accept()[0] as theirs,
+        SockDiag() as diag,
+    ):
+        mine.sendall(bytes(1000))
+        theirs.recv(400, socket.MSG_WAITALL)
+        time.sleep(0.2)
+        for _ in range(2):  # the question stays open
+            found = {one.inode: one for one in diag.sockets()}
+        here, there = (found[os.fstat(one.fileno()).st_ino] for one in (mine, theirs))
+        assert (here.local_address, here.local_port) == mine.getsockname()[:2]
+        assert (here.remote_address, here.remote_port) == server.getsockname()[:2]
+        assert found[os.fstat(server.fileno()).st_ino].state == 10
+        assert here.user == os.getuid()
+        assert here.info is not None
+        assert there.info is not None
+        assert there.receive_queue == 600
+        assert (here.info.bytes_acked, there.info.bytes_received) == (1001, 1000)  # one for the SYN
+        assert 150 <= here.info.last_sent_ms < 5000
+        assert 150 <= there.info.last_received_ms < 5000
+        assert 0 < here.info.rtt_us < 1_000_000
 
 
 def test_a_beacon_of_an_earlier_process_of_that_pid_is_not_its_own(

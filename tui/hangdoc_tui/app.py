@@ -3,6 +3,7 @@
 import gc
 import statistics
 import sys
+import time
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,8 @@ from hangdoc_tui.waits import WaitTable
 BUDGET = 0.05
 """Share of one core that polling may take: dearer polls come less often, but never less often than this:"""
 SLOWEST = 15.0
+_BREATH = 0.05
+"""Seconds at least between two polls."""
 _SMALLEST = (60, 16)
 _SWITCH_SECONDS = 0.0005
 """How long the collector may keep the interpreter while a key waits for its picture."""
@@ -63,7 +66,7 @@ class Top(Actions):
     TITLE = "hangdoc top"
 
     def __init__(
-        self, source: Source, *, rate: float = 2.0, allow_signals: bool = False, folder: Path | None = None
+        self, source: Source, *, rate: float = 1.0, allow_signals: bool = False, folder: Path | None = None
     ) -> None:
         super().__init__(source, rate=rate, allow_signals=allow_signals, folder=folder)
         self._before: Poll | None = None
@@ -130,6 +133,7 @@ class Top(Actions):
             self.wake.clear()
             if self._ended:
                 return
+            began = time.monotonic()
             live = self.source.length is None
             wanted = taken + 1 if live else self.number
             if wanted != taken and not (live and self.paused and taken >= 0):
@@ -146,7 +150,8 @@ class Top(Actions):
                 taken = wanted
             if worker.is_cancelled:
                 return
-            self.wake.wait(self._pace())
+            # A recording's poll takes no time worth speaking of, and must be seen for as long as asked.
+            self.wake.wait(max(_BREATH, began + self._pace() - time.monotonic()) if live else self._pace())
             if self.source.length is not None and not self.paused and self.number == taken:
                 self.number = min(taken + 1, self.source.length - 1)
 

@@ -11,7 +11,7 @@ from hangdoc import codec
 from hangdoc.diagnose.engine import examine
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Diagnosis
-from hangdoc.observe.again import cpu_seconds
+from hangdoc.observe.polling import cpu_seconds
 from hangdoc.snapshot import Snapshot, merge
 
 

@@ -20,64 +20,61 @@ differ. `tuning`: harmless."""
 class Setting:
     """One entry of the table. `why` is a verb phrase about the setting."""
 
-    pattern: re.Pattern[str]
+    pattern: str
+    """A regular expression, compiled (and kept by `re`) when something differs."""
     kind: Kind
     why: str
 
 
-def _entry(pattern: str, kind: Kind, why: str) -> Setting:
-    return Setting(re.compile(pattern), kind, why)
-
-
 # Names in lower case, words joined by `_`.
 ARGUMENTS: tuple[Setting, ...] = (
-    _entry(r"(^|_)(local_?|node_?|machine_?|process_?|global_?)?(rank|process_index|index|id)$", "differs", "tells ranks apart"),
-    _entry(r"(^|_)(seed|tag|host|hostname|addr|address|port|device|gpu|gpus|cuda|socket|pid)$|^(run|exp|experiment|wandb|job)?_?(name|id)$",
+    Setting(r"(^|_)(local_?|node_?|machine_?|process_?|global_?)?(rank|process_index|index|id)$", "differs", "tells ranks apart"),
+    Setting(r"(^|_)(seed|tag|host|hostname|addr|address|port|device|gpu|gpus|cuda|socket|pid)$|^(run|exp|experiment|wandb|job)?_?(name|id)$",
            "differs", "is meant to differ"),
-    _entry(r"(^|_)(out|output|log|logs|logging|save|checkpoint|ckpt|cache|tmp|temp|scratch|wandb|report)_?(dir|path|file|root|folder|to)?$",
+    Setting(r"(^|_)(out|output|log|logs|logging|save|checkpoint|ckpt|cache|tmp|temp|scratch|wandb|report)_?(dir|path|file|root|folder|to)?$",
            "differs", "sets where to write"),
-    _entry(r"(^|_)(accum\w*|accumulation)(_|$)", "collectives", "sets how many micro-batches are accumulated before gradients are reduced"),
-    _entry(r"(^|_)(micro_?)?batch(_?size)?(_|$)|(^|_)bs$", "collectives", "changes the number of batches, or of micro-batches per step"),
-    _entry(r"(^|_)(num_)?(iterations|iters|steps|epochs|epoch|max_steps|max_iters|updates)$", "collectives", "sets when the loop ends"),
-    _entry(r"(^|_)(eval|evaluate|validation|val|sample|save|checkpoint|core_metric|log)_?\w*(every|interval|freq|frequency|steps)(_|$)",
+    Setting(r"(^|_)(accum\w*|accumulation)(_|$)", "collectives", "sets how many micro-batches are accumulated before gradients are reduced"),
+    Setting(r"(^|_)(micro_?)?batch(_?size)?(_|$)|(^|_)bs$", "collectives", "changes the number of batches, or of micro-batches per step"),
+    Setting(r"(^|_)(num_)?(iterations|iters|steps|epochs|epoch|max_steps|max_iters|updates)$", "collectives", "sets when the loop ends"),
+    Setting(r"(^|_)(eval|evaluate|validation|val|sample|save|checkpoint|core_metric|log)_?\w*(every|interval|freq|frequency|steps)(_|$)",
            "collectives", "sets when the ranks do it together"),
-    _entry(r"(^|_)(every|interval|freq|frequency)$", "collectives", "sets when the ranks do it together"),
-    _entry(r"(^|_)(depth|layers?|n_?layers?|num_layers|hidden\w*|dim|d_?model|n_?embd|width|heads?|n_?heads?|head_dim|aspect_ratio"
+    Setting(r"(^|_)(every|interval|freq|frequency)$", "collectives", "sets when the ranks do it together"),
+    Setting(r"(^|_)(depth|layers?|n_?layers?|num_layers|hidden\w*|dim|d_?model|n_?embd|width|heads?|n_?heads?|head_dim|aspect_ratio"
            r"|vocab(_size)?|ffn\w*|experts?|rank_dim|lora_r)(_|$)", "collectives", "changes the sizes of the tensors that are reduced"),
-    _entry(r"(^|_)(seq(uence)?_?len(gth)?|max_seq_len|max_length|block_size|context(_length)?)(_|$)", "collectives",
+    Setting(r"(^|_)(seq(uence)?_?len(gth)?|max_seq_len|max_length|block_size|context(_length)?)(_|$)", "collectives",
            "changes the number of batches and the sizes of the tensors in a pipeline"),
-    _entry(r"(^|_)(dtype|precision|mixed_precision|bf16|fp16|fp32|tf32|amp|half|float16|bfloat16)(_|$)", "collectives",
+    Setting(r"(^|_)(dtype|precision|mixed_precision|bf16|fp16|fp32|tf32|amp|half|float16|bfloat16)(_|$)", "collectives",
            "changes the type of the tensors that are reduced"),
-    _entry(r"(^|_)(backend|dist_backend)(_|$)", "collectives", "selects the backend, and ranks with different backends cannot connect"),
-    _entry(r"(^|_)(world_size|nnodes|num_nodes|nproc\w*|n_?gpus|tensor\w*parallel\w*|pipeline\w*parallel\w*|tp|pp|dp|cp|ep|tp_size|pp_size"
+    Setting(r"(^|_)(backend|dist_backend)(_|$)", "collectives", "selects the backend, and ranks with different backends cannot connect"),
+    Setting(r"(^|_)(world_size|nnodes|num_nodes|nproc\w*|n_?gpus|tensor\w*parallel\w*|pipeline\w*parallel\w*|tp|pp|dp|cp|ep|tp_size|pp_size"
            r"|zero(_stage)?|shard\w*strategy|fsdp\w*|deepspeed\w*)(_|$)", "collectives", "changes the groups"),
-    _entry(r"(^|_)(find_unused\w*|bucket\w*|static_graph|gradient_checkpointing|compile|torch_compile|no_sync|overlap\w*|sync\w*)(_|$)",
+    Setting(r"(^|_)(find_unused\w*|bucket\w*|static_graph|gradient_checkpointing|compile|torch_compile|no_sync|overlap\w*|sync\w*)(_|$)",
            "collectives", "changes which reductions are made and in which order"),
-    _entry(r"(^|_)(model|model_name\w*|arch|architecture|optim|optimizer|config|cfg|resume\w*)$", "collectives", "changes what is trained"),
-    _entry(r"(^|_)(drop_last|pad\w*|shuffle|split|fraction|ratio|limit\w*|max_samples)(_|$)", "collectives", "changes the number of batches"),
-    _entry(r"(^|_)(data|dataset|corpus|shards?|train|input|files?|tokens?)(_|$)", "data", "names the data"),
-    _entry(r"(^|_)(lr|learning_rate|weight_decay|beta\d?|betas|eps|momentum|warmup\w*|dropout|clip\w*|grad_clip|schedule\w*|decay)(_|$)",
+    Setting(r"(^|_)(model|model_name\w*|arch|architecture|optim|optimizer|config|cfg|resume\w*)$", "collectives", "changes what is trained"),
+    Setting(r"(^|_)(drop_last|pad\w*|shuffle|split|fraction|ratio|limit\w*|max_samples)(_|$)", "collectives", "changes the number of batches"),
+    Setting(r"(^|_)(data|dataset|corpus|shards?|train|input|files?|tokens?)(_|$)", "data", "names the data"),
+    Setting(r"(^|_)(lr|learning_rate|weight_decay|beta\d?|betas|eps|momentum|warmup\w*|dropout|clip\w*|grad_clip|schedule\w*|decay)(_|$)",
            "numbers", "makes the replicas diverge silently"),
-    _entry(r"(^|_)(num_)?(workers?|prefetch\w*|pin_memory|threads?|verbose|debug|profile\w*|tqdm|progress)(_|$)", "tuning",
+    Setting(r"(^|_)(num_)?(workers?|prefetch\w*|pin_memory|threads?|verbose|debug|profile\w*|tqdm|progress)(_|$)", "tuning",
            "changes only the speed"),
 )  # fmt: skip
 
 # Environment variables by their own names.
 VARIABLES: tuple[Setting, ...] = (
-    _entry(r"^TORCH_DISTRIBUTED_DEBUG$", "collectives", "adds collectives on the ranks where it is DETAIL"),
-    _entry(r"^(WORLD_SIZE|NNODES|MASTER_PORT|MASTER_ADDR)$", "meeting", "must be the same, or the rendezvous cannot complete"),
-    _entry(r"^GLOO_DEVICE_TRANSPORT$", "collectives", "selects the transport, and different transports cannot connect"),
-    _entry(r"^NCCL_(ALGO|PROTO|COMM_ID|COLLNET_ENABLE|NVLS_ENABLE|MIN_NCHANNELS|MAX_NCHANNELS|NTHREADS|BUFFSIZE|LAUNCH_MODE"
+    Setting(r"^TORCH_DISTRIBUTED_DEBUG$", "collectives", "adds collectives on the ranks where it is DETAIL"),
+    Setting(r"^(WORLD_SIZE|NNODES|MASTER_PORT|MASTER_ADDR)$", "meeting", "must be the same, or the rendezvous cannot complete"),
+    Setting(r"^GLOO_DEVICE_TRANSPORT$", "collectives", "selects the transport, and different transports cannot connect"),
+    Setting(r"^NCCL_(ALGO|PROTO|COMM_ID|COLLNET_ENABLE|NVLS_ENABLE|MIN_NCHANNELS|MAX_NCHANNELS|NTHREADS|BUFFSIZE|LAUNCH_MODE"
            r"|P2P_LEVEL|CROSS_NIC)$", "collectives", "must be the same on all ranks for NCCL"),
-    _entry(r"^ACCELERATE_(MIXED_PRECISION|GRADIENT_ACCUMULATION_STEPS|USE_\w+)$|^FSDP_\w+$", "collectives",
+    Setting(r"^ACCELERATE_(MIXED_PRECISION|GRADIENT_ACCUMULATION_STEPS|USE_\w+)$|^FSDP_\w+$", "collectives",
            "changes the reductions"),
-    _entry(r"^NCCL_(IB_DISABLE|P2P_DISABLE|SHM_DISABLE|NET|NET_PLUGIN)$|^TORCH_NCCL_\w+$", "numbers", "changes which network path a rank uses"),
-    _entry(r"^(PYTHONHASHSEED|CUBLAS_WORKSPACE_CONFIG)$|_DTYPE$|^NVTE_", "numbers", "makes the replicas diverge silently"),
-    _entry(r"(^|_)(DATA|DATASET|CORPUS|SHARDS?|BASE)_?(DIR|PATH|ROOT|HOME|FOLDER)$|^HF_(HOME|DATASETS_CACHE)$", "data",
+    Setting(r"^NCCL_(IB_DISABLE|P2P_DISABLE|SHM_DISABLE|NET|NET_PLUGIN)$|^TORCH_NCCL_\w+$", "numbers", "changes which network path a rank uses"),
+    Setting(r"^(PYTHONHASHSEED|CUBLAS_WORKSPACE_CONFIG)$|_DTYPE$|^NVTE_", "numbers", "makes the replicas diverge silently"),
+    Setting(r"(^|_)(DATA|DATASET|CORPUS|SHARDS?|BASE)_?(DIR|PATH|ROOT|HOME|FOLDER)$|^HF_(HOME|DATASETS_CACHE)$", "data",
            "sets where the data is; ranks without it use the default"),
-    _entry(r"^(RANK|LOCAL_RANK|GROUP_RANK|ROLE_RANK|NODE_RANK|CUDA_VISIBLE_DEVICES|HOSTNAME|TORCHELASTIC_ERROR_FILE)$", "differs",
+    Setting(r"^(RANK|LOCAL_RANK|GROUP_RANK|ROLE_RANK|NODE_RANK|CUDA_VISIBLE_DEVICES|HOSTNAME|TORCHELASTIC_ERROR_FILE)$", "differs",
            "tells ranks apart"),
-    _entry(r"^(OMP_NUM_THREADS|MKL_NUM_THREADS|NCCL_DEBUG\w*|PYTHON\w*|TORCHINDUCTOR_\w+)$", "tuning", "changes only speed or logs"),
+    Setting(r"^(OMP_NUM_THREADS|MKL_NUM_THREADS|NCCL_DEBUG\w*|PYTHON\w*|TORCHINDUCTOR_\w+)$", "tuning", "changes only speed or logs"),
 )  # fmt: skip
 _OWNED = re.compile(
     r"^(TORCH|NCCL_|GLOO_|OMP_|MKL_|CUDA_|NVIDIA_|SLURM|OMPI_|PMI|HYDRA_|LSB_|PBS_|KUBERNETES_|SSH_|XDG_|LC_|PYTHON)"
@@ -89,12 +86,12 @@ _NCCL = re.compile(r"^(TORCH_)?NCCL_")
 def argument(name: str) -> Setting | None:
     """The entry for an option, an attribute or a variable of a script; None where nothing is known of it."""
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.rpartition(".")[2]).lower().replace("-", "_").strip("_")
-    return next((setting for setting in ARGUMENTS if setting.pattern.search(plain)), None)
+    return next((setting for setting in ARGUMENTS if re.search(setting.pattern, plain)), None)
 
 
 def variable(name: str) -> Setting | None:
     """The entry for an environment variable. One that nobody else owns may carry a script's own setting (`GRAD_ACCUM=4`)."""
-    known = next((setting for setting in VARIABLES if setting.pattern.search(name)), None)
+    known = next((setting for setting in VARIABLES if re.search(setting.pattern, name)), None)
     if known is not None or _OWNED.match(name):
         return known
     own = argument(name)

@@ -37,6 +37,8 @@ def hold_of(rank: Rank) -> Hold:
     process, thread = rank.process, rank.thread
     if process is None or thread is None or _is_unclear(rank, process):
         return Unreadable()
+    if process.deep_seconds_ago:  # never more than that: an old stack is no evidence against a rank
+        return Works(what=rank.why)
     counted = comes_on(process, thread)
     if rank.state in _BY_TORCH or (rank.work is not None and not fetching(thread)):
         return Works(what=rank.work or _what(rank, counted), certain=counted)

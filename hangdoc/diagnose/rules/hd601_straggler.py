@@ -50,7 +50,7 @@ from collections.abc import Iterator
 from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Rank, Run, environment_of
 from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.snapshot import Progress, Runtime
+from hangdoc.snapshot import Clocks, Progress, Runtime, Stack
 
 CODE = "HD601"
 NAME = "straggler"
@@ -72,11 +72,16 @@ def check(run: Run) -> Iterator[Finding]:
 
 
 def _rounds(rank: Rank) -> int:
-    """How many iterations the loop of the rank completed during the observation, by its counters."""
-    progress = rank.process.progress if rank.process is not None else None
-    if not isinstance(progress, Progress):
+    """How many iterations the loop of the rank completed during the observation, by its counters. Counters are read with the two
+    stacks, which may be further apart than the observation is long, where hangdoc polls."""
+    process = rank.process
+    if process is None or not isinstance(process.progress, Progress) or not isinstance(process.clocks, Clocks):
         return 0
-    return max((c.after - c.before for c in progress.counters if c.looped), default=0)
+    counted = max((c.after - c.before for c in process.progress.counters if c.looped), default=0)
+    before, after = process.stack_before, process.stack
+    apart = after.at_seconds - before.at_seconds if isinstance(before, Stack) and isinstance(after, Stack) else 0.0
+    window = process.clocks.window_seconds
+    return int(counted * min(1.0, window / apart)) if apart > 2 * window else counted
 
 
 def _finding(busy: list[Rank], rest: list[Rank]) -> Finding:

@@ -1,0 +1,173 @@
+"""What watching costs: CPU of a poll and how often `top` polls, with 2, 8 and 64 ranks, frozen and healthy, with cores left and
+without.
+
+python -m bench polls; python -m bench.polls RANKS... for some sizes alone.
+"""
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.observe import pyspy
+from hangdoc.observe.observe import Options
+from hangdoc.observe.polling import Polling, cpu_seconds
+from hangdoc_trainer.offspring import free_port
+
+_POLLS = 30
+_SETTLED = 8
+"""Polls after which each rank has been read, with its C++ frames."""
+_BOUND_SECONDS = 300
+
+
+@contextmanager
+def running(ranks: int, state: str) -> Iterator[int]:
+    """The pid of a process with so many ranks below it."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = str(Path(__file__).with_name("many_ranks.py"))
+        child = subprocess.Popen(
+            [sys.executable, program, str(ranks), state, folder, str(free_port())],
+            stdout=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        try:
+            assert child.stdout is not None  # noqa: S101
+            if child.stdout.readline() != "ready\n":
+                raise SystemExit(f"the {ranks} ranks did not start")
+            time.sleep(1)  # the last one is still on its way into its call
+            yield child.pid
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+@contextmanager
+def no_core_left() -> Iterator[None]:
+    """As many processes as there are cores that do nothing but count."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for one in spinning:
+            one.kill()
+            one.wait()
+
+
+def _costs(pid: int) -> tuple[float, float, float, int, str]:
+    """(median ms of CPU of a poll but for what it reads of stacks and memory, of its diagnosis, share of a core in all,
+    attachments, verdicts), of polls once a second, after the first ones."""
+    attached = 0
+    real = pyspy.dump
+
+    def counted(*words: object, **options: object) -> object:
+        nonlocal attached
+        attached += 1
+        return real(*words, **options)  # type: ignore[arg-type]
+
+    pyspy.dump = counted  # type: ignore[assignment]
+    polling = Polling(Options(pids=(pid,), window=0.5))
+    deep = 0.0
+    read = polling._deep.read
+
+    def timed(*words: Any) -> None:
+        nonlocal deep
+        before = cpu_seconds()
+        read(*words)
+        deep += cpu_seconds() - before
+
+    polling._deep.read = timed  # type: ignore[method-assign]
+    cheap, thinking, verdicts = [], [], set()
+    began = used = 0.0
+    for number in range(_SETTLED + _POLLS):
+        if number == _SETTLED:
+            began, used, attached = time.monotonic(), cpu_seconds(), 0
+        at, cost, deep = time.monotonic(), cpu_seconds(), 0.0
+        snapshot = polling.look()
+        looked = cpu_seconds()
+        found = diagnose(snapshot, patience=5.0)
+        if number >= _SETTLED:
+            verdicts.add(found.verdict)
+            thinking.append(cpu_seconds() - looked)
+            cheap.append(looked - cost - deep)
+        time.sleep(max(0.0, at + 1 - time.monotonic()))
+    share = (cpu_seconds() - used) / (time.monotonic() - began)
+    pyspy.dump = real
+    polling.close()
+    return (
+        1000 * statistics.median(cheap),
+        1000 * statistics.median(thinking),
+        share,
+        attached,
+        "/".join(sorted(verdicts)),
+    )
+
+
+def _top(pid: int, seconds: float) -> tuple[float, float]:
+    """(polls a second, share of a core) of `top` in a process of its own, without a terminal, after its first polls."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.polls", "--top", str(pid), str(seconds)],
+        capture_output=True, text=True, timeout=_BOUND_SECONDS, check=True,
+    )  # fmt: skip
+    rate, share = done.stdout.split()[-2:]
+    return float(rate), float(share)
+
+
+def _be_top(pid: int, seconds: float) -> None:
+    from hangdoc_tui.app import Polled, Top
+    from hangdoc_tui.source import Live
+
+    class Counted(Top):
+        polls = 0
+        began = used = 0.0
+        found = (0.0, 0.0)
+
+        def on_polled(self, message: Polled) -> None:
+            self.polls += 1
+            if self.polls == _SETTLED:
+                self.began, self.used = time.monotonic(), cpu_seconds()
+                self.set_timer(seconds, self.over)
+            super().on_polled(message)
+
+        def over(self) -> None:
+            length = time.monotonic() - self.began
+            self.found = (self.polls - _SETTLED) / length, (cpu_seconds() - self.used) / length
+            self.exit()
+
+    os.nice(19)  # as hangdoc.cli.top
+    top = Counted(Live(Polling(Options(pids=(pid,), window=0.5)).look, "bench", 5.0), rate=1.0)
+    top.run(headless=True, size=(120, 40))
+    print(*top.found, flush=True)
+    os._exit(0)
+
+
+def polls(sizes: tuple[int, ...] = (2, 8, 64)) -> None:
+    """A line for each size, state and load."""
+    aims = {2: 20, 8: 20, 64: 100}
+    for ranks in sizes:
+        for state in ("frozen", "healthy"):
+            with running(ranks, state) as pid:
+                for load in ("cores left", "no core left"):
+                    with ExitStack() as stack:
+                        if load != "cores left":
+                            stack.enter_context(no_core_left())
+                        cheap, thinking, share, attached, verdicts = _costs(pid)
+                        rate, whole = _top(pid, 20)
+                    print(
+                        f"{ranks:3} ranks {state:7} {load:12}: a poll {cheap:6.1f} ms of CPU (aim {aims.get(ranks, '-')}), its "
+                        f"diagnosis {thinking:5.1f}; in all {share:.1%} of a core (aim 5 %), {attached} attachments in "
+                        f"{_POLLS} polls, {verdicts}; top {rate:.2f} polls/s at {whole:.1%} of a core",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--top"]:
+        _be_top(int(sys.argv[2]), float(sys.argv[3]))
+    polls(tuple(map(int, sys.argv[1:])) or (2, 8, 64))

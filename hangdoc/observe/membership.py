@@ -1,0 +1,104 @@
+"""Which processes are looked at, from poll to poll: a new process is noticed by its pid, and only then is the host searched."""
+
+import os
+import time
+from collections.abc import Iterator
+
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.discover import Found, Scope, adopt, discover
+from hangdoc.observe.procfs import ProcError, ProcFS, Stat, age
+from hangdoc.observe.rank_search import is_python
+from hangdoc.observe.scene import Target
+
+_YOUNG_SECONDS = 10.0
+"""A process may become a Python (exec) or a rank (an import of torch, a process group) some time after its start."""
+_SEARCHES = (0.0, 1.0, 3.0, 10.0, 30.0)
+"""Seconds after a new Python was seen at which the host is searched."""
+_YOUNG_RANK_SECONDS = 60.0
+_OWN = ("py-spy",)
+
+
+class Membership:
+    """The processes of interest on this host."""
+
+    def __init__(self, proc: ProcFS, scope: Scope) -> None:
+        self._proc, self._scope = proc, scope
+        self.found = Found({}, [])
+        self._seen: set[int] = set()
+        self._young: dict[int, float] = {}
+        """When new processes that are no Python yet were seen."""
+        self._search_at: list[float] = []
+        self._began = False
+
+    @property
+    def targets(self) -> dict[int, Target]:
+        """By pid."""
+        return self.found.targets
+
+    def refresh(self, deadline: Deadline) -> set[int]:
+        """Follow what started and ended since the last call; the pids of processes that are new among the targets."""
+        now = time.monotonic()
+        pids = set(self._proc.pids())
+        stats = {pid: stat for pid in pids - self._seen if (stat := self._stat(pid)) is not None}
+        self._seen = pids
+        before = {pid: target.start_ticks for pid, target in self.targets.items()}
+        self._drop_gone(pids, now)
+        for pid, stat in stats.items():
+            if stat.name not in _OWN:
+                self._consider(pid, stat, now)
+        for pid in [pid for pid, seen in self._young.items() if pid not in pids or now - seen > _YOUNG_SECONDS]:
+            del self._young[pid]
+        for pid in list(self._young):
+            if is_python(self._proc, pid):
+                del self._young[pid]
+                self._search(now)
+        if not self._began:
+            self._began = True
+            self._search(now)
+        if self._search_at and now >= self._search_at[0]:
+            self._search_at = [at for at in self._search_at if at > now]
+            self.found = discover(self._proc, deadline, self._scope)
+        return {pid for pid, target in self.targets.items() if before.get(pid) != target.start_ticks}
+
+    def _drop_gone(self, pids: set[int], now: float) -> None:
+        """Whoever has ended is no target any more; where a rank or a launcher has, others may have lost their parent."""
+        for pid, target in list(self.targets.items()):
+            stat = self._stat(pid) if pid in pids else None
+            if stat is None or stat.start_ticks != target.start_ticks:
+                del self.targets[pid]
+            elif (stat.state in "ZX") == (target.state in "ZX"):
+                continue
+            else:
+                target.state = stat.state
+            if target.role != "helper":
+                self._search(now)
+
+    def _consider(self, pid: int, stat: Stat, now: float) -> None:
+        """A new process: a helper of a rank, or one that may be a rank."""
+        above = list(self._above(stat.ppid))
+        rank = next((one for one in above if one in self.targets and self.targets[one].role == "rank"), None)
+        named = not self._scope.pids or self._scope.run_of is not None or {pid, *above} & set(self._scope.pids)
+        if rank is None:
+            if named and (self._scope.pids or os.getpid() not in above):
+                self._young[pid] = now
+        elif os.getpid() not in above and adopt(self._proc, self.targets, pid, stat, rank):
+            started = age(self._proc, self.targets[rank].start_ticks)
+            if started < _YOUNG_RANK_SECONDS and self.targets[pid].python:
+                self._search(now)  # of two Pythons with a rank's variables, the one that imports torch is the rank
+
+    def _above(self, pid: int) -> Iterator[int]:
+        seen: set[int] = set()
+        while pid > 0 and pid not in seen:
+            yield pid
+            seen.add(pid)
+            stat = self._stat(pid)
+            pid = stat.ppid if stat is not None else 0
+
+    def _search(self, now: float) -> None:
+        self._search_at = sorted({*self._search_at, *(now + later for later in _SEARCHES)})[: 2 * len(_SEARCHES)]
+
+    def _stat(self, pid: int) -> Stat | None:
+        try:
+            return self._proc.stat(str(pid))
+        except ProcError:
+            return None

@@ -1,0 +1,71 @@
+"""Asks the worker server of a rank: a C++ thread of torch that answers HTTP, also for a rank that holds the GIL
+(torch/distributed/elastic/control_plane.py).
+"""
+
+import contextlib
+import http.client
+import os
+import socket
+import struct
+from collections.abc import Iterator
+
+import psutil
+
+from hangdoc.observe.scene import Scene, Target
+
+_ASK_SECONDS = 2.0
+_MAX_BYTES = 16 << 20
+
+
+def ask(scene: Scene, target: Target, path: str | None, handler: str) -> bytes:
+    """What a handler answers; `path` of its socket, None for torch's debug server, which listens on a port. Raises OSError,
+    ProcError."""
+    try:
+        return _answer(_worker_server(scene, target, path), handler)
+    except (http.client.HTTPException, psutil.Error) as error:
+        raise ConnectionError(str(error)) from error
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, pid: int) -> None:
+        super().__init__("localhost", timeout=_ASK_SECONDS)
+        self._path, self._pid = path, pid
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+        peer, _, _ = struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if peer != self._pid:  # all ranks of a host were told one path, and one of them has it
+            self.sock.close()
+            raise ConnectionRefusedError(f"its socket belongs to pid {peer}")
+
+
+def _worker_server(scene: Scene, target: Target, path: str | None) -> http.client.HTTPConnection:
+    """A connection to a rank's worker server, not yet opened."""
+    if path:
+        return _UnixConnection(f"{scene.proc.root}/{target.pid}/root{os.path.abspath(path)}", target.pid)
+    if scene.proc.link(f"{target.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
+        raise ConnectionError("it is in another network namespace")
+    # Gloo listens on one address; the worker server, like a store, on all.
+    ports = set(_open_ports(target)) - {target.identity.master_port if target.identity else None}
+    if len(ports) != 1:
+        raise ConnectionError(f"which of its ports {sorted(p for p in ports if p)} it is can't be told")
+    return http.client.HTTPConnection("localhost", ports.pop(), timeout=_ASK_SECONDS)
+
+
+def _open_ports(target: Target) -> Iterator[int]:
+    for one in psutil.Process(target.pid).net_connections("tcp"):
+        if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.ip in ("::", "0.0.0.0"):  # noqa: S104
+            yield one.laddr.port
+
+
+def _answer(connection: http.client.HTTPConnection, handler: str) -> bytes:
+    with contextlib.closing(connection):
+        connection.request("POST", f"/handler/{handler}")
+        answer = connection.getresponse()
+        if answer.status == http.client.NOT_FOUND:
+            return b"{}"
+        if answer.status != http.client.OK:
+            raise ConnectionError(f"{handler} answered {answer.status}")
+        return answer.read(_MAX_BYTES)

@@ -1,0 +1,143 @@
+"""Polls of real runs: a frozen one is left alone, a healthy one is never said to hang, one that freezes is named at once."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.diagnosis import Diagnosis
+from hangdoc.observe import pyspy
+from hangdoc.observe.observe import Options, observe
+from hangdoc.observe.polling import Polling
+from hangdoc_trainer.scenarios import SCENARIOS, Node, Scenario, Started, start
+
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
+_PATIENCE = 2.0
+_SETTLED = 10
+"""Polls after which everything that stands still has been read, its C++ frames too."""
+_FREEZES = Scenario(
+    "freezes", "two nodes with the same shards; rank 1 skips a broadcast after a while", (Node(ranks=2),),
+    ("--num-iterations", "100000", "--fault", "skipped-collective:1:400"), frozen=False,
+)  # fmt: skip
+
+
+@pytest.fixture
+def attached(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Pids that py-spy was started for, in this process."""
+    pids: list[int] = []
+    real = pyspy.dump
+
+    def counted(pid: int, *words: object, **options: object) -> object:
+        pids.append(pid)
+        return real(pid, *words, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pyspy, "dump", counted)
+    return pids
+
+
+def story(found: Diagnosis) -> tuple[str, str, tuple[int, ...]]:
+    (job,) = found.jobs
+    first = next(iter(job.findings), None)
+    return job.verdict, first.code if first is not None else "", first.culprits if first is not None else ()
+
+
+def polls(run: Started, count: int, every: float) -> Iterator[Diagnosis]:
+    polling = Polling(Options(pids=run.pids, window=0.3))
+    for _ in range(count):
+        began = time.monotonic()
+        yield diagnose(polling.look(), patience=_PATIENCE)
+        time.sleep(max(0.0, began + every - time.monotonic()))
+    polling.close()
+
+
+@pytest.mark.parametrize("name", ["shard-mismatch", "rank-stops", "rank-dies"])
+def test_who_stands_still_is_not_read_again(attached: list[int], name: str) -> None:
+    with start(name) as run:
+        once = story(diagnose(observe(Options(pids=run.pids)), patience=_PATIENCE))
+        for number, found in enumerate(polls(run, _SETTLED + 20, 0.5)):
+            if number == _SETTLED:
+                del attached[:]
+            assert story(found) == once
+            assert all(view.stack_seconds_ago in (0.0, None) for view in found.jobs[0].ranks)
+    assert once[0] == "hung"
+    assert attached == []
+
+
+def test_a_healthy_run_never_hangs(attached: list[int]) -> None:
+    ages: list[float] = []
+    with start("healthy") as run:
+        began = time.monotonic()
+        for found in polls(run, 100, 0.5):
+            assert found.verdict in ("healthy", "waiting"), found
+            ages += [view.stack_seconds_ago or 0.0 for view in found.jobs[0].ranks]
+        length = time.monotonic() - began
+    assert max(ages) < 30  # each is read in its turn
+    assert any(ages)  # and not at every poll
+    assert len(attached) < 4 + 2 * length
+
+
+@pytest.mark.parametrize("name", ["endless-loop", "empty-shards", "stuck-dataloader-worker"])
+def test_what_moves_and_yet_hangs_is_named_at_every_poll(name: str) -> None:
+    """Where a rank polls or spins, and nothing passes between the ranks any more, all that moves is read each time."""
+    with start(name) as run:
+        once = story(diagnose(observe(Options(pids=run.pids)), patience=_PATIENCE))
+        said = [story(found) for found in polls(run, 12, 0.5)]
+    assert once[0] == "hung"
+    assert said[4:] == [once] * len(said[4:])
+
+
+def test_a_rank_that_is_busy_alone_is_waited_for() -> None:
+    with start("long-evaluation") as run:
+        verdicts = {found.verdict for found in polls(run, 30, 0.5)}
+    assert verdicts == {"waiting"}
+
+
+def test_a_freeze_is_named_as_soon_as_diagnose_names_it() -> None:
+    """Beside a diagnose again and again, whose pauses the polls must not take for movement of the run."""
+    said: list[tuple[float, tuple[str, str, tuple[int, ...]]]] = []
+    over = threading.Event()
+
+    def again_and_again() -> None:
+        while not over.is_set() and not said:
+            found = story(diagnose(observe(Options(pids=run.pids, native="never")), patience=_PATIENCE))
+            if found[0] == "hung":
+                said.append((time.monotonic(), found))
+
+    with Started(_FREEZES) as run:
+        beside = threading.Thread(target=again_and_again)
+        beside.start()
+        try:
+            for found in polls(run, 240, 0.5):
+                named = time.monotonic(), story(found)
+                if named[1][0] == "hung":
+                    break
+            beside.join(30)
+        finally:
+            over.set()
+            beside.join()
+    assert named[1][0] == "hung"
+    (once,) = said
+    assert named[1] == once[1]
+    assert named[0] < once[0] + 5
+
+
+def test_a_new_rank_appears_and_one_that_is_gone_is_missed() -> None:
+    """A run that starts while it is looked for, and ends."""
+    polling = Polling(Options(window=0.3, pids=(os.getpid(),)))
+
+    def seen() -> set[int | None]:
+        return {view.pid for job in diagnose(polling.look()).jobs for view in job.ranks if view.label is not None}
+
+    seen()
+    with Started(SCENARIOS["healthy"]) as run:
+        ranks: set[int | None] = set(run.rank_pids().values())
+        until = time.monotonic() + 5
+        while not ranks <= seen():
+            assert time.monotonic() < until
+    until = time.monotonic() + 5
+    while ranks & seen():
+        assert time.monotonic() < until
+    polling.close()

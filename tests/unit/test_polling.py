@@ -1,0 +1,199 @@
+"""What polls rest on: who has run since when, who is new, what may be carried over."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hangdoc.observe import membership, process_table
+from hangdoc.observe.clocks import CpuClocks, Reading, Threads, threads_of
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.deep import Known
+from hangdoc.observe.discover import Scope
+from hangdoc.observe.membership import Membership
+from hangdoc.observe.procfs import ProcFS
+from hangdoc.observe.stacks import has_run
+from hangdoc.snapshot import Counter, Interpreter, Local, PythonThread, Stack, Unavailable
+from tests.unit.builders import c10d, frame
+from tests.unit.test_observe_parts import TORCH, fake_process
+
+LIBRARY = frame("run", 9, "/e/site-packages/tqdm/_monitor.py", library=True)
+
+
+def thread(tid: int, *frames: object, name: str = "", gil: bool = False) -> PythonThread:
+    return PythonThread(tid=tid, name=name, active=False, owns_gil=gil, frames=frames)  # type: ignore[arg-type]
+
+
+def clocks(**ran: int) -> Threads:
+    """Threads 10 (the main one), 11, ... with what each has used."""
+    return {int(name[1:]): Reading(used, used, used, 0, "python", "S") for name, used in ran.items()}
+
+
+STACK = Stack(
+    at_seconds=0.0,
+    threads=(
+        thread(10, *c10d("all_reduce"), frame("train", 5), name="MainThread"),
+        thread(11, LIBRARY),
+        thread(12, frame("feed", 3)),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (clocks(t10=5, t11=5, t12=5, t13=5), False),
+        (clocks(t10=6, t11=5, t12=5, t13=5), True),  # the main thread
+        (clocks(t10=5, t11=6, t12=5, t13=5), False),  # a monitor of a library
+        (clocks(t10=5, t11=5, t12=6, t13=5), True),  # the user's own thread
+        (clocks(t10=5, t11=5, t12=5, t13=6), False),  # one of Gloo's
+        (clocks(t10=5, t11=5, t12=5, t13=5, t14=1), True),  # who starts a thread has run
+        (clocks(t10=5, t11=5, t13=5), True),  # one that has ended
+        ({}, True),
+    ],
+)
+def test_who_has_run(now: Threads, expected: bool) -> None:
+    assert has_run(10, STACK, clocks(t10=5, t11=5, t12=5, t13=5), now) is expected
+
+
+def test_whoever_had_the_gil_matters() -> None:
+    """A monitor that happened to hold the GIL when it was read must not be said to have kept it."""
+    holds = replace(STACK, threads=(*STACK.threads[:1], thread(11, LIBRARY, gil=True)))
+    assert has_run(10, holds, clocks(t10=5, t11=5), clocks(t10=5, t11=6))
+
+
+def test_a_running_thread_is_never_taken_to_stand() -> None:
+    """A processor's clock is read up to its last tick: it may have run, and show the same number."""
+    running = {10: clocks(t10=5)[10]._replace(state="R")}
+    assert has_run(10, STACK, running, running)
+
+
+def test_what_stands_counts_as_seen_twice() -> None:
+    counter = Counter(name="n", function="f", file="x.py", before=1, after=4)
+    inside = Interpreter(
+        environment={}, globals=(Local(name="step", text="4"), Local(name="name", text="'x'")),
+        globals_before=(Local(name="step", text="1"),),
+    )  # fmt: skip
+    known = Known(10, 1, 100.0, clocks(t10=5), STACK, interpreter=inside, counters=(counter,))
+    moves, stands = known.fields(103.0, stands=False), known.fields(103.0, stands=True)
+    assert isinstance(moves["stack_before"], Unavailable)
+    assert moves["stack"].at_seconds == -3.0
+    assert moves["interpreter"].globals_before == (Local(name="step", text="1"),)
+    assert stands["stack_before"].threads == stands["stack"].threads
+    assert stands["interpreter"].globals_before == (Local(name="step", text="4"),)
+    assert [(one.before, one.after) for one in (*known.counted(stands=False), *known.counted(stands=True))] == [
+        (1, 4),
+        (4, 4),
+    ]
+
+
+def test_a_thread_that_has_not_run_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that has is."""
+    read: list[str] = []
+
+    class Counting(ProcFS):
+        def read(self, name: str) -> bytes:
+            read.append(name)
+            return super().read(name)
+
+    program = "import sys; print(flush=True); sys.stdin.readline(); print(flush=True); sys.stdin.readline()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        while "S (sleeping)" not in Path(f"/proc/{child.pid}/status").read_text():
+            time.sleep(0.01)
+        proc = Counting()
+        first = threads_of(proc, child.pid)
+        assert isinstance(first, dict)
+        read.clear()
+        second = threads_of(proc, child.pid, first)
+        assert isinstance(second, dict)
+        assert second[child.pid] is first[child.pid]
+        assert [name.rpartition("/")[2] for name in read] == ["schedstat"]
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        third = threads_of(proc, child.pid, second)
+        assert isinstance(third, dict)
+        assert third[child.pid].ran != first[child.pid].ran
+        child.communicate(b"\n")
+
+
+def test_a_kernel_that_does_not_count_is_known_by_its_zeros(tmp_path: Path) -> None:
+    """Without CONFIG_SCHED_INFO, schedstat shows zeros for all threads: clock ticks are used, and nothing is carried over."""
+    fake_process(tmp_path, 10, 1, "python x", TORCH)
+    task = tmp_path / "10" / "task" / "10"
+    task.mkdir(parents=True)
+    (task / "stat").write_text((tmp_path / "10" / "stat").read_text())
+    (task / "status").write_text("Name:\tx\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t2\n")
+    (task / "schedstat").write_text("0 0 0\n")
+    found = threads_of(ProcFS(str(tmp_path)), 10)
+    assert isinstance(found, dict)
+    assert found[10] == Reading(30_000_000, None, 7, 2, "na me) S", "S")
+    probe = CpuClocks()
+    assert probe.seen(10) == ({}, {})
+
+
+# --- who is looked at ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Times at which the whole table of processes was read."""
+    times: list[float] = []
+    real = process_table.read
+
+    def counted(proc: ProcFS) -> process_table.ProcessTable:
+        times.append(time.monotonic())
+        return real(proc)
+
+    monkeypatch.setattr(process_table, "read", counted)
+    monkeypatch.setattr(membership, "_SEARCHES", (0.0,))
+    return times
+
+
+def test_the_host_is_searched_only_for_new_pythons(tmp_path: Path, searches: list[float]) -> None:
+    (tmp_path / "uptime").write_text("1000.0 1.0")
+    fake_process(tmp_path, 10, 1, "/usr/bin/python /bin/torchrun --nproc-per-node 2 train.py", {})
+    fake_process(tmp_path, 30, 10, "python train.py", TORCH)
+    followed = Membership(ProcFS(str(tmp_path)), Scope())
+    assert followed.refresh(Deadline(9)) == {10, 30}
+    for _ in range(3):
+        assert followed.refresh(Deadline(9)) == set()
+    fake_process(tmp_path, 50, 1, "bash", {}, exe="bash")
+    fake_process(tmp_path, 60, 30, "python worker.py", TORCH)  # below a rank: its helper, whatever it carries
+    assert followed.refresh(Deadline(9)) == {60}
+    assert (followed.targets[60].role, followed.targets[60].owner) == ("helper", 30)
+    assert len(searches) == 1
+    fake_process(tmp_path, 70, 10, "python train.py", {**TORCH, "RANK": "0", "LOCAL_RANK": "0"})
+    assert followed.refresh(Deadline(9)) == {70}
+    assert len(searches) == 2
+
+
+def test_a_shell_that_becomes_a_rank_is_found(tmp_path: Path, searches: list[float]) -> None:
+    followed = Membership(ProcFS(str(tmp_path)), Scope())
+    followed.refresh(Deadline(9))
+    fake_process(tmp_path, 30, 1, "sh -c python", TORCH, exe="dash")
+    assert followed.refresh(Deadline(9)) == set()
+    (tmp_path / "30" / "exe").unlink()
+    (tmp_path / "30" / "exe").symlink_to("/usr/bin/python3")
+    assert followed.refresh(Deadline(9)) == {30}
+
+
+def test_who_is_gone_is_no_target_and_who_took_its_pid_is_new(tmp_path: Path, searches: list[float]) -> None:
+    fake_process(tmp_path, 30, 1, "python train.py", TORCH)
+    fake_process(tmp_path, 40, 1, "python train.py", {**TORCH, "RANK": "0"})
+    followed = Membership(ProcFS(str(tmp_path)), Scope())
+    followed.refresh(Deadline(9))
+    stat = tmp_path / "30" / "stat"
+    stat.write_text(stat.read_text().replace(" 300 ", " 777 "))
+    for name in os.listdir(tmp_path / "40"):
+        (tmp_path / "40" / name).unlink()
+    (tmp_path / "40").rmdir()
+    assert followed.refresh(Deadline(9)) == {30}
+    assert list(followed.targets) == [30]
