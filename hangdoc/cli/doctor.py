@@ -1,4 +1,4 @@
-"""`hangdoc doctor`: can hangdoc itself see enough here, and how to mend it."""
+"""`hangdoc doctor`: what hangdoc can access here, and how to fix what is missing."""
 
 import click
 
@@ -7,7 +7,7 @@ from hangdoc.observe.abilities import Ability, check_all
 
 @click.command("doctor")
 def command() -> int:
-    """Check whether hangdoc can see enough on this host: py-spy, ptrace, memory, sockets, permissions."""
+    """Check what hangdoc can access here, and how to fix the rest."""
     missing = 0
     for ability in check_all():
         missing += not ability.works
@@ -15,7 +15,9 @@ def command() -> int:
         if not ability.works:
             click.echo(f"      {ability.remedy}")
     click.echo(
-        "hangdoc sees all it needs here." if not missing else f"{missing} of these are missing; the rest is used."
+        "hangdoc can access all it needs here."
+        if not missing
+        else f"{missing} of these are missing. hangdoc uses the others."
     )
     return 0 if not missing else 4
 

@@ -11,7 +11,7 @@ from hangdoc.diagnose.rules import Rule, all_rules
 @click.command("rules")
 @click.argument("name", required=False)
 def command(name: str | None) -> int:
-    """List all findings; with a NAME or code, that rule's whole page."""
+    """List all findings. With a NAME or code, print the page of that finding."""
     rules = all_rules()
     if name is None:
         _list(rules)
