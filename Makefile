@@ -48,6 +48,7 @@ check: $(READY) $(SITE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
+	$(BIN)/python -m docs.reports --check
 	$(BIN)/python -m docs.prose
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
 
@@ -57,6 +58,7 @@ format: $(READY)
 
 docs: $(READY)
 	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.reports
 
 site: $(SITE)
 	$(BIN)/mkdocs build --strict

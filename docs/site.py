@@ -8,6 +8,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
+HELPS = ROOT / "tests/unit/__snapshots__/test_helps/test_helps.txt"
 ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+)(#[^)]*)?\)")
 
@@ -23,7 +24,16 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """A page with links that work on the site."""
     if page.file.src_uri in ROOT_PAGES.values():
         return markdown
+    if page.file.src_uri == "commands.md":
+        helps = HELPS.read_text("utf-8").strip().split("\n\n\n")
+        markdown = markdown.replace("<!-- helps -->", "\n".join(map(_help, helps)))
     return _fitted(markdown, posixpath.join("docs", posixpath.dirname(page.file.src_uri)))
+
+
+def _help(text: str) -> str:
+    """A section for the help of one command."""
+    name = re.match(r"Usage: (.*?) [\[F]", text)
+    return f"## {name[1] if name else 'hangdoc'}\n\n```text\n{text.strip()}\n```\n"
 
 
 def _fitted(markdown: str, folder: str) -> str:
