@@ -6,6 +6,7 @@ Vale and proselint were tried: Vale's package downloads its program from elsewhe
 """
 
 import ast
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -45,7 +46,7 @@ WORDS = {
 _ODD = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), better) for pattern, better in WORDS.items()]
 _CODE = re.compile(r"```.*?^\s*```|~~~.*?~~~|<!--.*?-->", re.DOTALL | re.MULTILINE)
 _SPANS = re.compile(r"`[^`]*`|!?\[([^\]]*)\]\([^)]*\)|https?://\S+")
-_END = re.compile(r"(?<=[.!?:;])[)\"*]*\s+")
+_END = re.compile(r"(?<=[.!?;])[)\"*]*\s+")
 
 # What is clean. The findings' texts (hangdoc/diagnose), `top` and the watchdog's lines are added as they are rewritten.
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/howto/*.md")
@@ -58,7 +59,7 @@ Found = tuple[Path, int, str]
 def sentences(text: str) -> Iterator[tuple[int, str]]:
     """Line number and words of each sentence of a Markdown text. A table's cell and a list's item end a sentence."""
     plain = _CODE.sub(lambda code: "\n" * code[0].count("\n"), text)
-    plain = re.sub(r"(?<!\|)\n(?=[^\n|#>*\-\d ])|\n +(?=[^\s*\-\d|])", "\v", plain)  # a line goes on
+    plain = re.sub(r"(?<![|\n])\n(?=[^\n|#>*\-\d ])|(?<!\n)\n +(?=[^\s*\-\d|])", "\v", plain)  # a line goes on
     line = 1
     for block in plain.split("\n"):
         at = line
@@ -69,12 +70,18 @@ def sentences(text: str) -> Iterator[tuple[int, str]]:
 
 def strings(source: str) -> Iterator[tuple[int, str]]:
     """Line number and text of each string of a program that a person may read: the docstrings, and what holds three words."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.JoinedStr):
-            parts = (part.value if isinstance(part, ast.Constant) else "code" for part in node.values)
-            yield node.lineno, "".join(map(str, parts))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value.split()) >= 3:
-            yield node.lineno, node.value
+    nodes = list(ast.walk(ast.parse(source)))
+    formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    parts = {id(part) for node in formatted for part in node.values}
+    for node in formatted:
+        yield (
+            node.lineno,
+            "".join(str(part.value) if isinstance(part, ast.Constant) else "code" for part in node.values),
+        )
+    for node in nodes:
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in parts else None
+        if isinstance(text, str) and len(text.split()) >= 3:
+            yield node.lineno, text
 
 
 def faults(text: str) -> Iterator[tuple[int, str]]:
@@ -104,7 +111,7 @@ def main(arguments: list[str]) -> int:
     paths = named or [path for path in clean if str(path.relative_to(ROOT)) not in NOT_YET]
     found = [one for path in paths for one in of_file(path)]
     for path, line, fault in found:
-        print(f"{path.relative_to(ROOT)}:{line}: {fault}")
+        print(f"{os.path.relpath(path, ROOT)}:{line}: {fault}")
     return int(bool(found))
 
 

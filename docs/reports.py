@@ -1,8 +1,8 @@
-"""Writes the reports that the README and docs/story.md show: what hangdoc says today of the bundles in docs/reports.
+"""Writes the reports that the README and docs/walkthrough.md show: what hangdoc says today of the bundles in docs/reports.
 
 python -m docs.reports [--check]
 
-A page holds `<!-- report NAME -->` and `<!-- /report -->`; the report of NAME.hangdoc stands between them.
+A page holds `<!-- report NAME -->` and `<!-- /report -->`; the report of NAME.hangdoc is between them.
 """
 
 import io
@@ -17,7 +17,7 @@ from hangdoc.diagnose.engine import diagnose
 from hangdoc.render.text import report
 
 FOLDER = Path(__file__).parent / "reports"
-PAGES = (FOLDER.parent.parent / "README.md", FOLDER.parent / "story.md")
+PAGES = (FOLDER.parent.parent / "README.md", FOLDER.parent / "walkthrough.md")
 _BLOCK = re.compile(r"(<!-- report (\w+) -->\n)(.*?)(<!-- /report -->)", re.DOTALL)
 
 

@@ -21,8 +21,9 @@ _LONGEST_PATH = 1024
 def diff(lines: tuple[str, ...], whole: bool, as_json: bool) -> int:
     """Compare the launch lines of the nodes of a run.
 
-    Shows what must be equal, what must differ, and what is suspicious. Give each launch line as a file or as text. hangdoc reads it through ssh, tmux and shells down to torchrun, accelerate, srun
-    or mpirun and the arguments of the script. It executes nothing. Exit code 1 if something is wrong.
+    Shows what must be equal, what must differ, and what is suspicious. Give each launch line as a file or as text. hangdoc
+    reads it through ssh, tmux and shells down to torchrun, accelerate, srun or mpirun and the arguments of the script. It
+    executes nothing. Exit code 1 if something is wrong.
     """
     from rich.console import Console
 

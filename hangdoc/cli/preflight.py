@@ -13,7 +13,7 @@ from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Facts, Link, Plan
 
 _IDLE_SECONDS = 120
-"""How long a node waits for the next line of a talk: whoever conducts may be gone."""
+"""How long a node waits for the next line of a talk: the node that runs the checks may be gone."""
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -52,7 +52,9 @@ _IDLE_SECONDS = 120
     metavar="SECONDS",
     help="Time limit for the whole command.",
 )
-@click.option("--answer", is_flag=True, hidden=True, help="Answer whoever conducts: what --hosts starts on a host.")
+@click.option(
+    "--answer", is_flag=True, hidden=True, help="Answer the node that runs the checks: what --hosts starts on a host."
+)
 @fleet_options
 @click.argument("script_arguments", nargs=-1, metavar="[-- SCRIPT ARGUMENTS...]")
 def command(
@@ -102,7 +104,7 @@ def _meeting(master: str | None, environment: Mapping[str, str]) -> tuple[str | 
     if master is not None:
         address, _, port = master.rpartition(":")
         if not address or not _is_port(port):
-            raise CommandError(f"--master {master!r}: ADDR:PORT is expected, for instance node0:29500.", USAGE)
+            raise CommandError(f"--master {master!r}: give ADDR:PORT, for example node0:29500.", USAGE)
         return master, None, []
     address, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
     if address and port:
@@ -154,7 +156,7 @@ def _script(plan: Plan) -> Generator[bytes, Mapping[str, bytes], tuple[list[Fact
 
 
 def _answer() -> int:
-    """A line in, a line out, until whoever conducts says so or is gone."""
+    """A line in, a line out, until the node that runs the checks ends it or is gone."""
     import select
 
     from hangdoc.fleet.talk import MARK
@@ -177,7 +179,7 @@ def conclude(
     from hangdoc.preflight.checks import all_checks
 
     checks = [
-        Check(name="reached", status="fail", nodes=(host,), text=f"{host}: {why}", remedy="Nothing can be said of it.")
+        Check(name="reached", status="fail", nodes=(host,), text=f"{host}: {why}", remedy="This node was not checked.")
         for host, why in sorted(silent.items())
     ]
     checks += all_checks(facts, links, plan) if facts else []

@@ -136,14 +136,14 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
 
 
 class _Story:
-    """What is said about a run, and when: a hang and its end once, by one node."""
+    """What is reported about a run, and when: a hang and its end once, by one node."""
 
     def __init__(self, nodes: "Nodes", reaction: "Reaction", patience: float) -> None:
         self._nodes, self._reaction, self._patience = nodes, reaction, patience
         self._deferred: float | None = None
-        """Since when a sure hang is left to the node of rank 0."""
+        """Since when a confirmed hang waits for the report of the node of rank 0."""
         self._unclear: dict[str, float] = {}
-        """Since when jobs could not be judged for want of other nodes' bundles; infinite once that was said."""
+        """Since when jobs could not be judged for want of other nodes' bundles; infinite once that was reported."""
 
     def goes_on(self, seen: "Seen", lifeline: passthrough.Lifeline) -> bool:
         """Say what a look brought; whether it was a hang, here or on another node."""
@@ -177,7 +177,7 @@ class _Story:
         return True
 
     def _say_who_is_missing(self, seen: "Seen", now: float) -> None:
-        """A run whose other nodes stay dark can't be judged; that is said once, when a hang would be sure."""
+        """A run whose other nodes stay dark can't be judged; this is reported once, when a hang would be confirmed."""
         unclear = {}
         for job in seen.diagnosis.jobs:
             missing = self._nodes.missing(job) if job.verdict == "unknown" and self._nodes.reports_here(job) else None
@@ -202,7 +202,7 @@ def _reach(options: "Options", asked: _Asked) -> "Callable[[], Snapshot] | None"
 
 
 def _say_what_is_forbidden() -> None:
-    """Try what a look takes, and say what does not work; the command goes on all the same."""
+    """Try what a look takes, and report what does not work. The command goes on anyway."""
     from hangdoc.observe.abilities import check_all
 
     missing = [ability for ability in check_all() if not ability.works]

@@ -60,8 +60,8 @@ def command(
 ) -> int:  # fmt: skip
     """Watch without a screen, and act on a confirmed hang.
 
-    Looks at this host or at --hosts again and again. A hang is confirmed when two looks in a row find the same and it has lasted --patience. hangdoc then writes bundle, report
-    and page, runs --on-hang, posts to --webhook, and exits with 1.
+    Looks at this host or at --hosts again and again. A hang is confirmed when two looks in a row find the same and it has
+    lasted --patience. hangdoc then writes bundle, report and page, runs --on-hang, posts to --webhook, and exits with 1.
     """
     from hangdoc.cli.looking import described, looker
     from hangdoc.watch.act import Reaction

@@ -1,4 +1,7 @@
-"""Every help text and every error message in one file that a person reviews: `pytest tests/unit/test_helps.py --snapshot-update`."""
+"""Every help text and every error message, in files that a person reviews.
+
+After a change: `pytest tests/unit/test_helps.py --snapshot-update`.
+"""
 
 import ast
 from collections.abc import Iterator
