@@ -25,7 +25,7 @@ def shown(name: str) -> str:
     """The command and its report, as on a terminal of 80 columns."""
     printed = io.StringIO()
     report(diagnose(codec.read(FOLDER / f"{name}.hangdoc")), Console(file=printed, width=80))
-    return f"```console\n$ hangdoc diagnose\n{printed.getvalue().rstrip()}\n```\n"
+    return f"```text\n$ hangdoc diagnose\n{printed.getvalue().rstrip()}\n```\n"
 
 
 def page(text: str) -> str:
