@@ -1,4 +1,5 @@
-"""Writes the generated pages: one per rule from its docstring, and their index. `--check` compares instead.
+"""Writes the generated pages: one per rule from its docstring, their index, the JSON Schema, and the example of a report as a
+page, out of a recorded run. `--check` compares instead.
 
 python -m docs.generate [--check]
 """
@@ -7,9 +8,18 @@ import inspect
 import sys
 from pathlib import Path
 
+from hangdoc import codec
+from hangdoc.commands import documents
+from hangdoc.diagnose.detail import details
+from hangdoc.diagnose.engine import examine
 from hangdoc.diagnose.rules import all_rules
+from hangdoc.render.html import page
+from hangdoc.schema import diagnosis_schema
 
 FOLDER = Path(__file__).parent / "rules"
+SCHEMA = Path(__file__).parent / "diagnosis.schema.json"
+EXAMPLE = Path(__file__).parent / "example.html"
+_RECORDED = Path(__file__).parents[1] / "tests" / "corpus" / "trainer_shard_mismatch.hangdoc"
 
 
 def pages() -> dict[Path, str]:
@@ -30,6 +40,9 @@ def pages() -> dict[Path, str]:
             f"| [{rule.CODE}]({rule.CODE}.md) | {rule.NAME} | {' '.join(text.split(chr(10) * 2)[0].split())} |"
         )
     found[FOLDER / "README.md"] = "\n".join(lines) + "\n"
+    found[SCHEMA] = documents.text(diagnosis_schema()) + "\n"
+    diagnosis, runs = examine(codec.read(_RECORDED), patience=2.0)
+    found[EXAMPLE] = page(diagnosis, details(diagnosis, runs))
     return found
 
 
@@ -42,7 +55,7 @@ def main() -> int:
             present - set(wanted)
         )
         for path in wrong:
-            print(f"{path} is not what the rules say: run `make docs`")
+            print(f"{path} is not up to date: run `make docs`")
         return bool(wrong)
     FOLDER.mkdir(exist_ok=True)
     for path in present - set(wanted):

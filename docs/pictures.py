@@ -1,4 +1,5 @@
-"""Pictures of `hangdoc top` for the README and docs/top.md, out of recorded runs: `python -m docs.pictures`."""
+"""Pictures of `hangdoc top` and of the page for the README, docs/top.md and docs/page.md, out of recorded runs:
+`python -m docs.pictures`. Those of the page need Debian's chromium and chromium-driver."""
 
 import asyncio
 from pathlib import Path
@@ -7,6 +8,7 @@ from textual.pilot import Pilot
 
 from hangdoc_tui.app import Top
 from hangdoc_tui.source import Recorded
+from tests.page import browser
 
 _HERE = Path(__file__).parent
 _CORPUS = _HERE.parent / "tests" / "corpus"
@@ -37,11 +39,21 @@ async def _draw(name: str, bundle: str, keys: tuple[str, ...]) -> None:
         (folder / f"{name}.svg").write_text(top.export_screenshot(title="hangdoc top"))
 
 
+def _draw_page() -> None:
+    """The example page in both colour schemes, down to its table."""
+    with browser.chromium() as driver:
+        for scheme in ("light", "dark"):
+            browser.show(driver, _HERE / "example.html", dark=scheme == "dark", width=1100)
+            browser.picture(driver, _HERE / "pictures" / f"page-{scheme}.png", most=1740)
+            print(f"docs/pictures/page-{scheme}.png")
+
+
 def main() -> None:
     """All of them."""
     for name, (bundle, keys) in _PICTURES.items():
         asyncio.run(_draw(name, bundle, keys))
         print(f"docs/pictures/{name}.svg")
+    _draw_page()
 
 
 if __name__ == "__main__":

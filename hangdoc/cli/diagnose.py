@@ -5,14 +5,15 @@ import gc
 from pathlib import Path
 
 import click
-import msgspec
 
 from hangdoc import codec
-from hangdoc.cli.bundles import files
-from hangdoc.cli.errors import NO_RANK, USAGE, CommandError
-from hangdoc.cli.fleet import Hosts, fleet_options
+from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.looking import check_writable, look
 from hangdoc.cli.options import observation_options, patience_option
+from hangdoc.commands import documents
+from hangdoc.commands.bundles import files
+from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
+from hangdoc.commands.hosts import Hosts
 from hangdoc.diagnosis import Diagnosis, exit_code
 from hangdoc.observe.discover import Scope
 from hangdoc.observe.observe import Options
@@ -27,7 +28,9 @@ _FILE = click.Path(path_type=Path)
 @observation_options()
 @fleet_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-@click.option("--html", type=_FILE, metavar="FILE", help="Write the report as a page, too.")
+@click.option(
+    "--html", type=_FILE, metavar="FILE", help="Write the report as a page, too: one file that needs nothing else."
+)
 @click.option("--save", type=_FILE, metavar="FILE", help="Save the evidence as a bundle.")
 @click.option("--job", metavar="ID", help="Report only this job.")
 @patience_option()
@@ -58,17 +61,24 @@ def command(
         snapshot = _evidence(bundles, options, fleet)
     except CommandError as error:
         if as_json:  # a script that reads us gets its document all the same
-            click.echo(_json(_nothing(str(error))))
+            click.echo(documents.text(_nothing(str(error))))
         raise
     if save is not None:
         codec.write(snapshot, save)
-    from hangdoc.diagnose.engine import diagnose  # loaded while the ranks were watched
+    from hangdoc.diagnose.engine import diagnose, examine  # loaded while the ranks were watched
 
-    diagnosis = diagnose(snapshot, patience=patience, job=job)
+    diagnosis, runs = examine(snapshot, patience=patience, job=job)
     if job is not None and not diagnosis.jobs:
         known = ", ".join(one.id for one in diagnose(snapshot).jobs) or "none"
         raise CommandError(f"there is no job {job!r}. The jobs are: {known}.", USAGE)
-    _show(diagnosis, as_json, html)
+    try:
+        _show(diagnosis, as_json)
+    finally:  # also where nobody reads the report to its end: `hangdoc diagnose --html FILE | head`
+        if html is not None:
+            from hangdoc.diagnose.detail import details
+            from hangdoc.render.html import page
+
+            codec.write_aside(html, page(diagnosis, details(diagnosis, runs)).encode())
     return exit_code(diagnosis)
 
 
@@ -79,10 +89,6 @@ def _evidence(bundles: tuple[Path, ...], options: Options, fleet: Hosts) -> Snap
     if not any(host.processes for host in snapshot.hosts):
         raise CommandError("these bundles contain no rank. No training ran on the host when they were saved.", NO_RANK)
     return snapshot
-
-
-def _json(diagnosis: Diagnosis) -> str:
-    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=2).decode()
 
 
 def _nothing(why: str) -> Diagnosis:
@@ -99,18 +105,12 @@ def _nothing(why: str) -> Diagnosis:
     )
 
 
-def _show(diagnosis: Diagnosis, as_json: bool, html: Path | None) -> None:
+def _show(diagnosis: Diagnosis, as_json: bool) -> None:
     if as_json:
-        click.echo(_json(diagnosis))
-    if as_json and html is None:
+        click.echo(documents.text(diagnosis))
         return
     from rich.console import Console
 
     from hangdoc.render.text import report
 
-    if not as_json:
-        report(diagnosis, Console(soft_wrap=False))
-    if html is not None:
-        from hangdoc.render.html import page
-
-        codec.write_aside(html, page(diagnosis).encode())
+    report(diagnosis, Console(soft_wrap=False))

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hangdoc.cli.errors import CommandError
-from hangdoc.cli.fleet import Hosts, fleet_options, words
+from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.options import locals_option, native_option, timeout_option, window_option
 from hangdoc.cli.watch import check_webhook, make_directory, watch_of, watching_options
+from hangdoc.commands.errors import CommandError
+from hangdoc.commands.hosts import Hosts, words
 from hangdoc.phrases import beginning
 from hangdoc.redact import Locals
 from hangdoc.watch import command as passthrough
 
 if TYPE_CHECKING:
+    from hangdoc.cli.pages import Pages
     from hangdoc.fleet.transport import Transport
     from hangdoc.observe.observe import Options
     from hangdoc.snapshot import Snapshot
@@ -106,6 +108,7 @@ def command(
 
 def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
     """Watch the command until it ends, or is to be stopped."""
+    from hangdoc.cli.pages import Pages
     from hangdoc.observe.again import Again
     from hangdoc.observe.observe import Options
     from hangdoc.watch.act import Reaction
@@ -120,11 +123,12 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
     watch = alone._replace(
         look=nodes.look, diagnose=lambda snapshot: nodes.mine(alone.diagnose(snapshot)), pause=nodes.pause
     )
-    reaction = Reaction(asked.output, asked.call, asked.webhook, _say, _show)
+    pages = Pages(asked.patience)
+    reaction = Reaction(asked.output, asked.call, asked.webhook, _say, _show, pages.page)
     if (better := _ELSEWHERE.get(os.path.basename(asked.program))) is not None:
         _say(f"{asked.program} starts the ranks where hangdoc does not observe them. {better}")
     lifeline.at_end = nodes.leave
-    story = _Story(nodes, reaction, asked.patience)
+    story = _Story(nodes, reaction, pages, asked.patience)
     try:
         hangs = (True for seen in watch.looks() if story.goes_on(seen, lifeline))
         for _ in hangs:
@@ -138,8 +142,8 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
 class _Story:
     """What is reported about a run, and when: a hang and its end once, by one node."""
 
-    def __init__(self, nodes: "Nodes", reaction: "Reaction", patience: float) -> None:
-        self._nodes, self._reaction, self._patience = nodes, reaction, patience
+    def __init__(self, nodes: "Nodes", reaction: "Reaction", pages: "Pages", patience: float) -> None:
+        self._nodes, self._reaction, self._pages, self._patience = nodes, reaction, pages, patience
         self._deferred: float | None = None
         """Since when a confirmed hang waits for the report of the node of rank 0."""
         self._unclear: dict[str, float] = {}
@@ -148,6 +152,7 @@ class _Story:
     def goes_on(self, seen: "Seen", lifeline: passthrough.Lifeline) -> bool:
         """Say what a look brought; whether it was a hang, here or on another node."""
         nodes, news, now = self._nodes, seen.news, time.monotonic()
+        self._pages.saw(seen.diagnosis)
         for job in news.over:
             self._deferred = None
             _say(f"job {job.id} makes progress again")

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hangdoc.cli.errors import USAGE, CommandError
-from hangdoc.cli.fleet import Hosts, fleet_options, words
+from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.options import observation_options, patience_option
+from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.commands.hosts import Hosts, words
 
 if TYPE_CHECKING:
+    from hangdoc.cli.pages import Pages
     from hangdoc.diagnosis import Diagnosis
     from hangdoc.observe.observe import Options
     from hangdoc.snapshot import Snapshot
@@ -63,7 +65,8 @@ def command(
     Looks at this host or at --hosts again and again. A hang is confirmed when two looks in a row find the same and it has
     lasted --patience. hangdoc then writes bundle, report and page, runs --on-hang, posts to --webhook, and exits with 1.
     """
-    from hangdoc.cli.looking import described, looker
+    from hangdoc.cli.pages import Pages
+    from hangdoc.commands.looking import described, looker
     from hangdoc.watch.act import Reaction
 
     check_webhook(webhook)
@@ -73,7 +76,9 @@ def command(
     exposed = _expose(metrics)
     os.nice(19)  # as `top`: a run on full cores comes first
     say(f"watching {described(options, fleet)}")
-    return _watch(watch_of(look, interval, patience), Reaction(output, called, webhook, say, _show), exposed, keep)
+    pages = Pages(patience)
+    reaction = Reaction(output, called, webhook, say, _show, pages.page)
+    return _watch(watch_of(look, interval, patience), pages, reaction, exposed, keep)
 
 
 def check_webhook(url: str | None) -> None:
@@ -123,9 +128,10 @@ def _show(kept: "Kept") -> None:
     click.echo(kept.text)
 
 
-def _watch(watch: "Watch", reaction: "Reaction", exposed: "Exposed | None", keep: bool) -> int:
+def _watch(watch: "Watch", pages: "Pages", reaction: "Reaction", exposed: "Exposed | None", keep: bool) -> int:
     last: object = None
     for seen in watch.looks():
+        pages.saw(seen.diagnosis)
         story = [(job.id, job.verdict, [f.code for f in job.findings[:1]]) for job in seen.diagnosis.jobs]
         if story != last:
             last = story

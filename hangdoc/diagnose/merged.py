@@ -4,22 +4,13 @@ The idea is STAT's (Lawrence Livermore National Laboratory): ranks are together 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from hangdoc.detail import Branch as Branch
 from hangdoc.diagnose.model import Rank
 from hangdoc.snapshot import Frame, PythonThread, Stack
 
 Place = tuple[str, str, int]
 """File, function and line of a frame."""
-
-
-@dataclass(frozen=True)
-class Branch:
-    """Frames that exactly these ranks have in common, outermost first, and where they part. No frames at the root."""
-
-    ranks: tuple[int, ...]
-    frames: tuple[Frame, ...]
-    branches: tuple["Branch", ...]
 
 
 def stacks(ranks: Iterable[Rank], *, native: bool = False) -> Branch:

@@ -1,15 +1,147 @@
-"""The report as one page without scripts or outside resources."""
+"""The page: one file that needs nothing else, made of a Diagnosis and what `hangdoc.diagnose.detail` adds to it.
 
-import io
+Nothing from a process is ever markup: Jinja2 escapes every value, control and formatting characters become `·`, and the page's
+content policy runs no other script than its own, which it names by its digest. Imported only where a page is written.
+"""
 
-from rich.console import Console
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
 
-from hangdoc.diagnosis import Diagnosis
-from hangdoc.render.text import report
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from hangdoc.detail import Batches, Detail, Setting
+from hangdoc.diagnosis import Diagnosis, Finding, Job
+from hangdoc.phrases import duration, numbers, ranks
+from hangdoc.render import html_graph, html_ranks, html_stacks, html_timeline, words
+from hangdoc.timeline import Timeline
+
+_BARS_SHOWN = 24
+_QUIET = ("meant to differ", "inert")
+"""Standings of settings that may well differ."""
 
 
-def page(diagnosis: Diagnosis) -> str:
-    """The whole page as text; what came from processes is escaped."""
-    console = Console(record=True, width=110, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    report(diagnosis, console)
-    return console.export_html(inline_styles=True)
+@dataclass(frozen=True)
+class _Bar:
+    about: Batches
+    done_percent: float
+    total_percent: float
+    """Of the page's scale: the most batches that any rank has done or expects."""
+
+
+@dataclass(frozen=True)
+class _Section:
+    """One job, with everything that the template shows of it."""
+
+    job: Job
+    detail: Detail | None
+    sentence: str
+    leading: Finding | None
+    culprits: frozenset[int]
+    drawing: html_graph.Drawing | None
+    table: html_ranks.Table
+    bars: tuple[_Bar, ...]
+    bars_left_out: int
+    stacks: html_stacks.Stacks | None
+    timeline: html_timeline.Strip | None
+    settings: tuple[Setting, ...]
+    quiet_settings: tuple[Setting, ...]
+
+
+def page(diagnosis: Diagnosis, details: Iterable[Detail] = (), timelines: Mapping[str, Timeline] | None = None) -> str:
+    """The whole page as text, the gravest job first. `details` and `timelines` (by job id) may lack jobs, whose sections are then
+    shorter."""
+    known = {detail.job: detail for detail in details}
+    sections = [
+        _section(job, known.get(job.id), (timelines or {}).get(job.id)) for job in words.by_gravity(diagnosis.jobs)
+    ]
+    environment = _environment()
+    digests = {name: _digest(environment.get_template(name).render()) for name in ("page.css", "page.js")}
+    return environment.get_template("page.html").render(diagnosis=diagnosis, sections=sections, digests=digests)
+
+
+@lru_cache(1)  # templates are compiled once
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("hangdoc.render", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_cleaned,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        duration=duration, numbers=numbers, ranks=ranks, operation=words.operation, place=words.place,
+        sentence=_sentence, spans=_spans, fit=html_graph.short, tail=_tail, short_ranks=_short_ranks,
+        few_ranks=partial(_short_ranks, most=36),
+    )  # fmt: skip
+    environment.globals.update(glyphs=words.LABEL_GLYPH)
+    return environment
+
+
+def _cleaned(value: object) -> object:
+    return words.clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _digest(text: str) -> str:
+    """As a content policy names it (Content Security Policy Level 3, hash-source)."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _sentence(text: str) -> str:
+    """With a capital letter and a full stop, unless it ends with a quoted line of code."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!", "`")) else ".")
+
+
+def _tail(file: str) -> str:
+    """The end of a path that tells files apart: `distributed/distributed_c10d.py`."""
+    return "/".join(file.split("/")[-2:])
+
+
+def _spans(text: str) -> list[tuple[str, bool]]:
+    """A sentence in pieces, each with whether backticks quote it as code."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # one of them quotes nothing
+        pieces[-2:] = ["`".join(pieces[-2:])]
+    return [(piece, at % 2 == 1) for at, piece in enumerate(pieces) if piece]
+
+
+def _short_ranks(which: Iterable[int], most: int = 120) -> str:
+    """Ranks as numbers; where these would be too long, how many there are and the first of them."""
+    which = tuple(which)
+    text = numbers(which)
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 15].rpartition(',')[0]}, … ({len(which):,} ranks)"
+
+
+def _section(job: Job, detail: Detail | None, timeline: Timeline | None) -> _Section:
+    leading = job.findings[0] if job.findings else None
+    culprits = frozenset(leading.culprits) if leading is not None else frozenset()
+    counted = detail.batches if detail is not None else ()
+    settings = detail.settings if detail is not None else ()
+    scale = max((max(one.done, one.total or 0) for one in counted), default=0) or 1
+    return _Section(
+        job=job,
+        detail=detail,
+        sentence=_sentence(leading.summary if leading is not None else words.without_finding(job)),
+        leading=leading,
+        culprits=culprits,
+        drawing=html_graph.drawing(detail.graph) if detail is not None and detail.graph.edges else None,
+        table=html_ranks.table(job, culprits),
+        bars=tuple(
+            _Bar(one, 100 * one.done / scale, 100 * (one.total if one.total is not None else one.done) / scale)
+            for one in counted[:_BARS_SHOWN]
+        ),
+        bars_left_out=sum(len(one.ranks) for one in counted[_BARS_SHOWN:]),
+        stacks=html_stacks.stacks(detail.stacks, culprits) if detail is not None else None,
+        timeline=html_timeline.strip(timeline, culprits, job.hung_for_seconds)
+        if timeline is not None and timeline.rows
+        else None,
+        settings=tuple(one for one in settings if one.standing not in _QUIET),
+        quiet_settings=tuple(one for one in settings if one.standing in _QUIET),
+    )

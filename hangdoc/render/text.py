@@ -26,7 +26,7 @@ def report(diagnosis: Diagnosis, console: Console) -> None:
 
 def blocks(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     """The report, piece by piece."""
-    for job in sorted(diagnosis.jobs, key=lambda job: ("hung", "unknown", "waiting", "healthy").index(job.verdict)):
+    for job in words.by_gravity(diagnosis.jobs):
         yield from _job(job)
     if diagnosis.problems:
         yield Text("what could not be seen", style="bold")
@@ -54,14 +54,7 @@ def _job(job: Job) -> Iterator[RenderableType]:
     for index, finding in enumerate(job.findings):
         yield from _finding(finding, whole=index == 0 or finding.severity == "error")
     if not job.findings:
-        yield Text(
-            {
-                "healthy": "Every rank makes progress.",
-                "waiting": "Some ranks are not making progress, and none of them waits for another rank."
-                if any(rank.label != "dead" for rank in job.ranks)
-                else "No rank of this run is alive: its launcher has not started any yet, or they have ended.",
-            }.get(job.verdict, "Nothing found.")
-        )
+        yield Text(words.without_finding(job))
         yield ""
     if job.ranks:
         yield _ranks(job)
@@ -122,12 +115,12 @@ def _ranks(job: Job) -> Table:
         style = words.LABEL_STYLE[first.label]
         table.add_row(
             Text(_shorten(numbers(r.rank for r in group), 14), style="bold"),
-            _hosts(group),
+            _shorten(words.hosts(group), 16),
             f"{first.pid or '-'}{'…' if len(group) > 1 else ''}",
             Text(f"{words.LABEL_GLYPH[first.label]} {first.label or 'unknown'}: {first.state}", style=style),
-            _cpu(group),
-            _batches(first),
-            _silence(group),
+            words.cpu(group),
+            words.batches(first),
+            words.silence(group),
         )
         details.append((table.row_count, _detail(first)))
     return _with_details(table, details)
@@ -154,27 +147,6 @@ def _detail(rank: RankView) -> Text:
     if rank.where is not None and rank.where.source:
         text.append(f"\n        {words.clean(rank.where.source)}", style="dim")
     return text
-
-
-def _hosts(group: list[RankView]) -> str:
-    hosts = sorted({rank.host for rank in group})
-    return _shorten(words.clean(hosts[0]), 16) if len(hosts) == 1 else f"{len(hosts)} hosts"
-
-
-def _silence(group: list[RankView]) -> str:
-    known = [rank.silent_seconds for rank in group if rank.silent_seconds is not None]
-    return duration(min(known)) if known else "-"
-
-
-def _cpu(group: list[RankView]) -> str:
-    known = [rank.cpu_percent for rank in group if rank.cpu_percent is not None]
-    return f"{sum(known) / len(known):.0f}%" if known else "-"
-
-
-def _batches(rank: RankView) -> str:
-    if rank.batches_done is None:
-        return "-"
-    return f"{rank.batches_done}/{rank.batches_total}" if rank.batches_total is not None else str(rank.batches_done)
 
 
 def _shorten(text: str, width: int) -> str:

@@ -1,6 +1,9 @@
 """Words, glyphs and colours that all faces share. Every glyph has a letter beside it: colour is never needed."""
 
+from collections.abc import Iterable
+
 from hangdoc.diagnosis import Job, Operation, RankView, Where
+from hangdoc.phrases import duration
 
 VERDICT_STYLE = {
     "hung": "bold red",
@@ -42,3 +45,44 @@ def classes(job: Job) -> list[list[RankView]]:
         key = (rank.label, rank.state, rank.operation, rank.where, rank.batches_done, rank.batches_total)
         found.setdefault(key, []).append(rank)
     return sorted(found.values(), key=lambda group: group[0].rank)
+
+
+def by_gravity(jobs: Iterable[Job]) -> list[Job]:
+    """The worst verdict first."""
+    return sorted(jobs, key=lambda job: ("hung", "unknown", "waiting", "healthy").index(job.verdict))
+
+
+def without_finding(job: Job) -> str:
+    """The sentence for a job about which there is no finding."""
+    if job.verdict == "healthy":
+        return "Every rank makes progress."
+    if job.verdict != "waiting":
+        return "Nothing found."
+    if any(rank.label != "dead" for rank in job.ranks):
+        return "Some ranks are not making progress, and none of them waits for another rank."
+    return "No rank of this run is alive: its launcher has not started any yet, or they have ended."
+
+
+def hosts(group: Iterable[RankView]) -> str:
+    """The host of some ranks, or how many there are."""
+    found = sorted({rank.host for rank in group})
+    return clean(found[0]) if len(found) == 1 else f"{len(found)} hosts"
+
+
+def silence(group: Iterable[RankView]) -> str:
+    """For how long none of some ranks has had a byte from another, or `-`."""
+    known = [rank.silent_seconds for rank in group if rank.silent_seconds is not None]
+    return duration(min(known)) if known else "-"
+
+
+def cpu(group: Iterable[RankView]) -> str:
+    """`12%` of a core on average, or `-`."""
+    known = [rank.cpu_percent for rank in group if rank.cpu_percent is not None]
+    return f"{sum(known) / len(known):.0f}%" if known else "-"
+
+
+def batches(rank: RankView) -> str:
+    """`3/232`, `3`, or `-`."""
+    if rank.batches_done is None:
+        return "-"
+    return f"{rank.batches_done}/{rank.batches_total}" if rank.batches_total is not None else str(rank.batches_done)

@@ -14,10 +14,11 @@ from rich.console import Console
 
 from hangdoc import codec
 from hangdoc.diagnosis import Diagnosis, Job
-from hangdoc.render.html import page
 from hangdoc.render.text import report
 from hangdoc.snapshot import Snapshot
 
+Page = Callable[[Snapshot, Diagnosis], str]
+"""Makes the page."""
 COMMAND_SECONDS = 60
 HOOK_SECONDS = 10
 
@@ -31,7 +32,7 @@ class Kept(msgspec.Struct, frozen=True):
     text: str
 
 
-def keep(snapshot: Snapshot, diagnosis: Diagnosis, folder: Path) -> Kept:
+def keep(snapshot: Snapshot, diagnosis: Diagnosis, folder: Path, page: Page) -> Kept:
     """Write the bundle, the report and the page, named after the time; raises BundleError."""
     console = Console(width=100, record=True, file=io.StringIO())
     report(diagnosis, console)
@@ -43,7 +44,7 @@ def keep(snapshot: Snapshot, diagnosis: Diagnosis, folder: Path) -> Kept:
     codec.write(snapshot, bundle)
     written, shown = bundle.with_suffix(".txt"), bundle.with_suffix(".html")
     codec.write_aside(written, text.encode())
-    codec.write_aside(shown, page(diagnosis).encode())
+    codec.write_aside(shown, page(snapshot, diagnosis).encode())
     return Kept(bundle, written, shown, text)
 
 
@@ -88,14 +89,15 @@ class Reaction:
 
     def __init__(
         self, folder: Path, command: tuple[str, ...], webhook: str | None, say: Callable[[str], None],
-        show: Callable[[Kept], None],
+        show: Callable[[Kept], None], page: Page,
     ) -> None:  # fmt: skip
         self._folder, self._command, self._webhook, self._say, self._show = folder, command, webhook, say, show
+        self._page = page
 
     def act(self, snapshot: Snapshot, diagnosis: Diagnosis, jobs: Iterable[Job]) -> Kept | None:
         """Write, show, call, post; what was written."""
         try:
-            kept = keep(snapshot, diagnosis, self._folder)
+            kept = keep(snapshot, diagnosis, self._folder, self._page)
         except codec.BundleError as error:
             self._say(str(error))
             kept = None

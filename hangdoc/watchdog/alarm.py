@@ -126,7 +126,8 @@ class Alarm:
         meeting.share(bundle)
         if meeting.reports():
             meeting.gather()
-            self._command(["diagnose", "--patience", "1", str(folder)], folder / "report.txt")
+            page = folder / "report.html"
+            self._command(["diagnose", "--patience", "1", "--html", str(page), str(folder)], folder / "report.txt")
             meeting.publish()
         return True
 

@@ -167,6 +167,7 @@ def test_the_call_reaches_another_host(tmp_path: Path) -> None:
     assert {path.name for path in folders[0].glob("*.hangdoc")} == {"host-node-a.hangdoc", "host-node-b.hangdoc"}
     assert {path.name for path in folders[1].glob("rank-*")} == {"rank-1.stacks.txt", "rank-1.flight.json"}
     assert (folders[0] / "report.txt").read_bytes() == (folders[1] / "report.txt").read_bytes()
+    assert sum("HD" in page.read_text() for folder in folders for page in folder.glob("report.html")) == 1
     assert (
         "its last collective of the default group was 20 (all_reduce), and is through"
         in logs[0] + (folders[0] / "report.txt").read_text()

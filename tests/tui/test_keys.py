@@ -186,6 +186,8 @@ async def test_a_bundle_and_a_report_are_written(tmp_path: Path) -> None:
         assert codec.read(bundle) == top.poll.snapshot
         (report,) = tmp_path.glob("hangdoc-report-*.txt")
         assert "HD101 shard-mismatch" in report.read_text()
+        (page,) = tmp_path.glob("hangdoc-page-*.html")
+        assert "<h2>Who waits for whom</h2>" in page.read_text()
         assert top.clipboard.startswith("ls ")
 
 

@@ -1,6 +1,7 @@
 """The commands' outside: exit codes, one clear sentence, nothing on stdout but what was asked for, import costs."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,7 @@ def test_json_is_one_document_and_nothing_else(bundle: str) -> None:
     }  # fmt: skip
     assert set(job["ranks"][0]["operation"]) >= {"op", "origin", "group", "peer", "seq"}
     assert set(job["findings"][0]) >= {
-        "code", "name", "severity", "confidence", "culprits", "victims", "summary", "evidence", "remedy",
+        "code", "name", "severity", "confidence", "culprits", "victims", "summary", "evidence", "remedy", "id",
     }  # fmt: skip
 
 
@@ -81,9 +82,20 @@ def test_healthy_is_0_unknown_is_4(tmp_path: Path) -> None:
 def test_html_and_save_are_written_whole(bundle: str, tmp_path: Path) -> None:
     page, copy = tmp_path / "report.html", tmp_path / "copy.hangdoc"
     assert run("diagnose", bundle, "--html", str(page), "--save", str(copy)).returncode == 1
-    assert "shard-mismatch" in page.read_text()
-    assert "<script" not in page.read_text()
+    text = page.read_text()
+    assert "shard-mismatch" in text
+    assert text.startswith("<!doctype html>") and text.rstrip().endswith("</html>")
+    assert "\x1b" not in text
     assert codec.read(copy) == codec.read(Path(bundle))
+
+
+def test_the_page_is_written_though_nobody_reads_the_report(bundle: str, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as nobody:
+        subprocess.run([HANGDOC, "diagnose", bundle, "--html", str(page)], stdout=nobody, timeout=60, check=False)
+    assert page.read_text().rstrip().endswith("</html>")
 
 
 @pytest.mark.parametrize(
@@ -91,6 +103,7 @@ def test_html_and_save_are_written_whole(bundle: str, tmp_path: Path) -> None:
     [
         (["diagnose", "absent.hangdoc"], 2, "cannot read absent.hangdoc"),
         (["diagnose", "--pid", "4194303"], 3, "no process with pid 4194303"),
+        (["diagnose", "--pid", "9" * 30], 3, "no process with pid 999"),
         (["diagnose", "--save", "no/such/folder/x"], 2, "cannot write"),
         (["snapshot", "-o", "/"], 2, "cannot write"),
         (["run", "-o", "/dev/null/x", "--", "true"], 2, "cannot create /dev/null/x"),
@@ -152,6 +165,7 @@ def test_rules_and_their_pages() -> None:
     [
         ("import hangdoc.cli.main", {"click", "rich", "msgspec", "psutil", "pyroute2", "torch"}),
         ("import hangdoc.cli.diagnose", {"rich", "pyroute2", "torch", "pyarrow"}),
+        ("import hangdoc.cli.diagnose, hangdoc.diagnose.engine, hangdoc.render.text, hangdoc.watch.act", {"jinja2"}),
         ("import hangdoc.beacon", {"msgspec", "psutil", "torch"}),
         ("import hangdoc_trainer.scenarios", {"torch", "psutil", "pyroute2"}),
     ],

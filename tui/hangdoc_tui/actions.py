@@ -16,6 +16,7 @@ from textual.screen import Screen
 from textual.widgets import Input, TabbedContent
 
 from hangdoc import codec
+from hangdoc.diagnose.detail import details
 from hangdoc.render.text import report
 from hangdoc_tui import act, pages
 from hangdoc_tui.ranks import GROUPS, SORTS, RankTable
@@ -251,11 +252,15 @@ class Actions(App[None]):
             self._written("bundle", "hangdoc", codec.encode(self.poll.snapshot))
 
     def action_report(self) -> None:
-        """Keep the report as a text."""
+        """Keep the report as a text and as a page."""
         if self.poll is not None:
+            from hangdoc.render.html import page  # the template engine is needed for nothing else
+
             console = Console(width=100, record=True, file=io.StringIO())
             report(self.poll.diagnosis, console)
             self._written("report", "txt", console.export_text().encode())
+            shown = page(self.poll.diagnosis, details(self.poll.diagnosis, self.poll.runs))
+            self._written("page", "html", shown.encode())
 
     def action_copy(self) -> None:
         """What to type next."""

@@ -75,7 +75,8 @@ VARIABLES: tuple[Setting, ...] = (
     _entry(r"^(PYTHONHASHSEED|CUBLAS_WORKSPACE_CONFIG)$|_DTYPE$|^NVTE_", "numbers", "the replicas drift apart without a word"),
     _entry(r"(^|_)(DATA|DATASET|CORPUS|SHARDS?|BASE)_?(DIR|PATH|ROOT|HOME|FOLDER)$|^HF_(HOME|DATASETS_CACHE)$", "data",
            "names where the data lies, or decides it where it is not set"),
-    _entry(r"^(RANK|LOCAL_RANK|GROUP_RANK|ROLE_RANK|NODE_RANK|CUDA_VISIBLE_DEVICES|HOSTNAME)$", "differs", "tells ranks apart"),
+    _entry(r"^(RANK|LOCAL_RANK|GROUP_RANK|ROLE_RANK|NODE_RANK|CUDA_VISIBLE_DEVICES|HOSTNAME|TORCHELASTIC_ERROR_FILE)$", "differs",
+           "tells ranks apart"),
     _entry(r"^(OMP_NUM_THREADS|MKL_NUM_THREADS|NCCL_DEBUG\w*|PYTHON\w*|TORCHINDUCTOR_\w+)$", "tuning", "changes speed or logs alone"),
 )  # fmt: skip
 _OWNED = re.compile(

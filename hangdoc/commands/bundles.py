@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hangdoc.cli.errors import USAGE, CommandError
+from hangdoc.commands.errors import USAGE, CommandError
 
 
 def files(bundles: tuple[Path, ...]) -> list[Path]:
@@ -11,6 +11,6 @@ def files(bundles: tuple[Path, ...]) -> list[Path]:
     for path in bundles:
         inside = sorted(path.glob("*.hangdoc")) if path.is_dir() else [path]
         if not inside:
-            raise CommandError(f"{path} holds no bundle (*.hangdoc).", USAGE)
+            raise CommandError(f"{path} contains no bundle (*.hangdoc).", USAGE)
         found += inside
     return found

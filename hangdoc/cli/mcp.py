@@ -1,0 +1,53 @@
+"""`hangdoc mcp`: a read-only Model Context Protocol server, for agents."""
+
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from hangdoc.cli.fleet import fleet_options
+from hangdoc.cli.options import locals_option, native_option
+from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.commands.hosts import Hosts
+from hangdoc.redact import Locals
+
+
+@click.command("mcp")
+@click.option(
+    "--bundles", type=click.Path(path_type=Path), multiple=True, metavar="PATH",
+    help="A bundle, or a directory with bundles, that agents may open. Repeatable. Without it, they may open none.",
+)  # fmt: skip
+@native_option
+@locals_option
+@fleet_options
+def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Hosts) -> int:
+    """Serve a read-only MCP server for agents on stdin and stdout.
+
+    MCP is the Model Context Protocol: a coding agent starts this command and diagnoses a run with it. With --hosts, agents may
+    name only these hosts, otherwise any host that --via or ssh reaches. docs/agents.md shows the configuration of an agent.
+    """
+    try:
+        from hangdoc.agents.server import serve
+    except ModuleNotFoundError as error:
+        raise CommandError(f"hangdoc mcp needs {error.name}: pip install 'hangdoc[mcp]'.", USAGE) from None
+    from hangdoc.agents.confined import Confined
+    from hangdoc.agents.looks import Looks
+
+    missing = next((path for path in bundles if not path.exists()), None)
+    if missing is not None:
+        raise CommandError(f"--bundles {missing}: no such file or directory.", USAGE)
+    if fleet.hosts is not None:
+        fleet.names()  # what can't be read is said now, not in the middle of a talk
+    if sys.stdin.isatty():
+        click.echo(
+            "hangdoc mcp: an MCP client is expected on standard input (docs/agents.md).",
+            err=True,
+        )
+    for number in (
+        signal.SIGTERM,
+        signal.SIGINT,
+    ):  # the thread that reads standard input would hold up anything gentler
+        signal.signal(number, signal.SIG_DFL)
+    serve(Looks(Confined(bundles), fleet, locals_, native))
+    return 0

@@ -1,0 +1,77 @@
+"""The page's table of ranks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hangdoc.diagnosis import Job, RankView
+from hangdoc.phrases import numbers
+from hangdoc.render import words
+
+MOST_ROWS = 2048
+"""With more ranks than these a row is a class of equal ranks, or the page would be too large to send."""
+_PRINTED = 40
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row."""
+
+    ranks: tuple[int, ...]
+    name: str
+    culprit: bool
+    first: RankView
+    host: str
+    cpu: str
+    cpu_percent: float | None
+    batches: str
+    silence: str
+    silent_seconds: float | None
+    printed: bool
+    """Whether it is part of the page on paper, where a thousand rows help nobody."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """All of it."""
+
+    lines: tuple[Line, ...]
+    by_class: bool
+    counts: tuple[tuple[str, int], ...]
+    """How many ranks have each label, the gravest first; `unknown` for those without one."""
+    hosts: int
+    unprinted: int
+
+
+def table(job: Job, culprits: frozenset[int]) -> Table:
+    """Culprits first, then one rank of each class, then all others."""
+    classes = words.classes(job)
+    by_class = len(job.ranks) > MOST_ROWS
+    groups: list[Sequence[RankView]] = list(classes)
+    if not by_class:
+        firsts = {group[0].rank for group in classes}
+        ordered = sorted(job.ranks, key=lambda view: (view.rank not in culprits, view.rank not in firsts, view.rank))
+        groups = [[view] for view in ordered]
+    else:
+        groups.sort(key=lambda group: not culprits & {view.rank for view in group})
+    lines = tuple(_line(group, culprits, at < _PRINTED) for at, group in enumerate(groups[:MOST_ROWS]))
+    labels = [view.label or "unknown" for view in job.ranks]
+    counts = tuple((name, labels.count(name)) for name in ("dead", "blocked", "computing", "unknown") if name in labels)
+    return Table(lines, by_class, counts, len({view.host for view in job.ranks}), max(0, len(lines) - _PRINTED))
+
+
+def _line(group: Sequence[RankView], culprits: frozenset[int], printed: bool) -> Line:
+    first = group[0]
+    shares = [view.cpu_percent for view in group if view.cpu_percent is not None]
+    return Line(
+        ranks=tuple(view.rank for view in group),
+        name=numbers(view.rank for view in group),
+        culprit=all(view.rank in culprits for view in group),
+        first=first,
+        host=words.hosts(group),
+        cpu=words.cpu(group),
+        cpu_percent=sum(shares) / len(shares) if shares else None,
+        batches=words.batches(first),
+        silence=words.silence(group),
+        silent_seconds=min((view.silent_seconds for view in group if view.silent_seconds is not None), default=None),
+        printed=printed,
+    )

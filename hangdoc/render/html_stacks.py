@@ -1,0 +1,83 @@
+"""The page's merged stacks: the tree that `hangdoc.diagnose.merged` makes, cut to what a page can hold."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from hangdoc.detail import Branch
+from hangdoc.snapshot import Frame
+
+_MOST_BRANCHES = 150
+_MOST_FRAMES = 2000
+_MOST_DEPTH = 60
+"""A page nests one element in another for each fork; browsers end at some hundreds."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Frames in a row, outermost first: one of the user's own, the innermost one, or some of libraries (to be folded)."""
+
+    frames: tuple[Frame, ...]
+    library: bool
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Frames that these ranks share, and where they part."""
+
+    ranks: tuple[int, ...]
+    culprit: bool
+    pieces: tuple[Piece, ...]
+    forks: tuple["Fork", ...]
+    left_out: int
+    """How many more branches begin here."""
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """The whole tree."""
+
+    forks: tuple[Fork, ...]
+    left_out: int
+    without: tuple[int, ...]
+    """Ranks that have no stack."""
+
+
+class _Room:
+    """How much of the page is left."""
+
+    def __init__(self) -> None:
+        self.branches, self.frames = _MOST_BRANCHES, _MOST_FRAMES
+
+
+def stacks(tree: Branch, culprits: frozenset[int]) -> Stacks:
+    """The tree, branches with culprits first."""
+    shown = {rank for branch in tree.branches for rank in branch.ranks}
+    room = _Room()
+    forks = tuple(_forks(tree.branches, culprits, room, 0))
+    without = tuple(rank for rank in tree.ranks if rank not in shown)
+    return Stacks(forks, len(tree.branches) - len(forks), without)
+
+
+def _forks(branches: tuple[Branch, ...], culprits: frozenset[int], room: _Room, depth: int) -> Iterator[Fork]:
+    if depth == _MOST_DEPTH:
+        return
+    for branch in sorted(branches, key=lambda branch: not culprits & set(branch.ranks)):
+        if room.branches <= 0:
+            return
+        room.branches -= 1
+        guilty = set(branch.ranks) <= culprits
+        pieces = tuple(_pieces(branch, room))
+        below = tuple(_forks(branch.branches, culprits, room, depth + 1))
+        yield Fork(branch.ranks, guilty, pieces, below, len(branch.branches) - len(below))
+
+
+def _pieces(branch: Branch, room: _Room) -> Iterator[Piece]:
+    last = branch.frames[-1] if not branch.branches else None
+    for library, group in groupby(branch.frames, key=lambda frame: frame.library and frame is not last):
+        frames = tuple(group)
+        kept = frames[: max(0, room.frames)]
+        room.frames -= len(kept)
+        if kept:
+            yield Piece(kept, library, len(frames) - len(kept))

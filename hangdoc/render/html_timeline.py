@@ -1,0 +1,81 @@
+"""The page's timeline: a strip for each row, as few SVG paths as there are kinds of cells in it.
+
+Looks are not equally far apart, so the strip is drawn over time: a cell reaches from the look before to its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from hangdoc.timeline import CELLS, Row, Timeline
+
+SCALE = 1000
+"""Width of a strip, in the units of its paths."""
+_POLLS_SHOWN = 240
+_ROWS_SHOWN = 64
+
+
+@dataclass(frozen=True)
+class Band:
+    """One row's cells."""
+
+    ranks: tuple[int, ...]
+    culprit: bool
+    paths: tuple[tuple[str, str], ...]
+    """(kind of cell, SVG path data along y = 5)."""
+    mixed: str
+    """Where only some of its ranks made progress."""
+
+
+@dataclass(frozen=True)
+class Strip:
+    """All of it."""
+
+    polls: int
+    seconds: float
+    """From the beginning of the strip to the newest look."""
+    bands: tuple[Band, ...]
+    kinds: tuple[str, ...]
+    """Those that occur, for the legend."""
+    silent: float | None
+    """Where the ranks fell silent; None where that is not on the strip, or nobody knows."""
+    left_out: int
+
+
+def strip(timeline: Timeline, culprits: frozenset[int], silent_seconds: float | None) -> Strip:
+    """The newest looks. `silent_seconds` is how long before the last of them the ranks fell silent."""
+    start = max(0, len(timeline.seconds) - _POLLS_SHOWN)
+    seconds = timeline.seconds[start:]
+    gaps = [later - earlier for earlier, later in pairwise(seconds)]
+    first = seconds[0] - (sorted(gaps)[len(gaps) // 2] if gaps else 1.0)  # nobody knows when the first cell began
+    span = seconds[-1] - first
+    edges = [0, *(round(SCALE * (at - first) / span) for at in seconds)]
+    bands = tuple(_band(row, start, edges, culprits) for row in timeline.rows[:_ROWS_SHOWN])
+    used = {cell for row in timeline.rows[:_ROWS_SHOWN] for cell in row.cells[start:]}
+    return Strip(
+        polls=len(seconds),
+        seconds=span,
+        bands=bands,
+        kinds=tuple(cell for cell in CELLS if cell in used),
+        silent=SCALE * (1 - silent_seconds / span) if silent_seconds is not None and silent_seconds < span else None,
+        left_out=len(timeline.rows) - len(bands),
+    )
+
+
+def _band(row: Row, start: int, edges: Sequence[int], culprits: frozenset[int]) -> Band:
+    cells = row.cells[start:]
+    kinds = [cell for cell in CELLS if cell in cells and cell != "unseen"]
+    paths = tuple((cell, _path([one == cell for one in cells], edges)) for cell in kinds)
+    mixed = _path([0 < share < 1 for share in row.progress[start:]], edges)
+    return Band(row.ranks, set(row.ranks) <= culprits, paths, mixed)
+
+
+def _path(marked: Sequence[bool], edges: Sequence[int]) -> str:
+    """Lines over the marked cells; a cell reaches from its edge to the next one."""
+    parts, at = [], 0
+    for mark, run in groupby(marked):
+        end = at + len(list(run))
+        if mark:
+            parts.append(f"M{edges[at]} 5H{edges[end]}")
+        at = end
+    return "".join(parts)
