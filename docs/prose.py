@@ -29,35 +29,27 @@ WORDS = {
     r"(is|are|was|were) through(?! (the|a|an|which|ssh)\b)": "has finished",
     r"comes? to nothing": "fails",
     r"everybody": "all ranks",
-    r"why it does not come|does not come (about|up)": "why",
+    r"why it does not come|does not come (about|up)|who is to blame": "why, the culprit",
     r"the patient|camps?|rubbish|mute|deeds?|dead man's switch": "a standard word",
     r"for ever": "forever",
-    r"who is to blame": "which rank causes it",
     r"left to the": "done by",
     r"honest(y|ly)?|the opposite is shown": "a plain statement",
     r"speaks? of": "describes",
-    r"there where|all the same\b(?=[,.])": "anyway",
     r"(four|first|last|other three) rooms?": "stage",
     r"for instance|e\.g\.|i\.e\.": "for example, that is",
     r"whatever came|wherefrom|thereof|therein|hitherto": "the plain word",
-    r"makes? it(self)? known|is known by|comes? on": "identifies, advances",
+    r"is known by|comes? on(?! top)": "is recognised by, makes progress",
 }
 _ODD = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), better) for pattern, better in WORDS.items()]
 _CODE = re.compile(r"```.*?^\s*```|~~~.*?~~~|<!--.*?-->", re.DOTALL | re.MULTILINE)
 _SPANS = re.compile(r"`[^`]*`|!?\[([^\]]*)\]\([^)]*\)|https?://\S+")
 _END = re.compile(r"(?<=[.!?;])[)\"*]*\s+")
 
-# What is clean. The findings' texts (hangdoc/diagnose), `top` and the watchdog's lines are added as they are rewritten.
+# What is clean. The texts of hangdoc/diagnose, hangdoc/observe and tui are added as they are rewritten.
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/howto/*.md")
 NOT_YET = ("docs/top.md",)
-CODE = (
-    "hangdoc/cli/*.py",
-    "hangdoc/commands/*.py",
-    "hangdoc/agents/*.py",
-    "hangdoc/codec.py",
-    "hangdoc/fleet/hosts.py",
-    "docs/*.py",
-)
+_PARTS = ("agents", "cli", "commands", "fleet", "launch", "preflight", "render", "watch", "watchdog")
+CODE = ("hangdoc/*.py", "docs/*.py", *(f"hangdoc/{part}/*.py" for part in _PARTS))
 
 Found = tuple[Path, int, str]
 

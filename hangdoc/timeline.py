@@ -24,7 +24,7 @@ Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
 """
 CELLS: tuple[Cell, ...] = ("computing", "data", "moving", "waiting", "dead", "unseen")
 PROGRESS: frozenset[Cell] = frozenset({"computing", "data", "moving"})
-"""Cells of a rank that comes on."""
+"""Cells of a rank that makes progress."""
 
 _KEPT_POLLS = 600
 _MOST_ROWS = 64

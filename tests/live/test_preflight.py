@@ -97,4 +97,4 @@ def test_by_torchrun_over_the_very_topology(cluster: Cluster, case: str) -> None
         assert "--depth  4 on node 0; 5 on node 1" in report
     else:
         assert codes[0] == 1
-        assert "GLOO_SOCKET_IFNAME=lo, and it is loopback" in report
+        assert "GLOO_SOCKET_IFNAME=lo, but lo is loopback" in report
