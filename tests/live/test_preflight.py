@@ -35,7 +35,7 @@ def test_what_exists_before_the_launch_is_found(cluster: Cluster) -> None:
     code, found = checked(cluster, "--master", master, "--params", "25M")
     assert code == 0, found
     assert statuses(found["connections"]) == statuses(found["master port"]) == {"pass"}
-    assert "2 nodes reach it" in found["master port"][0]["text"]
+    assert "2 nodes can connect to it" in found["master port"][0]["text"]
     fast = found["throughput"][0]
     # a slow link, a decoy's name, an orphan on the port, a closed host: all at once
     second.run(
