@@ -5,14 +5,15 @@
 # make foreign   other people's programs, by hand (fetches some GB)
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
 # make launchers   every launcher beside another's job, for docs/launchers.md (ARGS=NAME..., --together, --ci); as root
-# make observers   many observers side by side at one healthy run, 200 looks
+# make observers   many observers side by side at one healthy run, 200 looks       make site       the docs as pages, in build/site
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+SITE := .venv/.site
 FRAMEWORKS := .venv/.frameworks
 PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live check format docs pictures bench hangbench foreign soak corpus launchers observers setup system pythons clean
+.PHONY: demo test unit live check format docs site pictures bench hangbench foreign soak corpus launchers observers setup system pythons clean
 
 # Many tests wait for a run to start or to freeze, so more of them run side by side than there are processors (tests/conftest.py).
 PYTEST := $(BIN)/pytest -n auto --dist loadgroup
@@ -41,12 +42,15 @@ pythons: $(READY)
 		--include=python3.13,python3.14,python3.15,pypy3 sid $(PYTHONS)
 	HANGDOC_CHROOT=$(PYTHONS) $(BIN)/pytest tests/unit/test_memory.py -rs
 
-check: $(READY)
+check: $(READY) $(SITE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
+	$(BIN)/python -m docs.reports --check
+	$(BIN)/python -m docs.prose
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -54,6 +58,10 @@ format: $(READY)
 
 docs: $(READY)
 	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.reports
+
+site: $(SITE)
+	$(BIN)/mkdocs build --strict
 
 pictures: $(READY)
 	$(BIN)/python -m docs.pictures
@@ -105,6 +113,10 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/pip
 $(FRAMEWORKS): pyproject.toml constraints.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,mcp,trainer,dev,frameworks]'
 	touch $(READY) $@
+
+$(SITE): $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
 
 clean:
 	rm -rf .venv build dist *.egg-info

@@ -61,8 +61,8 @@ def rows(looks: Sequence[Look]) -> list[tuple[str, str, str, str]]:
         ("detailed state of a rank", _percent(totals.sums("states")), "-", "-"),
         ("collective or call that a rank is in", _percent(totals.sums("operations")), "-", "-"),
         ("cause (leading finding)", _percent(totals.causes), "none given", read),
-        ("ranks blamed that are at fault", _percent(totals.precision), "none given", "-"),
-        ("ranks at fault that are blamed", _percent(totals.recall), "none given", "-"),
+        ("ranks named as culprits that are culprits", _percent(totals.precision), "none given", "-"),
+        ("culprits that are named", _percent(totals.recall), "none given", "-"),
         ("runs without a fault and without a false warning", _percent(totals.quiet), "-", "-"),
         ("processes unchanged after the look", _percent(_sum(look.undisturbed for look in looks)), "-", "-"),
         (f"findings printed as {SURE:.0%} sure or more that are right", _percent(totals.sums("sure")), "-", "-"),
@@ -110,10 +110,10 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
     controls = sum(look.score.case.control for look in looks)
     about = [
         f"{len(looks)} of the {len(cases())} cases, {controls} of them not hung; run live on {datetime.date.today()}, "  # noqa: DTZ011
-        f"hangdoc {__version__}, Python {platform.python_version()}, window {window:g} s, native stacks: {native}.",
+        f"hangdoc {__version__}, Python {platform.python_version()}, window {window:g} s, `--native {native}`.",
         "",
     ]
-    listing = ["| case | truth | said | finding | what is true |", "| --- | --- | --- | --- | --- |"]
+    listing = ["| case | right verdict | verdict | finding | description |", "| --- | --- | --- | --- | --- |"]
     for look in looks:
         case, score = look.score.case, look.score
         said = score.verdict if score.right else f"**{score.verdict}** ({score.complaints()})"
@@ -123,9 +123,9 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
     lost = [f"{s.case.name} ({s.complaints()})" for s in plain.scores if not s.right]
     native_never = [
         "",
-        f"The same looks without native frames (`--native never`): verdict {_percent(plain.verdicts)}, cause "
-        f"{_percent(plain.causes)}, ranks blamed that are at fault {_percent(plain.precision)}, ranks at fault that are blamed "
-        f"{_percent(plain.recall)}, runs called hung that are not {_percent(plain.controls_called_hung)}. Not right: "
+        f"The same looks without C++ frames (`--native never`): verdict {_percent(plain.verdicts)}; cause "
+        f"{_percent(plain.causes)}; ranks named as culprits that are culprits {_percent(plain.precision)}; culprits that are "
+        f"named {_percent(plain.recall)}; runs called hung that are not {_percent(plain.controls_called_hung)}. Not right: "
         f"{'; '.join(lost) or 'none'}.",
     ]
     left = ["", *(f"Left out: {name}." for name in left_out)] if left_out else []
@@ -165,7 +165,7 @@ def write_soak(looks: int, controls: int, hung: int, errors: int) -> None:
 
 
 def between(path: Path, mark: str, lines: Sequence[str]) -> None:
-    """Replace what stands between `<!-- MARK -->` and `<!-- /MARK -->`; raises ValueError where the marks are missing."""
+    """Replace what is between `<!-- MARK -->` and `<!-- /MARK -->`; raises ValueError where the marks are missing."""
     text = path.read_text()
     pattern = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
     if not pattern.search(text):

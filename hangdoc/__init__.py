@@ -1,4 +1,4 @@
-"""hangdoc: says who everybody is waiting for, and why it does not come, in a frozen torch.distributed run."""
+"""hangdoc: finds out which rank a frozen torch.distributed run is waiting for, and why."""
 
 from hangdoc.version import __version__
 

@@ -14,7 +14,7 @@ Layout, version 3, 256 bytes, little-endian:
      64     8   number of shards
      72    32   phase, UTF-8, padded with NUL
     104    64   digest of the shard names, ASCII, padded with NUL
-    168     8   seconds that the phase may take without a beat, IEEE double; 0 where nobody said
+    168     8   seconds that the phase may take without a beat, IEEE double; 0 if unknown
     176     8   rank
     184     8   world size
     192    32   digest of the run's name (hangdoc.run_identity), ASCII, padded with NUL: never a part of the name itself

@@ -35,22 +35,22 @@ def encode(snapshot: Snapshot) -> bytes:
 def decode(raw: bytes, name: str = "bundle") -> Snapshot:
     """The snapshot in `raw`; `name` is for the message of a BundleError."""
     if not raw:
-        raise BundleError(f"{name} is empty: write it again with `hangdoc snapshot -o FILE`.")
+        raise BundleError(f"{name} is empty. Write it again with `hangdoc snapshot -o FILE`.")
     if raw[:2] != b"\x1f\x8b":
-        raise BundleError(f"{name} is not a hangdoc bundle: expected what `hangdoc snapshot -o FILE` writes.")
+        raise BundleError(f"{name} is not a hangdoc bundle. `hangdoc snapshot -o FILE` writes one.")
     unpacker = zlib.decompressobj(wbits=31)
     try:
         plain = unpacker.decompress(raw, MAX_BYTES)
     except zlib.error as error:
-        raise BundleError(f"{name} is damaged ({error}): copy or write it again.") from error
+        raise BundleError(f"{name} is damaged ({error}). Copy or write it again.") from error
     if not unpacker.eof:
         if unpacker.unconsumed_tail:
-            raise BundleError(f"{name} unpacks to more than {MAX_BYTES >> 30} GiB: not a hangdoc bundle.")
-        raise BundleError(f"{name} is cut short: copy or write it again.")
+            raise BundleError(f"{name} unpacks to more than {MAX_BYTES >> 30} GiB. It is not a hangdoc bundle.")
+        raise BundleError(f"{name} is truncated. Copy or write it again.")
     try:
         header = msgspec.json.decode(plain, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BundleError(f"{name} is not a hangdoc bundle: no JSON with a schema inside.") from error
+        raise BundleError(f"{name} is not a hangdoc bundle: it has no JSON with a schema.") from error
     if header.schema != SCHEMA:
         if header.schema.startswith("hangdoc.snapshot/"):
             raise BundleError(

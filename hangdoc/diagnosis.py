@@ -70,7 +70,7 @@ class Evidence(Answer, frozen=True, kw_only=True):
 
 
 class Finding(Answer, frozen=True, kw_only=True):
-    """One known story, with whom it blames and whom it clears."""
+    """One known problem, with its culprits and victims."""
 
     code: str
     name: str

@@ -140,7 +140,7 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     """Whether this end of a pipe is the one that is written to."""
     holders: tuple[Holder, ...] | None = None
     """Who holds the other end of a pipe, or the lock on a file that the call waits for, at most a few; None where nobody
-    looked, or not everybody could be looked at."""
+    looked, or not every process could be looked at."""
 
 
 class KernelThread(Value, frozen=True, kw_only=True):
@@ -342,7 +342,7 @@ class RecordedGroup(Value, frozen=True, kw_only=True):
     issued: int | None = None
     """Number of the last collective that was issued."""
     completed: Recorded | None = None
-    """The last that is through."""
+    """The last that is complete."""
     pending: tuple[Recorded, ...] = ()
     """Those that are not, oldest first; at most a few."""
 
@@ -542,7 +542,7 @@ class Host(Value, frozen=True, kw_only=True):
     control_groups: tuple[ControlGroup, ...] = ()
     machine: Machine | Unavailable = Unavailable(reason="not looked at")
     problems: tuple[str, ...] = ()
-    """One sentence each: what could not be seen, and what would mend it."""
+    """One sentence each: what could not be seen, and how to fix it."""
     machine_id: str | None = None
     """The kernel's boot id and the namespace of processes: the same for one machine under two names."""
     restricted: bool = False
@@ -574,7 +574,7 @@ class Snapshot(Value, frozen=True, kw_only=True, omit_defaults=False):
 
 def merge(snapshots: tuple[Snapshot, ...]) -> Snapshot:
     """One snapshot with all the hosts, in the order of their names; the newest look at a machine wins. Machines that call
-    themselves alike (containers often do) are told apart by a number.
+    themselves alike (containers often do) are distinguished by a number.
 
     Raises ValueError for no snapshot at all.
     """

@@ -1,4 +1,4 @@
-"""Both ranks wait for asynchronous all-reduces by hand, so no torch frame stands on the stack. Rank 1 sleeps for ever
+"""Both ranks wait for asynchronous all-reduces by hand, so there is no torch frame on the stack. Rank 1 sleeps forever
 in its fourth round and rank 0 waits for it.
 """
 

@@ -1,5 +1,5 @@
-"""Node 1 was started with --epochs 2 and node 0 with --epochs 3, over the same data. Rank 1 is through and at the last
-barrier, rank 0 waits for it in the third epoch."""
+"""Node 1 was started with --epochs 2 and node 0 with --epochs 3, over the same data. Rank 1 has finished and waits at the
+last barrier, rank 0 waits for it in the third epoch."""
 
 # /// hangbench
 # verdict = ["hung"]

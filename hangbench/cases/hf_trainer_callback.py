@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer runs with a callback whose rank 1 sleeps for ever after a step. Rank 0 waits for rank 1 in a
+"""Hugging Face's Trainer runs with a callback whose rank 1 sleeps forever after a step. Rank 0 waits for rank 1 in a
 collective of the Trainer or of DDP.
 """
 

@@ -1,4 +1,4 @@
-"""One hung job beside a healthy one on the same host: rank 1 of the hung one sleeps for ever. Rank 0 waits for it in
+"""One hung job beside a healthy one on the same host: rank 1 of the hung one sleeps forever. Rank 0 waits for it in
 all_gather.
 """
 

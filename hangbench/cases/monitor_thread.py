@@ -1,4 +1,4 @@
-"""On rank 0 a monitor thread of the user's own counts on, also while nothing moves. Rank 1 sleeps for ever in its fourth
+"""On rank 0 a monitor thread of the user's own counts on, also while nothing moves. Rank 1 sleeps forever in its fourth
 round, rank 0 waits for it in all_reduce.
 """
 

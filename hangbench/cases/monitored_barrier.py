@@ -1,4 +1,4 @@
-"""Rank 1 sleeps for ever, and the others wait for it in monitored_barrier. The barrier would name it after its
+"""Rank 1 sleeps forever, and the others wait for it in monitored_barrier. The barrier would name it after its
 timeout.
 """
 

@@ -1,5 +1,5 @@
 """Another program listens on the master port and never answers, and the ranks of this job connect to it. They wait in
-the rendezvous for ever.
+the rendezvous forever.
 """
 
 # /// hangbench

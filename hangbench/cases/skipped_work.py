@@ -1,4 +1,4 @@
-"""Rank 1 leaves out one of six asynchronous all_reduces and is through with its works. Rank 0 waits for the one that rank 1
+"""Rank 1 leaves out one of six asynchronous all_reduces and has finished its works. Rank 0 waits for the one that rank 1
 never started, rank 1 in the broadcast behind them.
 """
 

@@ -1,4 +1,4 @@
-"""Three ranks are started by torch.multiprocessing.spawn, and no environment holds a rank. Rank 2 sleeps for ever in
+"""Three ranks are started by torch.multiprocessing.spawn, and no environment holds a rank. Rank 2 sleeps forever in
 batch 5 and the others wait for it in all_reduce.
 """
 

@@ -1,4 +1,4 @@
-"""The storage that all ranks read from stops to answer (a FIFO stands in for it), so all of them stand in open() and nobody
+"""The storage that all ranks read from stops answering (a FIFO replaces it), so all of them wait in open() and nobody
 waits for anybody.
 """
 

@@ -1,4 +1,4 @@
-"""One line all-reduces without end and counts nothing, so both ranks always stand in the same collective. It is
+"""One line all-reduces without end and counts nothing, so both ranks are always in the same collective. It is
 healthy.
 """
 

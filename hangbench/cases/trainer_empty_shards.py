@@ -1,4 +1,4 @@
-"""The second node has no training shard, and its loader starts over for ever at full CPU. Rank 0 waits for its first
+"""The second node has no training shard, and its loader starts over forever at full CPU. Rank 0 waits for its first
 batch's all-reduce.
 """
 

@@ -160,7 +160,7 @@ def write_page(programs: tuple[Program, ...]) -> None:
         "| --- | --- | --- |",
         *(f"| {p.name} | {p.package} {versions[p.name]} | {p.entry} |" for p in tried.values()),
         "",
-        "| situation | what is true | accepted | first look | right? | newest look | right? |",
+        "| situation | description | accepted | first look | right? | newest look | right? |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for program, situation, both in pairs:

@@ -19,8 +19,8 @@ MEANS = {
     "waiting": "Not a deadlock: some ranks wait for a rank that still works or may still arrive. Do not stop the run for this. "
     "Look again later; a wait without progress becomes `hung` after `patience`.",
     "healthy": "Every rank makes progress. There is nothing to repair.",
-    "unknown": "Too little could be seen to judge. Say so and do not guess. `what_was_not_seen` names what is missing and how to "
-    "make it visible.",
+    "unknown": "Too little could be seen to judge. Report that, and do not guess. `what_was_not_seen` names what is missing "
+    "and how to make it visible.",
 }
 _EVIDENCE = 12
 _UNREAD = ("stack", "native", "clocks", "interpreter", "environment", "progress", "data", "runtime", "files")

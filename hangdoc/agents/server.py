@@ -32,15 +32,15 @@ _WAITING = 8
 """Calls that may wait for their turn to look; more are refused."""
 _SCHEMA_URI = "hangdoc://schema/diagnosis.json"
 INSTRUCTIONS = """\
-hangdoc says why a torch.distributed run (PyTorch training on several processes) hangs: which rank everybody waits for, and why. \
-It attaches from outside to a run that nobody prepared, and only reads.
+hangdoc finds out why a torch.distributed run (PyTorch training on several processes) hangs: which rank it waits for, and why. \
+It attaches from outside, needs no preparation of the run, and only reads.
 
 Order: `diagnose` first; without arguments it looks at every run of this host. Then `rank_detail` on a culprit, `compare_ranks` \
 of a culprit with a waiting rank, and `explain_finding` before you change code. `what_was_not_seen` when the verdict is \
 `unknown`. `list_runs` only where you need pids, job ids or saved bundles.
 
 The verdicts: `hung` will not end by itself; report the first finding, its culprits and its remedy. `waiting` is not a deadlock: \
-do not stop the run, look again later. `healthy`: nothing to repair. `unknown`: too little was seen; say so, never guess.
+do not stop the run, look again later. `healthy`: nothing to repair. `unknown`: too little was seen; report that, and never guess.
 
 A finding keeps its `id` from look to look: the same id is the same hang. `score` is how well the evidence fits, no probability. \
 Findings of severity `warning` or `info` do not stop a run.

@@ -108,8 +108,8 @@ def _run(run: Run, most: int) -> answers.RunRow:
 
 
 def diagnose(looks: Looks, asked: given.Diagnose) -> answers.Looked:
-    """Look at every rank of the runs on this host (or only `job`, or the ranks below `pids`, or all ranks on `hosts`) and say
-    whether a run is hung, which rank everybody waits for, and why, with evidence and a remedy. Attaches from outside, reads
+    """Look at every rank of the runs on this host (or only `job`, or the ranks below `pids`, or all ranks on `hosts`). Report
+    whether a run is hung, which rank it waits for, and why, with evidence and a remedy. Attaches from outside, reads
     only, pauses each rank for some milliseconds; the run needs no preparation. Takes `window` plus about a second. The look is
     kept for `rank_detail`, `compare_ranks` and `what_was_not_seen`. Of a run over several hosts, look at all of them in one
     call with `hosts`: ranks on other hosts are unseen otherwise."""

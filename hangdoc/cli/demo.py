@@ -25,23 +25,25 @@ _POLL_SECONDS = 0.5
 
 @click.command("demo")
 @click.argument("name", default="shard-mismatch")
-@click.option("--list", "list_them", is_flag=True, help="List the situations.")
-@click.option("--hold", is_flag=True, help="Leave the run in place until Ctrl-C, and print its pids and what to try.")
+@click.option("--list", "list_them", is_flag=True, help="List the demos.")
+@click.option("--hold", is_flag=True, help="Keep the run until Ctrl-C, and print its pids and commands to try.")
 def command(name: str, list_them: bool, hold: bool) -> int:
-    """Start the included trainer with a fault, wait until it is frozen, diagnose it, clean up.
+    """Freeze a small training run on purpose, and diagnose it.
 
-    NAME is one of `hangdoc demo --list`; the default is the classic: two nodes whose shard directories differ.
+    NAME is one of `hangdoc demo --list`. The default is shard-mismatch: two nodes with different numbers of data shards.
     """
     try:
         from hangdoc_trainer.scenarios import SCENARIOS, Started
     except ModuleNotFoundError as error:
-        raise CommandError(f"the demo needs {error.name}: pip install 'hangdoc[trainer]'.", USAGE) from None
+        raise CommandError(
+            f"the demo needs {error.name}. Install it with pip install 'hangdoc[trainer]'.", USAGE
+        ) from None
     if list_them:
         for scenario in SCENARIOS.values():
             click.echo(f"{scenario.name:24} {scenario.summary}")
         return 0
     if name not in SCENARIOS:
-        raise CommandError(f"no demo {name!r}: `hangdoc demo --list` lists them.", USAGE)
+        raise CommandError(f"there is no demo {name!r}. `hangdoc demo --list` lists them.", USAGE)
     scenario = SCENARIOS[name]
     click.echo(f"{name}: {scenario.summary}", err=True)
     click.echo(f"starting torchrun and waiting until the run {_awaited(scenario.frozen)} ...", err=True)
@@ -67,7 +69,7 @@ def command(name: str, list_them: bool, hold: bool) -> int:
 
 
 def _awaited(frozen: bool) -> str:
-    return "stands still" if frozen else "trains"
+    return "is frozen" if frozen else "trains"
 
 
 def _end_once() -> None:

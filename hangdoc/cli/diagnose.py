@@ -27,12 +27,12 @@ _FILE = click.Path(path_type=Path)
 @observation_options()
 @fleet_options
 @click.option("--verbose", "-v", is_flag=True, help="Show all evidence of each finding.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option(
     "--html", type=_FILE, metavar="FILE", help="Write the report as a page, too: one file that needs nothing else."
 )
-@click.option("--save", type=_FILE, metavar="FILE", help="Keep the evidence as a bundle.")
-@click.option("--job", metavar="ID", help="Only this job.")
+@click.option("--save", type=_FILE, metavar="FILE", help="Save the evidence as a bundle.")
+@click.option("--job", metavar="ID", help="Report only this job.")
 @patience_option()
 def command(
     bundles: tuple[Path, ...],
@@ -45,13 +45,16 @@ def command(
     patience: float,
     fleet: Hosts,
 ) -> int:
-    """Say why a run is frozen: who waits for whom, and who is to blame.
+    """Find out why a run is frozen, and which rank it waits for.
 
-    Looks at every torch.distributed rank of this host, of all --hosts, or at saved BUNDLES (files, or directories of
-    them). Exit code: 0 nothing wrong, 1 an error found, 2 usage, 3 no rank, 4 too little could be seen.
+    Looks at every torch.distributed rank on this host or on --hosts, or reads saved BUNDLES (files or directories).
+
+    Exit code: 0 no error found, 1 error found, 2 bad usage, 3 no rank found, 4 not enough could be observed.
     """
     if bundles and (options.scope != Scope() or fleet.hosts is not None):
-        raise click.UsageError("--pid and --hosts look at running ranks, BUNDLES at saved evidence: give one of them.")
+        raise click.UsageError(
+            "--pid and --hosts are for running ranks, BUNDLES are saved evidence. Give one or the other."
+        )
     check_writable(html)
     check_writable(save)
     try:
@@ -67,7 +70,7 @@ def command(
     diagnosis, runs = examine(snapshot, patience=patience, job=job)
     if job is not None and not diagnosis.jobs:
         known = ", ".join(one.id for one in diagnose(snapshot).jobs) or "none"
-        raise CommandError(f"no job {job!r} here. Jobs: {known}.", USAGE)
+        raise CommandError(f"there is no job {job!r}. The jobs are: {known}.", USAGE)
     try:
         _show(diagnosis, as_json, verbose=verbose)
     finally:  # also where nobody reads the report to its end: `hangdoc diagnose --html FILE | head`
@@ -84,7 +87,7 @@ def _evidence(bundles: tuple[Path, ...], options: Options, fleet: Hosts, *, repo
         return look(options, fleet, reports=reports)
     snapshot = merge(tuple(codec.read(path) for path in files(bundles)))
     if not any(host.processes for host in snapshot.hosts):
-        raise CommandError("no rank in these bundles: they were taken where no training ran.", NO_RANK)
+        raise CommandError("these bundles contain no rank. No training ran on the host when they were saved.", NO_RANK)
     return snapshot
 
 

@@ -1,4 +1,4 @@
-"""`hangdoc doctor`: can hangdoc itself see enough here, and how to mend it."""
+"""`hangdoc doctor`: what hangdoc can access here, and how to fix what is missing."""
 
 import click
 
@@ -6,9 +6,9 @@ from hangdoc.observe.abilities import Ability, check_all
 
 
 @click.command("doctor")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def command(as_json: bool) -> int:
-    """Check whether hangdoc can see enough on this host: py-spy, ptrace, memory, sockets, permissions."""
+    """Check what hangdoc can access here, and how to fix the rest."""
     missing, found = 0, []
     for ability in check_all():
         missing += not ability.works
@@ -19,7 +19,9 @@ def command(as_json: bool) -> int:
         _as_json(found, missing)
     else:
         click.echo(
-            "hangdoc sees all it needs here." if not missing else f"{missing} of these are missing; the rest is used."
+            "hangdoc can access all it needs here."
+            if not missing
+            else f"{missing} of these are missing. hangdoc uses the others."
         )
     return 0 if not missing else 4
 

@@ -24,16 +24,16 @@ def fleet_options(command: F) -> F:
     for option in reversed(
         (
             click.option("--hosts", metavar="NODESET",
-                         help="Look at these hosts: node[0-63], @group, slurm:JOBID (ClusterShell's node sets)."),
+                         help="Look at these hosts: node[0-63], @group or slurm:JOBID (a ClusterShell node set)."),
             click.option("--via", metavar="COMMAND",
-                         help="Reach a host with this command instead of ssh: 'kubectl exec {host} --'."),
-            click.option("--ssh-option", multiple=True, metavar="OPTION", help="An option of ssh -o (repeatable)."),
+                         help="Reach a host with this command instead of ssh, for example 'kubectl exec {host} --'."),
+            click.option("--ssh-option", multiple=True, metavar="OPTION", help="An option for ssh -o. Repeatable."),
             click.option("--remote-command", default="hangdoc", show_default=True, metavar="COMMAND",
-                         help="How to start hangdoc on a host: a path, or a container's exec."),
+                         help="How to start hangdoc on a host: a path, or a command such as 'docker exec train hangdoc'."),
             click.option("--fanout", type=click.IntRange(1, 4096), default=64, show_default=True, metavar="N",
-                         help="Hosts at a time."),
+                         help="How many hosts to contact at the same time."),
             click.option("--host-timeout", type=click.FloatRange(2, 3600), default=20.0, show_default=True,
-                         metavar="SECONDS", help="Bound on one host."),
+                         metavar="SECONDS", help="Time limit for one host."),
         )
     ):  # fmt: skip
         wrapped = option(wrapped)

@@ -52,7 +52,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="hangdoc", message="hangdoc %(version)s")
 def cli() -> None:
-    """Say who everybody is waiting for, and why it does not come, in a frozen torch.distributed run."""
+    """Find out which rank a frozen torch.distributed run is waiting for, and why."""
 
 
 def run(arguments: list[str]) -> int:

@@ -5,13 +5,14 @@ import click
 
 @click.command("launch-diff")
 @click.argument("lines", nargs=-1, required=True, metavar="FILE|'COMMAND'...")
-@click.option("--all", "whole", is_flag=True, help="Also what all lines have alike.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--all", "whole", is_flag=True, help="Also show what is the same in all lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def diff(lines: tuple[str, ...], whole: bool, as_json: bool) -> int:
-    """Compare the nodes' launch lines or scripts: what must agree, must differ, is suspicious, or does nothing.
+    """Compare the launch lines of the nodes of a run.
 
-    Each is a file or the command itself, and is only read: through ssh, tmux and shells down to torchrun, accelerate, srun or
-    mpirun and the script's arguments. Exit code 1 where something is wrong.
+    Shows what must be equal, what must differ, and what is suspicious. Give each launch line as a file or as text. hangdoc
+    reads it through ssh, tmux and shells down to torchrun, accelerate, srun or mpirun and the arguments of the script. It
+    executes nothing. Exit code 1 if something is wrong.
     """
     from hangdoc.commands import documents
     from hangdoc.commands.launches import compared, read
@@ -31,7 +32,7 @@ def diff(lines: tuple[str, ...], whole: bool, as_json: bool) -> int:
 @click.command("launch-explain")
 @click.argument("line", metavar="FILE|'COMMAND'")
 def explain(line: str) -> int:
-    """Explain one launch line layer by layer, down to what each option means."""
+    """Explain the layers and the options of one launch line."""
     from rich.console import Console
 
     from hangdoc.commands.launches import read

@@ -16,16 +16,16 @@ from hangdoc.redact import Locals
 @click.command("mcp")
 @click.option(
     "--bundles", type=click.Path(path_type=Path), multiple=True, metavar="PATH",
-    help="A bundle, or a directory below which bundles may be opened (repeatable). Without it, none may.",
+    help="A bundle, or a directory with bundles, that agents may open. Repeatable. Without it, they may open none.",
 )  # fmt: skip
 @native_option
 @locals_option
 @fleet_options
 def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Hosts) -> int:
-    """Serve the Model Context Protocol on stdin and stdout: diagnose a run from a coding agent. Reads only.
+    """Serve a read-only MCP server for agents on stdin and stdout.
 
-    With --hosts, agents may name these hosts only; otherwise any that --via or ssh reaches. See docs/agents.md for the
-    agent's configuration.
+    MCP is the Model Context Protocol: a coding agent starts this command and diagnoses a run with it. With --hosts, agents may
+    name only these hosts, otherwise any host that --via or ssh reaches. docs/agents.md shows the configuration of an agent.
     """
     try:
         from hangdoc.agents.server import serve

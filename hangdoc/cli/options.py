@@ -11,16 +11,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 pid_option = click.option(
     "--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="PID",
-    help="Only ranks in this process's tree (repeatable; a launcher's pid stands for its workers).",
+    help="Look only at this process and its children. The pid of a launcher covers all its ranks. Repeatable.",
 )  # fmt: skip
 native_option = click.option(
     "--native", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True,
-    help="C++ frames: where the Python stack leaves it open, or never, or of every rank.",
+    help="Read C++ frames: only if the Python stack is not enough, never, or of every rank.",
 )  # fmt: skip
 
 locals_option = click.option(
     "--locals", "locals_", type=click.Choice(LOCALS), default="used", show_default=True,
-    help="Texts of variables to keep: paths and short names, or all that look like no secret.",
+    help="Strings in variables to keep: paths and short names, or all except secrets.",
 )  # fmt: skip
 
 
@@ -28,18 +28,18 @@ def _seconds(name: str, kind: click.FloatRange, default: float, text: str) -> Ca
     return click.option(name, type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
 
 
-def window_option(text: str = "Length of the observation.", *, default: float = 1.0) -> Callable[[F], F]:
+def window_option(text: str = "How long to observe the ranks.", *, default: float = 1.0) -> Callable[[F], F]:
     """--window."""
     return _seconds("--window", click.FloatRange(0.1, 600), default, text)
 
 
-def timeout_option(text: str = "Bound on the whole command.") -> Callable[[F], F]:
+def timeout_option(text: str = "Time limit for the whole command.") -> Callable[[F], F]:
     """--timeout."""
     return _seconds("--timeout", click.FloatRange(1, 3600), 30.0, text)
 
 
 def patience_option(
-    text: str = "How old a wait for a rank without progress must be to be an error.",
+    text: str = "How long ranks may wait for a rank without progress before it is an error.",
 ) -> Callable[[F], F]:
     """--patience."""
     return _seconds("--patience", click.FloatRange(min=0), 30.0, text)
@@ -48,10 +48,10 @@ def patience_option(
 def scope_options(command: F) -> F:
     """--pid, --run-of and --slurm-job: which ranks of a host."""
     for option in (
-        click.option("--slurm-job", metavar="JOBID", help="Only the processes of this Slurm job."),
+        click.option("--slurm-job", metavar="JOBID", help="Look only at the processes of this Slurm job."),
         click.option(
             "--run-of", type=click.IntRange(min=1), metavar="PID",
-            help="Only the run that this process is a rank of, wherever its other ranks were started.",
+            help="Look only at the run of this rank, however its other ranks were started.",
         ),
         pid_option,
     ):  # fmt: skip
@@ -81,7 +81,7 @@ def observation_options(
             return command(options=options, **others)
 
         wrapped = in_place_of(command, gathered)
-        wrapped = timeout_option(f"Bound on {what}.")(wrapped)
+        wrapped = timeout_option(f"Time limit for {what}.")(wrapped)
         wrapped = locals_option(wrapped)
         wrapped = native_option(wrapped) if native else wrapped
         wrapped = window_option(default=window)(wrapped)

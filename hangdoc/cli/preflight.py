@@ -15,14 +15,14 @@ from hangdoc.preflight import session
 from hangdoc.preflight.plan import Plan
 
 _IDLE_SECONDS = 120
-"""How long a node waits for the next line of a talk: whoever conducts may be gone."""
+"""How long a node waits for the next line of a talk: the node that runs the checks may be gone."""
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.option(
     "--master",
     metavar="ADDR:PORT",
-    help="Where the run will meet. Default: MASTER_ADDR and MASTER_PORT of the environment.",
+    help="Master address and port of the run. Default: MASTER_ADDR and MASTER_PORT from the environment.",
 )
 @click.option(
     "--ranks-per-node",
@@ -30,36 +30,43 @@ _IDLE_SECONDS = 120
     default=1,
     show_default=True,
     metavar="N",
-    help="As --nproc-per-node.",
+    help="Ranks on each node, as torchrun --nproc-per-node.",
 )
 @click.option(
-    "--params", metavar="N", help="Parameters of the model (25M, 1.3B): memory, disk, and the time of an all-reduce."
+    "--params",
+    metavar="N",
+    help="Number of model parameters (25M, 1.3B), to check memory and disk and to predict an all-reduce.",
 )
-@click.option("--dtype", metavar="NAME", help="What the training computes in, as bfloat16.")
+@click.option("--dtype", metavar="NAME", help="Data type of the training, for example bfloat16.")
 @click.option(
-    "--data", multiple=True, metavar="DIR", help="A data directory (repeatable); *_DATA_DIR and the like are found."
+    "--data",
+    multiple=True,
+    metavar="DIR",
+    help="A data directory. Repeatable. Directories in *_DATA_DIR and similar variables are found without it.",
 )
-@click.option("--checkpoints", metavar="DIR", help="Where checkpoints will be written.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--checkpoints", metavar="DIR", help="Directory for checkpoints.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option(
     "--timeout",
     type=click.FloatRange(5, 3600),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="Bound on the whole command.",
+    help="Time limit for the whole command.",
 )
-@click.option("--answer", is_flag=True, hidden=True, help="Answer whoever conducts: what --hosts starts on a host.")
+@click.option(
+    "--answer", is_flag=True, hidden=True, help="Answer the node that runs the checks: what --hosts starts on a host."
+)
 @fleet_options
 @click.argument("script_arguments", nargs=-1, metavar="[-- SCRIPT ARGUMENTS...]")
 def command(
     master: str | None, ranks_per_node: int, params: str | None, dtype: str | None, data: tuple[str, ...],
     checkpoints: str | None, as_json: bool, timeout: float, answer: bool, fleet: Hosts, script_arguments: tuple[str, ...],
 ) -> int:  # fmt: skip
-    """Check a topology before the launch: names, ports, links, data, settings, room.
+    """Check hosts, network, data and settings before the launch.
 
-    Alone it checks this host; with --hosts all of them and every connection between them. By torchrun itself, over the very
-    topology that will train: torchrun ARGS -m hangdoc.preflight -- SCRIPT ARGUMENTS.
+    Without --hosts it checks this host. With --hosts it checks these hosts and the connections between them. Started by
+    torchrun, it checks the nodes that will train: torchrun ARGS -m hangdoc.preflight -- SCRIPT ARGUMENTS.
     """
     if answer:
         return _answer()
@@ -72,7 +79,7 @@ def command(
 
 
 def _answer() -> int:
-    """A line in, a line out, until whoever conducts says so or is gone."""
+    """A line in, a line out, until the node that runs the checks ends it or is gone."""
     import select
 
     from hangdoc.fleet.talk import MARK

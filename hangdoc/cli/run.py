@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 _DEFER_SECONDS = 30.0
 """How long a node leaves the report of a run on several nodes to the node of rank 0."""
 _ELSEWHERE = {
-    "srun": "put hangdoc behind it, `srun hangdoc run -- torchrun ...`.",
-    "sbatch": "put hangdoc into the script, `srun hangdoc run -- torchrun ...`.",
-    "ssh": "put hangdoc behind it, `ssh host hangdoc run -- torchrun ...`.",
+    "srun": "Write `srun hangdoc run -- torchrun ...`.",
+    "sbatch": "Write `srun hangdoc run -- torchrun ...` in the script.",
+    "ssh": "Write `ssh host hangdoc run -- torchrun ...`.",
 }
 
 
@@ -63,28 +63,32 @@ class _Asked:
 @window_option()
 @native_option
 @locals_option
-@timeout_option("Bound on one look.")
+@timeout_option("Time limit for one look.")
 @watching_options
 @click.option(
     "--on-hang", default="report", show_default=True, metavar="report|stop|CMD",
-    help="After the report: go on, or end the command (exit code 86), or run CMD (report on its stdin) and go on.",
+    help="After the report: go on, end the command (exit code 86), or run CMD with the report on its stdin and go on.",
 )  # fmt: skip
 @click.option(
     "--grace", type=click.FloatRange(0, 3600), default=10.0, show_default=True, metavar="SECONDS",
-    help="With --on-hang stop: from SIGTERM to SIGKILL.",
+    help="With --on-hang stop, the time between SIGTERM and SIGKILL.",
 )  # fmt: skip
 @fleet_options
 def command(
     command_line: tuple[str, ...], window: float, native: str, locals_: Locals, timeout: float, interval: float,
     patience: float, output: Path, on_hang: str, webhook: str | None, grace: float, fleet: Hosts,
 ) -> int:  # fmt: skip
-    """Start a launcher and observe its processes from outside: hangdoc run -- torchrun ... train.py
+    """Start a launcher and observe its processes from outside.
 
-    The command keeps its standard input and output, its signals and its exit code. When its ranks hang, the verdict goes to
-    stderr, and bundle, report and page into --output. On several nodes, start it on each one (srun hangdoc run -- torchrun ...)
-    with a shared --output, or with --hosts: the node of rank 0 reports for all.
+    Example: hangdoc run -- torchrun ... train.py
 
-    Exit code: the command's; 86 where --on-hang stop ended it, 127 where it was not found, 126 where it could not be run.
+    The command keeps its standard input and output, its signals and its exit code. When its ranks hang, hangdoc prints the
+    verdict on stderr and writes bundle, report and page into --output.
+
+    On several nodes, start it on each node (srun hangdoc run -- torchrun ...) with a shared --output, or use --hosts. The node
+    of rank 0 reports for all nodes.
+
+    Exit code: that of the command; 86 if --on-hang stop ended it, 127 if it was not found, 126 if it could not be executed.
     """
     check_webhook(webhook)
     output = output.absolute()  # the observer must not depend on what the command does to directories
@@ -122,7 +126,7 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
     pages = Pages(asked.patience)
     reaction = Reaction(asked.output, asked.call, asked.webhook, _say, _show, pages.page)
     if (better := _ELSEWHERE.get(os.path.basename(asked.program))) is not None:
-        _say(f"{asked.program} starts the ranks elsewhere, where nobody observes them: {better}")
+        _say(f"{asked.program} starts the ranks where hangdoc does not observe them. {better}")
     lifeline.at_end = nodes.leave
     story = _Story(nodes, reaction, pages, asked.patience)
     try:
@@ -136,14 +140,14 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
 
 
 class _Story:
-    """What is said about a run, and when: a hang and its end once, by one node."""
+    """What is reported about a run, and when: a hang and its end once, by one node."""
 
     def __init__(self, nodes: "Nodes", reaction: "Reaction", pages: "Pages", patience: float) -> None:
         self._nodes, self._reaction, self._pages, self._patience = nodes, reaction, pages, patience
         self._deferred: float | None = None
-        """Since when a sure hang is left to the node of rank 0."""
+        """Since when a confirmed hang waits for the report of the node of rank 0."""
         self._unclear: dict[str, float] = {}
-        """Since when jobs could not be judged for want of other nodes' bundles; infinite once that was said."""
+        """Since when jobs could not be judged for want of other nodes' bundles; infinite once that was reported."""
 
     def goes_on(self, seen: "Seen", lifeline: passthrough.Lifeline) -> bool:
         """Say what a look brought; whether it was a hang, here or on another node."""
@@ -163,10 +167,12 @@ class _Story:
         if not all(nodes.reports_here(job) for job in hung):
             if self._deferred is None:
                 self._deferred = now
-                _say("HUNG: the report is left to the node of rank 0, which sees more")
+                _say("HUNG: the node of rank 0 writes the report, because it sees more ranks")
             if now - self._deferred < _DEFER_SECONDS:
                 return False
-            _say(f"the node of rank 0 reported nothing for {_DEFER_SECONDS:g} s, so {nodes.host} reports what it saw")
+            _say(
+                f"the node of rank 0 has reported nothing for {_DEFER_SECONDS:g} s, so {nodes.host} reports what it saw"
+            )
         self._deferred = None
         with lifeline.held():
             kept = self._reaction.act(seen.snapshot, seen.diagnosis, hung)
@@ -176,14 +182,14 @@ class _Story:
         return True
 
     def _say_who_is_missing(self, seen: "Seen", now: float) -> None:
-        """A run whose other nodes stay dark can't be judged; that is said once, when a hang would be sure."""
+        """A run whose other nodes stay dark can't be judged; this is reported once, when a hang would be confirmed."""
         unclear = {}
         for job in seen.diagnosis.jobs:
             missing = self._nodes.missing(job) if job.verdict == "unknown" and self._nodes.reports_here(job) else None
             if missing is not None:
                 since = unclear[job.id] = self._unclear.get(job.id, now)
                 if now - since >= self._patience:
-                    _say(f"job {job.id} stands still on {self._nodes.host}, and nothing can be said of it: {missing}")
+                    _say(f"job {job.id} makes no progress on {self._nodes.host}, and the verdict is unknown: {missing}")
                     unclear[job.id] = math.inf
         self._unclear = unclear
 
@@ -201,13 +207,13 @@ def _reach(options: "Options", asked: _Asked) -> "Callable[[], Snapshot] | None"
 
 
 def _say_what_is_forbidden() -> None:
-    """Try what a look takes, and say what does not work; the command goes on all the same."""
+    """Try what a look takes, and report what does not work. The command goes on anyway."""
     from hangdoc.observe.abilities import check_all
 
     missing = [ability for ability in check_all() if not ability.works]
     if missing:
         found = "; ".join(f"{ability.name}: {ability.found}" for ability in missing)
-        _say(f"hangs may go unnoticed, because the ranks can't be read here ({found}). {missing[0].remedy}")
+        _say(f"hangdoc cannot read the ranks here, so it may miss hangs ({found}). {missing[0].remedy}")
 
 
 def _show(kept: "Kept") -> None:

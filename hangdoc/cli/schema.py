@@ -5,7 +5,7 @@ import click
 
 @click.command("schema")
 def command() -> int:
-    """Print the JSON Schema of what `hangdoc diagnose --json` prints."""
+    """Print the JSON Schema of `hangdoc diagnose --json`."""
     from hangdoc.commands import documents
     from hangdoc.schema import diagnosis_schema
 

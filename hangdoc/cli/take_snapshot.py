@@ -23,20 +23,25 @@ from hangdoc.version import __version__
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The bundle to write; with --hosts a directory for one bundle per host.",
+    help="Bundle to write; with --hosts, a directory for one bundle per host.",
 )
-@click.option("--armor", "armored", is_flag=True, help="Print the bundle as text: what --hosts asks a host for.")
+@click.option(
+    "--armor", "armored", is_flag=True, help="Print the bundle as text on stdout. --hosts uses this on each host."
+)
 @observation_options()
 @fleet_options
 def command(output: Path | None, armored: bool, options: Options, fleet: Hosts) -> int:
-    """Collect the evidence of this host into a bundle, without a diagnosis.
+    """Save the evidence of this host as a bundle.
 
-    Take one on every host of the run, then `hangdoc diagnose BUNDLE...` anywhere; or let --hosts do it. Secrets in
-    environments, arguments, variables and source are removed before anything is stored.
+    Save one on every host of the run, or use --hosts. Then run `hangdoc diagnose BUNDLE...` on any machine.
+
+    Secrets in the environment, arguments, variables and source are removed before anything is stored.
     """
     if armored:
         if output is not None or fleet.hosts is not None:
-            raise click.UsageError("--armor prints this host's bundle: leave out --output and --hosts.")
+            raise click.UsageError(
+                "--armor prints the bundle of this host. It cannot be combined with --output or --hosts."
+            )
         return _print(options)
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
@@ -62,7 +67,7 @@ def _print(options: Options) -> int:
 
 def _of_fleet(folder: Path, options: Options, fleet: Hosts) -> int:
     if folder.exists() and not folder.is_dir():
-        raise CommandError(f"{folder} is a file: with --hosts, -o names a directory for one bundle per host.", USAGE)
+        raise CommandError(f"{folder} is a file. With --hosts, -o names a directory for one bundle per host.", USAGE)
     check_writable(folder / "host" if folder.is_dir() else folder)
     snapshot = look(options, fleet, reports=False)
     folder.mkdir(parents=True, exist_ok=True)

@@ -24,22 +24,26 @@ from hangdoc.observe.observe import Options
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Poll so often; less often where polling would take more than 5 % of a core.",
+    help="Polling interval; longer when polling would use more than 5 % of a core.",
 )
 @patience_option()
 @click.option(
-    "--allow-signals", is_flag=True, help="Let keys continue a stopped rank or end an orphan, after a question."
+    "--allow-signals",
+    is_flag=True,
+    help="Allow keys that continue a stopped rank or end an orphan process. They ask first.",
 )
 @fleet_options
 def command(
     bundles: tuple[Path, ...], options: Options, rate: float, patience: float, allow_signals: bool, fleet: Hosts
 ) -> int:
-    """Watch every rank: what it does, who waits for whom, and why.
+    """Watch live what each rank does and which rank it waits for.
 
-    Looks at this host or at --hosts, or replays saved BUNDLES (files, or directories of them) in the order of their times.
+    Looks at this host or at --hosts, or replays saved BUNDLES (files or directories) in the order in which they were saved.
     """
     if bundles and (options.scope != Scope() or fleet.hosts is not None):
-        raise click.UsageError("--pid and --hosts look at running ranks, BUNDLES at saved evidence: give one of them.")
+        raise click.UsageError(
+            "--pid and --hosts are for running ranks, BUNDLES are saved evidence. Give one or the other."
+        )
     try:
         from hangdoc_tui.app import Top
         from hangdoc_tui.source import Live, Recorded, Source

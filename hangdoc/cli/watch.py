@@ -28,15 +28,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 def watching_options(command: F) -> F:
     """Add to a command that watches how often it looks, when a hang is sure, where evidence goes, and whom it tells."""
     for option in (
-        click.option("--webhook", metavar="URL", help="Post the diagnosis as JSON on a hang."),
+        click.option("--webhook", metavar="URL", help="On a hang, post the diagnosis as JSON to this URL."),
         click.option(
             "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="DIR",
-            help="Where bundle, report and page are written; created if missing.  [default: here]",
+            help="Directory for bundle, report and page; created if missing.  [default: the current directory]",
         ),
-        patience_option("How old a hang must be to be reported, and a wait for a rank without progress to be an error."),
+        patience_option("How long a hang must last before it is reported, and a wait without progress before it is an error."),
         click.option(
             "--interval", type=click.FloatRange(1, 86400), default=15.0, show_default=True, metavar="SECONDS",
-            help="From one look to the next; more where looking would take more than 5 % of a core.",
+            help="Time between two looks; longer when looking would use more than 5 % of a core.",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -46,18 +46,24 @@ def watching_options(command: F) -> F:
 @click.command()
 @observation_options()
 @watching_options
-@click.option("--on-hang", metavar="CMD", help="Run this on a hang: the report on its stdin, paths in its environment.")
-@click.option("--metrics", metavar="[ADDR:]PORT", help="Expose OpenMetrics; on loopback unless ADDR says otherwise.")
-@click.option("--keep", is_flag=True, help="Go on after a hang, instead of ending with exit code 1.")
+@click.option(
+    "--on-hang",
+    metavar="CMD",
+    help="On a hang, run this with the report on its stdin and the paths in its environment.",
+)
+@click.option(
+    "--metrics", metavar="[ADDR:]PORT", help="Serve OpenMetrics on this port, on loopback unless ADDR is given."
+)
+@click.option("--keep", is_flag=True, help="Keep watching after a hang instead of exiting with 1.")
 @fleet_options
 def command(
     options: "Options", interval: float, patience: float, output: Path, on_hang: str | None, webhook: str | None,
     metrics: str | None, keep: bool, fleet: Hosts,
 ) -> int:  # fmt: skip
-    """Watch without a screen: poll this host or --hosts, and act on a confirmed hang.
+    """Watch without a screen, and act on a confirmed hang.
 
-    A hang is confirmed when two looks in a row say the same and it has lasted --patience. Then the bundle, the report and the
-    page are written, --on-hang and --webhook are called, and the exit code is 1.
+    Looks at this host or at --hosts again and again. A hang is confirmed when two looks in a row find the same and it has
+    lasted --patience. hangdoc then writes bundle, report and page, runs --on-hang, posts to --webhook, and exits with 1.
     """
     from hangdoc.cli.pages import Pages
     from hangdoc.commands.looking import described, looker
@@ -78,7 +84,7 @@ def command(
 def check_webhook(url: str | None) -> None:
     """Raises CommandError for what is no address of the web."""
     if url is not None and not url.startswith(("http://", "https://")):
-        raise CommandError(f"--webhook {url!r} is no address of the web: http://... or https://...", USAGE)
+        raise CommandError(f"--webhook {url!r} is not a URL. It must begin with http:// or https://.", USAGE)
 
 
 def make_directory(folder: Path) -> None:
@@ -105,7 +111,7 @@ def _expose(metrics: str | None) -> "Exposed | None":
         return None
     address, _, port = metrics.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
-        raise CommandError(f"--metrics {metrics!r}: a port or ADDR:PORT is expected, for instance 9464.", USAGE)
+        raise CommandError(f"--metrics {metrics!r} is neither a port nor ADDR:PORT. Example: --metrics 9464.", USAGE)
     try:
         from hangdoc.watch.metrics import serve
 

@@ -11,6 +11,6 @@ def files(bundles: tuple[Path, ...]) -> list[Path]:
     for path in bundles:
         inside = sorted(path.glob("*.hangdoc")) if path.is_dir() else [path]
         if not inside:
-            raise CommandError(f"{path} holds no bundle (*.hangdoc).", USAGE)
+            raise CommandError(f"{path} contains no bundle (*.hangdoc).", USAGE)
         found += inside
     return found

@@ -41,7 +41,9 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
 
         via = words(self.via, "--via") if self.via is not None else None
         if via is not None and not any("{host}" in word for word in via):
-            raise CommandError("--via needs {host} where the host's name belongs: 'kubectl exec {host} --'.", USAGE)
+            raise CommandError(
+                "--via needs {host} in place of the host name. Example: --via 'kubectl exec {host} --'.", USAGE
+            )
         return Transport(
             via=via,
             ssh_options=tuple(word for option in self.ssh_option for word in ("-o", option)),
@@ -57,7 +59,7 @@ def words(text: str, option: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise CommandError(f"{option} {text!r} can't be read as a command: {error}.", USAGE) from None
+        raise CommandError(f"{option} {text!r} cannot be read as a command: {error}.", USAGE) from None
     if not words:
         raise CommandError(f"{option} is empty.", USAGE)
     return words

@@ -30,15 +30,15 @@ def read(text: str) -> list[Named]:
 def parsed(content: str, name: str = "") -> list[Named]:
     """The launches in the text of a command or of a script called `name`. Raises CommandError where there is none."""
     if not name and " " not in content.strip():
-        raise CommandError(f"{content[:80]!r} is neither a file nor a command.", USAGE)
+        raise CommandError(f"{content[:80]!r} is neither a file nor a launch line.", USAGE)
     try:
         found = launches(content)
     except ShellError as error:
-        raise CommandError(f"{name or 'the command'} can't be read: {error}.", USAGE) from None
+        raise CommandError(f"{name or 'the command'} cannot be read: {error}.", USAGE) from None
     if not found:
         what = name or content.strip()[:60]
         raise CommandError(
-            f"no launch in {what!r}: torchrun, accelerate, srun, mpirun or python with RANK was expected.", USAGE
+            f"{what!r} contains no launch line (torchrun, accelerate, srun, mpirun, or python with RANK).", USAGE
         )
     return [(_column(name, line, number if len(found) > 1 else 0), line) for number, line in enumerate(found, 1)]
 
@@ -47,7 +47,8 @@ def compared(named: Sequence[Named]) -> Comparison:
     """Two launches or more side by side. Raises CommandError for fewer."""
     if len(named) < 2:
         raise CommandError(
-            "one launch only: give the lines of two nodes at least, or hangdoc launch-explain it.", USAGE
+            "only one launch line was given. Give the lines of at least two nodes, or use `hangdoc launch-explain`.",
+            USAGE,
         )
     found = [line for _, line in named]
     return Comparison(lines=tuple(name for name, _ in named), rows=tuple(compare(found)), derived=dict(derived(found)))

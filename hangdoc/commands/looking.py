@@ -36,7 +36,7 @@ def look_at_hosts(options: Options, fleet: Hosts, progress: Callable[[str], None
     shown = "; ".join(said[:5]) + (f"; and {len(said) - 5} more" if len(said) > 5 else "")
     asked = len(snapshot.hosts) + len(snapshot.unreached)
     raise CommandError(
-        f"no torch.distributed rank: {len(snapshot.hosts)} of {asked} hosts answered"
+        f"no torch.distributed rank found. {len(snapshot.hosts)} of {asked} hosts answered"
         + (f" ({shown})." if said else "."),
         TOO_LITTLE_SEEN if said else NO_RANK,
     )
@@ -71,7 +71,7 @@ def described(options: Options, fleet: Hosts) -> str:
 
 def _no_pids(options: Options) -> None:
     if options.pids or options.run_of is not None:
-        raise CommandError("--pid and --run-of look at this host: leave them out with --hosts.", USAGE)
+        raise CommandError("--pid and --run-of look at this host. They cannot be combined with --hosts.", USAGE)
 
 
 def check_pids(options: Options) -> None:
@@ -80,10 +80,12 @@ def check_pids(options: Options) -> None:
         try:
             os.kill(pid, 0)
         except (ProcessLookupError, OverflowError):
-            raise CommandError(f"no process with pid {pid}: it has ended, or lives on another host.", NO_RANK) from None
+            raise CommandError(
+                f"no process with pid {pid}: it has ended, or it runs on another host.", NO_RANK
+            ) from None
         except PermissionError:
             raise CommandError(
-                f"pid {pid} belongs to another user: run hangdoc as that user or as root.", TOO_LITTLE_SEEN
+                f"pid {pid} belongs to another user. Run hangdoc as that user or as root.", TOO_LITTLE_SEEN
             ) from None
 
 
@@ -95,16 +97,16 @@ def _check_seen(snapshot: Snapshot, options: Options) -> None:
     if roles & {"rank", "launcher"}:
         return
     if options.slurm_job is not None:
-        raise CommandError(f"no torch.distributed rank of Slurm job {options.slurm_job} on this host.", NO_RANK)
+        raise CommandError(f"no torch.distributed rank of Slurm job {options.slurm_job} found on this host.", NO_RANK)
     if options.pids:
         who = " or ".join(str(pid) for pid in options.pids)
         raise CommandError(
-            f"no torch.distributed rank at or below pid {who}: not a Python rank, nor its launcher. "
+            f"pid {who} is neither a rank of torch.distributed nor the launcher of one. "
             "Leave out --pid to look at every rank of this host.",
             NO_RANK,
         )
     raise CommandError(
-        "no torch.distributed rank on this host. Run hangdoc where the training runs (in a container: inside it, or on "
+        "no torch.distributed rank found on this host. Run hangdoc where the training runs (for a container: inside it, or on "
         "its host as root), or name the launcher with --pid.",
         NO_RANK,
     )

@@ -22,7 +22,7 @@ def parameters(text: str | None) -> int | None:
     except (ValueError, OverflowError):
         number = 0
     if number <= 0:
-        raise CommandError(f"--params {text!r} is no number of parameters: write 25M, 1.3B or 124439808.", USAGE)
+        raise CommandError(f"--params {text!r} is not a number of parameters. Examples: 25M, 1.3B, 124439808.", USAGE)
     return number
 
 
@@ -31,13 +31,13 @@ def meeting(master: str | None, environment: Mapping[str, str]) -> tuple[str | N
     if master is not None:
         address, _, port = master.rpartition(":")
         if not address or not _is_port(port):
-            raise CommandError(f"--master {master!r}: ADDR:PORT is expected, for instance node0:29500.", USAGE)
+            raise CommandError(f"--master {master!r} is not ADDR:PORT. Example: --master node0:29500.", USAGE)
         return master, None, []
     address, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
     if address and port:
         if not _is_port(port):
             raise CommandError(
-                f"MASTER_PORT is {port!r} in the environment: set it to 1-65535, or give --master.", USAGE
+                f"MASTER_PORT is {port!r} in the environment. Set it to 1-65535, or give --master.", USAGE
             )
         return f"{address}:{port}", "MASTER_ADDR and MASTER_PORT of the environment", []
     if not address and not port:
@@ -77,7 +77,7 @@ def concluded(
     from hangdoc.preflight.network_checks import all_reduce_seconds, slowest
 
     checks = [
-        Check(name="reached", status="fail", nodes=(host,), text=f"{host}: {why}", remedy="Nothing can be said of it.")
+        Check(name="reached", status="fail", nodes=(host,), text=f"{host}: {why}", remedy="This node was not checked.")
         for host, why in sorted(silent.items())
     ]
     checks += all_checks(facts, links, plan) if facts else []

@@ -21,7 +21,7 @@ def page(name: str) -> RulePage:
         if wanted in (rule.NAME, rule.CODE.lower()):
             whole = f"# {rule.CODE} {rule.NAME}\n\n{inspect.cleandoc(rule.__doc__)}"
             return msgspec.structs.replace(_of(rule), page=whole)
-    raise CommandError(f"no rule {name[:60]!r}: `hangdoc rules` lists them.", USAGE)
+    raise CommandError(f"there is no rule {name[:60]!r}. `hangdoc rules` lists them.", USAGE)
 
 
 def _of(rule: Rule) -> RulePage:

@@ -26,14 +26,12 @@ def expand(text: str) -> tuple[str, ...]:
     try:
         nodes = NodeSet(text)
         if len(nodes) > MAX_HOSTS:
-            raise HostsError(f"--hosts {text[:60]} names {len(nodes)} hosts: more than {MAX_HOSTS}.")
+            raise HostsError(f"--hosts {text[:60]} names {len(nodes)} hosts. The limit is {MAX_HOSTS}.")
         names = tuple(map(str, nodes))
     except NodeSetException as error:
-        raise HostsError(
-            f"--hosts {text[:60]!r} can't be read ({error}): write for instance node[0-63] or @group."
-        ) from None
+        raise HostsError(f"--hosts {text[:60]!r} cannot be read ({error}). Examples: node[0-63], @group.") from None
     if not names:
-        raise HostsError(f"--hosts {text[:60]!r} names no host: is the group defined (`nodeset -l`)?")
+        raise HostsError(f"--hosts {text[:60]!r} names no host. Is the group defined? `nodeset -l` lists the groups.")
     odd = next((name for name in names if not _NAME.fullmatch(name)), None)
     if odd is not None:
         raise HostsError(f"--hosts: {odd[:60]!r} is not the name of a host.")
@@ -49,12 +47,12 @@ def _check_ranges(text: str) -> None:
 
 def _of_job(job: str) -> str:
     if not re.fullmatch(r"[0-9]+([_.+][0-9]+)?", job):
-        raise HostsError(f"--hosts slurm:{job[:40]}: a Slurm job's number is expected, as squeue shows it.")
+        raise HostsError(f"--hosts slurm:{job[:40]}: give the number of a Slurm job, as squeue shows it.")
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%N"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SLURM_SECONDS, check=False)
     except FileNotFoundError:
-        raise HostsError(f"--hosts slurm:{job}: there is no squeue here; name the nodes instead.") from None
+        raise HostsError(f"--hosts slurm:{job}: there is no squeue here. Name the nodes instead.") from None
     except subprocess.TimeoutExpired:
         raise HostsError(f"--hosts slurm:{job}: squeue did not answer within {_SLURM_SECONDS} s.") from None
     nodes = " ".join(done.stdout.split())

@@ -99,7 +99,7 @@ class _Listener(EventHandler):  # type: ignore[misc]
 
 
 def cut_off(worker: Any, limit: int, answers: dict[str, Answer], why: str) -> None:
-    """End the hosts that have sent more than `limit` bytes of a line: one that never ends would be kept for ever."""
+    """End the hosts that have sent more than `limit` bytes of a line: one that never ends would be kept forever."""
     for client in list(worker._engine_clients()):
         if any(len(stream.rbuf) > limit for stream in client.streams.values()) and client._engine is not None:
             answers[str(client.key)].why = why
@@ -112,7 +112,7 @@ def run(
     transport: Transport,
     done: Callable[[Answer], None] = lambda answer: None,
 ) -> list[Answer]:
-    """Run hangdoc with `arguments` on every host; one Answer for each, in the order of `hosts`. `done` is told of each as it
+    """Run hangdoc with `arguments` on every host; one Answer for each, in the order of `hosts`. `done` is called for each as it
     ends. Blocks for at most `transport.timeout` and a second; leaves no process behind. Never raises for what a host does."""
     answers = {host: Answer(host) for host in hosts}
     task: Task = task_self()
@@ -170,11 +170,11 @@ def _local(via: tuple[str, ...], remote: str) -> str:
 
 def _silence(answer: Answer, transport: Transport, timed_out: bool) -> str:
     if answer.reader.version is not None:
-        return f"it began to look and did not end within {transport.host_timeout:g} s"
+        return f"it began to look but did not finish within {transport.host_timeout:g} s"
     if timed_out:
-        said = f" (it said: {answer.said[-1]})" if answer.said else ""
+        said = f" (it printed: {answer.said[-1]})" if answer.said else ""
         return f"no answer within {transport.host_timeout:g} s{said}"
-    return f"its turn did not come within {transport.timeout:g} s for all hosts (--timeout, --fanout)"
+    return f"the time for all hosts ({transport.timeout:g} s) ended before its turn (--timeout, --fanout)"
 
 
 def explain(answer: Answer, code: int) -> str:
@@ -183,7 +183,7 @@ def explain(answer: Answer, code: int) -> str:
     if answer.reader.version is not None:
         return f"its hangdoc ended in the middle of the bundle (exit code {code})"
     if code == _NOT_FOUND or "command not found" in last or "No such file or directory" in last:
-        return f"no hangdoc there: install it, or say with --remote-command where it is ({last or 'exit code 127'})"
+        return f"hangdoc was not found there. Install it, or give its path with --remote-command ({last or 'exit code 127'})"
     if code == _SSH_FAILED:
         return f"ssh failed: {last or 'no reason given'}"
     if "No such option" in last or "no such option" in last:

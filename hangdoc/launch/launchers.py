@@ -58,7 +58,7 @@ def split(name: str, argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | Non
 
 
 def read(tool: str, words: tuple[str, ...]) -> Launched:
-    """What stands behind a launcher's name: options until the program begins."""
+    """What follows a launcher's name: options until the program begins."""
     options: dict[str, str] = {}
     index = 0
     while index < len(words):
@@ -105,7 +105,7 @@ def _name(tool: str, word: str, name: str) -> str:
 
 
 def endpoint(options: dict[str, str]) -> str | None:
-    """Where torchrun is told to meet."""
+    """The rendezvous of torchrun, from its options."""
     if options.get("rdzv-endpoint"):
         return options["rdzv-endpoint"]
     if "master-addr" in options or "master-port" in options:

@@ -23,7 +23,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class LaunchLine:
-    """One launch, with everything that was told around it."""
+    """One launch, with everything around it."""
 
     launched: Launched
     environment: dict[str, str]

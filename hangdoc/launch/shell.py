@@ -26,7 +26,7 @@ class Scope:
     variables: dict[str, str] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     folder: str = ""
-    """Where it is, as far as `cd` said; empty for where it started."""
+    """Its directory, as far as `cd` shows it; empty for where it started."""
 
     def environment(self) -> dict[str, str]:
         """What a command inherits of it."""

@@ -15,7 +15,7 @@ SEND_SECONDS = 0.5
 _PINGS = 5
 _CHUNK = b"\0" * (1 << 16)
 _BUFFER = 1 << 19
-"""Bytes under way at most, so that a slow link is through with them in time."""
+"""Bytes under way at most, so that a slow link can send them in time."""
 _COUNT = struct.Struct("!Q")
 _IP_MTU = 14  # linux/in.h; Python has no name for it
 _SEND, _PING = b"s", b"p"

@@ -108,20 +108,21 @@ def reduce(board: Store) -> Check | None:
         dist.destroy_process_group()
     except (RuntimeError, ValueError) as error:
         return Check(
-            name="all-reduce", status="fail", text=str(error).splitlines()[0][:200], remedy="Mend what fails above."
+            name="all-reduce",
+            status="fail",
+            text=str(error).splitlines()[0][:200],
+            remedy="Fix the checks that fail above.",
         )
     finally:
         ended.set()
     return Check(
         name="all-reduce", status="pass" if right else "fail",
-        text=f"{world} ranks reduced {_NUMBERS:,} numbers in {took * 1000:.0f} ms{'' if right else ', to a wrong sum'}",
+        text=f"{world} ranks reduced {_NUMBERS:,} numbers in {took * 1000:.0f} ms{'' if right else ', but the sum is wrong'}",
     )  # fmt: skip
 
 
 def _end_after(ended: threading.Event) -> None:
     """Gloo's own timeout does not cover everything: never hang."""
     if not ended.wait(REDUCE_SECONDS + _GRACE):
-        print(
-            f"fail    all-reduce  rank {os.environ['RANK']} did not come back within {REDUCE_SECONDS:g} s", flush=True
-        )
+        print(f"fail    all-reduce  rank {os.environ['RANK']} did not finish within {REDUCE_SECONDS:g} s", flush=True)
         os._exit(1)

@@ -36,15 +36,15 @@ def names(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator
         if master and not isinstance(found, tuple):
             why = found.reason if found is not None else "not tried"
             yield Check(name="master's name", status="fail", nodes=(one.node,), text=f"{one.node}: {why}",
-                        remedy=f"Put {master} into DNS or /etc/hosts there, or give its address.")  # fmt: skip
+                        remedy=f"Add {master} to DNS or to /etc/hosts there, or use its address.")  # fmt: skip
         elif isinstance(found, tuple) and all(loopback(a) for a in found) and len(facts) > 1:
             yield Check(name="master's name", status="fail", nodes=(one.node,),
-                        text=f"{one.node} resolves {master} to {', '.join(found)}: to itself",
-                        remedy="Give the master's address in the nodes' network.")  # fmt: skip
+                        text=f"{one.node} resolves {master} to itself ({', '.join(found)})",
+                        remedy="Use the master's address in the network of the nodes.")  # fmt: skip
     answers = {one.node: ", ".join(f) if isinstance(f := one.resolved.get(master), tuple) else None for one in facts}
     if master and None not in answers.values():
         yield agree("master's name", {node: f"{master} is {value}" for node, value in answers.items()},
-                     "Nodes that resolve it differently meet at different machines: give an address.", "warn")  # fmt: skip
+                     "Nodes that resolve it differently connect to different machines. Use an address.", "warn")  # fmt: skip
 
 
 def own_names(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
@@ -58,15 +58,17 @@ def own_names(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iter
         elif named or alone:
             reason = f"GLOO_SOCKET_IFNAME={named} decides" if named else "all ranks are on this node"
             yield Check(
-                name="own name", status="pass", text=f"{one.node}: {one.name} is no address of a network, but {reason}"
+                name="own name",
+                status="pass",
+                text=f"{one.node}: {one.name} is not an address of a network, but {reason}",
             )
         else:
             what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not tried")
             harmless = _all_lower(one, facts)
-            text = f"{one.node}: {one.name} is {what}: peers will be told to call themselves (HD405)"
+            text = f"{one.node}: {one.name} is {what}, so the other nodes would connect to themselves (HD405)"
             yield Check(name="own name", status="warn" if harmless else "fail", nodes=(one.node,),
-                        text=text + (", which does no harm as long as it is the one that calls" if harmless else ""),
-                        remedy="Set GLOO_SOCKET_IFNAME there to the shared interface, or mend /etc/hosts.")  # fmt: skip
+                        text=text + (". This does no harm while this node is the one that connects" if harmless else ""),
+                        remedy="Set GLOO_SOCKET_IFNAME there to the shared interface, or fix /etc/hosts.")  # fmt: skip
 
 
 def _all_lower(one: Facts, facts: Sequence[Facts]) -> bool:
@@ -98,12 +100,13 @@ def port(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[
             )
             yield Check(name="master port", status="fail", nodes=(one.node,),
                         text=f"{holder.port}{origin} on {one.node} belongs to {who} (HD402)",
-                        remedy="End that process if it is a left-over, or take another --master-port.")  # fmt: skip
+                        remedy="End that process if it is left over from an earlier run, or use another "
+                        "--master-port.")  # fmt: skip
             return
         if one.port_error is not None:
             yield Check(name="master port", status="fail", nodes=(one.node,),
-                        text=f"{plan.master}{origin} can't be bound on {one.node}: {one.port_error}",
-                        remedy="Take another --master-port.")  # fmt: skip
+                        text=f"{plan.master}{origin} cannot be bound on {one.node}: {one.port_error}",
+                        remedy="Use another --master-port.")  # fmt: skip
             return
     if not any(one.is_master for one in facts):
         alone = len(facts) == 1
@@ -116,10 +119,10 @@ def port(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[
     for link in calls:
         if link.outcome != "ok":
             yield Check(name="master port", status="fail", nodes=(link.caller,),
-                        text=f"{link.caller} does not reach {link.target}: {link.outcome}",
+                        text=f"{link.caller} cannot connect to {link.target}: {link.outcome}",
                         remedy="Open the port on the master, or correct --master.")  # fmt: skip
     if all(link.outcome == "ok" for link in calls):
-        reached = f", and {len(calls)} nodes reach it" if calls else ""
+        reached = f", and {len(calls)} nodes can connect to it" if calls else ""
         yield Check(name="master port", status="pass", text=f"{plan.master}{origin} is free{reached}")
 
 
@@ -143,15 +146,16 @@ def interfaces(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Ite
             text = f"{one.node} uses {used.name}: {'wireless' if card.wireless else 'wired'}{speed}, MTU {card.mtu or 'unknown'}"
             yield Check(name="link", status="warn" if card.wireless else "pass", text=text,
                         nodes=(one.node,) if card.wireless else (),
-                        remedy="A cable: every step waits for the slowest link." if card.wireless else "")  # fmt: skip
+                        remedy="Use a cable. Every step waits for the slowest link." if card.wireless else "")  # fmt: skip
         if used.name.startswith(_DECOYS) and not one.environment.get("GLOO_SOCKET_IFNAME"):
             yield Check(name="interface", status="warn", nodes=(one.node,),
-                        text=f"{one.node} will use {used.name} ({one.address}): a bridge, a tunnel or a container's",
+                        text=f"{one.node} will use {used.name} ({one.address}): a bridge, a tunnel, or a container's "
+                        "interface",
                         remedy="Set GLOO_SOCKET_IFNAME to the interface that the nodes share.")  # fmt: skip
     sizes = {link.mtu for link in links if link.mtu}
     if len(sizes) > 1:
         yield Check(name="MTU", status="warn", text=f"paths differ: {', '.join(map(str, sorted(sizes)))}",
-                    remedy="Where large packets vanish, connections open and then hang: set one MTU everywhere.")  # fmt: skip
+                    remedy="Set the same MTU everywhere. If large packets are lost, connections open and then hang.")  # fmt: skip
 
 
 def _shared(facts: Sequence[Facts]) -> set[str]:
@@ -179,7 +183,7 @@ def _named(one: Facts, variable: str, name: str, interfaces: tuple[Interface, ..
         why = "is loopback"
     if why is not None:
         return Check(name="interface", status="fail", nodes=(one.node,), remedy=remedy,
-                     text=f"{one.node}: {variable}={name}, and it {why} (HD404)")  # fmt: skip
+                     text=f"{one.node}: {variable}={name}, but {name} {why} (HD404)")  # fmt: skip
     assert found is not None  # noqa: S101
     if shared and not any(within(a, network) for a in found.addresses for network in shared):
         return Check(name="interface", status="fail", nodes=(one.node,), remedy=remedy,
@@ -196,7 +200,7 @@ def pairs(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator
     bad = [link for link in links if link.outcome != "ok"]
     for link in bad[:16]:
         how = {
-            "timeout": "no answer: a firewall drops it, or there is no way",
+            "timeout": "no answer: a firewall drops it, or there is no route",
             "refused": "refused: nobody listens there, or a firewall rejects it",
             "unreachable": "no route",
         }.get(link.outcome, link.outcome)
@@ -204,12 +208,12 @@ def pairs(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator
         one_way = "; the other direction works" if back is not None and back.outcome == "ok" else ""
         yield Check(name="connections", status="fail", nodes=(link.caller, link.called),
                     text=f"{link.caller} to {link.called} ({link.target}): {how}{one_way} (HD403)",
-                    remedy=f"Let {link.called} take calls on ephemeral ports (net.ipv4.ip_local_port_range) from {link.caller}; "
-                    "Gloo needs both directions.")  # fmt: skip
+                    remedy=f"Allow connections from {link.caller} to {link.called} on ephemeral ports "
+                    "(net.ipv4.ip_local_port_range). Gloo needs both directions.")  # fmt: skip
     if len(bad) > 16:
         yield Check(name="connections", status="fail", text=f"and {len(bad) - 16} more pairs")
     if not bad:
-        yield Check(name="connections", status="pass", text=f"all {len(links)} calls on ephemeral ports are answered")
+        yield Check(name="connections", status="pass", text=f"all {len(links)} connections on ephemeral ports work")
 
 
 def speed(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
@@ -223,10 +227,10 @@ def speed(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator
     seconds = all_reduce_seconds(plan.parameters, link.mbit, len(facts))
     if seconds is not None:
         text += f"; an all-reduce of {plan.parameters:,} fp32 gradients will take about {_time(seconds)} a step"
-        text += f", so {len(facts)} nodes help only where a step computes much longer than that on each"
+        text += f", so {len(facts)} nodes help only if each computes much longer than that in a step"
     slow = status == "warn"
     yield Check(name="throughput", status=status, text=text, nodes=(link.caller, link.called) if slow else (),
-                remedy="A faster link, fewer steps (gradient accumulation), or one node." if slow else "")  # fmt: skip
+                remedy="Use a faster link, fewer steps (gradient accumulation), or one node." if slow else "")  # fmt: skip
 
 
 def slowest(links: Sequence[Link]) -> Link | None:

@@ -22,7 +22,7 @@ def versions(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Itera
         if name == "torch" and None in values.values():
             without = [node for node, value in values.items() if value is None]
             yield Check(name="torch", status="fail", nodes=tuple(without), text=f"not installed on {some(without)}",
-                        remedy="pip install torch in the environment that the launch will use.")  # fmt: skip
+                        remedy="Install torch in the environment that the launch will use.")  # fmt: skip
         else:
             status = "fail" if name == "torch" else "warn"
             yield agree(name, values, f"Install the same {name} on all nodes (HD503).", status)
@@ -44,17 +44,21 @@ def data(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[
         where = "; ".join(f"{node} {source.path}: {source.files}" for node, source in list(seen.items())[:4])
         if missing and len(facts) > 1:
             yield Check(name="data", status="warn", nodes=tuple(missing),
-                        text=f"{origin} names data on {some(list(seen))} only ({where}); {some(missing)} takes a default",
-                        remedy="Name the same data on all nodes: a different amount of data hangs (HD101).")  # fmt: skip
+                        text=f"{origin} names data on {some(list(seen))} only ({where}); {some(missing)} uses a default",
+                        remedy="Name the same data on all nodes. Ranks with different amounts of data hang (HD101).")  # fmt: skip
         elif len(set(counts.values())) > 1:
             yield Check(name="data", status="fail", nodes=tuple(counts), text=f"{origin}: {where}",
-                        remedy="Copy the missing shards: ranks that see a different amount of data hang (HD101).")  # fmt: skip
+                        remedy="Copy the missing shards. Ranks with different amounts of data hang (HD101).")  # fmt: skip
         elif len({source.digest for source in seen.values()}) > 1:
             yield Check(name="data", status="warn", nodes=tuple(seen), text=f"{origin}: equal counts, different files ({where})",
-                        remedy="The replicas train on different data (HD104).")  # fmt: skip
+                        remedy="Copy the same files to all nodes, or the replicas train on different data (HD104).")  # fmt: skip
         elif any(source.files == 0 for source in seen.values()):
             yield Check(
-                name="data", status="warn", nodes=tuple(seen), text=f"{origin}: no shard ({where})", remedy="Fill it."
+                name="data",
+                status="warn",
+                nodes=tuple(seen),
+                text=f"{origin}: no shard ({where})",
+                remedy="Copy the shards there.",
             )
         else:
             yield Check(
@@ -73,7 +77,7 @@ def arguments(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iter
         values = {node: options.get(name) for node, options in given.items()}
         if len(set(values.values())) > 1 and known is not None and known.kind in ("collectives", "numbers"):
             wrong += 1
-            why = f"{known.why} (HD501): launch all nodes with the same."
+            why = f"{known.why} (HD501). Launch all nodes with the same value."
             yield agree(f"--{name}", values, why, "fail" if known.kind == "collectives" else "warn")
     for name in sorted({name for one in facts for name in one.environment}):
         setting = settings.variable(name)
@@ -86,7 +90,7 @@ def arguments(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iter
             wrong += 1
             yield agree(name, values, f"{setting.why} (HD502).", "warn" if setting.kind == "numbers" else "fail")
     if not wrong:
-        yield Check(name="settings", status="pass", text="arguments and variables agree where they must")
+        yield Check(name="settings", status="pass", text="all arguments and variables that must agree do agree")
 
 
 def left_over(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
@@ -94,7 +98,7 @@ def left_over(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iter
     for one in facts:
         for text in one.left_over[:4]:
             yield Check(name="left-overs", status="warn", nodes=(one.node,), text=f"{one.node}: {text}",
-                        remedy="If nobody wants its work, end it: it holds memory, cores and ports (HD305).")  # fmt: skip
+                        remedy="End it if nobody needs it. It holds memory, cores and ports (HD305).")  # fmt: skip
     if not any(one.left_over for one in facts):
         yield Check(name="left-overs", status="pass", text="no rank of an earlier run")
 
@@ -109,7 +113,7 @@ def room(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[
         if threads * plan.ranks_per_node > machine.cores:
             yield Check(name="cores", status="warn", nodes=(one.node,),
                         text=f"{one.node}: {plan.ranks_per_node} ranks × {threads} threads on {machine.cores} cores (HD505)",
-                        remedy=f"OMP_NUM_THREADS={max(1, machine.cores // plan.ranks_per_node)}")  # fmt: skip
+                        remedy=f"Set OMP_NUM_THREADS={max(1, machine.cores // plan.ranks_per_node)}")  # fmt: skip
         else:
             yield Check(name="cores", status="pass",
                         text=f"{one.node}: {plan.ranks_per_node} ranks × {threads} threads on {machine.cores} cores")  # fmt: skip
@@ -119,16 +123,16 @@ def room(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[
             yield Check(name="memory", status="pass" if enough else "fail", nodes=() if enough else (one.node,),
                         text=f"{one.node}: weights, gradients and Adam of {plan.ranks_per_node} ranks take {need / 1e9:.1f} GB, "
                         f"{machine.memory_available_bytes / 1e9:.1f} GB are available",
-                        remedy="" if enough else "Fewer ranks or a smaller model; activations come on top.")  # fmt: skip
+                        remedy="" if enough else "Use fewer ranks or a smaller model. Activations need more memory.")  # fmt: skip
             if one.free_bytes is not None:
                 kept = plan.parameters * _BYTES_KEPT
                 status = "fail" if kept > one.free_bytes else "warn" if 3 * kept > one.free_bytes else "pass"
                 yield Check(name="disk", status=status, nodes=() if status == "pass" else (one.node,),
                             text=f"{one.node}: a checkpoint takes {kept / 1e9:.1f} GB, {one.free_bytes / 1e9:.1f} GB are free",
-                            remedy="" if status == "pass" else "Free some, or keep fewer checkpoints.")  # fmt: skip
+                            remedy="" if status == "pass" else "Free some space, or keep fewer checkpoints.")  # fmt: skip
         if plan.dtype in ("bfloat16", "bf16") and not machine.gpus and not set(_BF16) & set(machine.cpu_flags):
             yield Check(name="dtype", status="warn", nodes=(one.node,), text=f"{one.node} has no instructions for bf16",
-                        remedy="float32 is faster there (HD504).")  # fmt: skip
+                        remedy="Use float32, which is faster there (HD504).")  # fmt: skip
 
 
 def attach(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
@@ -143,4 +147,4 @@ def attach(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterato
             remedy=ability.remedy,
         )
     if not bad:
-        yield Check(name="hangdoc", status="pass", text="will be able to look, if the run freezes")
+        yield Check(name="hangdoc", status="pass", text="will be able to look at the ranks if the run freezes")

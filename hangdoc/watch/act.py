@@ -85,7 +85,7 @@ def post(url: str, diagnosis: Diagnosis) -> str | None:
 
 
 class Reaction:
-    """What to do about a sure hang, and with whose words; what fails is said, and the rest is done all the same."""
+    """What to do about a sure hang, and in which words. What fails is reported, and the rest is still done."""
 
     def __init__(
         self, folder: Path, command: tuple[str, ...], webhook: str | None, say: Callable[[str], None],

@@ -112,7 +112,7 @@ class _Running:
         try:
             self._fork_observer(observe)
         except OSError as error:
-            self._say(f"nobody observes the command: {error.strerror}")
+            self._say(f"hangdoc does not observe the command: {error.strerror}")
         while True:
             info = self._next_signal()
             if info is not None and info.si_signo != signal.SIGCHLD:
@@ -269,11 +269,11 @@ class _Running:
             return True
         if now >= self._kill_at:
             if not self._killed:
-                self._say(f"SIGKILL to {len(left)} process(es) that outlasted SIGTERM by {self._grace:g} s")
+                self._say(f"SIGKILL to {len(left)} process(es) that had not ended {self._grace:g} s after SIGTERM")
                 self._killed = True
             self._to_all(signal.SIGKILL)
         if now >= self._kill_at + _KILL_SECONDS:
-            self._say(f"pid {', '.join(map(str, left))} can't be ended, not even by SIGKILL: it waits in the kernel")
+            self._say(f"pid {', '.join(map(str, left))} cannot be ended, not even by SIGKILL: it waits in the kernel")
             return True
         return False
 
@@ -306,12 +306,12 @@ def _spawn(command: Sequence[str], mask: set[signal.Signals] | set[int]) -> int:
     except FileNotFoundError:
         if "/" in program and os.path.exists(program):
             raise StartError(
-                f"{program} can't be run: the interpreter in its first line is not there.", NOT_FOUND
+                f"{program} cannot be executed: the interpreter in its first line does not exist.", NOT_FOUND
             ) from None
         where = "there is no such file" if "/" in program else "no such command in PATH"
         raise StartError(f"{program}: {where}.", NOT_FOUND) from None
     except OSError as error:
-        raise StartError(f"{program} can't be run: {error.strerror}.", NOT_EXECUTABLE) from None
+        raise StartError(f"{program} cannot be executed: {error.strerror}.", NOT_EXECUTABLE) from None
 
 
 def _as_exit_code(status: int) -> int:

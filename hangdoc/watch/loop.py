@@ -38,7 +38,7 @@ class Watch(NamedTuple):
     pause: Callable[[float], None] = time.sleep
 
     def looks(self) -> Iterator[Seen]:
-        """One look after another, for ever."""
+        """One look after another, forever."""
         confirmation = Confirmation(self.patience)
         costs: deque[float] = deque(maxlen=_COSTS)
         first = True

@@ -163,7 +163,7 @@ class Nodes:
         self._own: set[tuple[str, int]] = set()
 
     def look(self) -> Snapshot:
-        """Look at this node; and where a run goes beyond it and stands still, at what the other nodes see."""
+        """Look at this node; and if a run has ranks elsewhere and makes no progress, at what the other nodes see."""
         snapshot = self._look()
         self._own = {(host.name, p.pid) for host in snapshot.hosts for p in host.processes if p.role == "rank"}
         self._parts = _parts(snapshot, self._command)

@@ -1,6 +1,6 @@
 """What a rank does when its deadline has passed: dump, have its host looked at, and say what came of it.
 
-Runs in the watchdog's thread. Everything is bounded in time, and nothing raises: what was not possible is said once.
+Runs in the watchdog's thread. Everything is bounded in time, and nothing raises: what was not possible is reported once.
 """
 
 import contextlib
@@ -121,7 +121,7 @@ class Alarm:
             return False
         elsewhere = self._elsewhere(peers)
         if elsewhere and self._board.silent:
-            self._say(f"other hosts are not reached: {self._board.reason}")
+            self._say(f"cannot reach the other hosts: {self._board.reason}")
         meeting = Meeting(folder, host, sorted(peers), elsewhere, self._board)
         meeting.share(bundle)
         if meeting.reports():
@@ -136,7 +136,7 @@ class Alarm:
         return {os.getpid(), *(beat.pid for beat in peers.values())}
 
     def _adopt(self, folder: Path, rank: int, pid: int) -> None:
-        """The stacks that a rank's dead man's switch has written without its interpreter."""
+        """The stacks that the C timer of a rank has written without its interpreter."""
         try:
             text = (self._beacons / f"{pid}.stacks").read_text()
             if text:
@@ -170,7 +170,7 @@ class Alarm:
         try:
             shown = beginning(report.read_text())
         except OSError:
-            self._say(f"no report came; what there is lies in {folder}: hangdoc diagnose {folder}")
+            self._say(f"there is no report. The evidence is in {folder}: hangdoc diagnose {folder}")
             return
         self._say(f"{shown}\nthe whole report: hangdoc diagnose {folder}")
 

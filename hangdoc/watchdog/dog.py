@@ -38,15 +38,14 @@ os.register_at_fork(after_in_child=_in_child)
 class Watchdog:
     """Publishes progress, and acts when none comes for `timeout` seconds.
 
-    `timeout` is a number of seconds, or `"auto"`: as the run's own steps have it, never below `floor`. `on_hang` is what
-    happens after the evidence lies in `directory` (the working directory by default): `report` (go on waiting), `raise`
-    (HangError in the main thread), `abort` (end the process with EXIT_CODE), or a callable that is given the hang's own
-    directory. `rank` and `world_size` are taken from torch's process group, or else from torchrun's variables, where they
-    are not given. With
-    `allow_attach`, other processes of the same user may look into this one where Yama would forbid it.
+    `timeout` is a number of seconds, or `"auto"`: computed from the duration of the run's own steps, never below `floor`.
+    `on_hang` decides what happens after the evidence is in `directory` (the working directory by default). It is `report`
+    (keep waiting), `raise` (HangError in the main thread), `abort` (end the process with EXIT_CODE), or a callable that gets
+    the hang's own directory. `rank` and `world_size` default to those of torch's process group, or else to torchrun's
+    variables. With `allow_attach`, other processes of the same user may read this one where Yama would forbid it.
 
-    Raises ValueError for a timeout or an `on_hang` that is none. Nothing else that goes wrong reaches the trainer: it is
-    said on stderr, once.
+    Raises ValueError for an unknown timeout or `on_hang`. Any other problem never reaches the trainer: it is reported on
+    stderr, once.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """One of `data`, `forward`, `backward`, `optimizer`: how long each takes is published when the last is through.
+        """One of `data`, `forward`, `backward`, `optimizer`: how long each takes is published when the last has ended.
         Raises KeyError for another name."""
         began, known = time.perf_counter(), self._stage_seconds[name]
         try:

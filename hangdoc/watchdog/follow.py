@@ -40,7 +40,7 @@ class Handle(Protocol):
 
 
 class Follower:
-    """Marks where each stage ends; `done` is given the seconds of each of STAGES when a step is through."""
+    """Marks where each stage ends; `done` gets the seconds of each of STAGES when a step has ended."""
 
     def __init__(self, module: Module, optimizer: Any, done: Callable[[tuple[float, ...]], None]) -> None:
         self._done = done

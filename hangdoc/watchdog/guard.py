@@ -122,7 +122,7 @@ class Guard(threading.Thread):
         alarm.forget()
 
     def arm(self) -> None:
-        """The dead man's switch: a C thread that needs no GIL dumps all stacks if this thread can't run any more."""
+        """The C timer: a thread that needs no GIL dumps all stacks if this thread cannot run any more."""
         if time.monotonic_ns() - self._armed_ns < _SWITCH_SECONDS * 1e9:
             return
         self._armed_ns = time.monotonic_ns()
@@ -193,12 +193,12 @@ class Guard(threading.Thread):
         if self._fired_ns is None or self._beacon.last_ns == self._fired_ns:
             return
         stood = (self._beacon.last_ns - self._fired_ns) / 1e9
-        self._say(f"moves again after {stood:.0f} s (step {self._beacon.step})", always=True)
+        self._say(f"makes progress again after {stood:.0f} s (step {self._beacon.step})", always=True)
         self._fired_ns = None
 
 
 def _raise_in_main(kind: type[BaseException]) -> None:
-    """Raised as soon as the main thread runs Python again; one that is in C for ever never does."""
+    """Raised as soon as the main thread runs Python again; one that stays in C never does."""
     import ctypes
 
     main: Any = threading.main_thread().ident

@@ -76,7 +76,7 @@ class Meeting:
         return False
 
     def _fetch(self) -> bool:
-        """Take what lies on the board; whether that is everybody's."""
+        """Take what is on the board; whether that is the bundle of every host."""
         hosts = self._board.count(self._key("hosts"), 0) or 0
         for number in set(range(1, hosts + 1)) - self._fetched:
             raw = self._board.get(self._key(f"bundle/{number}"))

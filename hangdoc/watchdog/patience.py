@@ -1,4 +1,4 @@
-"""How long a trainer may go without a beat: as told, or as its own steps have it."""
+"""How long a trainer may go without a beat: a fixed time, or from the duration of its own steps."""
 
 from typing import Literal
 

@@ -20,7 +20,7 @@ class _Plain(pickle.Unpickler):
 
 
 def dump() -> bytes | None:
-    """JSON in the shape of torch's own `fr_trace_json`: of each group the last collective that is through and those that are
+    """JSON in the shape of torch's own `fr_trace_json`: of each group the last completed collective and those that are
     not. With the Python frames that issued them where torch's symbolizer is loaded already: it would import some 800
     modules (torch 2.13, py_symbolize), a second of CPU and a file system that may be what hangs. None where torch is not
     there or has recorded nothing; raises whatever torch does."""

@@ -5,7 +5,7 @@ import sys
 
 
 class Voice:
-    """Speaks for a rank; the same trouble is said once."""
+    """Speaks for a rank; the same problem is reported once."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank

@@ -152,10 +152,10 @@ UNFRIENDLY = {
     "endless": ("exec tr '\\0' x < /dev/zero", "it sends something that is no bundle"),
     "stalls": (
         f"{HANGDOC} snapshot --armor --window 0.1 | head -1; sleep 60",
-        "it began to look and did not end within 8 s",
+        "it began to look but did not finish within 8 s",
     ),
     "silent": ("sleep 60", "no answer within 8 s"),
-    "absent": ("exec /nonexistent/hangdoc", "no hangdoc there"),
+    "absent": ("exec /nonexistent/hangdoc", "hangdoc was not found there"),
     "password": ("printf 'Password: ' > /dev/tty && read answer < /dev/tty; exit 5", "it sent no bundle (exit code 5"),
     "changed": (f"{HANGDOC} snapshot --armor --window 0.1 | sed '2s/A/B/'", "its bundle was changed on the way"),
     "mixed": (

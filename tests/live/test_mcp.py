@@ -127,7 +127,7 @@ async def test_a_hostile_client_gets_sentences_and_the_server_lives_on(run: Star
             ("diagnose", {"pids": [4194303]}, "no process with pid"),
             ("diagnose", {"pids": [os.getpid()], "hosts": "n1"}, "leave them out"),
             ("diagnose", {"job": "no such job", "pids": pids}, "no job 'no such job' here"),
-            ("diagnose", {"hosts": "node[[1"}, "can't be read"),
+            ("diagnose", {"hosts": "node[[1"}, "cannot be read"),
             ("diagnose", {"hosts": "n[0-999999999999999999999]"}, "more than 100000 hosts"),
             ("diagnose", {"hosts": "-oProxyCommand=id"}, "not the name of a host"),
             ("diagnose", {"hosts": "localhost;id"}, "not the name of a host"),

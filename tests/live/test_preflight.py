@@ -35,7 +35,7 @@ def test_what_exists_before_the_launch_is_found(cluster: Cluster) -> None:
     code, found = checked(cluster, "--master", master, "--params", "25M")
     assert code == 0, found
     assert statuses(found["connections"]) == statuses(found["master port"]) == {"pass"}
-    assert "2 nodes reach it" in found["master port"][0]["text"]
+    assert "2 nodes can connect to it" in found["master port"][0]["text"]
     fast = found["throughput"][0]
     # a slow link, a decoy's name, an orphan on the port, a closed host: all at once
     second.run(
@@ -97,4 +97,4 @@ def test_by_torchrun_over_the_very_topology(cluster: Cluster, case: str) -> None
         assert "--depth  4 on node 0; 5 on node 1" in report
     else:
         assert codes[0] == 1
-        assert "GLOO_SOCKET_IFNAME=lo, and it is loopback" in report
+        assert "GLOO_SOCKET_IFNAME=lo, but lo is loopback" in report

@@ -63,7 +63,7 @@ def test_a_run_that_moves_on_is_reported_and_fires_once(tmp_path: Path) -> None:
         log = run.wait_for("is through", 2)
     assert len(re.findall("no progress for", log)) <= 2  # once a rank
     assert len(list(tmp_path.glob("hangdoc-*"))) == 1
-    assert re.search(r"moves again after \d+ s", log)
+    assert re.search(r"makes progress again after \d+ s", log)
     assert not list((tmp_path / "runtime" / "hangdoc").glob("*.beacon"))
 
 

@@ -40,7 +40,7 @@ def test_a_directory_that_takes_nothing(prepare: str, reason: str, tmp_path: Pat
     assert len(re.findall(f"no place for the evidence: .*{reason}", log)) == 1
     (said,) = re.findall(r"the whole report: hangdoc diagnose (\S+)", log)
     assert said.startswith("/tmp/hangdoc-")
-    assert re.search(r"moves again after \d+ s", log)
+    assert re.search(r"makes progress again after \d+ s", log)
     folder = Path(said)
     if folder.exists():  # /tmp was not private
         for path in folder.iterdir():
@@ -51,7 +51,7 @@ def test_a_directory_that_takes_nothing(prepare: str, reason: str, tmp_path: Pat
 def test_py_spy_is_missing(tmp_path: Path) -> None:
     tool = Path(sys.executable).with_name("py-spy")
     with running(tmp_path, *mounted(f"mount --bind /dev/null {tool}; {QUIET} out")) as run:
-        run.wait_for("the whole report|no report came")
+        run.wait_for("the whole report|there is no report")
         run.go_on()
         log = run.wait_for("through")
     (folder,) = (tmp_path / "out").glob("hangdoc-*")

@@ -153,16 +153,16 @@ def test_only_the_last_looks_are_kept() -> None:
         ("diagnose", {"patience": float("inf")}, "patience"),
         ("diagnose", {"pids": [1] * 65}, "length <= 64"),
         ("diagnose", {"pids": [1 << 40]}, "4194303"),
-        ("diagnose", {"hosts": "node["}, "can't be read"),
+        ("diagnose", {"hosts": "node["}, "cannot be read"),
         ("diagnose", {"hosts": "node[0-99999999]"}, "more than 100000 hosts"),
-        ("diagnose", {"hosts": "-oProxyCommand=touch /tmp/x"}, "can't be read|is not the name of a host"),
-        ("diagnose", {"hosts": "slurm:1;id"}, "a Slurm job's number"),
-        ("diagnose", {"hosts": "h", "pids": [1]}, "leave them out with --hosts"),
+        ("diagnose", {"hosts": "-oProxyCommand=touch /tmp/x"}, "cannot be read|is not the name of a host"),
+        ("diagnose", {"hosts": "slurm:1;id"}, "the number of a Slurm job"),
+        ("diagnose", {"hosts": "h", "pids": [1]}, "cannot be combined with --hosts"),
         ("diagnose", {"pids": [4194303]}, "no process with pid 4194303"),
         ("preflight", {"master": "nowhere"}, "ADDR:PORT"),
-        ("preflight", {"parameters": "many"}, "no number of parameters"),
-        ("compare_launch_lines", {"lines": ["torchrun a.py"]}, "one launch only"),
-        ("compare_launch_lines", {"lines": ["/etc/passwd", "/etc/shadow"]}, "neither a file nor a command"),
+        ("preflight", {"parameters": "many"}, "not a number of parameters"),
+        ("compare_launch_lines", {"lines": ["torchrun a.py"]}, "only one launch line"),
+        ("compare_launch_lines", {"lines": ["/etc/passwd", "/etc/shadow"]}, "neither a file nor a launch line"),
         ("compare_launch_lines", {"lines": ["x" * 20001]}, "length <= 20000"),
     ],
 )  # fmt: skip
@@ -207,7 +207,7 @@ def test_a_flood_of_launches_is_refused_in_time() -> None:
 def test_launch_lines_are_never_read_from_files(tmp_path: Path) -> None:
     script = tmp_path / "launch me.sh"
     script.write_text("torchrun --nnodes 2 secret.py")
-    with pytest.raises(CommandError, match="no launch in"):
+    with pytest.raises(CommandError, match="contains no launch line"):
         call(looks(), "compare_launch_lines", lines=[str(script), str(script)])
 
 

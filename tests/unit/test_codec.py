@@ -27,7 +27,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"hello", "not a hangdoc bundle"),
-        (codec.encode(WHOLE)[:-40], "cut short"),
+        (codec.encode(WHOLE)[:-40], "truncated"),
         (codec.encode(WHOLE)[:60] + b"\xff" * 40, "damaged"),
         (gzip.compress(b"[1, 2"), "no JSON"),
         (gzip.compress(b"\xff\xfe"), "no JSON"),

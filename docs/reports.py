@@ -1,0 +1,48 @@
+"""Writes the reports that the README and docs/walkthrough.md show: what hangdoc says today of the bundles in docs/reports.
+
+python -m docs.reports [--check]
+
+A page holds `<!-- report NAME -->` and `<!-- /report -->`; the report of NAME.hangdoc is between them.
+"""
+
+import io
+import re
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from hangdoc import codec
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.render.text import report
+
+FOLDER = Path(__file__).parent / "reports"
+PAGES = (FOLDER.parent.parent / "README.md", FOLDER.parent / "walkthrough.md")
+_BLOCK = re.compile(r"(<!-- report (\w+) -->\n)(.*?)(<!-- /report -->)", re.DOTALL)
+
+
+def shown(name: str) -> str:
+    """The command and its report, as on a terminal of 80 columns."""
+    printed = io.StringIO()
+    report(diagnose(codec.read(FOLDER / f"{name}.hangdoc")), Console(file=printed, width=80))
+    return f"```text\n$ hangdoc diagnose\n{printed.getvalue().rstrip()}\n```\n"
+
+
+def page(text: str) -> str:
+    """A page with its reports as they are today."""
+    return _BLOCK.sub(lambda block: f"{block[1]}{shown(block[2])}{block[4]}", text)
+
+
+def main() -> int:
+    """Write, or compare; the exit code."""
+    wrong = [path for path in PAGES if page(path.read_text("utf-8")) != path.read_text("utf-8")]
+    for path in wrong:
+        if "--check" in sys.argv[1:]:
+            print(f"{path} shows a report that hangdoc no longer prints: run `make docs`")
+        else:
+            path.write_text(page(path.read_text("utf-8")), "utf-8")
+    return int("--check" in sys.argv[1:] and bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
