@@ -1,4 +1,4 @@
-"""Ranks that wait in one call: whether they gave it different roots or tensors."""
+"""Ranks that wait in one call: whether they passed different roots or tensors to it."""
 
 import math
 from collections.abc import Hashable, Iterable
@@ -12,12 +12,12 @@ from hangdoc.parse import natural
 
 
 def kind_of(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
-    """(what all of a group stand in one call for, whom to blame)."""
+    """(why all ranks of a group wait in one call, which ranks to blame)."""
     return different_arguments(classes) or (SameCall(), ())
 
 
 def different_arguments(classes: Iterable[Class]) -> tuple[Roots | Tensors, tuple[int, ...]] | None:
-    """The first call to which ranks gave different roots, or else different tensors; None for none."""
+    """The first call with different roots, or else with different tensors; None for none."""
     by_point: dict[Hashable, list[Class]] = {}
     for one in classes:
         if one.first.wait is not None and one.first.wait.kind == "collective" and not one.first.moving:
@@ -52,7 +52,7 @@ def _tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
 
 
 def _amount(tensor: str) -> str:
-    """Type and number of elements: a shape may differ where these agree."""
+    """Dtype and number of elements. The shape may differ if these are equal."""
     match = TENSOR.match(tensor)
     sizes = [natural(size) or 0 for size in (match[2] if match else "").split(", ") if size]
     return f"{match[1] if match else '?'} x {math.prod(sizes)}"
