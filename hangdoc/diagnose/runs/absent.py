@@ -38,8 +38,8 @@ def fill_in(
         elif unreadable and (host is None or host in unreadable):
             where_hidden = host or next(iter(unreadable))
             unseen[number] = Unlooked(
-                f"{unreadable[where_hidden]} processes of the launcher on {where_hidden} are another user's and cannot be read: "
-                "run hangdoc as that user or as root"
+                f"another user's processes of the launcher on {where_hidden} cannot be read "
+                f"({unreadable[where_hidden]}): run hangdoc as that user or as root"
             )
         elif host is not None and arrived:
             ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
