@@ -66,7 +66,7 @@ def test_the_culprit_stands_on_the_screen(terminal: list[Terminal]) -> None:
         top.type("Enter")
         top.wait_for("dist.barrier()", "rank 1  pid")
         top.type("4")
-        top.wait_for("rank 0 ■ waits in all_reduce")
+        top.wait_for("rank 0 ■ waiting in all_reduce")
         top.type("i")
         top.wait_for("culprit   rank 1", "evidence")
         top.type("PageDown")
