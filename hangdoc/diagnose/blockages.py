@@ -1,6 +1,6 @@
 """Step 5: what blocks a run. Each end of the graph, a sink or a cycle, is one blockage of exactly one kind.
 
-The verdict, the culprits and the victims follow from these alone.
+The verdict, the culprits and the victims are derived from the blockages only.
 """
 
 from collections.abc import Hashable, Iterable
@@ -35,70 +35,70 @@ from hangdoc.diagnosis import Severity, Verdict
 
 _GRAVITY: dict[Ends, int] = {"never": 0, "unknown": 1, "by-itself": 2}
 _JUST_NOW = 1.0
-"""Seconds. A wait that is younger says nothing of a cycle."""
+"""Seconds. A younger wait is no evidence of a cycle."""
 _UNKNOWN = (Unseen, Unreadable)
 _NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, AtFileLock, Elsewhere, OnNetwork, Serves)
-"""What may keep a rank from arriving at a rendezvous and is no finding of its own."""
+"""What may keep a rank from the rendezvous without being a finding of its own."""
 
 
 class Blockage(Struct, frozen=True):
-    """What holds up some ranks."""
+    """What blocks some ranks."""
 
     kind: Hold
     at: tuple[Class, ...]
-    """The ranks at the end of the chains of waiting; none where nobody looked at them."""
+    """The ranks at the end of the chains of waiting ranks; empty if they were not observed."""
     culprits: tuple[int, ...]
     waiting: tuple[Class, ...] = ()
-    """All other ranks that it holds up, and on which no clock moved."""
+    """All other ranks that it blocks and that made no progress."""
     age_seconds: float | None = None
     old: bool = False
     """Whether it is older than the patience."""
     under_way: bool = False
-    """Whether messages between its ranks may still arrive."""
+    """Whether data between its ranks may still be in transit."""
     cause: "causes.Cause | None" = None
 
     @property
     def ends(self) -> Ends:
-        """Whether it can end without anybody's help, as its cause or else its kind says. A cycle whose messages are under way may
-        be none: a rank goes on to its next call as soon as the kernel has taken its bytes."""
+        """Whether it can end without help, by its cause or else its kind. A cycle with data in transit may be none: a rank
+        continues with its next call as soon as the kernel has accepted its bytes."""
         ends = (self.cause.ends if self.cause is not None else None) or self.kind.ends
         return "unknown" if self.under_way and isinstance(self.kind, Cycle) and self.cause is None else ends
 
     @property
     def blamed(self) -> tuple[int, ...]:
-        """The culprits, by its cause where that names other ones."""
+        """The culprits, by its cause if that names other ones."""
         named = self.cause.culprits if self.cause is not None else None
         return self.culprits if named is None else named
 
     @property
     def victims(self) -> tuple[int, ...]:
-        """Ranks that merely wait."""
+        """Ranks that only wait."""
         waiting = (*self.waiting, *(one for one in self.at if one.first.waits))
         return tuple(sorted(set(numbers_of(waiting)) - set(self.blamed)))
 
     @property
     def severity(self) -> Severity:
-        """As the contract has it: what never ends is an error at once, the rest once it is older than the patience. What could
-        not be seen is never one."""
+        """By the contract: what never ends is an error at once, anything else once it is older than the patience. What could
+        not be observed is never an error."""
         if isinstance(self.kind, _UNKNOWN):
             return "warning"
         return "error" if self.ends == "never" or (self.ends == "unknown" and self.old) else "info"
 
     @property
     def about(self) -> "Hold | causes.Cause":
-        """What the finding speaks of."""
+        """What the finding reports."""
         return self.cause if self.cause is not None else self.kind
 
 
 def of(run: Run, waits: Waits) -> tuple[Blockage, ...]:
-    """What holds up a run, the gravest first."""
+    """What blocks a run, the most severe first."""
     idle = not run.waiting and standstill.is_idle(run)
     found = [_cycle(run, waits, end) for end in waits.ends if end.cycle]
     found += [_complete(waits, end) for end in waits.ends if not end.cycle and _waits(waits, end)]
     found += _sinks(waits, [end for end in waits.ends if not end.cycle and not _waits(waits, end)])
     found = [_aged(run, one) for one in [*_met(run, found), *_without_ranks(run)]]
     found.sort(key=lambda one: (isinstance(one.kind, _UNKNOWN), _GRAVITY[one.ends], not one.old, one.culprits))
-    if idle:  # whoever lives polls for a dead rank, if there is one
+    if idle:  # if a rank is dead, the living ones poll for it
         living = tuple(one for one in run.classes if one.first.label != "dead")
         found = [replace(one, waiting=living) if isinstance(one.kind, Dead) else one for one in found]
     kept = _share_out(found, idle=idle)
@@ -108,7 +108,7 @@ def of(run: Run, waits: Waits) -> tuple[Blockage, ...]:
 
 
 def _waits(waits: Waits, end: End[int]) -> bool:
-    """Whether an end without a cycle is a call in which nobody is missing."""
+    """Whether an end without a cycle is a call in which no rank is missing."""
     classes = [one for at in end.nodes for one in waits.nodes[at].classes]
     return bool(classes) and classes[0].first.waits
 
@@ -124,7 +124,7 @@ def _cycle(run: Run, waits: Waits, end: End[int]) -> Blockage:
 
 
 def _complete(waits: Waits, end: End[int]) -> Blockage:
-    """All of a group are in one call."""
+    """All ranks of a group are in one call."""
     classes, upstream = _classes(waits, end.nodes), _classes(waits, end.upstream)
     if all(one.first.spins for one in classes):
         return Blockage(kind=Spinning(), at=classes, culprits=(), waiting=upstream)
@@ -133,7 +133,7 @@ def _complete(waits: Waits, end: End[int]) -> Blockage:
 
 
 def _sinks(waits: Waits, ends: Iterable[End[int]]) -> list[Blockage]:
-    """What holds up ranks that wait for nobody. Those that are held up alike at one place are one blockage."""
+    """What blocks ranks that do not wait for other ranks. Those that are blocked alike at one line are one blockage."""
     together: dict[Hashable, list[tuple[Hold, End[int]]]] = {}
     for end in ends:
         classes, upstream = _classes(waits, end.nodes), _classes(waits, end.upstream)
@@ -154,7 +154,7 @@ def _sinks(waits: Waits, ends: Iterable[End[int]]) -> list[Blockage]:
 
 
 def hold_of(one: Class) -> Hold:
-    """What holds up a class that waits for no other rank."""
+    """What blocks a class that does not wait for another rank."""
     rank = one.first
     if (announced := work.announced(rank)) is not None:
         return announced
@@ -166,7 +166,7 @@ def hold_of(one: Class) -> Hold:
 
 
 def _met(run: Run, found: list[Blockage]) -> list[Blockage]:
-    """Where ranks wait in a rendezvous, those that are not there yet are one thing, whatever they do instead."""
+    """If ranks wait in a rendezvous, all absent ranks are one blockage, whatever they are doing."""
     arrived = tuple(filter(_in_rendezvous, run.waiting))
     absent = [
         one for one in found if isinstance(one.kind, _NOT_THERE) and any(_in_rendezvous(far) for far in one.waiting)
@@ -208,7 +208,7 @@ def _without_ranks(run: Run) -> list[Blockage]:
 
 
 def _aged(run: Run, blockage: Blockage) -> Blockage:
-    """Nobody has waited for a rank for longer than it has been there, nor a rank for an answer since before the last byte."""
+    """Age: at most the time since the start of the awaited rank, and since the last byte from an awaited peer."""
     started = [one.first.process.started_seconds_ago for one in blockage.at if one.first.process is not None]
     if isinstance(blockage.kind, Rendezvous) and blockage.kind.agents:
         age: float | None = min(process.started_seconds_ago for (_, process), _ in blockage.kind.agents)
@@ -223,7 +223,7 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
 
 
 def _in_flight(rank: Rank) -> bool:
-    """Whether bytes wait in a connection to another rank: to be sent, to be acknowledged, or to be read."""
+    """Whether a connection to another rank holds bytes that are not sent, not acknowledged or not read."""
     return any(
         c.state == "ESTABLISHED" and (c.send_queue_bytes or c.receive_queue_bytes or c.unacked)
         for c in rank.connections
@@ -231,8 +231,8 @@ def _in_flight(rank: Rank) -> bool:
 
 
 def _share_out(found: Iterable[Blockage], *, idle: bool) -> list[Blockage]:
-    """Give each waiting class to the first blockage that it reaches. One that holds up nobody is kept where it can never end,
-    where it is ranks that could not be looked at, and where it says why an idle run stands still."""
+    """Give each waiting class to the first blockage that it reaches. A blockage without waiting ranks is kept if it can never
+    end, if its ranks could not be observed, or if it explains why an idle run makes no progress."""
     taken: set[tuple[int, ...]] = set()
     kept = []
     for blockage in found:
@@ -253,10 +253,10 @@ def _share_out(found: Iterable[Blockage], *, idle: bool) -> list[Blockage]:
 
 
 def verdict(run: Run) -> Verdict:
-    """What the blockages of a run amount to."""
+    """The verdict that follows from the blockages of a run."""
     if any(one.severity == "error" for one in run.blockages):
         return "hung"
-    if not run.ranks:  # launchers alone: they have not started any rank yet, or none is left
+    if not run.ranks:  # only launchers: no rank has started yet, or none is left
         return "unknown" if any(process.unreadable_below for _, process in run.launchers) else "waiting"
     holding = [one for one in run.blockages if one.victims or not isinstance(one.kind, _UNKNOWN)]
     if holding:
@@ -268,5 +268,5 @@ def verdict(run: Run) -> Verdict:
 
 
 def _open(blockage: Blockage) -> bool:
-    """Whether nobody can tell if it is a hang: by whom it waits for, or because it may be a second old or a night."""
+    """Whether it is unknown if it is a hang: the awaited rank was not observed, or the age is unknown."""
     return isinstance(blockage.kind, _UNKNOWN) or (blockage.ends == "unknown" and blockage.age_seconds is None)

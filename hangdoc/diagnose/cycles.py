@@ -1,8 +1,8 @@
-"""What kind of cycle it is: ranks that stand in different calls and each wait for another of them.
+"""Kinds of cycles: ranks that are in different calls and each wait for another of them.
 
-Exactly one kind fits, the first of these: a rendezvous that others have left behind; a loop that a rank has left and others are
-still in; one call with different roots or tensors; sends and receives; the collectives of two groups in opposite order; a call
-that only some ranks make; and what is left are different calls at one point.
+The kind is the first of these that fits: a rendezvous that others have passed; a loop that a rank has left and others are still
+in; one call with different roots or tensors; sends and receives; the collectives of two groups in opposite order; a call
+that only some ranks make; otherwise different calls at one point.
 """
 
 from collections.abc import Hashable, Iterable
@@ -48,7 +48,7 @@ def _ranks(classes: Iterable[Class]) -> tuple[int, ...]:
 
 
 def _parts(classes: Iterable[Class]) -> Parts:
-    """One class for each call that ranks of a cycle wait in, the smallest first."""
+    """One class for each call in which ranks of a cycle wait, the smallest first."""
     found: dict[Hashable, list[Class]] = {}
     for one in classes:
         found.setdefault(_call(one.first), []).append(one)
@@ -67,14 +67,14 @@ def _call(rank: Rank) -> Hashable:
 
 
 def left_loop_among(short: Iterable[Class], waiting: Iterable[Class], waits: Waits) -> LeftLoop | None:
-    """The first pair of which one has left a loop that the other waits in, and is waited for by it."""
+    """The first pair of classes of which one has left a loop in which the other waits for it."""
     short = tuple(short)
     for behind in sorted(waiting, key=lambda one: (-len(one.ranks), one.ranks)):
         for ahead in sorted(short, key=lambda one: (-len(one.ranks), one.ranks)):
             if ahead is behind or not set(ahead.ranks) & waits.of(behind):
                 continue
             left = left_loop(ahead.first, behind.first)
-            if left is None or is_p2p(behind.first):  # a receive names who should have sent
+            if left is None or is_p2p(behind.first):  # a receive names the rank that should have sent
                 continue
             frame, loop = left
             out, within = _counted_by(ahead.first, frame, loop), _counted_by(behind.first, frame, loop)
@@ -96,7 +96,7 @@ def left_loop_among(short: Iterable[Class], waiting: Iterable[Class], waits: Wai
 
 
 def _counted_by(rank: Rank, frame: Frame, loop: Loop) -> Rank:
-    """The rank as seen by the loop that was left, where no loop of the user's own code counts its batches."""
+    """The rank with the counter of the loop that was left, if no loop of the user's own code counts its batches."""
     if rank.loop is not None or rank.process is None:
         return rank
     return replace(rank, loop=loop_view(rank.process, rank.program, (frame.file, frame.function, loop.line)))
@@ -112,7 +112,7 @@ def _stays_longer(left: LeftLoop) -> bool:
 
 
 def _under_a_condition(left: LeftLoop) -> bool:
-    """Whether the call inside the loop is one that only some ranks make."""
+    """Whether only some ranks make the call inside the loop."""
     return conditions.singled_out(left.inside.first, left.short.first)
 
 
@@ -123,13 +123,13 @@ def _same_left(one: Rank, other: Rank) -> bool:
 
 
 def _went_round_more(short: Rank, waiting: Rank) -> bool:
-    """Whether the rank that is out has done more rounds: it did not leave early, it meets the others less often in each."""
+    """Whether the rank outside has done more iterations: it did not leave early, but calls fewer collectives in each."""
     a, b = short.loop, waiting.loop
     return a is not None and b is not None and a.done is not None and b.done is not None and a.done > b.done + 1
 
 
 def _same_rounds(short: Rank, waiting: Rank) -> bool:
-    """Whether both were to go round as often, and the rank that is out did: somebody skipped a collective on the way."""
+    """Whether both had the same number of iterations, and the rank outside completed them: a collective was skipped before."""
     a, b = short.loop, waiting.loop
     return a is not None and b is not None and a.total is not None and a.total == b.total and a.done == a.total
 
@@ -142,7 +142,7 @@ def _peer(rank: Rank) -> int | None:
 
 
 def _point_to_point(run: Run, classes: Parts) -> Found:
-    """A ring of sends and receives. The one that most others wait for in vain is to blame, if there is only one; else all are."""
+    """A cycle of sends and receives. The rank with the most unmatched calls to it is to blame if there is only one, else all."""
     known = all(_peer(one.first) is not None for one in classes)
     vain = {one.ranks: _in_vain(run, one) for one in classes}
     most = max(vain.values())
@@ -154,13 +154,13 @@ def _point_to_point(run: Run, classes: Parts) -> Found:
 
 
 def _in_vain(run: Run, named: Class) -> int:
-    """How many ranks wait in a send to, or a receive from, one that is in no call which answers theirs."""
+    """How many ranks wait in a send to, or a receive from, a rank that is in no matching call."""
     waiting = (one for one in run.waiting if is_p2p(one.first) and _peer(one.first) in named.ranks)
     return sum(len(one.ranks) for one in waiting if not answers(one.first, named.first))
 
 
 def _unanswered(run: Run, classes: Parts) -> Found | None:
-    """Sends and receives among other operations: who does not answer them. None where nobody sends or receives."""
+    """Sends and receives among other operations: which rank does not match them. None if there are none."""
     stuck = [one for one in classes if is_p2p(one.first)]
     if not stuck:
         return None
@@ -170,7 +170,7 @@ def _unanswered(run: Run, classes: Parts) -> Found | None:
     others = [part for part in parts if not is_p2p(part.first)]
     if len(others) == 1 and len(parts) == 2 and len(parts[0].ranks) < len(parts[1].ranks):
         fewer, most = parts
-        # One call of most ranks, and another of a few; unless the most have left behind what these wait for.
+        # Most ranks are in one call, and a few in another; unless most ranks are already past the call of the few.
         if not is_ahead(most.first, fewer.first):
             return PointToPoint(astray=fewer, parts=classes, waits_for_it=most), fewer.ranks
     if (pair := _astray(run, stuck)) is not None:
@@ -183,7 +183,7 @@ def _unanswered(run: Run, classes: Parts) -> Found | None:
 
 
 def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
-    """(one whose send goes to a rank that does not receive it, one that waits to receive from it)."""
+    """(a rank whose send is not received, a rank that waits to receive from it)."""
     for one in stuck:
         named = _peer(one.first)
         peer = run.ranks.get(named) if named is not None else None
@@ -201,7 +201,7 @@ def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
 
 
 def _by_program(parts: Parts) -> Found:
-    """What the ranks' places in the program say of a cycle of collectives."""
+    """The kind of a cycle of collectives, by the positions of the ranks in the program."""
     everyone = _ranks(parts)
     sure = all(part.first.wait is not None and part.first.wait.sure for part in parts)
     if len(parts) > 2 and _opposite_order(parts):
@@ -236,7 +236,7 @@ def _by_program(parts: Parts) -> Found:
 
 
 def _behind(parts: Parts) -> list[set[int]]:
-    """For each part, those that it is ahead of, directly or by way of others (positions)."""
+    """For each part, the positions of those that it is ahead of, directly or indirectly."""
     behind = [
         {n for n, other in enumerate(parts) if other is not part and is_ahead(part.first, other.first)}
         for part in parts
@@ -247,16 +247,16 @@ def _behind(parts: Parts) -> list[set[int]]:
 
 
 def _went_past(behind: Class, ahead: list[Class]) -> tuple[tuple[int, ...], str]:
-    """(ranks to blame, why these), of some that wait in a call and others that are further in the program."""
+    """(ranks to blame, reason), of some ranks that wait in a call and others that are further in the program."""
     rest = _ranks(ahead)
     rooted = behind.first.wait is not None and behind.first.wait.operation.op in torch_names.ROOTED
     if rooted and len(ahead) > 1:
-        # A rank may come out of a gather or a broadcast before the others: whoever is furthest did not make it at all.
+        # A rank may return from a gather or a broadcast before the others: only the rank that is furthest did not call it.
         furthest = [part for part in ahead if not any(is_ahead(other.first, part.first) for other in ahead)]
         rest = furthest[0].ranks if len(furthest) == 1 else rest
     are = "is" if len(behind.ranks) == 1 else "are"
     reason = f"{ranks(rest)} did not call the {_name(behind)} that {ranks(behind.ranks)} {are} waiting in"
-    # Fewer ranks made the call than passed it by: then the call is what should not be there.
+    # If fewer ranks made the call than skipped it, the call itself is the mistake.
     return (behind.ranks if len(rest) > len(behind.ranks) and not rooted else rest), reason
 
 
@@ -265,7 +265,7 @@ def _name(part: Class) -> str:
 
 
 def _opposite_order(parts: Parts) -> bool:
-    """Whether each part waits in a group of its own, to which a rank of another part belongs too."""
+    """Whether each part waits in a different group, to which a rank of another part belongs as well."""
     groups = {
         (part.first.wait.members, part.first.wait.operation.group) for part in parts if part.first.wait is not None
     }
@@ -273,7 +273,7 @@ def _opposite_order(parts: Parts) -> bool:
         return False
     for part in parts:
         members = part.first.wait.members if part.first.wait is not None else None
-        # Everybody is in the default group: that one rank waits in it says nothing about an order.
+        # All ranks are in the default group, so a wait in it shows nothing about an order.
         if members is None or not any(n in members for other in parts if other is not part for n in other.ranks):
             return False
     return True

@@ -69,15 +69,15 @@ def _job(run: Run, problems: list[str]) -> Job:
     apart = ids.apart(one for _, one in found)
     findings = [msgspec.structs.replace(finding, id=one) for (finding, _), one in zip(found, apart, strict=True)]
     findings.sort(key=lambda one: (_SEVERITY[one.severity], -one.confidence, one.code, one.culprits))
-    said = blockages.verdict(run)
+    verdict = blockages.verdict(run)
     return Job(
         id=run.id,
         launcher=run.launcher,
         backend=run.backend,
         world_size=run.world_size,
         master=run.master,
-        verdict=said,
-        hung_for_seconds=run.age_seconds if said == "hung" else None,
+        verdict=verdict,
+        hung_for_seconds=run.age_seconds if verdict == "hung" else None,
         ranks=tuple(_view(rank) for _, rank in sorted(run.ranks.items())),
         findings=tuple(_with_places(run, finding) for finding in findings),
         unseen=tuple(Unseen(rank=rank, why=run.unseen[rank].why) for rank in sorted(run.unseen)),
@@ -105,7 +105,7 @@ def _blocked(blockage: Blockage) -> Blocked:
 
 
 def _with_places(run: Run, finding: Finding) -> Finding:
-    """Where a run spans hosts, a command about a process says on which of them to type it."""
+    """For a run on several hosts, add to each command about a process the host on which to run it."""
     if len(run.hosts) < 2:
         return finding
     named = [run.ranks[n] for n in (*finding.victims, *finding.culprits) if n in run.ranks]  # the culprits' pids count

@@ -1,4 +1,4 @@
-"""What blocks a run, apart from what holds up one rank by itself (`ranks.holds`): ranks that wait for each other."""
+"""What blocks a run, apart from what blocks a single rank (`ranks.holds`): ranks that wait for each other."""
 
 from typing import ClassVar
 
@@ -10,11 +10,11 @@ from hangdoc.snapshot import Frame, Loop, Process
 
 
 class Cycle(Hold, frozen=True, kw_only=True):
-    """Base of those in which each of some ranks waits for another of them: none can end."""
+    """Base class of cycles: each of some ranks waits for another of them, so none can continue."""
 
     NAME: ClassVar[str] = "cycle"
     sure: bool = True
-    """False where an operation is only concluded, or nobody tells its name."""
+    """False if an operation was inferred, or its name is unknown."""
 
     @property
     def ends(self) -> Ends:
@@ -22,7 +22,7 @@ class Cycle(Hold, frozen=True, kw_only=True):
 
 
 class LeftLoop(Cycle, frozen=True, kw_only=True):
-    """Some ranks have left the loop that others are still in."""
+    """Some ranks have left a loop that others are still inside."""
 
     NAME = "left-loop"
     short: Class
@@ -33,16 +33,16 @@ class LeftLoop(Cycle, frozen=True, kw_only=True):
 
 
 class Subset(Cycle, frozen=True, kw_only=True):
-    """Only a part of a group makes a call."""
+    """Only some ranks of a group make a call."""
 
     NAME = "subset"
     parts: tuple[Class, ...]
-    """A class for each point, the smallest first."""
+    """One class for each call, the smallest first."""
     reason: str
 
 
 class GroupOrder(Cycle, frozen=True, kw_only=True):
-    """Ranks entered the collectives of two groups in opposite order."""
+    """Ranks entered the collectives of several groups in conflicting order."""
 
     NAME = "group-order"
     parts: tuple[Class, ...]
@@ -54,28 +54,28 @@ class Mismatch(Cycle, frozen=True, kw_only=True):
     NAME = "mismatch"
     parts: tuple[Class, ...]
     reason: str
-    """Why some of them are to blame; empty where nothing singles them out."""
+    """Why some of them are to blame; empty if nothing singles them out."""
 
 
 class PointToPoint(Cycle, frozen=True, kw_only=True):
-    """Sends and receives that do not fit each other, or a peer that is in another operation."""
+    """Sends and receives that do not match, or a peer that is in another operation."""
 
     NAME = "point-to-point"
     astray: Class | None = None
-    """Whose message goes elsewhere, or who is in another operation."""
+    """The ranks that send to a different rank, or are in another operation."""
     waits_for_it: Class | None = None
     parts: tuple[Class, ...] = ()
 
 
 class Roots(Cycle, frozen=True, kw_only=True):
-    """One collective, and ranks that name different roots."""
+    """One collective, called with different roots."""
 
     NAME = "roots"
     values: Agreement[str, int]
 
 
 class Tensors(Cycle, frozen=True, kw_only=True):
-    """One collective, and ranks that gave different tensors to it."""
+    """One collective, called with tensors that do not match."""
 
     NAME = "tensors"
     values: Agreement[str, int]
@@ -93,21 +93,21 @@ class Threads(Cycle, frozen=True, kw_only=True):
 
 
 class SameCall(Hold, frozen=True, kw_only=True):
-    """All ranks of a group stand in one call, and nobody is missing."""
+    """All ranks of a group wait in one call, and no rank is missing."""
 
     NAME = "same-call"
 
 
 class Rendezvous(Hold, frozen=True, kw_only=True):
-    """The run, or a group, has not met yet."""
+    """The rendezvous of the run, or of a group, is not complete."""
 
     NAME = "rendezvous"
     arrived: tuple[Class, ...] = ()
     absent: tuple[int, ...] = ()
     agents: tuple[tuple[Placed, Frame], ...] = ()
-    """Launchers that wait for other nodes, where no rank was started yet."""
+    """Launchers that wait for other nodes, if no rank has started yet."""
     starting: bool = False
-    """Whether a rank that is absent moves: it may be on its way."""
+    """Whether an absent rank is making progress, so that it may still arrive."""
 
     @property
     def ends(self) -> Ends:
@@ -115,27 +115,27 @@ class Rendezvous(Hold, frozen=True, kw_only=True):
 
 
 class Apart(Hold, frozen=True, kw_only=True):
-    """Some ranks wait in a rendezvous that others have left behind, or never knew of."""
+    """Some ranks wait in a rendezvous that others have passed or never enter."""
 
     NAME = "apart"
     parts: tuple[Class, ...]
 
 
 class Standstill(Hold, frozen=True, kw_only=True):
-    """No rank waits for another, and none does anything."""
+    """No rank waits for another, but none makes progress."""
 
     NAME = "standstill"
 
 
 class Spinning(Hold, frozen=True, kw_only=True):
-    """Ranks spin in the GPU's driver; whether for a collective or a kernel of their own, the host can't tell."""
+    """Ranks spin in the GPU driver. The host cannot tell whether for a collective or for a kernel of their own."""
 
     NAME = "gpu-spin"
     _ENDS = "by-itself"
 
 
 class LauncherStopped(Hold, frozen=True, kw_only=True):
-    """The launcher is stopped, and its ranks have ended: nobody collects or restarts them."""
+    """The launcher is stopped, and its ranks have ended: no process collects or restarts them."""
 
     NAME = "launcher-stopped"
     _ENDS = "never"
@@ -145,13 +145,13 @@ class LauncherStopped(Hold, frozen=True, kw_only=True):
 
 
 class Ended(Hold, frozen=True, kw_only=True):
-    """No rank is left, and the process that started them is still there."""
+    """All ranks are dead, but the process that started them is alive."""
 
     NAME = "ended"
     launcher: Process
     ranks: tuple[int, ...]
     monitored: bool
-    """Whether the launcher looks after its ranks (torchrun's agent does), or they have ended well."""
+    """Whether the launcher monitors its ranks (as torchrun's agent does), or they have ended without an error."""
 
     @property
     def ends(self) -> Ends:

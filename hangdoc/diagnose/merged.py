@@ -1,4 +1,4 @@
-"""All ranks' stacks as one prefix tree with the ranks in each branch, so that the outlier stands out among a thousand.
+"""All ranks' stacks as one prefix tree with the ranks in each branch, so that an outlier among a thousand ranks is visible.
 
 The idea is STAT's (Lawrence Livermore National Laboratory): ranks are together as long as their stacks are.
 """

@@ -1,4 +1,4 @@
-"""What a run looks like after each step: its ranks, its classes of equal ranks, who waits for whom, and what blocks it."""
+"""A run after each step: its ranks, its classes of equal ranks, which rank waits for which, and what blocks the run."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -22,28 +22,28 @@ Placed = tuple[Host, Process]
 
 
 BUSY = 0.10
-"""Share of one core above which a thread is at work. Idle waits poll: rendezvous takes 2-4 %, a monitor up to 5 %."""
+"""Share of one core above which a thread is busy. Waiting threads poll: a rendezvous uses 2-4 %, a monitor up to 5 %."""
 _FORM = re.compile(r"_(into_tensor|tensor|single|coalesced)$")
 
 
 def form(op: str) -> str:
-    """One name for the forms of a collective: a native stack says all_gather where a Python frame says
+    """One name for the variants of a collective: a native stack has all_gather where a Python frame has
     all_gather_into_tensor."""
     return _FORM.sub("", op)
 
 
 class Wait(Struct, frozen=True):
-    """What a blocked rank is in, and whom it names."""
+    """The operation of a blocked rank, and the ranks that it names."""
 
     kind: str
     """`collective`, `p2p`, `rendezvous` or `store`: waits that another rank can end."""
     operation: Operation
     members: tuple[int, ...] | None = None
-    """Ranks of the group where the interpreter told; None means the default group."""
+    """Ranks of the group, if the interpreter lists them; None means the default group."""
     sure: bool = True
-    """False where the operation is concluded from circumstances (an idle backward), not from a frame."""
+    """False if the operation was inferred (from an idle backward, for example), not read from a frame."""
     root: int | None = None
-    """Of a rooted collective, the rank (of its group) that it was told sends to all or receives from all."""
+    """Of a rooted collective, the root: the rank within its group that sends to all or receives from all."""
 
     @property
     def point(self) -> tuple[str, str | None, tuple[int, ...] | None, str | None]:
@@ -95,21 +95,21 @@ class Rank(Struct, frozen=True):
     frame: Frame | None = None
     """The frame `where` names."""
     moving: bool = False
-    """Whether any of its clocks moved during the window: CPU of its own work, stack, counters, bytes, beacon."""
+    """Whether anything progressed during the observation: CPU of its own work, stack, counters, bytes, beacon."""
     counters_moved: bool = False
     work: str | None = None
-    """What goes on besides counters and stacks, in words."""
+    """What progresses besides counters and stacks, as text."""
     cpu_percent: float | None = None
     silent_seconds: float | None = None
     loop: LoopView | None = None
     training_share: float | None = None
-    """Share of the window that its training thread was on a core; None where it could not be measured."""
+    """Share of the observation for which its training thread was on a core; None if it could not be measured."""
     why: str = ""
-    """One phrase that says what the state rests on."""
+    """One phrase with the evidence for the state."""
     connections: tuple[Connection, ...] = ()
     """To other ranks."""
     hold: Hold | None = None
-    """What holds it up by itself, where it is blocked and waits for no other rank."""
+    """What blocks it, if it waits for no other rank."""
     given: tuple[tuple[int, ...], str] | None = None
     """See `ranks.given.Given`."""
 
@@ -120,17 +120,17 @@ class Rank(Struct, frozen=True):
 
     @property
     def spins(self) -> bool:
-        """Whether it spins in the GPU's driver: for a collective or for kernels of its own, which the host can't tell."""
+        """Whether it spins in the GPU driver, for a collective or for kernels of its own: the host cannot tell which."""
         return self.wait is not None and self.wait.operation.origin == torch_names.GPU_WAIT
 
     @property
     def waits(self) -> bool:
-        """Whether it stands still in something that another rank would have to end."""
+        """Whether it is blocked in an operation that another rank has to complete."""
         return self.wait is not None and self.label == "blocked"
 
 
 class Class(Struct, frozen=True):
-    """Ranks about which everything was concluded alike. From here on they are one thing."""
+    """Ranks with the same conclusions. The later steps treat them as one."""
 
     first: Rank
     ranks: tuple[int, ...]
@@ -138,11 +138,11 @@ class Class(Struct, frozen=True):
 
 
 class Unlooked(Struct, frozen=True):
-    """Why nobody could look at a rank."""
+    """Why a rank was not observed."""
 
     why: str
     elsewhere: bool = False
-    """It may be alive on a host, or in a process, that was not among what was looked at."""
+    """It may be alive on a host, or in a process, that was not observed."""
 
 
 @dataclass(frozen=True)
@@ -162,13 +162,13 @@ class Run:
     classes: tuple[Class, ...] = ()
     """All of `ranks`, by their lowest numbers."""
     age_seconds: float | None = None
-    """How long the ranks that wait, or all that stand still, have been silent; None where nobody can tell."""
+    """How long the waiting or idle ranks have exchanged no data; None if unknown."""
     meeting_host: Host | None = None
-    """The host that has the address at which the run meets, where it was looked at; none of the run's may be there."""
+    """The host of the rendezvous endpoint, if it was observed. It may hold no process of the run."""
     waits: "Waits | None" = None
-    """Who waits for whom."""
+    """Which rank waits for which."""
     blockages: "tuple[Blockage, ...]" = ()
-    """What holds it up, the gravest first."""
+    """What blocks it, the most severe first."""
 
     @cached_property
     def _by_host(self) -> dict[str, list[Rank]]:
@@ -188,7 +188,7 @@ class Run:
 
     @cached_property
     def still(self) -> tuple[Class, ...]:
-        """Those of them on which no clock moved."""
+        """Those of them that made no progress."""
         return tuple(one for one in self.waiting if not one.first.moving)
 
     @cached_property
@@ -201,7 +201,7 @@ class Run:
         return found
 
     def blind_hosts(self) -> list[tuple[str, str]]:
-        """Hosts whose sockets could not be read, with the reason: how long their ranks wait is unknown."""
+        """Hosts whose sockets could not be read, with the reason. How long their ranks have waited is unknown."""
         return [
             (host.name, host.connections.reason) for host in self.hosts if isinstance(host.connections, Unavailable)
         ]
@@ -218,7 +218,7 @@ def numbers_of(classes: Iterable[Class]) -> Iterator[int]:
 
 
 def environment_of(process: Process) -> dict[str, str]:
-    """The variables a rank runs with: those it started with, overlaid by what it set itself."""
+    """The environment of a rank: the variables that it started with, and those that it has set since."""
     started = process.environment.variables if isinstance(process.environment, Environment) else {}
     inside = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
     return {**started, **inside}

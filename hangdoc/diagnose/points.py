@@ -1,4 +1,4 @@
-"""Ranks that wait in one call: whether they gave it different roots or tensors, or another of their threads is in a call, too."""
+"""Ranks that wait in one call: different roots or tensors, or a second thread that is in a call of the same group."""
 
 import math
 from collections.abc import Hashable, Iterable
@@ -13,30 +13,26 @@ from hangdoc.parse import natural
 
 
 def kind_of(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
-    """(what all of a group stand in one call for, whom to blame)."""
+    """(why all ranks of a group wait in one call, which ranks to blame)."""
     classes = tuple(classes)
     return different_arguments(classes) or _threads(classes) or (SameCall(), ())
 
 
 def _threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, ...]] | None:
-    calls = []
-    for one in classes:
-        rank = one.first
-        if rank.process is not None and not rank.moving:
-            calls += [
-                (one, thread.name or "another thread", other.operation.op)
-                for thread, other in operations.beside(rank.process, rank.thread, rank.wait)
-            ]
-    # That they crossed is concluded, not seen: a slow call of each looks the same for a while.
-    return (
-        (Threads(calls=tuple(calls), sure=False), tuple(sorted(n for one, _, _ in calls for n in one.ranks)))
-        if calls
-        else None
-    )
+    calls = [
+        (one, thread.name or "another thread", other.operation.op)
+        for one in classes
+        if one.first.process is not None and not one.first.moving
+        for thread, other in operations.beside(one.first.process, one.first.thread, one.first.wait)
+    ]
+    if not calls:
+        return None
+    # That their order differs is inferred, not observed: two slow calls look the same for a while.
+    return Threads(calls=tuple(calls), sure=False), tuple(sorted({n for one, _, _ in calls for n in one.ranks}))
 
 
 def different_arguments(classes: Iterable[Class]) -> tuple[Roots | Tensors, tuple[int, ...]] | None:
-    """The first call to which ranks gave different roots, or else different tensors; None for none."""
+    """The first call with different roots, or else with different tensors; None for none."""
     by_point: dict[Hashable, list[Class]] = {}
     for one in classes:
         if one.first.wait is not None and one.first.wait.kind == "collective" and not one.first.moving:
@@ -71,7 +67,7 @@ def _tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
 
 
 def _amount(tensor: str) -> str:
-    """Type and number of elements: a shape may differ where these agree."""
+    """Dtype and number of elements. The shape may differ if these are equal."""
     match = TENSOR.match(tensor)
     sizes = [natural(size) or 0 for size in (match[2] if match else "").split(", ") if size]
     return f"{match[1] if match else '?'} x {math.prod(sizes)}"

@@ -1,4 +1,4 @@
-"""A run in which no rank waits for another, and yet none does anything."""
+"""A run in which no rank waits for another, but none makes progress."""
 
 from hangdoc.diagnose.model import BUSY, Rank, Run
 from hangdoc.diagnose.ranks import backends
@@ -8,12 +8,12 @@ from hangdoc.diagnose.ranks.torch_names import is_rpc
 from hangdoc.snapshot import Clocks
 
 TELLING = (AtLock, AtFileLock, InFile, OnNetwork, Serves, WaitsForLoader)
-"""What says why a rank stands still."""
+"""What explains why a rank makes no progress."""
 
 
 def is_idle(run: Run) -> bool:
-    """Whether each living rank stands still in something of its own (a file, a lock, a worker), as far as it was seen, and no
-    thread of it works. Not where a group uses NCCL: a GPU's work is not seen from the host."""
+    """Whether each living rank is blocked on its own (by a file, a lock, a worker), and none of its threads works. False if a
+    group uses NCCL, because the host cannot see the work of a GPU."""
     living = [rank for rank in run.ranks.values() if rank.label != "dead"]
     return "nccl" not in backends.parts(run.backend) and bool(living) and all(map(_stands, living))
 
@@ -26,13 +26,13 @@ def _stands(rank: Rank) -> bool:
         and rank.state not in ("waiting-input", "stopped")
         and not (
             isinstance(rank.hold, Asleep) and not rank.hold.polls and rank.cpu_percent is not None
-        )  # that ends by itself
+        )  # such a sleep ends by itself
         and (rank.process is None or working_share(rank.process) < BUSY)
     )
 
 
 def is_seen(run: Run) -> bool:
-    """Whether the clocks of all ranks of an idle run were read, so that it is known to stand still."""
+    """Whether the CPU clocks of all ranks of an idle run were read, so that it is known to be idle."""
     living = (rank for rank in run.ranks.values() if rank.label != "dead")
     return all(rank.cpu_percent is not None and (run.backend == "gloo" or _uses_rpc(rank)) for rank in living)
 

@@ -1,4 +1,4 @@
-"""Step 4: who waits for whom. The nodes are points at which ranks can meet, and classes of ranks that wait for nobody."""
+"""Step 4: which rank waits for which. The nodes are calls in which ranks can meet, and classes of ranks that do not wait."""
 
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from hangdoc.diagnose.ranks import torch_names
 
 
 class Node(NamedTuple):
-    """Ranks that wait at one point, a class that does not wait, or the ranks that nobody looked at (no class)."""
+    """Ranks that wait in one call, a class that does not wait, or the ranks that were not observed (no class)."""
 
     classes: tuple[Class, ...]
     ranks: frozenset[int]
@@ -64,7 +64,7 @@ def _node(classes: tuple[Class, ...], everyone: frozenset[int]) -> Node:
     if first.wait.kind == "p2p":
         peer = first.wait.operation.peer
         known = peer is not None and peer != first.rank
-        # Of several whose peers could not be seen, each may wait for another of them.
+        # Of several ranks with unknown peers, each may wait for another of them.
         others = everyone if len(here) > 1 else everyone - here
         return Node(classes, here, frozenset({peer}) if known and peer is not None else others)
     members = frozenset(first.wait.members) if first.wait.members is not None else everyone
@@ -72,15 +72,17 @@ def _node(classes: tuple[Class, ...], everyone: frozenset[int]) -> Node:
 
 
 def silence(run: Run, *, standstill: bool) -> float | None:
-    """For how many seconds the ranks that wait have been silent, or all where none waits and none works (`standstill`); None
-    where nobody can tell. Launchers without ranks wait as long as they have been there."""
+    """For how many seconds the waiting ranks have exchanged no data, or all ranks if none waits and none works (`standstill`);
+    None if unknown. Launchers without ranks have waited since their start."""
     if not run.ranks:
         return min((process.started_seconds_ago for _, process in run.launchers), default=None)
     if any(one.first.spins or _uses_nccl(one.first) for one in run.waiting):
-        return None  # NCCL's data passes over other ways than these sockets, whose silence says nothing
+        return None  # NCCL does not send its data over these sockets, so their silence shows nothing
     asked = [run.ranks[number] for one in (run.classes if standstill else run.waiting) for number in one.ranks]
     ages = [rank.silent_seconds for rank in asked if rank.silent_seconds is not None]
-    if not ages and run.waiting and not run.blind_hosts():  # nobody has spoken yet: the run is as old as its processes
+    if (
+        not ages and run.waiting and not run.blind_hosts()
+    ):  # no data has been exchanged yet: the run is as old as its processes
         ages = [rank.process.started_seconds_ago for rank in asked if rank.process is not None]
     return min(ages, default=None)
 
@@ -95,7 +97,7 @@ def is_p2p(rank: Rank) -> bool:
 
 
 def answers(one: Rank, other: Rank) -> bool:
-    """Whether `other` is in the call that `one`'s send or receive waits for."""
+    """Whether `other` is in the call that matches the send or receive of `one`."""
     if not (is_p2p(one) and is_p2p(other)) or one.wait is None or other.wait is None:
         return False
     mine, theirs = one.wait.operation, other.wait.operation

@@ -22,15 +22,15 @@ def clean(text: str) -> str:
 
 
 def operation(op: Operation | None) -> str:
-    """`all_reduce (DDP backward)`, `recv from 1`, `barrier of group 2`."""
+    """`all_reduce (DDP backward)`, `recv from 1`, `barrier of group 2`, `store.wait`."""
     if op is None:
         return ""
-    text = op.op
+    text = "store.wait" if (op.op, op.origin) == ("wait", "store") else op.op
     if op.peer is not None:
         text += f" {'to' if 'send' in op.op else 'from'} {op.peer}"
     if op.group is not None:
         text += f" of group {op.group}"
-    return clean(text + (f" ({caller(op.origin)})" if op.origin not in (None, "user") else ""))
+    return clean(text + (f" ({caller(op.origin)})" if op.origin not in (None, "user", "store") else ""))
 
 
 def place(where: Where | None) -> str:

@@ -35,7 +35,7 @@ class Kept(msgspec.Struct, frozen=True):
 def keep(snapshot: Snapshot, diagnosis: Diagnosis, folder: Path, page: Page) -> Kept:
     """Write the bundle, the report and the page, named after the time; raises BundleError."""
     console = Console(width=100, record=True, file=io.StringIO())
-    report(diagnosis, console)
+    report(diagnosis, console, verbose=True)
     text = console.export_text()
     stem = time.strftime("hangdoc-hang-%Y%m%d-%H%M%S", time.gmtime())
     number = 0

@@ -1,4 +1,4 @@
-"""One folder for each rule: a case that fires it, one that must not, and the whole text that it says of the first."""
+"""One folder for each rule: a case that fires it, one that must not, and the whole report about the first."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -15,7 +15,7 @@ def fires(code: str) -> Snapshot:
 
 
 def quiet(code: str) -> Snapshot:
-    """The closest thing to it that is another story."""
+    """The most similar snapshot, on which the rule must not fire."""
     return _of(code, "quiet")
 
 

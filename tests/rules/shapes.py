@@ -1,4 +1,4 @@
-"""For every rule, a snapshot that fires it and one that must not: the closest thing to it that is another story."""
+"""Processes and snapshots that the cases of several rules share."""
 
 from msgspec.structs import replace
 

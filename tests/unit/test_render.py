@@ -8,6 +8,7 @@ from hangdoc.diagnose.engine import diagnose
 from hangdoc.phrases import duration, numbers
 from hangdoc.render.text import report
 from hangdoc.snapshot import Snapshot
+from tests.rules import fires
 from tests.unit.builders import c10d, frame, rank, snapshot
 
 
@@ -30,6 +31,26 @@ def test_equal_ranks_are_one_row() -> None:
     assert any(line.startswith("63 ") and "stopped" in line for line in shown)
     assert len(shown) < 40
     assert max(map(len, shown)) <= 80
+
+
+def test_six_lines_of_evidence_unless_verbose() -> None:
+    found = diagnose(fires("HD101"))
+    evidence = found.jobs[0].findings[0].evidence
+    assert len(evidence) == 7
+    short, long = (io.StringIO(), io.StringIO())
+    report(found, Console(file=short, width=200))
+    report(found, Console(file=long, width=200), verbose=True)
+    assert [one.text in short.getvalue() for one in evidence] == [True] * 6 + [False]
+    assert "... 1 more (--verbose)" in short.getvalue()
+    assert all(one.text in long.getvalue() for one in evidence)
+    assert "more (--verbose)" not in long.getvalue()
+
+
+def test_unobserved_ranks_with_the_same_reason_are_one_line() -> None:
+    shown = lines(fires("HD401"))
+    assert [line for line in shown if "not observed" in line] == [
+        "ranks 0-7 not observed: no process on the observed hosts"
+    ]
 
 
 def test_a_wider_terminal_and_a_narrow_one() -> None:

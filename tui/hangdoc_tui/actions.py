@@ -226,7 +226,7 @@ class Actions(App[None]):
             from hangdoc.render.html import page  # the template engine is needed for nothing else
 
             console = Console(width=100, record=True, file=io.StringIO())
-            report(self.poll.diagnosis, console)
+            report(self.poll.diagnosis, console, verbose=True)
             self._written("report", "txt", console.export_text().encode())
             shown = page(self.poll.diagnosis, details(self.poll.diagnosis, self.poll.runs), self.timelines())
             self._written("page", "html", shown.encode())

@@ -1,4 +1,4 @@
-"""Step 6: what explains a blockage. One list for each kind of blockage; the first that is found leads its finding."""
+"""Step 6: what explains a blockage. One list for each kind of blockage; the first cause that is found leads the finding."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ _Finder = Callable[[Run], Cause | None]
 
 
 def of(run: Run, blockage: "Blockage") -> Cause | None:
-    """The cause of a blockage; None where its kind says all that is known."""
+    """The cause of a blockage; None if its kind is all that is known."""
     kind = blockage.kind
     if isinstance(kind, Stopped | WaitsForInput):
         return None
@@ -52,7 +52,7 @@ def _first(run: Run, finders: tuple[_Finder, ...]) -> Cause | None:
 
 def _option(run: Run) -> Cause | None:
     if disagreements.other_files(run):
-        return None  # folders that visibly differ are a cause of their own
+        return None  # directories that visibly differ are a cause of their own
     return next((one for one in disagreements.options(run) if one.decisive), None)
 
 

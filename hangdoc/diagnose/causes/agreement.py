@@ -1,4 +1,4 @@
-"""One value of each rank (or node), and who is the odd one out. The one home of every comparison between ranks."""
+"""One value per rank (or node), and which ones differ from the majority. Every comparison between ranks uses it."""
 
 from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
@@ -8,10 +8,10 @@ Member = TypeVar("Member", int, str)
 
 
 class Agreement(NamedTuple, Generic[Value, Member]):
-    """Which values there are, and who has which."""
+    """The values, and the members that have them."""
 
     values: tuple[tuple[Value, tuple[Member, ...]], ...]
-    """Each value with those that have it, ascending; the commonest value first."""
+    """Each value with the members that have it, ascending; the most common value first."""
 
     @property
     def differs(self) -> bool:
@@ -20,7 +20,7 @@ class Agreement(NamedTuple, Generic[Value, Member]):
 
     @property
     def odd(self) -> tuple[Member, ...]:
-        """Those that differ from the most; all where no value is commoner than another: nobody knows who is right."""
+        """The members that differ from the majority; all members if there is no majority."""
         if not self.differs:
             return ()
         tied = len(self.values[0][1]) == len(self.values[1][1])

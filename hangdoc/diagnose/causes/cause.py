@@ -8,10 +8,10 @@ from hangdoc.diagnose.ranks.holds import Ends
 
 
 class Cause(Struct, frozen=True):
-    """Why a blockage came about. The finding speaks of it, with the blockage as its evidence."""
+    """Why a blockage exists. The finding reports the cause, with the blockage as evidence."""
 
     NAME: ClassVar[str]
     culprits: tuple[int, ...] | None = None
-    """Whom it blames; None for whom the blockage blames."""
+    """The ranks to blame; None for the culprits of the blockage."""
     ends: Ends | None = None
-    """Whether the blockage can end, where the cause tells."""
+    """Whether the blockage can end, if the cause decides it."""

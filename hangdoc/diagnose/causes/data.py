@@ -1,4 +1,4 @@
-"""The data of a rank that left its loop early, or gets no batch, beside the data of one that waits for it."""
+"""The data of a rank that left its loop early or gets no batch, compared with the data of a rank that waits for it."""
 
 from typing import ClassVar
 
@@ -10,11 +10,11 @@ from hangdoc.diagnose.ranks.counters import batches
 from hangdoc.diagnosis import Evidence
 
 _SURE = 0.7
-"""How much an amount must weigh where no loop shows who ran out of it."""
+"""The minimum weight of a difference, if no loop shows which rank ran out of data."""
 
 
 class FewerData(Cause, frozen=True, kw_only=True):
-    """Some ranks have visibly fewer data than others."""
+    """Some ranks visibly have less data than others."""
 
     NAME: ClassVar[str] = "fewer-data"
     short: Class
@@ -23,7 +23,7 @@ class FewerData(Cause, frozen=True, kw_only=True):
 
 
 class UnevenSplit(Cause, frozen=True, kw_only=True):
-    """The same data, and some batches less."""
+    """The same data, but fewer batches on some ranks."""
 
     NAME: ClassVar[str] = "uneven-split"
     differences: tuple[amounts.Difference, ...]
@@ -40,7 +40,7 @@ class NoData(Cause, frozen=True, kw_only=True):
 
 
 def of_left_loop(kind: LeftLoop) -> FewerData | UnevenSplit | None:
-    """What the data say of a rank that left its loop; None where they say nothing."""
+    """Why a rank left its loop, by its data; None if the data does not explain it."""
     short, waiting = kind.short.first, kind.inside.first
     found = tuple(amounts.differences(short, waiting))
     if not found:
@@ -51,8 +51,8 @@ def of_left_loop(kind: LeftLoop) -> FewerData | UnevenSplit | None:
 
 
 def of_mismatch(kind: Mismatch) -> FewerData | None:
-    """What the data say of two parts of a run that are at different calls: a framework's loop hides who left it. None where
-    they have the same amount, or amounts as an uneven split makes them."""
+    """Whether data explains why two parts of a run are at different calls, if the loop of a framework hides which one left it.
+    None if they have the same amount, or if an uneven split explains the difference."""
     if len(kind.parts) != 2 or kind.reason:
         return None
     for short, waiting in (kind.parts, kind.parts[::-1]):
@@ -63,19 +63,19 @@ def of_mismatch(kind: Mismatch) -> FewerData | None:
 
 
 def _is_split(short: Rank, waiting: Rank, strongest: amounts.Difference) -> bool:
-    """Whether the same data were dealt out unevenly: a remainder, and no other files."""
+    """Whether the same data was split unevenly: the difference is a remainder, and the files are the same."""
     if amounts.other_files(short, waiting) or strongest.unit == "files":
         return False
     if amounts.same_data(short, waiting):
         return True
-    if strongest.unit == "batches":  # they alone do not tell of other files: some more are an uneven split
+    if strongest.unit == "batches":  # batches alone do not show different files: a few more are an uneven split
         return strongest.more < 2 * strongest.fewer
     remainder = strongest.more - strongest.fewer
     return remainder <= 1 or remainder < strongest.more * 0.1
 
 
 def _broke_off(short: Rank) -> bool:
-    """Whether a rank left its loop before the loop's own end: by a `break`, for a reason that is not the data."""
+    """Whether a rank left its loop before the end of the loop: by a `break`, for a reason other than the data."""
     view = short.loop
     return view is not None and view.done is not None and view.total is not None and view.done < view.total
 
@@ -87,7 +87,7 @@ def _takes_next(*ranks: Rank) -> bool:
 
 
 def of_starved(starved: Class, waiting: Class) -> NoData | None:
-    """How little data a rank has that gets no batch; None where nothing says so."""
+    """How little data a rank has that gets no batch; None if nothing shows it."""
     found = amounts.differences(starved.first, waiting.first)
     if found:
         fewest = min(difference.fewer for difference in found)

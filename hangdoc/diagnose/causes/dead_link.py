@@ -1,4 +1,4 @@
-"""A connection between two ranks that stopped answering."""
+"""A connection between two ranks that no longer delivers data."""
 
 from typing import ClassVar
 
@@ -9,16 +9,16 @@ from hangdoc.diagnose.ranks.holds import Stopped
 from hangdoc.snapshot import Connection
 
 _BACKOFF = 3
-"""Doublings of the retransmission timer: several seconds without an answer."""
+"""Doublings of the retransmission timer: several seconds without a reply."""
 _SILENT_MS = 2000
 
 
 class DeadLink(Cause, frozen=True, kw_only=True):
-    """Established connections on which nothing arrives any more."""
+    """Established connections that no longer deliver data."""
 
     NAME: ClassVar[str] = "dead-link"
     lost: dict[int, tuple[Connection, ...]]
-    """By the rank at whose end that was seen."""
+    """By the rank at whose end it was observed."""
 
 
 def find(run: Run) -> DeadLink | None:
@@ -36,12 +36,12 @@ def find(run: Run) -> DeadLink | None:
 
 
 def _lost(connection: Connection, window: float) -> bool:
-    """Whether nothing that a connection is given arrives, as far as this end can tell."""
+    """Whether no sent data arrives, by the state of this end."""
     return _unanswered(connection) or _unsent(connection, window)
 
 
 def _has_room(connection: Connection, ends: dict[tuple[str, int], Connection]) -> bool:
-    """Whether the other end was seen and could take more: then it is this host's own queue that drops what is sent."""
+    """Whether the other end was observed and could receive more: then the queue of this host drops the data."""
     peer = ends.get((connection.remote_address, connection.remote_port))
     return peer is not None and peer.receive_queue_bytes == 0
 
@@ -59,7 +59,7 @@ def _unsent(connection: Connection, window: float) -> bool:
 
 
 def _unanswered(connection: Connection) -> bool:
-    """Whether the kernel retransmits again and again without an answer."""
+    """Whether the kernel retransmits repeatedly without a reply."""
     return (
         connection.state == "ESTABLISHED"
         and not connection.bytes_moved
@@ -69,8 +69,8 @@ def _unanswered(connection: Connection) -> bool:
 
 
 def _ends(run: Run, dead: dict[int, tuple[Connection, ...]]) -> list[int]:
-    """Ranks at either end: the other end of a dead connection often has nothing to send and knows of nothing. Where all of them
-    lead to hosts that nobody could look at, the ranks that were not seen."""
+    """Ranks at either end. The other end of a dead connection often has nothing to send and does not notice. If all connections
+    lead to hosts that were not observed, the ranks that were not observed."""
     known = {address for host in run.hosts for one in network.interfaces(host, None) for address in one.addresses}
     if known and run.unseen and all(c.remote_address not in known for lost in dead.values() for c in lost):
         return sorted(run.unseen)
@@ -84,6 +84,6 @@ def _ends(run: Run, dead: dict[int, tuple[Connection, ...]]) -> list[int]:
         for n in ends
     }
     most = max(counted.values())
-    # A rank at whose end all of them meet is cut off; with one link only, nobody can tell which side.
+    # A rank at the end of all of them is cut off; with a single link, the side is unknown.
     alone = [n for n, number in counted.items() if number == most]
     return sorted(alone if len(alone) == 1 and len(ends) > 2 else ends)

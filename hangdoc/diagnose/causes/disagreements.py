@@ -1,4 +1,4 @@
-"""What ranks were started with, and have set since, that must be the same on all of them: options, variables, versions."""
+"""Settings that must be the same on all ranks: options, environment variables, versions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ _ACCUMULATION = re.compile(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(
 
 
 class Differs(Cause, frozen=True, kw_only=True):
-    """One thing of which ranks have different values. `decisive`: it changes which collectives are called."""
+    """A setting that differs between ranks. `decisive`: it changes which collectives are called."""
 
     NAME: ClassVar[str] = "differs"
     name: str
@@ -80,7 +80,7 @@ def variables(run: Run) -> list[VariableDiffers]:
         if setting is None or setting.kind in ("differs", "tuning", "meeting") or settings.inert(name, run.backend):
             continue
         values = agreement({rank: environment.get(name) for rank, environment in known.items()})
-        # A folder that differs by node is common; a default on one of them is not.
+        # A directory that differs by node is common; a default on one of them is not.
         if not values.differs or (setting.kind == "data" and all(value is not None for value, _ in values.values)):
             continue
         found.append(

@@ -63,7 +63,7 @@ class LoopbackName(Cause, frozen=True, kw_only=True):
 
 
 def port_taken(run: Run) -> PortTaken | None:
-    """A process that is none of the run's and listens where it meets."""
+    """A process of another run or program that listens at the rendezvous endpoint."""
     port = natural((run.master or "").rpartition(":")[2])
     for host in _meeting_hosts(run) if port is not None else ():
         ours = _own(run, host)
@@ -76,7 +76,7 @@ def port_taken(run: Run) -> PortTaken | None:
 
 
 def _meeting_hosts(run: Run) -> tuple[Host, ...]:
-    """The run's hosts, and the one at which it meets though none of its processes may be there."""
+    """The hosts of the run, and the host of the rendezvous endpoint, even without a process of the run."""
     meeting = run.meeting_host
     return run.hosts if meeting is None or meeting in run.hosts else (*run.hosts, meeting)
 
@@ -92,7 +92,7 @@ def _own(run: Run, host: Host) -> set[int]:
 
 
 def unreachable_address(run: Run) -> UnreachableAddress | None:
-    """The first call to an address in no network of the caller's."""
+    """The first connection attempt to an address outside the caller's networks."""
     for call in network.unanswered(run) if network.several_hosts(run) else ():
         known = network.networks(call.host, call.connection.namespace)
         if call.listener is None or not known or _reaches(call, known):
@@ -121,7 +121,7 @@ def unusable_interface(run: Run) -> UnusableInterface | None:
 
 
 def _unusable(rank: Rank, host: Host, name: str) -> str | None:
-    """Why no peer on another host can call this interface; None where it may, or where a list or a prefix is given."""
+    """Why no peer on another host can reach this interface; None if it may, or if a list or a prefix is given."""
     known = network.interfaces(host, network.namespace_of(rank.process))
     if not known or any(c in name for c in ",^="):
         return None
@@ -136,7 +136,7 @@ def _unusable(rank: Rank, host: Host, name: str) -> str | None:
 
 
 def loopback_name(run: Run) -> LoopbackName | None:
-    """The first host whose ranks give their peers its name's loopback address."""
+    """The first host whose ranks publish the loopback address of its name."""
     for host in run.hosts if network.several_hosts(run) else ():
         here = [rank for rank in run.on(host.name) if network.meets(rank)]
         machine = host.machine
@@ -162,13 +162,15 @@ def no_answer(run: Run) -> NoAnswer | None:
     outgoing = next(iter(callers)) if len(callers) == 1 and len(called) > 1 else None
     blamed = outgoing or called.most_common(1)[0][0]
     of_it = [call for call in calls if outgoing or blamed in (call.called, call.connection.remote_address)]
-    first = min(of_it, key=lambda call: call.host.name == call.called)  # a host that can't reach itself says less
+    first = min(
+        of_it, key=lambda call: call.host.name == call.called
+    )  # a host that cannot reach itself is weaker evidence
     culprits = tuple(_ranks_on(run, blamed, calls))
     return NoAnswer(calls=calls, first=first, outgoing=outgoing, culprits=culprits, ends="never")
 
 
 def _same_network(call: Call) -> bool:
-    """Whether the caller is in the network that it calls, or nothing is known of it: otherwise the address is wrong."""
+    """Whether the caller is in the network of the address, or its networks are unknown. Otherwise the address is wrong."""
     known = network.networks(call.host, call.connection.namespace)
     return call.listener is None or not known or _reaches(call, known)
 
@@ -178,7 +180,7 @@ def _reaches(call: Call, known: dict[str, str]) -> bool:
 
 
 def _ranks_on(run: Run, name: str, calls: tuple[Call, ...]) -> list[int]:
-    """The ranks that listen there, or all of that host; those that nobody saw where the host was not looked at."""
+    """The ranks that listen there, or all ranks of that host; the unobserved ranks if the host was not observed."""
     listening = {
         rank.rank
         for call in calls

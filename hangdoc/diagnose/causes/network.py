@@ -19,7 +19,7 @@ class Listener(NamedTuple):
     host: Host
     pid: int
     namespace: str
-    """Its network's."""
+    """Its network namespace."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Call:
 
     @property
     def seconds(self) -> int:
-        """For how long it has been repeated at the least: the kernel waits 1, 2, 4, ... s, and since Linux 6.5 1 s for the
-        first four (tcp_syn_linear_timeouts), which it does not count as backoff."""
+        """For how long it has been retried, at least: the kernel waits 1, 2, 4, ... s, and since Linux 6.5 1 s for the first four
+        retries (tcp_syn_linear_timeouts), which it does not count as backoff."""
         backoff = min(self.connection.backoff or 0, 16)
         return max(0, (self.connection.retransmits or 0) - backoff) + (1 << backoff) - 1
 
@@ -80,7 +80,7 @@ def interface_with(host: Host, namespace: str | None, address: str) -> Interface
 
 
 def interfaces(host: Host, namespace: str | None) -> tuple[Interface, ...]:
-    """Those of a network namespace, as far as they are known: of a container's nothing is known from outside of it."""
+    """The interfaces of a network namespace; empty for a container that was observed from outside."""
     if not isinstance(host.machine, Machine):
         return ()
     other = None not in (namespace, host.machine.net_namespace) and namespace != host.machine.net_namespace
@@ -99,7 +99,7 @@ def namespace_of(process: Process | None) -> str | None:
 
 
 def within(address: str, network: str) -> bool:
-    """Whether an address lies in a network; False for what is neither."""
+    """Whether an address is in a network; False for invalid text."""
     try:
         return ipaddress.ip_address(address) in ipaddress.ip_network(network)
     except ValueError:
@@ -124,19 +124,19 @@ def several_hosts(run: Run) -> bool:
 
 
 def meets(rank: Rank) -> bool:
-    """Whether a rank stands in the rendezvous."""
+    """Whether a rank waits in the rendezvous."""
     return rank.waits and not rank.moving and rank.wait is not None and rank.wait.kind == "rendezvous"
 
 
 def named_interface(rank: Rank) -> tuple[str, str] | None:
-    """The variable that tells a rank its interface, and what it says."""
+    """The variable that sets the interface of a rank, and its value."""
     variables = environment_of(rank.process) if rank.process is not None else {}
     names = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     return next(((name, variables[name]) for name in names if variables.get(name)), None)
 
 
 def _master_is_here(run: Run) -> bool:
-    """Whether the meeting point is a loopback address: then all ranks are on one host, whatever their nodes are called."""
+    """Whether the rendezvous endpoint is a loopback address: then all ranks are on one host, whatever the nodes are called."""
     return run.master is not None and (loopback(run.master.rpartition(":")[0]) or run.master.startswith("localhost:"))
 
 

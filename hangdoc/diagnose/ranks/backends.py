@@ -1,6 +1,6 @@
 """Which backend the collectives of a job and of a group use: `gloo`, `nccl`, or one for each device (`cpu:gloo,cuda:nccl`).
 
-torch keeps that text for each group. Where it could not be read, the names that the backends give their threads say it.
+torch keeps that text for each group. If it could not be read, the names of the backends' threads show it.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Loops and their counters: which loop counts a run's batches, how far a rank is in it, and whether its work comes on."""
+"""Loops and their counters: which loop counts the batches of a run, how far a rank is in it, and whether it makes progress."""
 
 import re
 from collections import Counter as Tally
@@ -9,13 +9,13 @@ from hangdoc.parse import integer
 from hangdoc.snapshot import Counter, Frame, Interpreter, Loop, Process, Progress, PythonThread, Stack
 
 _ENDLESS = 1 << 30
-"""A bound that nobody means to reach (`range(10**12)`): the loop ends when its data does."""
+"""A bound that is not meant to be reached (`range(10**12)`): the loop ends when its data does."""
 LoopKey = tuple[str, str, int]
 """File, function and line of a loop."""
 
 
 def counters_in(frames: Iterable[Frame]) -> set[str]:
-    """Names of what the loops of these frames count: they say how far the work has come, not what it was told."""
+    """Names of the counters of these frames' loops. They show the progress of the work, not its settings."""
     return {name for frame in frames for loop in frame.loops for name in loop.counters}
 
 
@@ -47,7 +47,7 @@ def _score(loop: Loop) -> int:
 
 
 def loop_view(process: Process, own: Sequence[Frame], key: LoopKey | None) -> LoopView | None:
-    """How a rank stands to the loop `key`; None where the frames of its own code don't show that function."""
+    """The rank's position in the loop `key`; None if that function is not in the frames of its own code."""
     if key is None:
         return None
     for frame in own:
@@ -109,12 +109,12 @@ def counters_moved(process: Process, among: Sequence[Frame] | None = None) -> bo
 
 
 def comes_on(process: Process, thread: PythonThread | None) -> bool:
-    """Whether the work of a rank comes on: what its trainer publishes changed during the window, or a number that counts the
-    rounds of a loop with an end.
+    """Whether a rank makes progress: what its trainer publishes changed during the observation, or the counter of a loop that has
+    an end.
 
-    A loop without one (`while True`, `while not done`) counts where it is the outermost of the rank's own thread: it is the
-    training. Inside another loop it may go round for ever and yield nothing to it (a search, a retry), and so may a loop
-    with an end that is started anew again and again.
+    A loop without an end (`while True`, `while not done`) counts if it is the outermost one of the rank's own thread: then it
+    is the training. Inside another loop it may run forever and yield nothing to it (a search, a retry). So may a loop with an
+    end that is restarted again and again.
     """
     progress = process.progress
     if not isinstance(progress, Progress):
@@ -127,8 +127,8 @@ def comes_on(process: Process, thread: PythonThread | None) -> bool:
 
 
 def goes_round(process: Process, thread: PythonThread | None) -> bool:
-    """Whether a rank goes round a loop that has no end, and nothing shows that it comes on: the innermost loop that it is in has
-    no counter, or all that moves are the counters of such loops within other loops."""
+    """Whether a rank runs a loop that has no end, and nothing shows progress: its innermost loop has no counter, or only the
+    counters of such loops inside other loops change."""
     progress = process.progress
     nest = _nest(thread) if thread is not None else []
     if not nest or thread is None or not isinstance(progress, Progress) or comes_on(process, thread):
@@ -140,7 +140,7 @@ def goes_round(process: Process, thread: PythonThread | None) -> bool:
 
     innermost = nest[-1][1]
     if (innermost.header.startswith("while") or not has_end(innermost)) and not counters(*nest[-1]):
-        return True  # it may compare numbers that never meet
+        return True  # it may compare numbers that never become equal
     return any(any(counters(frame, loop)) for frame, loop in nest[1:] if not has_end(loop))
 
 
@@ -172,7 +172,7 @@ def _nest(thread: PythonThread) -> list[tuple[Frame, Loop]]:
 
 
 def _moves_on(frame: Frame, loop: Loop) -> set[str]:
-    """Names that a loop moves on by itself, and no loop inside it."""
+    """Names that a loop itself advances, and no loop inside it."""
     inside = (other for other in frame.loops if loop.line < other.line and other.end_line <= loop.end_line)
     return {*loop.counters, *loop.advances} - {name for other in inside for name in (*other.counters, *other.advances)}
 
@@ -182,7 +182,7 @@ _COMPARES = re.compile(r"[<>]|!=")
 
 
 def has_end(loop: Loop) -> bool:
-    """Whether a loop is meant to end by itself: a `for`, and a `while` that compares numbers."""
+    """Whether a loop has an end: a `for`, or a `while` that compares numbers."""
     if loop.header.startswith("while"):
         return loop.bound is not None or bool(_COMPARES.search(loop.header))
     return not _ENDLESS_FOR.search(loop.header)

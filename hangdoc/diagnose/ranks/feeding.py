@@ -1,4 +1,4 @@
-"""Whether a rank is fetching its next batch, and whether any comes."""
+"""Whether a rank is fetching its next batch, and whether one arrives."""
 
 from hangdoc.diagnose.ranks.counters import counters_moved
 from hangdoc.snapshot import Frame, Process, PythonThread, Stack
@@ -13,7 +13,7 @@ def consumers(thread: PythonThread | None) -> list[Frame]:
     """The frame that waits for an iterator's next element and the frames around it, outermost last; none where the
     thread is in no iterator. Of iterators within iterators, the outermost: what it feeds is the training."""
     frames = [] if thread is None else [f for f in thread.frames if not f.native]
-    for index in range(len(frames) - 1, 0, -1):  # from the outside in; the innermost frame fetches from nobody
+    for index in range(len(frames) - 1, 0, -1):  # from the outside in; the innermost frame does not fetch
         frame = frames[index]
         at_header = any(loop.header.startswith("for") and loop.line == frame.line for loop in frame.loops)
         if not frame.library and (at_header or "next(" in (frame.source or "")):
@@ -22,8 +22,8 @@ def consumers(thread: PythonThread | None) -> list[Frame]:
 
 
 def starves(process: Process, thread: PythonThread | None) -> bool:
-    """Whether a thread was fetching the same next element at both looks: who consumes it stood at the same lines, and
-    none of his counters moved. The iterator's own may: it goes round and round."""
+    """Whether a thread was fetching the same next element in both stacks: its consumers are at the same lines, and none of their
+    counters changed. Counters of the iterator itself may change, because it may run in an endless loop."""
     now = consumers(thread)
     if not now or thread is None or not isinstance(process.stack_before, Stack) or counters_moved(process, among=now):
         return False

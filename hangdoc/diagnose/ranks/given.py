@@ -1,4 +1,4 @@
-"""The tensor that a rank gave to the collective it waits in."""
+"""The tensor that a rank passed to the collective in which it waits."""
 
 import re
 
@@ -22,7 +22,7 @@ the tensor of the innermost as `float32[64, 8]`."""
 
 
 def given(process: Process, thread: PythonThread | None, wait: Wait | None) -> Given | None:
-    """What a rank gave; None where it could not be read, or may differ from rank to rank."""
+    """The tensor of a rank; None if it could not be read, or may differ between ranks."""
     if wait is None or wait.kind != "collective" or (tensor := _tensor(process, thread, wait)) is None:
         return None
     frames = thread.frames if thread is not None else ()

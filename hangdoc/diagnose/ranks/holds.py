@@ -1,4 +1,4 @@
-"""What holds a rank up by itself: no other rank could end it. Exactly one for each rank that others may wait for."""
+"""What blocks a rank on its own, so that no other rank could end it. Exactly one for each rank that others may wait for."""
 
 from collections.abc import Hashable
 from typing import ClassVar, Literal
@@ -8,27 +8,27 @@ from msgspec import Struct
 from hangdoc.snapshot import AwaitedFile, Holder, Process
 
 Ends = Literal["never", "unknown", "by-itself"]
-"""Whether it can end without anybody's help."""
+"""Whether it can end without help."""
 
 
 SHORT_SLEEP = 60.0
-"""Seconds. Such a sleep is a pause between two attempts; an hour of it is a hang to whoever waits."""
+"""Seconds. A sleep up to this is a pause between two attempts; a sleep of an hour is a hang for the ranks that wait."""
 
 
 class Hold(Struct, frozen=True):
-    """Base of all."""
+    """Base class of everything that blocks a rank or a run."""
 
     NAME: ClassVar[str]
     _ENDS: ClassVar[Ends] = "unknown"
 
     @property
     def ends(self) -> Ends:
-        """Whether it can end without anybody's help, as far as can be told without the patience."""
+        """Whether it can end without help, regardless of the patience."""
         return self._ENDS
 
     @property
     def alike(self) -> Hashable:
-        """Equal for ranks that are held up in the same way."""
+        """Equal for ranks that are blocked in the same way."""
         return self.NAME
 
 
@@ -38,7 +38,7 @@ class Dead(Hold, frozen=True):
     NAME = "dead"
     _ENDS = "never"
     traced: bool
-    """Whether its zombie was seen; else it is missing where it must be."""
+    """Whether its zombie was found; otherwise its process is missing from its host."""
 
 
 class Stopped(Hold, frozen=True):
@@ -55,7 +55,7 @@ class Stopped(Hold, frozen=True):
 
 
 class WaitsForInput(Hold, frozen=True):
-    """It waits for a person: a prompt, a debugger."""
+    """It waits for user input: a prompt, a debugger."""
 
     NAME = "waiting-input"
     _ENDS = "never"
@@ -68,7 +68,7 @@ class InFile(Hold, frozen=True):
     wchan: str = ""
     file: AwaitedFile | None = None
     abandoned: bool = False
-    """A pipe or FIFO of which nobody else holds the other end."""
+    """A pipe or FIFO whose other end no other process holds."""
 
     @property
     def ends(self) -> Ends:
@@ -80,12 +80,12 @@ class AtLock(Hold, frozen=True):
 
     NAME = "at-lock"
     what: str
-    """Who holds it, in words."""
+    """Which thread holds it, as text."""
     certainty: float
     threads: tuple[str, ...]
-    """What each of the threads does that have to do with it."""
+    """What each thread involved is doing."""
     crosswise: bool = False
-    """Threads wait for each other's locks, or one keeps the GIL: nothing in the process can end it."""
+    """Threads wait for each other's locks: nothing in the process can end it."""
 
     @property
     def ends(self) -> Ends:
@@ -97,13 +97,13 @@ class WaitsForLoader(Hold, frozen=True):
 
     NAME = "waiting-data"
     about: str
-    """Of the worker, or of the loader where no one worker is to blame."""
+    """Text about the worker, or about the loader if no single worker is to blame."""
     certainty: float
     worker: Process | None = None
     gone: bool = False
-    """Whether the worker can't deliver any more."""
+    """Whether the worker cannot deliver any more batches."""
     shown: tuple[Process, ...] = ()
-    """Workers that say something."""
+    """Workers to list as evidence."""
 
     @property
     def ends(self) -> Ends:
@@ -118,12 +118,12 @@ class WaitsForLoader(Hold, frozen=True):
 
 
 class Asleep(Hold, frozen=True):
-    """In a sleep: of a certain length, or again and again between two looks at something."""
+    """In a sleep: a single one, or one of many between two checks of a condition."""
 
     NAME = "asleep"
     polls: bool = False
     seconds: float | None = None
-    """How much longer at the most."""
+    """How much longer at most."""
 
     @property
     def ends(self) -> Ends:
@@ -131,17 +131,17 @@ class Asleep(Hold, frozen=True):
 
 
 class OnNetwork(Hold, frozen=True):
-    """It waits for an answer from outside of the run."""
+    """It waits for a reply from outside the run."""
 
     NAME = "on-network"
     peer: str | None = None
-    """Address and port, where they were seen."""
+    """Address and port, if known."""
     silent_seconds: float | None = None
     """Since the last byte on that connection."""
 
 
 class AtFileLock(Hold, frozen=True):
-    """It waits for a lock on a file, which another process holds."""
+    """It waits for a lock on a file that another process holds."""
 
     NAME = "at-file-lock"
     path: str
@@ -149,7 +149,7 @@ class AtFileLock(Hold, frozen=True):
 
 
 class Serves(Hold, frozen=True):
-    """It waits for a request from outside of the run."""
+    """It waits for requests from outside the run."""
 
     NAME = "serving"
     _ENDS = "by-itself"
@@ -157,19 +157,19 @@ class Serves(Hold, frozen=True):
 
 
 class Elsewhere(Hold, frozen=True):
-    """It stands still in something that no more is known of: a child process, an event, a queue."""
+    """It waits for something else: a child process, an event, a queue."""
 
     NAME = "elsewhere"
 
 
 class Works(Hold, frozen=True):
-    """It does something that counts."""
+    """It is working."""
 
     NAME = "working"
     _ENDS = "by-itself"
     what: str
     certain: bool = False
-    """Whether a number that its loops move on shows it."""
+    """Whether a counter of its loops shows it."""
 
     @property
     def alike(self) -> Hashable:
@@ -177,17 +177,17 @@ class Works(Hold, frozen=True):
 
 
 class Starves(Hold, frozen=True):
-    """It fetches its next batch all the time, and none comes."""
+    """It tries to fetch its next batch all the time, but none arrives."""
 
     NAME = "starving"
 
 
 class Busy(Hold, frozen=True):
-    """It uses a processor, and nothing shows that it comes on."""
+    """It uses CPU, but nothing shows progress."""
 
     NAME = "busy"
     counts: bool = False
-    """Whether numbers of the user's code move all the same: work, or a search without end."""
+    """Whether integers of the user's code change nevertheless: work, or an endless search."""
 
     @property
     def ends(self) -> Ends:
@@ -195,12 +195,12 @@ class Busy(Hold, frozen=True):
 
 
 class Unreadable(Hold, frozen=True):
-    """Alive, and nobody could see what it does."""
+    """Alive, but its state could not be read."""
 
     NAME = "unreadable"
 
 
 class Unseen(Hold, frozen=True):
-    """Nobody looked at it."""
+    """It was not observed."""
 
     NAME = "unseen"

@@ -57,7 +57,7 @@ def is_main(thread: PythonThread | None, pid: int) -> bool:
 
 def wait_of(process: Process, thread: PythonThread | None) -> Wait | None:
     """The operation that a thread is in, whether or not it is blocked in it; None where nothing names one. Frames come first;
-    the flight recorder says what they leave open, and which of the group's collectives it is."""
+    the flight recorder adds what they do not show, and which collective of the group it is."""
     found = _found(process, thread)
     if found is None or found.kind not in ("collective", "p2p"):
         return found
@@ -96,7 +96,7 @@ def _named(process: Process, thread: PythonThread) -> Wait | None:
     if (direct := _direct_call(thread)) is not None:
         return Wait("collective", Operation(op=direct, origin=_origin(thread, thread.frames[0])))
     if _in_backward(thread):
-        # Nothing in Python says DDP. The rank's Gloo or NCCL threads say that it communicates.
+        # No Python frame shows DDP. The Gloo or NCCL threads of the rank show that it communicates.
         return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
     return _from_source(thread)
 
@@ -308,7 +308,7 @@ def waited_for(frame: Frame) -> str | None:
 
 def _peer_outside(op: str, thread: PythonThread) -> int | None:
     """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame has
-    posted with batch_isend_irecv, else as its source says."""
+    posted with batch_isend_irecv, else the one in its source."""
     frame = _user_frame(thread)
     alike = torch_names.SENDS if op in torch_names.SENDS else torch_names.RECEIVES
     calls = (_POSTED.fullmatch(local.text) for local in (frame.locals if frame is not None else ()))

@@ -1,4 +1,4 @@
-"""Where in the program a rank stands, and which of two ranks has come further."""
+"""Where a rank is in the program, and which of two ranks is further."""
 
 import ast
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
 
 
 def same_frames(one: PythonThread, other: PythonThread) -> bool:
-    """Whether two stacks stand at the same lines."""
+    """Whether two stacks are at the same lines."""
     return len(one.frames) == len(other.frames) and all(
         a.line == b.line and a.function == b.function and a.file == b.file
         for a, b in zip(one.frames, other.frames, strict=True)
@@ -40,7 +40,7 @@ def where(thread: PythonThread | None, own: Sequence[Frame]) -> tuple[Where | No
 
 
 def short(file: str) -> str:
-    """A file's name with one folder, as a person would say it."""
+    """The name of a file with one directory: short, but recognisable."""
     parts = file.split("/")
     return "/".join(parts[-2:]) if len(parts) > 2 and parts[-2] not in ("", "tmp") else parts[-1]
 
@@ -49,8 +49,8 @@ def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:
     """The loop that `behind` is inside and `ahead` has left, with `ahead`'s frame; None where there is none. Loops of the
     user's own code come first, then those of the framework around it.
 
-    Two stacks are compared from the outside in. Where they part, they stand in the same function: what lies behind a
-    loop there comes after it, and whoever is called from inside the loop is still in it.
+    Two stacks are compared from the outside in. The frames at which they part are in the same function: a line behind a loop in
+    it comes after the loop, and a call from inside the loop is still in it.
     """
     own = _left(ahead, ahead.own, behind, behind.own)
     return own or _left(ahead, ahead.program, behind, behind.program)

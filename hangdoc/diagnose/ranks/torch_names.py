@@ -99,7 +99,7 @@ NATIVE_CONNECT = re.compile(
     r"connectFullMesh|createAndConnectAllPairs|ProcessGroupGloo::ProcessGroupGloo|ProcessGroupNCCL::\w*[cC]omm"
 )
 
-# Which part of torch stands between the user and a collective: (fragment of the file, function or None, origin).
+# Which part of torch calls a collective for the user: (fragment of the file, function or None, origin).
 ORIGINS: tuple[tuple[str, str | None, str], ...] = (
     ("torch/distributed/fsdp/", None, "fsdp"),
     ("torch/distributed/_composable/fsdp", None, "fsdp"),
@@ -150,7 +150,7 @@ def calls_in(source: str) -> list[str]:
     return [ALIASES.get(name, name) for name in _CALL.findall(source)]
 
 
-@lru_cache(4096)  # a thousand ranks stand in the same few functions
+@lru_cache(4096)  # a thousand ranks are in the same few functions
 def role(file: str, function: str) -> Literal["rendezvous", "operation"] | None:
     """What a function of torch.distributed is to a stack: a part of the rendezvous, or an operation that users call."""
     name = plain(function)
@@ -161,7 +161,7 @@ def role(file: str, function: str) -> Literal["rendezvous", "operation"] | None:
 
 @lru_cache(4096)
 def origin(file: str, function: str) -> str | None:
-    """Which part of torch a function is, where that says who called a collective."""
+    """Which part of torch a function belongs to, if that shows what called a collective."""
     for fragment, wanted, name in ORIGINS:
         if fragment in file and (wanted is None or plain(function) == wanted):
             return name

@@ -1,10 +1,10 @@
 """The rules: one file each, found by their names. A rule's docstring is its page in `hangdoc rules` and the docs.
 
-A rule turns what was concluded into words. It has `CODE` and `NAME` and either of two pure functions, or both:
+A rule turns a conclusion into text. It has `CODE` and `NAME` and either of two pure functions, or both:
 
 - `say(run, blockage) -> Finding` for the kinds of blockages, or the causes of blockages, in its `ABOUT`. Each kind and each
   cause has exactly one rule.
-- `check(run) -> Iterable[Finding]` for what is true of a run whether or not anything blocks it.
+- `check(run) -> Iterable[Finding]` for what is true of a run whether or not it is blocked.
 """
 
 import pkgutil
@@ -24,7 +24,7 @@ class Rule(Protocol):
     CODE: str
     NAME: str
     ABOUT: tuple[type, ...]
-    """Kinds and causes that it speaks of; may be missing where `say` is."""
+    """Kinds and causes that it reports; may be missing if `say` is missing."""
     __doc__: str
 
     @staticmethod
@@ -47,5 +47,5 @@ def all_rules() -> tuple[Rule, ...]:
 
 @cache
 def by_subject() -> dict[type, Rule]:
-    """Which rule speaks of which kind or cause."""
+    """Which rule reports which kind or cause."""
     return {subject: rule for rule in all_rules() for subject in getattr(rule, "ABOUT", ())}

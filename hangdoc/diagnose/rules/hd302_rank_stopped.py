@@ -76,7 +76,7 @@ class _Words(TypedDict):
 _REMEDIES = {
     "freezer": "Thaw the control group: write 0 to its cgroup.freeze.",
     "tracer": "Let the debugger continue or detach.",
-    "signal": "Find out who stopped it, then continue it with SIGCONT.",
+    "signal": "Find out who stopped the process, then continue it with SIGCONT.",
     "input": "Answer the prompt on the rank's terminal, or remove input() and breakpoints from the training script.",
 }
 

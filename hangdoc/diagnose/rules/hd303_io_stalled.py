@@ -139,7 +139,7 @@ def _holders(kind: InFile, own: int | None) -> str:
         return ""
     who = ", ".join(f"pid {one.pid} ({one.name}, state {one.state})" for one in file.holders) or "no process"
     if file.holders and all(one.pid == own for one in file.holders):
-        who = f"the rank itself alone (pid {own})"
+        who = f"only the rank itself (pid {own})"
     return f"its {'read' if file.writes else 'write'} end is held by {who}"
 
 

@@ -21,6 +21,7 @@ def log(self, line):
         with self.file_lock:  # <- flush() uses the opposite order
             self.file.write(line)
 
+
 def flush(self):
     with self.file_lock:
         with self.queue_lock:
@@ -33,6 +34,7 @@ def flush(self):
 def log(self, line):
     with self.queue_lock, self.file_lock:  # the same order everywhere
         self.file.write(line)
+
 
 def flush(self):
     with self.queue_lock, self.file_lock:

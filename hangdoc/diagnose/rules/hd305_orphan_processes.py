@@ -84,7 +84,7 @@ def check(run: Run) -> Iterator[Finding]:
             Evidence(
                 rank=rank.rank,
                 probe="processes",
-                text=f"pid {rank.pid}: parent {rank.process.ppid}, "
+                text=f"pid {rank.pid}, parent pid {rank.process.ppid}, "
                 f"{(rank.process.resident_bytes or 0) / 1e6:.0f} MB, started {duration(rank.process.started_seconds_ago)} ago",
             )
             for rank in orphans[:8]

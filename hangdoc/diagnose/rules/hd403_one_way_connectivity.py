@@ -38,8 +38,8 @@ listens at the other end, with its network interface.
 ## When it can be wrong
 
 An overloaded host replies late; the finding needs several retries. If the host
-of the listener was not observed, only the side of the caller is known, and the
-finding says so.
+of the listener was not observed, only the side of the caller is known. The
+evidence then shows this.
 
 ## References
 

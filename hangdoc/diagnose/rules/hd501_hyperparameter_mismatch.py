@@ -35,7 +35,7 @@ And launch all nodes with the same command.
 ## How hangdoc knows
 
 It compares command lines, and the variables of the running scripts, rank by
-rank. A table says what each option decides.
+rank. A built-in table lists what each option decides.
 
 ## When it can be wrong
 

@@ -85,7 +85,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
         ],
         remedy=f"Check that {who} {words.be(blamed)} meant to serve requests while the other ranks wait."
         if isinstance(kind, Serves)
-        else f"Wait until {who} {words.verb(blamed, 'has', 'have')} finished. To save the other ranks' time, share this work "
-        "among all ranks or do it in the background.",
+        else f"Wait until {who} {words.verb(blamed, 'has', 'have')} finished. To save the time of the other ranks, share this "
+        "work among all ranks or do it in the background.",
         commands=words.look_again(first),
     )

@@ -100,7 +100,7 @@ def _finding(run: Run, elsewhere: tuple[int, ...]) -> Finding:
         victims=who,
         summary=f"{words.ranks(who)} {words.verb(who, 'spins', 'spin')} in the GPU driver: full CPU, but blocked"
         + (
-            f", until {words.ranks(elsewhere)} {words.verb(elsewhere, 'joins', 'join')} the collective"
+            f" until {words.ranks(elsewhere)} {words.verb(elsewhere, 'joins', 'join')} the collective"
             if elsewhere
             else ""
         ),

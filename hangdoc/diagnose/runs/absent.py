@@ -19,15 +19,15 @@ def fill_in(
     stores: set[int],
     unreached: tuple[Unreached, ...] = (),
 ) -> None:
-    """Add the `missing` ranks: those that must be on a host we looked at are dead (the zombies in `dead` first), the others
-    unseen. `alone_on`: the host that all of the run is on, because it meets at a loopback address. Below one of the `launchers`
-    there may be processes that forbid to be read; any of them may be such a rank. `unreached`: the hosts that sent no evidence;
-    an absent rank may be there."""
+    """Add the `missing` ranks: those that must be on an observed host are dead (the zombies in `dead` first), the others were
+    not observed. `alone_on`: the only host of the run, because its rendezvous endpoint is a loopback address. Some processes of
+    one of the `launchers` may be unreadable; any of them may be such a rank. `unreached`: the hosts that sent no evidence; a
+    missing rank may be there."""
     unreadable = {host.name: p.unreadable_below for host, p in launchers if p.unreadable_below}
     whole = {(host.name, p.pid) for host, p in launchers if p.whole_tree}
     restricted = any(host.restricted for host, _ in members.values())
     arrived = any(has_met(process) for _, process in members.values())
-    # Ranks that have met are connected: whoever is connected to nobody but these is not alive somewhere beside them.
+    # Ranks that have completed the rendezvous are connected. If they are connected only to each other, no other rank is alive.
     beside = restricted and not (arrived and lead_elsewhere(members, stores) is False)
     for number in missing:
         host = _home(number, members, whole, alone_on, beside=beside)
@@ -38,8 +38,8 @@ def fill_in(
         elif unreadable and (host is None or host in unreadable):
             where_hidden = host or next(iter(unreadable))
             unseen[number] = Unlooked(
-                f"{unreadable[where_hidden]} processes of the launcher on {where_hidden} are another user's and cannot be read: "
-                "run hangdoc as that user or as root"
+                f"another user's processes of the launcher on {where_hidden} cannot be read "
+                f"({unreadable[where_hidden]}): run hangdoc as that user or as root"
             )
         elif host is not None and arrived:
             ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
@@ -62,9 +62,9 @@ def _not_reached(unreached: tuple[Unreached, ...]) -> str:
 def _home(
     number: int, members: dict[int, Placed], whole: set[tuple[str, int]], alone_on: str | None, *, beside: bool
 ) -> str | None:
-    """The host, among those looked at, on which a rank without a process must be; None where it may be elsewhere. `whole`: the
-    launchers (host, pid) of which all descendants were looked at. `beside`: a rank may be alive on a host of which only named
-    processes were looked at."""
+    """The observed host on which a rank without a process must be; None if it may be elsewhere. `whole`: the launchers (host,
+    pid) whose descendants were all observed. `beside`: a rank may be alive on a host of which only some processes were
+    observed."""
     for rank, (host, process) in members.items():
         identity: RankIdentity | None = process.identity
         if identity is None or (beside and host.restricted and (host.name, process.owner) not in whole):
@@ -80,7 +80,7 @@ def _home(
 
 
 def has_met(process: Process) -> bool:
-    """Whether a rank is past its rendezvous, so that all others must have been there too."""
+    """Whether a rank has completed its rendezvous, so that all other ranks have been there too."""
     if isinstance(process.interpreter, Interpreter) and process.interpreter.groups:
         return True
     wait = operations.wait_of(process, operations.training_thread(process.stack, process.pid))

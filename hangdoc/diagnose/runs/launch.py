@@ -1,4 +1,4 @@
-"""What launchers were asked for, and whether they still wait for other nodes."""
+"""The settings of launchers, and whether they still wait for other nodes."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from hangdoc.snapshot import Frame, Process, Stack
 MAX_RANKS = 1 << 20
 """More than any run has; a number beyond it is damaged or foreign."""
 _AGENT_WAITS = ("next_rendezvous", "_assign_worker_ranks")
-"""Where an agent of torchrun waits for the other nodes: for their coming, and for what they say of themselves."""
+"""Functions in which a torchrun agent waits for the other nodes: for their arrival, and for their settings."""
 
 
 def in_rendezvous(process: Process) -> Frame | None:
@@ -24,17 +24,17 @@ def in_rendezvous(process: Process) -> Frame | None:
 
 
 def nodes(process: Process) -> int | None:
-    """How many nodes an agent was told that there are, at the least (`--nnodes 2` or `2:4`)."""
+    """The minimum number of nodes that an agent expects (`--nnodes 2` or `2:4`)."""
     return natural((process.launch.nnodes or "").partition(":")[0]) if process.launch is not None else None
 
 
 def waits_for_nodes(process: Process) -> bool:
-    """Whether it is an agent of a run over several nodes that stands in its rendezvous."""
+    """Whether it is an agent of a run over several nodes that waits in its rendezvous."""
     return (nodes(process) or 0) > 1 and in_rendezvous(process) is not None
 
 
 def program(argv: tuple[str, ...]) -> str:
-    """The name of the script or module that a command line runs, also behind a launcher; empty where it can't be told."""
+    """The name of the script or module that a command line runs, also behind a launcher; empty if unknown."""
     words = list(argv)
     start = next((at for at, word in enumerate(words) if word.endswith(("torchrun", "torch.distributed.run"))), 0)
     for at, word in enumerate(words[start + 1 :], start + 1):
@@ -46,8 +46,7 @@ def program(argv: tuple[str, ...]) -> str:
 
 
 def absent_nodes(agents: Sequence[Process]) -> list[int] | None:
-    """The node ranks of which no agent waits, as far as the waiting ones say which they are; None where they do not, or where
-    as many wait as are needed."""
+    """The node ranks without a waiting agent; None if a waiting agent does not state its node rank, or if enough agents wait."""
     needed = nodes(agents[0]) if agents else None
     present = sorted(p.launch.node_rank for p in agents if p.launch and p.launch.node_rank is not None)
     if needed is None or len(agents) >= needed or len(present) < len(agents):

@@ -51,7 +51,7 @@ def _end(c: Connection) -> End:
 
 def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
     """Each rank's connections to other ranks of the job, and those of it and its helpers to the world, listening ones too.
-    Helpers inherit copies of its own; the store's say nothing."""
+    Helpers inherit copies of them; connections to the store show nothing."""
     hosts = {host.name: host for host, _ in members.values()}
     by_pid = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
     stores = store_ports(hosts.values(), set(by_pid)) | {natural((master or "").rpartition(":")[2])}
@@ -94,7 +94,7 @@ def _parted(
             continue
         scope, address, port, remote, remote_port = _end(c)
         peer = owners.get((scope, remote, remote_port, address, port))
-        # The other end is a rank we saw, or may be one on a host that nobody looked at.
+        # The other end is an observed rank, or may be a rank on a host that was not observed.
         if (peer is not None and peer != rank) or (peer is None and remote not in local):
             kept.append(c)
         if peer is None:

@@ -1,4 +1,4 @@
-"""Launches that will never meet: started for one run, with different meeting points or run ids."""
+"""Launches of one run with different rendezvous endpoints or run ids, which cannot complete the rendezvous."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -60,8 +60,8 @@ def _world(run: "Gathered") -> int | None:
 
 
 def _complete(one: "Gathered", other: "Gathered") -> bool:
-    """Whether two parts can be of one run: neither has what the other has. Agents on one host must say which nodes they
-    are, or have the same launch line but for the run id; those of several hosts are told apart by that."""
+    """Whether two parts can belong to one run: they have no rank or node in common. Agents on one host must state their node
+    ranks, or have the same launch line except for the run id; agents on several hosts need not."""
     if bool(one.members) != bool(other.members):
         return False
     if one.members:
@@ -102,7 +102,7 @@ def _processes(run: "Gathered") -> Iterable[tuple[Host, Process]]:
 
 
 def _nobody_listens(run: "Gathered") -> bool:
-    """Whether the meeting point is on a host of this run, and nobody listens there."""
+    """Whether the rendezvous endpoint is on a host of this run, and no process listens there."""
     port = natural((run.master or "").rpartition(":")[2])
     if port is None or run.alone_on is None:
         return False

@@ -1,4 +1,4 @@
-"""HD104: what fires it, and the closest thing to it that is another story."""
+"""HD104: a snapshot that fires it, and the most similar one that must not."""
 
 from hangdoc.snapshot import Snapshot
 from tests.rules.shapes import data

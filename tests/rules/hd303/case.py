@@ -1,4 +1,4 @@
-"""HD303: what fires it, and the closest thing to it that is another story."""
+"""HD303: a snapshot that fires it, and the most similar one that must not."""
 
 from hangdoc.snapshot import FileBytes, Snapshot
 from tests.rules.shapes import STUCK_IN_NFS, in_loop

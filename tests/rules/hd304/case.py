@@ -1,4 +1,4 @@
-"""HD304: what fires it, and the closest thing to it that is another story."""
+"""HD304: a snapshot that fires it, and the most similar one that must not."""
 
 from hangdoc.snapshot import Snapshot
 from tests.rules.shapes import in_loop

@@ -1,4 +1,4 @@
-"""HD401: what fires it, and the closest thing to it that is another story."""
+"""HD401: a snapshot that fires it, and the most similar one that must not."""
 
 from hangdoc.snapshot import Snapshot
 from tests.rules.shapes import AGENT, in_loop

@@ -1,4 +1,4 @@
-"""HD402: what fires it, and the closest thing to it that is another story."""
+"""HD402: a snapshot that fires it, and the most similar one that must not."""
 
 from hangdoc.snapshot import Connections, Snapshot
 from tests.rules.shapes import MEETS, stranger

@@ -1,4 +1,4 @@
-"""HD603: what fires it, and the closest thing to it that is another story."""
+"""HD603: a snapshot that fires it, and the most similar one that must not."""
 
 from msgspec.structs import replace
 
