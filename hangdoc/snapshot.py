@@ -424,7 +424,7 @@ class Process(Value, frozen=True, kw_only=True):
     recorder: FlightRecorder | Unavailable = Unavailable(reason="not looked at")
     deep_seconds_ago: float = 0.0
     """Age at the end of the window of what is costly to read: both stacks, native, interpreter, the counters of progress, data,
-    runtime and recorder. 0 where they were read in the window, or where the process has stood still since they were read: then
+    runtime and recorder. 0 where they were read in the window, or where the process has not run since they were read: then
     they are as they would be read now."""
 
 
