@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hangdoc import redact
-from hangdoc.observe import natives
+from hangdoc.observe import naps, natives
 from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
@@ -50,6 +50,8 @@ PROBES: tuple[Callable[[], Probe], ...] = (
 _LATE_SECONDS = 8.0
 """What a probe may take beyond the window on a machine that is not overloaded; one that takes longer is left behind."""
 _MOST_LOAD = 3.0
+_SHARE_OF_NAPS = 0.25
+"""Of the time that is left, what may be spent on waiting for sleeping processes."""
 _SHARE_BETWEEN = 0.7
 """Of the time for the whole look, when the second half of it must begin."""
 _LEAST_SECONDS = 0.5
@@ -162,6 +164,8 @@ def _run(
     pause = min(scene.window, scene.deadline.remaining()) - stacks.lead_seconds() - (time.monotonic() - began)
     progress(f"watching for {scene.window:g} s whether anything moves")
     time.sleep(max(0.0, pause))
+    longer = min(naps.until_awake(scene), scene.deadline.remaining() * _SHARE_OF_NAPS)
+    time.sleep(longer)
     patience = Deadline(_late(scene))
     for name, job in running.items():
         try:
@@ -174,7 +178,7 @@ def _run(
     # Stacks take longest, so they go first; the clocks are read last, when the window ends.
     for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
         if isinstance(probe, CpuClocks):
-            time.sleep(max(0.0, min(scene.deadline.remaining(), began + scene.window - time.monotonic())))
+            time.sleep(max(0.0, min(scene.deadline.remaining(), began + scene.window + longer - time.monotonic())))
         _in_time(scene, probe, probe.close)
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.live.needs import needs
 from tests.page import browser
@@ -173,7 +174,7 @@ def test_paper_is_white_and_shows_what_is_folded(driver: Chrome, tmp_path: Path)
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
     try:
-        assert driver.execute_script(f"return {folded}") is True
+        WebDriverWait(driver, 10).until(lambda driver: driver.execute_script(f"return {folded}"))  # drawn anew
         assert driver.execute_script(look) == ["rgb(255, 255, 255)", False]
     finally:
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

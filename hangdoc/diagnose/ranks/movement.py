@@ -13,6 +13,7 @@ from hangdoc.snapshot import Clocks, Connection, FileBytes, KernelThread, Proces
 
 _STORED_BYTES = 256 * 1024
 _TRANSFERRED_BYTES = 4096
+_CHILDS_BYTES = 16 * 1024
 
 
 def moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[Connection]) -> str | None:
@@ -76,6 +77,12 @@ def same_place(process: Process, thread: PythonThread | None) -> bool:
         t for t in process.stack_before.threads if t.tid == thread.tid or (t.tid is None and t.name == thread.name)
     ]
     return not before or same_frames(before[0], thread)
+
+
+def children_transfer(helpers: Sequence[Process]) -> bool:
+    """Whether a helper process reads or writes files at all. It counts only for a rank that waits for its child process."""
+    amounts = (one.files.read_bytes + one.files.written_bytes for one in helpers if isinstance(one.files, FileBytes))
+    return any(amount >= _CHILDS_BYTES for amount in amounts)
 
 
 def children_at_work(helpers: Sequence[Process]) -> bool:

@@ -128,6 +128,8 @@ def _standing(
         return replace(working, state=_working(process, thread), why=working.work)
     if children and state == "waiting-data":
         return replace(working, state="loading-data", why="its dataloader workers are busy")
+    if state == "waiting-child" and movement.children_transfer(helpers):
+        return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
     if children:  # a pool's results, a build, a tokenizer: however it waits for them
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
     return replace(base, state=state, why=why, hold=hold)
