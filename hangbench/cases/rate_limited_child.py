@@ -1,5 +1,5 @@
-"""Rank 0 waits for a child process that uploads at a limited rate: it copies some kilobytes and then sleeps for two seconds. Rank 1
-waits in a barrier. Nothing is stuck.
+"""Rank 0 waits for a child process that uploads at a limited rate: it copies some kilobytes and then sleeps for two seconds.
+Rank 1 waits in a barrier. Nothing is stuck.
 """
 
 # /// hangbench

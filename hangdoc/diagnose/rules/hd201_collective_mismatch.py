@@ -4,7 +4,9 @@
 
 All ranks of a group wait in collectives, but not in the same one. No rank is
 missing, and none can continue. Or the ranks wait in the same broadcast, gather,
-reduce or scatter, but with different roots.
+reduce or scatter, but with different roots. Or two threads of a rank call
+collectives of one group: torch does not give their calls the same order on
+every rank.
 
 ## Why it hangs
 
@@ -37,7 +39,8 @@ on all ranks of the group.
 ## How hangdoc knows
 
 It reads the operation and the line of every rank, the `src` or `dst` argument
-of its call, and the conditions in the source around the calls.
+of its call, the conditions in the source around the calls, and the stacks of
+the other threads.
 
 ## When it can be wrong
 
@@ -105,16 +108,17 @@ def _two_threads(run: Run, blockage: Blockage, kind: Threads) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.85,
-        summary=f"two threads of {words.ranks(who)} are in collectives of the same group: the main thread in "
-        f"{words.operation(first.first)}, {name} in {op}; nothing keeps their order the same on all ranks",
+        summary=f"two threads of {words.ranks(who)} are waiting in collectives of the same group: the main thread in "
+        f"{words.operation(first.first)}, thread {name} in {op}",
         evidence=[
             *words.class_evidence(blockage.at),
             *(
-                Evidence(rank=one.first.rank, probe="stacks", text=f"thread {thread} is in {called}")
+                Evidence(rank=one.first.rank, probe="stacks", text=f"thread {thread} is waiting in {called}")
                 for one, thread, called in kind.calls
             ),
             *words.standstill(run),
         ],
-        remedy="Give the second thread a process group of its own (dist.new_group), or make its calls in the main thread.",
+        remedy="Give the second thread a process group of its own (dist.new_group), or call the collective in the main "
+        "thread. Calls of two threads in one group may have a different order on each rank.",
         commands=words.look_again(run.ranks[who[0]]),
     )
