@@ -88,11 +88,11 @@ def _seconds_per_step(run: Started, length: float, diagnosed: int | None) -> flo
 def beat(rounds: int = 7, beats: int = 200_000) -> None:
     """A watchdog's beat against `time.monotonic_ns()`, and how the memory grows over ten million of them."""
     ours, theirs = [], []
-    with Watchdog(timeout=3600) as dog:
+    with Watchdog(timeout=3600) as watchdog:
         for _ in range(rounds):
             began = time.perf_counter()
             for n in range(beats):
-                dog.beat(n, batches=n)
+                watchdog.beat(n, batches=n)
             ours.append((time.perf_counter() - began) * 1e6 / beats)
             began = time.perf_counter()
             for _ in range(beats):
@@ -100,7 +100,7 @@ def beat(rounds: int = 7, beats: int = 200_000) -> None:
             theirs.append((time.perf_counter() - began) * 1e6 / beats)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for n in range(10_000_000):
-            dog.beat(n, batches=n)
+            watchdog.beat(n, batches=n)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     row("one beat, in microseconds, against time.monotonic_ns()", ours, theirs, "1 us")
     print(f"memory grown over 10,000,000 beats: {grown} KiB")

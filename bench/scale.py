@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from bench.table import HANGDOC
-from hangdoc import armor, codec
+from hangdoc import bundle_text, codec
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.snapshot import Connection, Connections, Process, Snapshot, merge
 from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, train
@@ -84,7 +84,7 @@ def hosts(number: int = 1000) -> None:
     """So many hosts, each a local process that prints its recorded bundle, at several widths of the fan-out."""
     with tempfile.TemporaryDirectory() as folder:
         for at, raw in enumerate(bundles(number * _PER_HOST)):
-            lines = (armor.begin("0.1.0", time.time()), *armor.lines(raw))
+            lines = (bundle_text.begin("0.1.0", time.time()), *bundle_text.lines(raw))
             (Path(folder) / f"h{at}").write_text("\n".join(lines) + "\n")
         for fanout in (16, 64, 256):
             began = time.perf_counter()

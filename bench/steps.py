@@ -19,11 +19,11 @@ def main() -> None:
     trainer = Trainer(arguments(sys.argv[1:]))
     batches = loader(trainer.shards, 0)
 
-    def block(dog: Watchdog | None) -> float:
+    def block(watchdog: Watchdog | None) -> float:
         began = time.perf_counter()
         for n in range(STEPS):
-            if dog is not None:
-                dog.beat(n, batches=n)
+            if watchdog is not None:
+                watchdog.beat(n, batches=n)
             trainer.step(list(trainer.take(batches)))
         return (time.perf_counter() - began) / STEPS
 
@@ -32,9 +32,9 @@ def main() -> None:
         seconds = {}
         for watched in (True, False) if pair % 2 else (False, True):
             if watched:
-                with Watchdog(timeout=300) as dog:
-                    dog.follow(trainer.model, trainer.optimizer)
-                    seconds[True] = block(dog)
+                with Watchdog(timeout=300) as watchdog:
+                    watchdog.follow(trainer.model, trainer.optimizer)
+                    seconds[True] = block(watchdog)
             else:
                 seconds[False] = block(None)
         if os.environ["RANK"] == "0":

@@ -12,11 +12,11 @@ Label = Literal["computing", "blocked", "dead"]
 Severity = Literal["info", "warning", "error"]
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class DocumentPart(Struct, frozen=True, kw_only=True):
     """Base of all values here."""
 
 
-class Operation(Answer, frozen=True, kw_only=True):
+class Operation(DocumentPart, frozen=True, kw_only=True):
     """What a rank waits in, in torch.distributed's own names.
 
     `group` is None for the default group; `peer` is the rank a point-to-point call names; `seq` is the collective's
@@ -31,7 +31,7 @@ class Operation(Answer, frozen=True, kw_only=True):
     backend: str | None = None
 
 
-class Where(Answer, frozen=True, kw_only=True):
+class Where(DocumentPart, frozen=True, kw_only=True):
     """The innermost frame of the user's own code."""
 
     file: str
@@ -40,7 +40,7 @@ class Where(Answer, frozen=True, kw_only=True):
     source: str | None = None
 
 
-class RankView(Answer, frozen=True, kw_only=True):
+class RankView(DocumentPart, frozen=True, kw_only=True):
     """One rank as it was seen. A rank nobody could look at has no label."""
 
     rank: int
@@ -61,7 +61,7 @@ class RankView(Answer, frozen=True, kw_only=True):
     """Age of what `operation` and `where` were read from; 0 for a stack that is as it would be read now, None without a stack."""
 
 
-class Evidence(Answer, frozen=True, kw_only=True):
+class Evidence(DocumentPart, frozen=True, kw_only=True):
     """One observed fact; `rank` is None for a fact about the host or the job."""
 
     rank: int | None
@@ -69,7 +69,7 @@ class Evidence(Answer, frozen=True, kw_only=True):
     text: str
 
 
-class Finding(Answer, frozen=True, kw_only=True):
+class Finding(DocumentPart, frozen=True, kw_only=True):
     """One known problem, with its culprits and victims."""
 
     code: str
@@ -92,7 +92,7 @@ class Finding(Answer, frozen=True, kw_only=True):
     blockage at the same ranks has it again after the run went on in between."""
 
 
-class Blocked(Answer, frozen=True, kw_only=True):
+class Blocked(DocumentPart, frozen=True, kw_only=True):
     """One thing that holds up ranks. A job's verdict and its first findings follow from these."""
 
     kind: str
@@ -104,14 +104,14 @@ class Blocked(Answer, frozen=True, kw_only=True):
     """Whether it can end without anybody's help; None where nobody can tell."""
 
 
-class Unseen(Answer, frozen=True, kw_only=True):
+class Unseen(DocumentPart, frozen=True, kw_only=True):
     """A rank of the job that nobody could look at."""
 
     rank: int
     why: str
 
 
-class Job(Answer, frozen=True, kw_only=True):
+class Job(DocumentPart, frozen=True, kw_only=True):
     """One torch.distributed run."""
 
     id: str
@@ -129,7 +129,7 @@ class Job(Answer, frozen=True, kw_only=True):
     """The gravest first."""
 
 
-class Diagnosis(Answer, frozen=True, kw_only=True):
+class Diagnosis(DocumentPart, frozen=True, kw_only=True):
     """The whole answer."""
 
     hangdoc: str

@@ -26,7 +26,7 @@ _BY_CHANCE = {"lightning-cli/healthy": "e8c8971", "lightning-cli/healthy-detache
 
 
 @dataclass(frozen=True)
-class Answer:
+class LookResult:
     """What one look said, and which parts of it are right (None: the part does not apply)."""
 
     commit: str
@@ -60,7 +60,7 @@ class Answer:
         return f"{self.verdict:<9}{blamed:<16}{self.seconds:5.1f} s  {said}  {self.note}"
 
 
-def judged(program: Program, situation: Situation, version: str, seen: dict[str, Any]) -> Answer:
+def judged(program: Program, situation: Situation, version: str, seen: dict[str, Any]) -> LookResult:
     """The look of `run.inside` against the situation's truth. One run is one job: more than one counts as a wrong verdict."""
     document = seen["document"] or {"jobs": [], "verdict": "none", "problems": []}
     nothing: dict[str, Any] = {"verdict": "none", "findings": [], "ranks": []}
@@ -77,7 +77,7 @@ def judged(program: Program, situation: Situation, version: str, seen: dict[str,
         notes.append("no step after the look")
     worse = [f for f in findings if f["severity"] != "info"]
     culprits = tuple(leading["culprits"]) if leading else ()
-    return Answer(
+    return LookResult(
         commit=_commit(),
         version=version,
         verdict=document["verdict"],
@@ -110,14 +110,14 @@ def _commit() -> str:
     return asked.stdout.strip()
 
 
-def kept() -> dict[str, dict[str, Answer]]:
-    """situation -> {"first": Answer, "after": Answer}; `after` only where there was a second look."""
+def kept() -> dict[str, dict[str, LookResult]]:
+    """situation -> {"first": LookResult, "after": LookResult}; `after` only where there was a second look."""
     if not KEPT.exists() or not KEPT.stat().st_size:
         return {}
-    return msgspec.json.decode(KEPT.read_bytes(), type=dict[str, dict[str, Answer]])
+    return msgspec.json.decode(KEPT.read_bytes(), type=dict[str, dict[str, LookResult]])
 
 
-def keep(key: str, answer: Answer) -> None:
+def keep(key: str, answer: LookResult) -> None:
     """As the first answer where there is none yet, else as the newest."""
     with KEPT.open("a") as lock:  # several runs may go on side by side
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -181,7 +181,7 @@ def _accepted(situation: Situation) -> str:
     return f"{verdict} {' or '.join(situation.codes)} {ranks}".strip() + scored
 
 
-def _cells(key: str, answer: Answer) -> tuple[str, str]:
+def _cells(key: str, answer: LookResult) -> tuple[str, str]:
     blamed = f" {answer.leading} {list(answer.culprits)}" if answer.leading else ""
     note = f" ({answer.note.partition('. ')[0]})" if answer.note and not answer.right else ""
     said = f"{answer.verdict}{blamed} at {answer.commit}{note}"
@@ -190,11 +190,11 @@ def _cells(key: str, answer: Answer) -> tuple[str, str]:
     return said, "yes" if answer.right else f"**no**: {', '.join(answer.wrong)}"
 
 
-def _by_chance(key: str, answer: Answer) -> bool:
+def _by_chance(key: str, answer: LookResult) -> bool:
     return _BY_CHANCE.get(key) == answer.commit
 
 
-_Looks = Sequence[tuple[Program, Situation, Answer]]
+_Looks = Sequence[tuple[Program, Situation, LookResult]]
 
 
 def _share(parts: Iterable[bool | None]) -> str:

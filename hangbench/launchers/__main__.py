@@ -14,7 +14,7 @@ import msgspec
 
 from hangbench.launchers.launched import Fault, Part
 from hangbench.launchers.page import table
-from hangbench.launchers.scene import Outcome, Scene, play
+from hangbench.launchers.round import Outcome, Round, play
 from hangbench.launchers.table import BY_NAME, TABLE, Launcher
 
 _INSIDE = "HANGDOC_LAUNCHERS_INSIDE"
@@ -44,17 +44,17 @@ def isolated() -> None:
     os.execvp(apart[0], [*apart, sys.executable, "-m", "hangbench.launchers", *sys.argv[1:]])  # noqa: S606
 
 
-def pairs(chosen: list[Launcher], around: list[Launcher]) -> Iterator[Scene]:
+def pairs(chosen: list[Launcher], around: list[Launcher]) -> Iterator[Round]:
     """Two for each launcher beside the next one, without and with watchdogs: both healthy, one hung beside the other healthy,
     both hung. Round the table each launcher is hung in both ways."""
     for launcher in chosen:
         other = around[(around.index(launcher) + 1) % len(around)]
-        yield Scene((Part(launcher, "uneven"), Part(other, "stopped")), rounds=((0,), (1,)))
+        yield Round((Part(launcher, "uneven"), Part(other, "stopped")), rounds=((0,), (1,)))
         parts = (Part(launcher, "uneven", _WATCHDOG_SECONDS), Part(other, "stopped", _WATCHDOG_SECONDS))
-        yield Scene(parts, rounds=((0, 1),), by_pid=())
+        yield Round(parts, rounds=((0, 1),), by_pid=())
 
 
-def all_at_once(chosen: list[Launcher], turn: int) -> Scene:
+def all_at_once(chosen: list[Launcher], turn: int) -> Round:
     """Every launcher on one host: each second one goes wrong, then the others too. In the one turn a third of them has a
     watchdog, in the other turn those that had none, and the faults are exchanged."""
     faults: tuple[Fault, Fault] = ("stopped", "uneven") if turn else ("uneven", "stopped")
@@ -62,7 +62,7 @@ def all_at_once(chosen: list[Launcher], turn: int) -> Scene:
         Part(launcher, faults[number // 2 % 2], _WATCHDOG_SECONDS if (number % 3 == 0) == (turn == 0) else None)
         for number, launcher in enumerate(chosen)
     )
-    return Scene(parts, (tuple(range(turn, len(parts), 2)), tuple(range(1 - turn, len(parts), 2))))
+    return Round(parts, (tuple(range(turn, len(parts), 2)), tuple(range(1 - turn, len(parts), 2))))
 
 
 def main() -> None:
@@ -99,10 +99,10 @@ def main() -> None:
         todo = iter([all_at_once(chosen, turn) for turn in ((0,) if options.ci else (0, 1))])
     else:
         todo = pairs(chosen, around)
-    for scene in todo:
+    for round_ in todo:
         began = time.monotonic()
         try:
-            for outcome in play(scene, options.bundles):
+            for outcome in play(round_, options.bundles):
                 right = report(outcome, options.json) and right
         except RuntimeError as error:
             right = False

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from subprocess import SubprocessError
 
-from hangbench.launchers.scene import Outcome
+from hangbench.launchers.round import Outcome
 from hangbench.launchers.table import TABLE, Launcher
 
 _COLUMNS = (

@@ -55,7 +55,10 @@ _IDLE_SECONDS = 120
     help="Time limit for the whole command.",
 )
 @click.option(
-    "--answer", is_flag=True, hidden=True, help="Answer the node that runs the checks: what --hosts starts on a host."
+    "--answer",
+    is_flag=True,
+    hidden=True,
+    help="NodeAnswer the node that runs the checks: what --hosts starts on a host.",
 )
 @fleet_options
 @click.argument("script_arguments", nargs=-1, metavar="[-- SCRIPT ARGUMENTS...]")
@@ -82,7 +85,7 @@ def _answer() -> int:
     """A line in, a line out, until the node that runs the checks ends it or is gone."""
     import select
 
-    from hangdoc.fleet.talk import MARK
+    from hangdoc.fleet.session import MARK
 
     node = session.Node()
     while select.select([sys.stdin], [], [], _IDLE_SECONDS)[0] and (line := sys.stdin.buffer.readline()):

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from hangdoc import armor, codec
+from hangdoc import bundle_text, codec
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.looking import check_writable, left, look
 from hangdoc.cli.options import observation_options
@@ -26,18 +26,18 @@ from hangdoc.version import __version__
     help="Bundle to write; with --hosts, a directory for one bundle per host.",
 )
 @click.option(
-    "--armor", "armored", is_flag=True, help="Print the bundle as text on stdout. --hosts uses this on each host."
+    "--armor", "as_text", is_flag=True, help="Print the bundle as text on stdout. --hosts uses this on each host."
 )
 @observation_options()
 @fleet_options
-def command(output: Path | None, armored: bool, options: Options, fleet: Hosts) -> int:
+def command(output: Path | None, as_text: bool, options: Options, fleet: Hosts) -> int:
     """Save the evidence of this host as a bundle.
 
     Save one on every host of the run, or use --hosts. Then run `hangdoc diagnose BUNDLE...` on any machine.
 
     Secrets in the environment, arguments, variables and source are removed before anything is stored.
     """
-    if armored:
+    if as_text:
         if output is not None or fleet.hosts is not None:
             raise click.UsageError(
                 "--armor prints the bundle of this host. It cannot be combined with --output or --hosts."
@@ -57,10 +57,10 @@ def command(output: Path | None, armored: bool, options: Options, fleet: Hosts) 
 
 def _print(options: Options) -> int:
     """A host without a rank answers too: that nobody is there is what the others may wait for."""
-    click.echo(armor.begin(__version__, time.time()))
+    click.echo(bundle_text.begin(__version__, time.time()))
     check_pids(options)
     options = msgspec.structs.replace(options, timeout=left(options.timeout))
-    for line in armor.lines(codec.encode(observe(options))):
+    for line in bundle_text.lines(codec.encode(observe(options))):
         click.echo(line)
     return 0
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from hangdoc.launch.rows import Row
-from hangdoc.preflight.plan import Check, Facts, Link
+from hangdoc.preflight.plan import Check, Link, NodeReport
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Preflight(Document, frozen=True, kw_only=True):
     all_reduce_seconds: float | None
     """Predicted for the gradients of one step; None without a measured link or a number of parameters."""
     links: tuple[Link, ...]
-    facts: tuple[Facts, ...]
+    reports: tuple[NodeReport, ...]
     schema: str = "hangdoc.preflight/1"
 
 

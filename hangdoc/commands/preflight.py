@@ -8,7 +8,7 @@ from hangdoc.commands.documents import Preflight
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.preflight import session
-from hangdoc.preflight.plan import Check, Facts, Link, Plan
+from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 
 
 def parameters(text: str | None) -> int | None:
@@ -61,18 +61,22 @@ def checked(plan: Plan, fleet: Hosts, timeout: float, more: Sequence[Check] = ()
     silent: dict[str, str] = {}
     if fleet.hosts is None:
         node = session.Node()
-        facts, links = session.drive(session.conduct(plan), lambda message: {"this host": node.answer(message)})
+        reports, links = session.drive(session.conduct(plan), lambda message: {"this host": node.answer(message)})
         node.close()
     else:
-        facts, links, silent = _over(fleet, plan, timeout)
-        plan = msgspec.structs.replace(plan, nodes=len(facts) + len(silent))
-    return concluded(facts, links, plan, silent, more)
+        reports, links, silent = _over(fleet, plan, timeout)
+        plan = msgspec.structs.replace(plan, nodes=len(reports) + len(silent))
+    return concluded(reports, links, plan, silent, more)
 
 
 def concluded(
-    facts: Sequence[Facts], links: Sequence[Link], plan: Plan, silent: Mapping[str, str], more: Sequence[Check] = ()
+    reports: Sequence[NodeReport],
+    links: Sequence[Link],
+    plan: Plan,
+    silent: Mapping[str, str],
+    more: Sequence[Check] = (),
 ) -> Preflight:
-    """What facts and links amount to. `silent`: nodes that did not answer, and why."""
+    """What reports and links amount to. `silent`: nodes that did not answer, and why."""
     from hangdoc.preflight.checks import all_checks
     from hangdoc.preflight.network_checks import all_reduce_seconds, slowest
 
@@ -80,24 +84,24 @@ def concluded(
         Check(name="reached", status="fail", nodes=(host,), text=f"{host}: {why}", remedy="This node was not checked.")
         for host, why in sorted(silent.items())
     ]
-    checks += all_checks(facts, links, plan) if facts else []
+    checks += all_checks(reports, links, plan) if reports else []
     link = slowest(links)
-    seconds = all_reduce_seconds(plan.parameters, link.mbit, len(facts)) if link is not None and link.mbit else None
+    seconds = all_reduce_seconds(plan.parameters, link.mbit, len(reports)) if link is not None and link.mbit else None
     return Preflight(
-        nodes=tuple(one.node for one in facts), checks=(*checks, *more), all_reduce_seconds=seconds, links=tuple(links),
-        facts=tuple(facts),
+        nodes=tuple(one.node for one in reports), checks=(*checks, *more), all_reduce_seconds=seconds, links=tuple(links),
+        reports=tuple(reports),
     )  # fmt: skip
 
 
-def _over(fleet: Hosts, plan: Plan, timeout: float) -> tuple[list[Facts], list[Link], dict[str, str]]:
-    from hangdoc.fleet.talk import talk
+def _over(fleet: Hosts, plan: Plan, timeout: float) -> tuple[list[NodeReport], list[Link], dict[str, str]]:
+    from hangdoc.fleet.session import run_session
 
-    result, silent = talk(fleet.names(), ("preflight", "--answer"), fleet.transport(timeout), _script(plan))
-    facts, links = result if result is not None else ([], [])
-    return facts, links, silent
+    result, silent = run_session(fleet.names(), ("preflight", "--answer"), fleet.transport(timeout), _script(plan))
+    reports, links = result if result is not None else ([], [])
+    return reports, links, silent
 
 
-def _script(plan: Plan) -> Generator[bytes, Mapping[str, bytes], tuple[list[Facts], list[Link]]]:
+def _script(plan: Plan) -> Generator[bytes, Mapping[str, bytes], tuple[list[NodeReport], list[Link]]]:
     """`session.conduct` in lines of JSON. What comes back is untrusted: what does not fit is left out."""
     conducting = session.conduct(plan)
     message = next(conducting)
@@ -106,11 +110,11 @@ def _script(plan: Plan) -> Generator[bytes, Mapping[str, bytes], tuple[list[Fact
         answers = {}
         for host, line in said.items():
             try:
-                answers[host] = msgspec.json.decode(line, type=session.Answer)
+                answers[host] = msgspec.json.decode(line, type=session.NodeAnswer)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue
         try:
             message = conducting.send(answers)
         except StopIteration as ended:
-            result: tuple[list[Facts], list[Link]] = ended.value
+            result: tuple[list[NodeReport], list[Link]] = ended.value
             return result

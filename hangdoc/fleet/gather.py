@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from hangdoc import codec
-from hangdoc.fleet.transport import Answer, Transport, run
+from hangdoc.fleet.transport import HostReply, Transport, run
 from hangdoc.observe.observe import Options
 from hangdoc.snapshot import Host, Snapshot, Unreached, merge
 from hangdoc.version import __version__
@@ -22,7 +22,7 @@ def gather(
     """Look at all hosts at once. Never raises for what a host does: it becomes one of the snapshot's `unreached`."""
     ended = 0
 
-    def done(answer: Answer) -> None:
+    def done(answer: HostReply) -> None:
         nonlocal ended
         ended += 1
         progress(f"{ended} of {len(hosts)} hosts")
@@ -41,7 +41,7 @@ def _arguments(options: Options, transport: Transport) -> tuple[str, ...]:
             "--native", options.native, "--locals", options.locals, *slurm, *pids)  # fmt: skip
 
 
-def together(answers: list[Answer], elapsed: float) -> Snapshot:
+def together(answers: list[HostReply], elapsed: float) -> Snapshot:
     """One snapshot of all answers; a machine that was reached under two names counts once."""
     found: list[Host] = []
     unreached: list[Unreached] = []
@@ -62,7 +62,7 @@ def together(answers: list[Answer], elapsed: float) -> Snapshot:
     return msgspec.structs.replace(together, unreached=tuple(unreached), gathered_seconds=round(elapsed, 3))
 
 
-def _hosts(answer: Answer) -> tuple[tuple[Host, ...], str | None]:
+def _hosts(answer: HostReply) -> tuple[tuple[Host, ...], str | None]:
     """What a host sent, or why it can't be read."""
     raw, answer.reader.raw = answer.raw, None
     if raw is None:

@@ -1,7 +1,7 @@
 """One command on many hosts through ClusterShell (https://clustershell.readthedocs.io): ssh with a fan-out, its tree mode where
 a topology.conf is there, or any local command with the host's name in it.
 
-Whatever a host does, it ends with one `Answer`: a bundle, or one clause that says why there is none."""
+Whatever a host does, it ends with one `HostReply`: a bundle, or one clause that says why there is none."""
 
 import shlex
 import time
@@ -15,7 +15,7 @@ from ClusterShell.Task import Task, task_self, task_terminate
 from ClusterShell.Task import TimeoutError as TaskTimeout
 from ClusterShell.Worker.Exec import ExecWorker
 
-from hangdoc import armor
+from hangdoc import bundle_text
 
 _KEPT_LINES = 20
 _MAX_LINE = 2 << 20
@@ -40,11 +40,11 @@ class Transport:
 
 
 @dataclass
-class Answer:
+class HostReply:
     """What one host sent."""
 
     host: str
-    reader: armor.Reader = field(default_factory=armor.Reader)
+    reader: bundle_text.Reader = field(default_factory=bundle_text.Reader)
     why: str | None = None
     """Why there is no bundle."""
     ahead_seconds: float | None = None
@@ -66,7 +66,7 @@ class Answer:
                 self.ahead_seconds = self.reader.clock - time.time()
             elif self.reader.version is None:
                 self.hear(line)
-        except armor.ArmorError as error:
+        except bundle_text.BundleTextError as error:
             self.why = str(error)
 
     def hear(self, line: bytes) -> None:
@@ -77,7 +77,7 @@ class Answer:
 
 
 class _Listener(EventHandler):  # type: ignore[misc]
-    def __init__(self, answers: dict[str, Answer], done: Callable[[Answer], None]) -> None:
+    def __init__(self, answers: dict[str, HostReply], done: Callable[[HostReply], None]) -> None:
         super().__init__()
         self._answers, self._done = answers, done
 
@@ -98,7 +98,7 @@ class _Listener(EventHandler):  # type: ignore[misc]
         cut_off(timer.worker, _MAX_LINE, self._answers, "it sends something that is no bundle")
 
 
-def cut_off(worker: Any, limit: int, answers: dict[str, Answer], why: str) -> None:
+def cut_off(worker: Any, limit: int, answers: dict[str, HostReply], why: str) -> None:
     """End the hosts that have sent more than `limit` bytes of a line: one that never ends would be kept forever."""
     for client in list(worker._engine_clients()):
         if any(len(stream.rbuf) > limit for stream in client.streams.values()) and client._engine is not None:
@@ -110,11 +110,11 @@ def run(
     hosts: tuple[str, ...],
     arguments: tuple[str, ...],
     transport: Transport,
-    done: Callable[[Answer], None] = lambda answer: None,
-) -> list[Answer]:
-    """Run hangdoc with `arguments` on every host; one Answer for each, in the order of `hosts`. `done` is called for each as it
-    ends. Blocks for at most `transport.timeout` and a second; leaves no process behind. Never raises for what a host does."""
-    answers = {host: Answer(host) for host in hosts}
+    done: Callable[[HostReply], None] = lambda answer: None,
+) -> list[HostReply]:
+    """Run hangdoc with `arguments` on every host; one reply for each, in the order of `hosts`. `done` is called for each as it ends.
+    Blocks for at most `transport.timeout` and a second; leaves no process behind. Never raises for what a host does."""
+    answers = {host: HostReply(host) for host in hosts}
     task: Task = task_self()
     listener = _Listener(answers, done)
     worker = schedule(task, hosts, arguments, transport, listener, timeout=transport.host_timeout)
@@ -168,7 +168,7 @@ def _local(via: tuple[str, ...], remote: str) -> str:
     return "exec setsid " + " ".join(words)
 
 
-def _silence(answer: Answer, transport: Transport, timed_out: bool) -> str:
+def _silence(answer: HostReply, transport: Transport, timed_out: bool) -> str:
     if answer.reader.version is not None:
         return f"it began to look but did not finish within {transport.host_timeout:g} s"
     if timed_out:
@@ -177,7 +177,7 @@ def _silence(answer: Answer, transport: Transport, timed_out: bool) -> str:
     return f"the time for all hosts ({transport.timeout:g} s) ended before its turn (--timeout, --fanout)"
 
 
-def explain(answer: Answer, code: int) -> str:
+def explain(answer: HostReply, code: int) -> str:
     """Why a host that has ended sent nothing, in one clause."""
     last = answer.said[-1] if answer.said else ""
     if answer.reader.version is not None:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hangdoc.observe import files, syscalls
+from hangdoc.observe.observation import Observation, ProbeResult
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.observe.scene import Evidence, Scene
 from hangdoc.parse import integer, natural
 from hangdoc.snapshot import AwaitedFile, Clocks, KernelThread, Unavailable
 
@@ -65,21 +65,21 @@ class CpuClocks:
         self._where: dict[tuple[int, int], tuple[Reading, _Place]] = {}
         self._times: tuple[float, float] = (0.0, 0.0)
 
-    def open(self, scene: Scene) -> None:
+    def open(self, observation: Observation) -> None:
         """Read every thread."""
-        self._first |= {t.pid: threads_of(scene.proc, t.pid) for t in scene.alive()}
+        self._first |= {t.pid: threads_of(observation.proc, t.pid) for t in observation.alive()}
         self._times = (self._times[0] or time.monotonic(), 0.0)
 
-    def during(self, scene: Scene) -> None:
+    def during(self, observation: Observation) -> None:
         """Nothing."""
 
-    def close(self, scene: Scene) -> None:
+    def close(self, observation: Observation) -> None:
         """Read every thread again, and where it waits."""
         self._times = (self._times[0], time.monotonic())
         self._second = {}
         for pid in self._first:
-            if pid in scene.targets:
-                self.read(scene.proc, pid)
+            if pid in observation.targets:
+                self.read(observation.proc, pid)
         self._where = {key: place for key, place in self._where.items() if key[1] in self._threads(key[0])}
 
     def read(self, proc: ProcFS, pid: int) -> Threads:
@@ -112,17 +112,17 @@ class CpuClocks:
         first = self._first.get(pid)
         return first if isinstance(first, dict) else {}, self._threads(pid)
 
-    def again(self, scene: Scene) -> None:
+    def again(self, observation: Observation) -> None:
         """The end of this window is the beginning of the next."""
         self._first = self._second
         self._times = (self._times[1], 0.0)
 
-    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The difference, thread by thread."""
         for pid in self._first:
-            yield pid, "clocks", self.across(scene, pid)
+            yield pid, "clocks", self.across(observation, pid)
 
-    def across(self, scene: Scene, pid: int) -> Clocks | Unavailable:
+    def across(self, observation: Observation, pid: int) -> Clocks | Unavailable:
         """The window of one process."""
         first = self._first.get(pid, Unavailable(reason="the window was cut short"))
         second = self._second.get(pid, Unavailable(reason="the window was cut short"))
@@ -132,7 +132,7 @@ class CpuClocks:
             return second
         threads = tuple(self._thread(pid, tid, first.get(tid), now) for tid, now in second.items())
         exact = all(reading.slices is not None for reading in second.values())
-        tick = 1 if exact else 1_000_000_000 // scene.proc.ticks_per_second
+        tick = 1 if exact else 1_000_000_000 // observation.proc.ticks_per_second
         return Clocks(window_seconds=self._times[1] - self._times[0], resolution_ns=tick, threads=threads)
 
     def _thread(self, pid: int, tid: int, before: Reading | None, now: Reading) -> KernelThread:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from hangdoc.observe.observation import Observation, ProbeResult
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.observe.scene import Evidence, Scene
 from hangdoc.parse import natural
 from hangdoc.snapshot import ControlGroup
 
@@ -71,25 +71,25 @@ class ControlGroups:
         self._throttled: dict[str, int | None] = {}
         self._throttled_after: dict[str, int | None] = {}
 
-    def open(self, scene: Scene) -> None:
+    def open(self, observation: Observation) -> None:
         """Read the quotas' counters."""
-        self._paths |= {t.pid: path_of(scene.proc, t.pid) for t in scene.alive()}
+        self._paths |= {t.pid: path_of(observation.proc, t.pid) for t in observation.alive()}
         self._throttled |= {path: _throttled(path) for path in set(self._paths.values()) if path}
 
-    def during(self, scene: Scene) -> None:
+    def during(self, observation: Observation) -> None:
         """Nothing."""
 
-    def close(self, scene: Scene) -> None:
+    def close(self, observation: Observation) -> None:
         """Read them again."""
         self._throttled_after = {path: _throttled(path) for path in self._throttled}
 
-    def again(self, scene: Scene) -> None:
+    def again(self, observation: Observation) -> None:
         """The end of this window is the beginning of the next, for the groups that the processes are in by then."""
-        self._paths = {t.pid: path_of(scene.proc, t.pid) for t in scene.alive()}
+        self._paths = {t.pid: path_of(observation.proc, t.pid) for t in observation.alive()}
         paths = {path for path in self._paths.values() if path}
         self._throttled = {path: self._throttled_after.get(path, _throttled(path)) for path in paths}
 
-    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """Each process's group, and each group once."""
         for pid, path in self._paths.items():
             yield pid, "control_group", path

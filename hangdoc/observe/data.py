@@ -13,8 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import PurePath
 
+from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.procfs import ProcError
-from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.snapshot import DataSource, DataSources, Unavailable
 
 SUFFIXES = frozenset(
@@ -65,36 +65,36 @@ class TrainingData:
     def __init__(self) -> None:
         self._found: dict[int, DataSources | Unavailable] = {}
 
-    def open(self, scene: Scene) -> None:
+    def open(self, observation: Observation) -> None:
         """Nothing."""
 
-    def during(self, scene: Scene) -> None:
+    def during(self, observation: Observation) -> None:
         """List the directories, each once per mount namespace."""
         pool = ThreadPoolExecutor(8, thread_name_prefix="data")
         listings: dict[tuple[str, str], Future[tuple[int, int, tuple[str, ...], str] | None]] = {}
         wanted: dict[int, list[tuple[str, str, tuple[str, str]]]] = {}
-        for target in scene.ranks():
+        for target in observation.ranks():
             if target.state in "ZX":
                 continue
             try:
-                namespace = scene.proc.link(f"{target.pid}/ns/mnt")
+                namespace = observation.proc.link(f"{target.pid}/ns/mnt")
             except ProcError as error:
                 self._found[target.pid] = Unavailable(reason=str(error))
                 continue
             wanted[target.pid] = []
-            for path, origin in _candidates(scene, target).items():
+            for path, origin in _candidates(observation, target).items():
                 key = (namespace, path)
                 if key not in listings:
-                    listings[key] = pool.submit(list_shards, f"{scene.proc.root}/{target.pid}/root{path}")
+                    listings[key] = pool.submit(list_shards, f"{observation.proc.root}/{target.pid}/root{path}")
                 wanted[target.pid].append((path, origin, key))
         pool.shutdown(wait=False)
         for pid, candidates in wanted.items():
             sources = []
             for path, origin, key in candidates:
                 try:
-                    listing = listings[key].result(scene.deadline.remaining(_BOUND_SECONDS))
+                    listing = listings[key].result(observation.deadline.remaining(_BOUND_SECONDS))
                 except FutureTimeout:
-                    scene.problems.append(f"data directory {path} did not answer within {_BOUND_SECONDS:.0f} s")
+                    observation.problems.append(f"data directory {path} did not answer within {_BOUND_SECONDS:.0f} s")
                     continue
                 if listing is not None:
                     files, size, suffixes, digest = listing
@@ -110,23 +110,23 @@ class TrainingData:
                     )
             self._found[pid] = DataSources(sources=tuple(sources))
 
-    def close(self, scene: Scene) -> None:
+    def close(self, observation: Observation) -> None:
         """Nothing."""
 
-    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """Each rank's directories."""
         for pid, sources in self._found.items():
             yield pid, "data", sources
 
 
-def _candidates(scene: Scene, target: Target) -> dict[str, str]:
+def _candidates(observation: Observation, target: Target) -> dict[str, str]:
     """As `named_folders`, of a process, with what it has open."""
     try:
-        cwd = scene.proc.link(f"{target.pid}/cwd")
+        cwd = observation.proc.link(f"{target.pid}/cwd")
     except ProcError:
         cwd = "/"
     try:
-        opened = [link for link in scene.proc.links(f"{target.pid}/fd").values() if is_data_file(link)]
+        opened = [link for link in observation.proc.links(f"{target.pid}/fd").values() if is_data_file(link)]
     except ProcError:
         opened = []
     environment = target.environment if isinstance(target.environment, dict) else {}

@@ -15,8 +15,8 @@ from hangdoc.observe.data import TrainingData
 from hangdoc.observe.flight_recorder import FlightRecorders
 from hangdoc.observe.interpreter import InterpreterState, numbers
 from hangdoc.observe.machine import runtime
+from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.progress import counters
-from hangdoc.observe.scene import Scene, Target
 from hangdoc.observe.source import Sources
 from hangdoc.observe.stacks import annotated, has_run
 from hangdoc.snapshot import Counter, Interpreter, Stack, Unavailable
@@ -96,39 +96,41 @@ class DeepReader:
         self._sources: Sources | None = None
         self._torch_versions: dict[str, str | None] = {}
 
-    def forget(self, scene: Scene, new: Iterable[int]) -> None:
+    def forget(self, observation: Observation, new: Iterable[int]) -> None:
         """Drop who is no longer looked at; `new` are processes that have started, maybe from files that have changed."""
-        for pid in [pid for pid, one in self.known.items() if _start(scene, pid) != one.start_ticks]:
+        for pid in [pid for pid, one in self.known.items() if _start(observation, pid) != one.start_ticks]:
             del self.known[pid]
         if self._sources is None or set(new):
-            self._sources = Sources(scene.proc)
+            self._sources = Sources(observation.proc)
 
-    def read(self, scene: Scene, targets: Iterable[Target], still: set[int]) -> None:
+    def read(self, observation: Observation, targets: Iterable[Target], still: set[int]) -> None:
         """Read some processes now. Those in `still` have not run over the window: they are read without a pause, and if they do
         not run meanwhile, what is read was so for the whole window."""
         targets = list(targets)
-        stacks = scene.each(lambda t: attach.dump(scene.proc, t.pid, scene.deadline, still=t.pid in still), targets)
-        slow = self._read_slow(scene, targets)
+        stacks = observation.each(
+            lambda t: attach.dump(observation.proc, t.pid, observation.deadline, still=t.pid in still), targets
+        )
+        slow = self._read_slow(observation, targets)
         for target, stack in zip(targets, stacks, strict=True):
-            self._take_in(scene, target, stack, still=target.pid in still)
+            self._take_in(observation, target, stack, still=target.pid in still)
             known, more = self.known[target.pid], slow.get(target.pid, {})
             known.slow_at = more.pop("at", known.slow_at)
             known.slow = {**known.slow, **more}
 
-    def _take_in(self, scene: Scene, target: Target, stack: Stack | Unavailable, *, still: bool) -> None:
+    def _take_in(self, observation: Observation, target: Target, stack: Stack | Unavailable, *, still: bool) -> None:
         """Put together what was read of a process, and its clocks after that."""
         pid, before = target.pid, self.known.get(target.pid)
         if isinstance(stack, Stack):
-            sources = self._sources = self._sources or Sources(scene.proc)
-            stack = annotated(scene, sources, pid, stack)
+            sources = self._sources = self._sources or Sources(observation.proc)
+            stack = annotated(observation, sources, pid, stack)
         interpreter: Interpreter | Unavailable = _NOT_LOOKED_AT
         if target.role == "rank":
-            interpreter = self._interpreters.read(scene, target)
+            interpreter = self._interpreters.read(observation, target)
             earlier = before.interpreter if before is not None else None
             if isinstance(interpreter, Interpreter) and isinstance(earlier, Interpreter):
                 interpreter = msgspec.structs.replace(interpreter, globals_before=numbers(earlier))
         seen = self._clocks.seen(pid)[1]
-        threads = self._clocks.read(scene.proc, pid)
+        threads = self._clocks.read(observation.proc, pid)
         known = Known(pid, target.start_ticks, time.monotonic(), threads, stack, interpreter=interpreter)
         if before is not None:
             known.stack_before, known.read_before_at = before.stack, before.read_at
@@ -145,7 +147,7 @@ class DeepReader:
             known.counters = counters(known.stack_before, stack, known.interpreter)
         self.known[pid] = known
 
-    def _read_slow(self, scene: Scene, targets: list[Target]) -> dict[int, dict[str, Any]]:
+    def _read_slow(self, observation: Observation, targets: list[Target]) -> dict[int, dict[str, Any]]:
         """What its recorder knows now, and what hardly ever changes, of each rank by the names of the fields."""
         now = time.monotonic()
         ranks = {t.pid: t for t in targets if t.role == "rank"}
@@ -154,19 +156,19 @@ class DeepReader:
         found: dict[int, dict[str, Any]] = {pid: {} for pid in ranks}
         for probe, whom in ((FlightRecorders(), ranks), (TrainingData(), old)):
             if whom:
-                part = replace(scene, targets=whom)
+                part = replace(observation, targets=whom)
                 probe.during(part)
                 for pid, name, value in probe.evidence(part):
                     if pid is not None:
                         found[pid][name] = value
         for pid, target in old.items():
-            found[pid] |= {"runtime": runtime(scene.proc, target, self._torch_versions), "at": now}
+            found[pid] |= {"runtime": runtime(observation.proc, target, self._torch_versions), "at": now}
         return found
 
-    def native(self, scene: Scene, gathered: natives.Gathered, pids: set[int]) -> None:
+    def native(self, observation: Observation, gathered: natives.Gathered, pids: set[int]) -> None:
         """C++ frames of those of `pids` that stand still and need them. They are read with a pause, so their Python stacks are
         read once more, without one."""
-        part = scene.part(pids)
+        part = observation.part(pids)
         earlier = {
             pid: (one.stack, one.native)
             for pid, one in self.known.items()
@@ -177,8 +179,8 @@ class DeepReader:
         for pid, native in natives.take(part, gathered, earlier).items():
             again = earlier.get(pid, (None, None))[1] is not native
             if again and isinstance(native, Stack):
-                self._settle(scene, pid)
-                self.read(scene, [scene.targets[pid]], {pid})
+                self._settle(observation, pid)
+                self.read(observation, [observation.targets[pid]], {pid})
             self.known[pid].native, self.known[pid].native_tried = native, True
 
     def without_native(self, pid: int) -> None:
@@ -186,12 +188,12 @@ class DeepReader:
         if (known := self.known.get(pid)) is not None and known.native_tried:
             known.native, known.native_tried = _NOT_NEEDED, False
 
-    def _settle(self, scene: Scene, pid: int) -> None:
+    def _settle(self, observation: Observation, pid: int) -> None:
         until = time.monotonic() + _SETTLES_SECONDS
-        before = self._clocks.read(scene.proc, pid)
+        before = self._clocks.read(observation.proc, pid)
         while time.monotonic() < until:
             time.sleep(0.005)
-            now = self._clocks.read(scene.proc, pid)
+            now = self._clocks.read(observation.proc, pid)
             if self.known[pid].rested(before, now):
                 return
             before = now
@@ -201,6 +203,6 @@ class DeepReader:
         return self._interpreters.problems()
 
 
-def _start(scene: Scene, pid: int) -> int | None:
-    target = scene.targets.get(pid)
+def _start(observation: Observation, pid: int) -> int | None:
+    target = observation.targets.get(pid)
     return target.start_ticks if target is not None else None

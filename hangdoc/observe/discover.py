@@ -16,10 +16,10 @@ from hangdoc import run_identity
 from hangdoc.observe import identity, process_table
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.left_over import launcher_gone
+from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.process_table import Entry, ProcessTable
 from hangdoc.observe.procfs import ProcError, ProcFS, Stat, network_of
 from hangdoc.observe.rank_search import Search, find, is_python, launchers_of, maps_torch
-from hangdoc.observe.scene import Scene, Target
 from hangdoc.observe.slurm import tasks_of
 from hangdoc.parse import natural
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
@@ -240,20 +240,20 @@ def _add_helpers(search: Search, targets: dict[int, Target]) -> None:
                 target.owner = next(a for a in search.table.ancestors(helper) if a in search.ranks)
 
 
-def adopt_helpers(scene: Scene) -> list[int]:
+def adopt_helpers(observation: Observation) -> list[int]:
     """Add the helpers that ranks have started since discovery; their pids. A loader whose workers were not there yet
     must not look like one whose workers are gone."""
     table = {}
-    for pid in scene.proc.pids():
-        if pid not in scene.targets:
+    for pid in observation.proc.pids():
+        if pid not in observation.targets:
             with contextlib.suppress(ProcError):
-                table[pid] = scene.proc.stat(str(pid))
-    ranks = {target.pid for target in scene.ranks()}
+                table[pid] = observation.proc.stat(str(pid))
+    ranks = {target.pid for target in observation.ranks()}
     adopted = []
     for pid, stat in table.items():
-        if stat.ppid in ranks and adopt(scene.proc, scene.targets, pid, stat, stat.ppid):
+        if stat.ppid in ranks and adopt(observation.proc, observation.targets, pid, stat, stat.ppid):
             adopted.append(pid)
-    return [pid for pid in adopted if scene.targets[pid].python]
+    return [pid for pid in adopted if observation.targets[pid].python]
 
 
 def adopt(proc: ProcFS, targets: dict[int, Target], pid: int, stat: Stat, rank: int) -> bool:

@@ -14,10 +14,10 @@ import msgspec
 
 from hangdoc.beacon import FLIGHT_SUFFIX
 from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.procfs import ProcError
-from hangdoc.observe.published import published
 from hangdoc.observe.python_state import Modules, inner_environment
-from hangdoc.observe.scene import Evidence, Scene, Target
+from hangdoc.observe.watchdog_files import watchdog_files
 from hangdoc.snapshot import FlightRecorder, Frame, Recorded, RecordedGroup, Unavailable
 
 _SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
@@ -78,38 +78,38 @@ class FlightRecorders:
     def __init__(self) -> None:
         self._found: dict[int, FlightRecorder | Unavailable] = {}
 
-    def open(self, scene: Scene) -> None:
+    def open(self, observation: Observation) -> None:
         """Nothing."""
 
-    def during(self, scene: Scene) -> None:
+    def during(self, observation: Observation) -> None:
         """Read what lies there, else ask."""
-        for target in scene.ranks():
+        for target in observation.ranks():
             if target.state not in "ZX":
-                self._found[target.pid] = _look(scene, target)
+                self._found[target.pid] = _look(observation, target)
 
-    def close(self, scene: Scene) -> None:
+    def close(self, observation: Observation) -> None:
         """Nothing."""
 
-    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """One for each rank."""
         for pid, found in self._found.items():
             yield pid, "recorder", found
 
 
-def _look(scene: Scene, target: Target) -> FlightRecorder | Unavailable:
-    for left, _ in published(scene.proc, target.pid, target.environment, FLIGHT_SUFFIX):
+def _look(observation: Observation, target: Target) -> FlightRecorder | Unavailable:
+    for left, _ in watchdog_files(observation.proc, target.pid, target.environment, FLIGHT_SUFFIX):
         with contextlib.suppress(OSError, ValueError), left.open("rb") as file:
             return read(file.read(_MAX_BYTES), "the watchdog")
     if target.held:
         return Unavailable(reason="the rank is held, and answers nobody")
-    path, debug_server = _started(scene, target)
+    path, debug_server = _started(observation, target)
     if not path and not debug_server:
         return Unavailable(reason="the rank has neither a watchdog nor torch's worker server")
     from hangdoc.observe.worker_server import ask  # loads http, which hardly any look needs
 
     try:
         for handler in _HANDLERS:
-            found = read(ask(scene, target, path, handler), "torch's worker server")
+            found = read(ask(observation, target, path, handler), "torch's worker server")
             if found.groups:
                 return found
         return found
@@ -170,12 +170,12 @@ def _tensors(dtypes: tuple[str, ...], sizes: tuple[tuple[int, ...], ...]) -> tup
     )
 
 
-def _started(scene: Scene, target: Target) -> tuple[str | None, bool]:
+def _started(observation: Observation, target: Target) -> tuple[str | None, bool]:
     """(path of its worker server's socket, whether it has torch's debug server), as the rank's own memory tells."""
     environment = target.environment if isinstance(target.environment, dict) else {}
     try:
-        image = scene.image(target.pid)
-        with Memory(target.pid, image.layout, str(scene.proc.root)) as memory:
+        image = observation.image(target.pid)
+        with Memory(target.pid, image.layout, str(observation.proc.root)) as memory:
             found = Modules(memory, image).namespace("os", _DEBUG_SERVER)
             path = {**environment, **inner_environment(memory, found.get("os", {}))}.get(_SOCKET_VARIABLE)
             server = found.get(_DEBUG_SERVER, {}).get("_WORKER_SERVER")

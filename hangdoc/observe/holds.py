@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable
 
 from hangdoc.observe import attach
+from hangdoc.observe.observation import Observation, ProbeResult
 from hangdoc.observe.procfs import ProcError
-from hangdoc.observe.scene import Evidence, Scene
 from hangdoc.snapshot import KernelState
 
 _MOMENT_SECONDS = 0.05
@@ -24,24 +24,24 @@ class Holds:
         self._first: dict[int, KernelState] = {}
         self._second: dict[int, KernelState] = {}
 
-    def open(self, scene: Scene) -> None:
+    def open(self, observation: Observation) -> None:
         """Read the state of every process; what somebody is just reading, once more."""
-        self._first |= _look(scene)
-        _mark(scene, self._first)
+        self._first |= _look(observation)
+        _mark(observation, self._first)
 
-    def during(self, scene: Scene) -> None:
+    def during(self, observation: Observation) -> None:
         """Nothing."""
 
-    def close(self, scene: Scene) -> None:
+    def close(self, observation: Observation) -> None:
         """And again."""
-        self._second = _look(scene)
+        self._second = _look(observation)
 
-    def again(self, scene: Scene) -> None:
+    def again(self, observation: Observation) -> None:
         """The end of this window is the beginning of the next."""
         self._first = self._second
-        _mark(scene, self._first)
+        _mark(observation, self._first)
 
-    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """Both."""
         for pid in self._first.keys() | self._second.keys():
             yield pid, "at_start", self._first.get(pid, _UNSEEN)  # a helper that was started meanwhile
@@ -49,21 +49,21 @@ class Holds:
                 yield pid, "at_end", self._second[pid]
 
 
-def _mark(scene: Scene, states: dict[int, KernelState]) -> None:
-    for pid in states.keys() & scene.targets.keys():
+def _mark(observation: Observation, states: dict[int, KernelState]) -> None:
+    for pid in states.keys() & observation.targets.keys():
         state = states[pid]
-        scene.targets[pid].held = state.frozen or state.state in "Tt"
+        observation.targets[pid].held = state.frozen or state.state in "Tt"
 
 
-def _look(scene: Scene) -> dict[int, KernelState]:
-    until = time.monotonic() + scene.deadline.remaining(_MOMENT_SECONDS)
+def _look(observation: Observation) -> dict[int, KernelState]:
+    until = time.monotonic() + observation.deadline.remaining(_MOMENT_SECONDS)
     found: dict[int, KernelState] = {}
-    wanted = [target.pid for target in scene.alive()]
+    wanted = [target.pid for target in observation.alive()]
     while wanted:
         traced = []
         for pid in wanted:
             try:
-                found[pid] = state = attach.kernel_state(scene.proc, pid)
+                found[pid] = state = attach.kernel_state(observation.proc, pid)
             except ProcError:
                 found.pop(pid, None)
                 continue

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
+from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.precision import precisions
 from hangdoc.observe.procfs import age
 from hangdoc.observe.python_state import (
@@ -17,7 +18,6 @@ from hangdoc.observe.python_state import (
     process_groups,
     variable,
 )
-from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.parse import integer
 from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
 
@@ -39,24 +39,24 @@ class InterpreterState:
         self._refused: set[str] = set()
         """Kinds of interpreters that are not understood: said once, whatever the number of ranks."""
 
-    def open(self, scene: Scene) -> None:
+    def open(self, observation: Observation) -> None:
         """Nothing: the look is taken beside the window's other work."""
 
-    def during(self, scene: Scene) -> None:
+    def during(self, observation: Observation) -> None:
         """Variables and groups, the first time."""
-        for target in scene.ranks():
+        for target in observation.ranks():
             if target.state not in "ZX" and target.python:
-                self._first[target.pid] = self.read(scene, target)
+                self._first[target.pid] = self.read(observation, target)
 
-    def close(self, scene: Scene) -> None:
+    def close(self, observation: Observation) -> None:
         """And again."""
         for pid, first in self._first.items():
             if isinstance(first, Interpreter):
-                self._second[pid] = self.read(scene, scene.targets[pid], groups=False)
+                self._second[pid] = self.read(observation, observation.targets[pid], groups=False)
 
-    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The second look, with the numbers and the groups of the first."""
-        scene.problems += self.problems()
+        observation.problems += self.problems()
         for pid, first in self._first.items():
             second = self._second.get(pid, first)
             if isinstance(first, Unavailable) or isinstance(second, Unavailable):
@@ -73,13 +73,13 @@ class InterpreterState:
                 ),
             )
 
-    def read(self, scene: Scene, target: Target, groups: bool = True) -> Interpreter | Unavailable:
+    def read(self, observation: Observation, target: Target, groups: bool = True) -> Interpreter | Unavailable:
         """What the interpreter of a process holds now; without `groups`, only the variables of its module."""
         try:
-            image = scene.image(target.pid)
+            image = observation.image(target.pid)
             if image.gap:
-                self._refuse(scene, target, image.gap)
-            with Memory(target.pid, image.layout, str(scene.proc.root)) as memory:
+                self._refuse(observation, target, image.gap)
+            with Memory(target.pid, image.layout, str(observation.proc.root)) as memory:
                 wanted = ("__main__", "os", _C10D) if groups else ("__main__",)
                 found = Modules(memory, image).namespace(*wanted)
                 variables = _variables(memory, found.get("__main__", {}))
@@ -93,7 +93,7 @@ class InterpreterState:
                     environment=_changed(target, memory, found.get("os", {})), globals=variables, groups=members
                 )
         except Unsupported as error:
-            self._refuse(scene, target, str(error))
+            self._refuse(observation, target, str(error))
             return Unavailable(reason=str(error))
         except Unreadable as error:
             return Unavailable(reason=str(error))
@@ -102,8 +102,8 @@ class InterpreterState:
         """Kinds of interpreters that were not understood, one sentence each."""
         return [f"{reason}; {_CONSEQUENCE}" for reason in sorted(self._refused)]
 
-    def _refuse(self, scene: Scene, target: Target, reason: str) -> None:
-        if age(scene.proc, target.start_ticks) >= _STARTING_SECONDS:
+    def _refuse(self, observation: Observation, target: Target, reason: str) -> None:
+        if age(observation.proc, target.start_ticks) >= _STARTING_SECONDS:
             self._refused.add(reason)
 
 

@@ -15,8 +15,8 @@ import msgspec
 
 from hangdoc.observe.locate import python_version
 from hangdoc.observe.maps import mapped_files, reach
+from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.snapshot import Interface, Machine, Runtime, Unavailable
 
 _FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile", "asimd", "bf16")
@@ -33,24 +33,24 @@ class HostMachine:
         self._runtimes: dict[int, Runtime | Unavailable] = {}
         self._swapped: int | None = None
 
-    def open(self, scene: Scene) -> None:
+    def open(self, observation: Observation) -> None:
         """Remember the swap counters."""
         self._swapped = swapped()
 
-    def during(self, scene: Scene) -> None:
+    def during(self, observation: Observation) -> None:
         """Read everything."""
-        self._machine = machine(scene.proc)
+        self._machine = machine(observation.proc)
         torch_versions: dict[str, str | None] = {}
-        for target in scene.ranks():
+        for target in observation.ranks():
             if target.state not in "ZX":
-                self._runtimes[target.pid] = runtime(scene.proc, target, torch_versions)
+                self._runtimes[target.pid] = runtime(observation.proc, target, torch_versions)
 
-    def close(self, scene: Scene) -> None:
+    def close(self, observation: Observation) -> None:
         """Swap counters again."""
         before, after = self._swapped, swapped()
         self._swapped = None if before is None or after is None else after - before
 
-    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The host's and each rank's."""
         if isinstance(self._machine, Machine):
             self._machine = msgspec.structs.replace(self._machine, swapped_bytes=self._swapped)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Found, Scope, adopt, discover
+from hangdoc.observe.observation import Target
 from hangdoc.observe.procfs import ProcError, ProcFS, Stat, age
 from hangdoc.observe.rank_search import is_python
-from hangdoc.observe.scene import Target
 
 _YOUNG_SECONDS = 10.0
 """A process may become a Python (exec) or a rank (an import of torch, a process group) some time after its start."""

@@ -1,8 +1,8 @@
 """Short sleeps that end soon after the window. What works between two of them (a rate limit, a paced loop) shows it then."""
 
 from hangdoc.observe import files, syscalls
+from hangdoc.observe.observation import Observation
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.observe.scene import Scene
 from hangdoc.parse import integer
 
 _LONGEST = 3.0
@@ -11,9 +11,11 @@ _AWAKE = 0.2
 """Seconds for the work after the sleep."""
 
 
-def until_awake(scene: Scene) -> float:
+def until_awake(observation: Observation) -> float:
     """Seconds until each rank and helper whose main thread is in a short sleep has woken and worked; 0 where none is."""
-    sleeps = (_rest(scene.proc, target.pid) for target in scene.alive() if target.role in ("rank", "helper"))
+    sleeps = (
+        _rest(observation.proc, target.pid) for target in observation.alive() if target.role in ("rank", "helper")
+    )
     longest = max((seconds for seconds in sleeps if seconds <= _LONGEST), default=0.0)
     return longest + _AWAKE if longest else 0.0
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hangdoc.observe import attach
-from hangdoc.observe.scene import Scene, Target
+from hangdoc.observe.observation import Observation, Target
 from hangdoc.snapshot import Clocks, Connection, Connections, Interpreter, PythonThread, Stack, Unavailable
 
 _GPU_THREAD = re.compile(r"^(pt_nccl|nccl|cuda-EvtHandlr)")
@@ -28,17 +28,17 @@ Gathered = Mapping[int | None, Mapping[str, Any]]
 
 
 def take(
-    scene: Scene, gathered: Gathered, earlier: Mapping[int, tuple[Stack, Stack]]
+    observation: Observation, gathered: Gathered, earlier: Mapping[int, tuple[Stack, Stack]]
 ) -> dict[int, Stack | Unavailable]:
     """Native stacks by pid. `earlier` holds those of an earlier look with the Python stacks they belong to: a rank that
     still stands there is not dumped again."""
-    if scene.native == "never":
+    if observation.native == "never":
         return {}
     classes: dict[object, list[Target]] = {}
     chosen: dict[object, Target] = {}
     found: dict[int, Stack | Unavailable] = {}
     moved = moved_bytes(gathered)
-    for target in scene.ranks():
+    for target in observation.ranks():
         seen = gathered.get(target.pid, {})
         stack = seen.get("stack")
         if target.held or not isinstance(stack, Stack):
@@ -48,13 +48,13 @@ def take(
         if stands and known is not None and places(known[0]) == places(stack):
             found[target.pid] = known[1]
             continue
-        if not stands and scene.native != "always":
+        if not stands and observation.native != "always":
             continue
-        key: object = target.pid if scene.native == "always" else places(stack)
+        key: object = target.pid if observation.native == "always" else places(stack)
         classes.setdefault(key, []).append(target)
-        if scene.native == "always" or _unclear(seen, stack):
+        if observation.native == "always" or _unclear(seen, stack):
             chosen.setdefault(key, target)
-    found |= _dump(scene, chosen.values())
+    found |= _dump(observation, chosen.values())
     differ: list[Target] = []
     for key, first in chosen.items():
         others = [target for target in classes[key] if target is not first]
@@ -63,16 +63,18 @@ def take(
             differ += others[:_MOST_OF_A_CLASS]
         elif isinstance(native, Stack):
             found |= dict.fromkeys((target.pid for target in others), native)
-    return found | _dump(scene, differ)
+    return found | _dump(observation, differ)
 
 
-def _dump(scene: Scene, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
+def _dump(observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
     targets = list(targets)
-    if scene.deadline.remaining() < _LEAST_SECONDS:
+    if observation.deadline.remaining() < _LEAST_SECONDS:
         for target in targets:
-            scene.deadline.miss("native stack", target.pid)
+            observation.deadline.miss("native stack", target.pid)
         return {target.pid: Unavailable(reason="no time left") for target in targets}
-    stacks = scene.each(lambda t: attach.dump(scene.proc, t.pid, scene.deadline, native=True, locals_=False), targets)
+    stacks = observation.each(
+        lambda t: attach.dump(observation.proc, t.pid, observation.deadline, native=True, locals_=False), targets
+    )
     return {target.pid: believed(stack) for target, stack in zip(targets, stacks, strict=True)}
 
 

@@ -22,9 +22,9 @@ from hangdoc.observe.flight_recorder import FlightRecorders
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.machine import HostMachine
+from hangdoc.observe.observation import Observation, Probe, ProbeResult, Target
 from hangdoc.observe.procfs import ProcError, ProcFS, age
 from hangdoc.observe.progress import Beacons, counters
-from hangdoc.observe.scene import Evidence, Probe, Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks
 from hangdoc.observe.storage import Storage
@@ -92,7 +92,7 @@ def observe(
     progress("looking for ranks")
     found = discover(proc, deadline, options.scope)
     pool = ThreadPoolExecutor(16, thread_name_prefix="hangdoc")
-    scene = Scene(
+    observation = Observation(
         proc=proc,
         deadline=deadline,
         window=options.window,
@@ -102,9 +102,9 @@ def observe(
         problems=list(found.problems),
     )
     evidence: dict[int | None, dict[str, Any]] = {}
-    if scene.targets:
+    if observation.targets:
         try:
-            evidence = _run(scene, progress, meanwhile)
+            evidence = _run(observation, progress, meanwhile)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
     host = Host(
@@ -113,9 +113,10 @@ def observe(
         window_seconds=options.window,
         elapsed_seconds=round(deadline.elapsed(), 3),
         processes=tuple(
-            _looked_at(scene, target, evidence.get(pid, {})) for pid, target in sorted(scene.targets.items())
+            _looked_at(observation, target, evidence.get(pid, {}))
+            for pid, target in sorted(observation.targets.items())
         ),
-        problems=tuple(dict.fromkeys([*scene.problems, *not_read(deadline)])),
+        problems=tuple(dict.fromkeys([*observation.problems, *not_read(deadline)])),
         machine_id=machine_id(proc),
         restricted=found.restricted,
         **evidence.get(None, {}),
@@ -129,10 +130,10 @@ def not_read(deadline: Deadline) -> list[str]:
     return [f"{text}; give the look more time with --timeout" for text in missed]
 
 
-def _late(scene: Scene) -> float:
+def _late(observation: Observation) -> float:
     """How long to wait for a probe after the window: longer where everything waits for a processor."""
     load = min(_MOST_LOAD, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
-    deadline = scene.deadline
+    deadline = observation.deadline
     return min(_LATE_SECONDS * load, max(0.0, _SHARE_BETWEEN * deadline.seconds - deadline.elapsed()))
 
 
@@ -145,7 +146,7 @@ def machine_id(proc: ProcFS) -> str | None:
 
 
 def _run(
-    scene: Scene,
+    observation: Observation,
     progress: Callable[[str], None],
     meanwhile: Callable[[], None],
 ) -> dict[int | None, dict[str, Any]]:
@@ -153,56 +154,62 @@ def _run(
     stacks = Stacks()
     probes: list[Probe] = [stacks if make is Stacks else make() for make in PROBES]
     began = time.monotonic()
-    ranks = len(scene.ranks())
+    ranks = len(observation.ranks())
     progress(f"reading {ranks} rank{'s' * (ranks != 1)}")
     for probe in probes:
-        _guarded(scene, probe, probe.open)
+        _guarded(observation, probe, probe.open)
     # In between, side by side. One that does not come back (a dead mount) is left behind, and said.
     between = ThreadPoolExecutor(len(probes), thread_name_prefix="between")
-    scene.pool.submit(meanwhile)
-    running = {probe.name: between.submit(_guarded, scene, probe, probe.during) for probe in probes}
-    pause = min(scene.window, scene.deadline.remaining()) - stacks.lead_seconds() - (time.monotonic() - began)
-    progress(f"watching for {scene.window:g} s whether anything moves")
+    observation.pool.submit(meanwhile)
+    running = {probe.name: between.submit(_guarded, observation, probe, probe.during) for probe in probes}
+    pause = (
+        min(observation.window, observation.deadline.remaining()) - stacks.lead_seconds() - (time.monotonic() - began)
+    )
+    progress(f"watching for {observation.window:g} s whether anything moves")
     time.sleep(max(0.0, pause))
-    longer = min(naps.until_awake(scene), scene.deadline.remaining() * _SHARE_OF_NAPS)
+    longer = min(naps.until_awake(observation), observation.deadline.remaining() * _SHARE_OF_NAPS)
     time.sleep(longer)
-    patience = Deadline(_late(scene))
+    patience = Deadline(_late(observation))
     for name, job in running.items():
         try:
             job.result(patience.remaining())
         except FutureTimeout:
-            scene.problems.append(
+            observation.problems.append(
                 f"the {name} probe was left behind: it had not ended {patience.seconds:.0f} s after the window"
             )
     between.shutdown(wait=False)
     # Stacks take longest, so they go first; the clocks are read last, when the window ends.
     for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
         if isinstance(probe, CpuClocks):
-            time.sleep(max(0.0, min(scene.deadline.remaining(), began + scene.window + longer - time.monotonic())))
-        _in_time(scene, probe, probe.close)
+            time.sleep(
+                max(0.0, min(observation.deadline.remaining(), began + observation.window + longer - time.monotonic()))
+            )
+        _in_time(observation, probe, probe.close)
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:
-        for pid, field, value in _in_time(scene, probe, _evidence_of(probe)) or ():
+        for pid, field, value in _in_time(observation, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
     try:
-        for pid, native in natives.take(scene, gathered, {}).items():
+        for pid, native in natives.take(observation, gathered, {}).items():
             gathered.setdefault(pid, {})["native"] = native
     except Exception as error:
-        scene.problems.append(f"native stacks failed ({type(error).__name__}: {error}): please report it")
+        observation.problems.append(f"native stacks failed ({type(error).__name__}: {error}): please report it")
     return gathered
 
 
-def _evidence_of(probe: Probe) -> Callable[[Scene], list[Evidence]]:
-    return lambda scene: list(probe.evidence(scene))
+def _evidence_of(probe: Probe) -> Callable[[Observation], list[ProbeResult]]:
+    return lambda observation: list(probe.evidence(observation))
 
 
-def _in_time(scene: Scene, probe: Probe, action: Callable[[Scene], Any]) -> Any:
+def _in_time(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
     """As `_guarded`, and one that does not end in time is left behind."""
     alone = ThreadPoolExecutor(1, thread_name_prefix=probe.name)
     try:
-        return alone.submit(_guarded, scene, probe, action).result(scene.deadline.remaining() + _LEAST_SECONDS)
+        return alone.submit(_guarded, observation, probe, action).result(
+            observation.deadline.remaining() + _LEAST_SECONDS
+        )
     except FutureTimeout:
-        scene.problems.append(
+        observation.problems.append(
             f"the {probe.name} probe was left out: no time was left; give the look more with --timeout"
         )
         return None
@@ -210,16 +217,18 @@ def _in_time(scene: Scene, probe: Probe, action: Callable[[Scene], Any]) -> Any:
         alone.shutdown(wait=False)
 
 
-def _guarded(scene: Scene, probe: Probe, action: Callable[[Scene], Any]) -> Any:
+def _guarded(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
     """The action's result; a probe that raises becomes a problem, not a dead run."""
     try:
-        return action(scene)
+        return action(observation)
     except Exception as error:
-        scene.problems.append(f"the {probe.name} probe failed ({type(error).__name__}: {error}): please report it")
+        observation.problems.append(
+            f"the {probe.name} probe failed ({type(error).__name__}: {error}): please report it"
+        )
         return None
 
 
-def _looked_at(scene: Scene, target: Target, evidence: dict[str, Any]) -> Process:
+def _looked_at(observation: Observation, target: Target, evidence: dict[str, Any]) -> Process:
     """Everything about one process, with the integers that both looks have in common."""
     found: tuple[Counter, ...] = ()
     if target.role == "rank":
@@ -229,13 +238,15 @@ def _looked_at(scene: Scene, target: Target, evidence: dict[str, Any]) -> Proces
             evidence.get("stack", unavailable),
             evidence.get("interpreter", unavailable),
         )
-    return process(scene, target, evidence, found)
+    return process(observation, target, evidence, found)
 
 
-def process(scene: Scene, target: Target, evidence: dict[str, Any], counted: tuple[Counter, ...]) -> Process:
+def process(
+    observation: Observation, target: Target, evidence: dict[str, Any], counted: tuple[Counter, ...]
+) -> Process:
     """A process with its evidence, by the names of the fields, and what can be asked at any time; what it refuses stays at its
     default."""
-    proc, pid = scene.proc, target.pid
+    proc, pid = observation.proc, target.pid
     facts: dict[str, Any] = {}
     try:
         owner, resident = proc.fields(str(pid), "Uid", "VmRSS")

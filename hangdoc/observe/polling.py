@@ -25,10 +25,10 @@ from hangdoc.observe.deep import DeepReader
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.machine import machine, swapped
 from hangdoc.observe.membership import Membership
+from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.observe import Options, machine_id, not_read, process
 from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.progress import Beacons
-from hangdoc.observe.scene import Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import helpers_of, waits_for_a_child, why_not
 from hangdoc.observe.storage import Storage
@@ -63,7 +63,7 @@ class Polling:
         self._options = options
         self._proc = ProcFS()
         self._membership = Membership(self._proc, options.scope)
-        self._scene = Scene(
+        self._scene = Observation(
             proc=self._proc,
             deadline=Deadline(options.timeout),
             window=options.window,
@@ -90,9 +90,9 @@ class Polling:
     def look(self) -> Snapshot:
         """One poll. Never raises for what can't be seen. Where the last one was less than `Options.window` ago, it waits until
         that has passed: over a moment, everything stands still."""
-        scene = self._scene
-        scene.deadline = deadline = Deadline(self._options.timeout)
-        scene.problems = []
+        observation = self._scene
+        observation.deadline = deadline = Deadline(self._options.timeout)
+        observation.problems = []
         ago = time.monotonic() - self._ended if self._ended is not None else 0.0
         self._seldom = ago > max(_LONGEST_WINDOW, 2 * self._options.window)
         if self._ended is None or self._seldom:
@@ -103,14 +103,14 @@ class Polling:
         new = self._follow(deadline)
         taken_at = datetime.datetime.now(datetime.UTC)
         for probe in self._probes:
-            self._guarded(probe.name, probe.close, scene)
+            self._guarded(probe.name, probe.close, observation)
         self._ended = time.monotonic()
         gathered = self._cheap()
         self._fresh = set()
         self._read_deep(gathered, new)
         snapshot = self._snapshot(taken_at, began, gathered)
         for probe in self._probes:
-            probe.again(scene)
+            probe.again(observation)
         return snapshot
 
     def close(self) -> None:
@@ -133,14 +133,14 @@ class Polling:
 
     def _follow(self, deadline: Deadline) -> set[int]:
         """Take in who has started and ended; the pids of those that are new."""
-        scene = self._scene
+        observation = self._scene
         new = self._membership.refresh(deadline)
-        scene.targets = self._membership.targets
-        scene.problems += self._membership.found.problems
-        scene.forget_images(new)
-        self._deep.forget(scene, new)
+        observation.targets = self._membership.targets
+        observation.problems += self._membership.found.problems
+        observation.forget_images(new)
+        self._deep.forget(observation, new)
         if new:
-            part = scene.part(new & scene.targets.keys())
+            part = observation.part(new & observation.targets.keys())
             for probe in self._probes:
                 if probe is not self._sockets or self._ended is None:
                     self._guarded(probe.name, probe.open, part)
@@ -161,7 +161,7 @@ class Polling:
 
     def _read_deep(self, gathered: dict[int | None, dict[str, Any]], new: set[int]) -> None:
         """Read the processes of which something new may be learned and that can be afforded."""
-        scene, used = self._scene, cpu_seconds()
+        observation, used = self._scene, cpu_seconds()
         wanted = self._readable()
         still = {t.pid for t in wanted if t.pid not in new and self._rested(t.pid)}
         due = [t for t in wanted if self._is_due(t.pid)]
@@ -179,21 +179,21 @@ class Polling:
             if alone or (turn and self._purse.take_turn()):
                 chosen[target.pid] = target
         if chosen:
-            self._deep.read(scene, chosen.values(), still)
+            self._deep.read(observation, chosen.values(), still)
             self._purse.measure(len(chosen), cpu_seconds() - used)
             self._fresh = set(chosen)
         self._read_natives(gathered, {*chosen, *(pid for pid in still if not self._is_due(pid))})
         for pid in chosen:
-            gathered.setdefault(pid, {})["clocks"] = self._clocks.across(scene, pid)
+            gathered.setdefault(pid, {})["clocks"] = self._clocks.across(observation, pid)
 
     def _readable(self) -> list[Target]:
         """Ranks, launchers, and the helpers that a rank waits for."""
-        scene = self._scene
-        found = [t for t in scene.alive() if t.python and t.role != "helper"]
-        for rank in scene.ranks():
+        observation = self._scene
+        found = [t for t in observation.alive() if t.python and t.role != "helper"]
+        for rank in observation.ranks():
             known = self._deep.known.get(rank.pid)
             if known is not None and waits_for_a_child(known.stack):
-                found += helpers_of(scene, rank)
+                found += helpers_of(observation, rank)
         return found
 
     def _rested(self, pid: int) -> bool:
@@ -261,7 +261,9 @@ class Polling:
             seen: dict[int | None, dict[str, Any]] = {
                 pid: {**fields, **self._deep_fields(pid)} for pid, fields in gathered.items()
             }
-            self._guarded("native stacks", lambda scene: self._deep.native(scene, seen, wanted), self._scene)
+            self._guarded(
+                "native stacks", lambda observation: self._deep.native(observation, seen, wanted), self._scene
+            )
 
     # --- what is handed over ---------------------------------------------------------------------------------------------
 
@@ -276,17 +278,21 @@ class Polling:
     def _snapshot(
         self, taken_at: datetime.datetime, began: float, gathered: dict[int | None, dict[str, Any]]
     ) -> Snapshot:
-        scene = self._scene
+        observation = self._scene
         assert self._ended is not None  # noqa: S101
-        processes = tuple(self._process(target, gathered.get(pid, {})) for pid, target in sorted(scene.targets.items()))
+        processes = tuple(
+            self._process(target, gathered.get(pid, {})) for pid, target in sorted(observation.targets.items())
+        )
         host = Host(
             name=socket.gethostname(),
             taken_at=taken_at.isoformat(timespec="milliseconds"),
             window_seconds=round(self._ended - began, 3),
-            elapsed_seconds=round(scene.deadline.elapsed(), 3),
+            elapsed_seconds=round(observation.deadline.elapsed(), 3),
             processes=processes,
-            problems=tuple(dict.fromkeys([*scene.problems, *self._deep.problems(), *not_read(scene.deadline)])),
-            machine_id=machine_id(scene.proc),
+            problems=tuple(
+                dict.fromkeys([*observation.problems, *self._deep.problems(), *not_read(observation.deadline)])
+            ),
+            machine_id=machine_id(observation.proc),
             restricted=self._membership.found.restricted,
             machine=self._about_machine(),
             **gathered.get(None, {}),
@@ -318,10 +324,10 @@ class Polling:
             return msgspec.structs.replace(known, swapped_bytes=self._swapped - before)
         return known
 
-    def _guarded(self, name: str, action: Any, scene: Scene) -> Any:
+    def _guarded(self, name: str, action: Any, observation: Observation) -> Any:
         """The action's result; a probe that raises becomes a problem, not a dead watch."""
         try:
-            return action(scene)
+            return action(observation)
         except Exception as error:
             self._scene.problems.append(f"the {name} probe failed ({type(error).__name__}: {error}): please report it")
             return None

@@ -6,8 +6,8 @@ Not a probe that looks by itself at stacks: it reads what the stack and interpre
 import time
 
 from hangdoc import beacon
-from hangdoc.observe.published import beat_of
-from hangdoc.observe.scene import Scene
+from hangdoc.observe.observation import Observation
+from hangdoc.observe.watchdog_files import beat_of
 from hangdoc.parse import integer
 from hangdoc.snapshot import BeaconReading, Counter, Frame, Interpreter, Local, Progress, Stack, Unavailable
 
@@ -77,29 +77,29 @@ class Beacons:
         self._first: dict[int, beacon.Beat] = {}
         self._second: dict[int, tuple[beacon.Beat, int]] = {}
 
-    def open(self, scene: Scene) -> None:
+    def open(self, observation: Observation) -> None:
         """First beat."""
-        for target in scene.ranks():
-            beat = beat_of(scene.proc, target.pid, target.environment)
+        for target in observation.ranks():
+            beat = beat_of(observation.proc, target.pid, target.environment)
             if beat is not None:
                 self._first[target.pid] = beat
 
-    def during(self, scene: Scene) -> None:
+    def during(self, observation: Observation) -> None:
         """Nothing."""
 
-    def close(self, scene: Scene) -> None:
+    def close(self, observation: Observation) -> None:
         """Second beat."""
         self._second = {}
-        for target in scene.ranks():
-            beat = beat_of(scene.proc, target.pid, target.environment)
+        for target in observation.ranks():
+            beat = beat_of(observation.proc, target.pid, target.environment)
             if beat is not None:
                 self._second[target.pid] = (beat, time.monotonic_ns())
 
-    def again(self, scene: Scene) -> None:
+    def again(self, observation: Observation) -> None:
         """The end of this window is the beginning of the next."""
         self._first = {pid: beat for pid, (beat, _) in self._second.items()}
 
-    def evidence(self, scene: Scene) -> list[tuple[int | None, str, object]]:
+    def evidence(self, observation: Observation) -> list[tuple[int | None, str, object]]:
         """A Progress that holds the beacon alone; `observe` adds the counters."""
         found: list[tuple[int | None, str, object]] = []
         for pid, (beat, now) in self._second.items():

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from hangdoc.observe import identity
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.inside import look_inside
 from hangdoc.observe.process_table import ProcessTable
 from hangdoc.observe.procfs import ProcError, ProcFS, network_of
-from hangdoc.observe.published import beat_of
+from hangdoc.observe.rank_from_memory import rank_from_memory
+from hangdoc.observe.watchdog_files import beat_of
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 _COMMUNICATION_THREAD = re.compile(r"^(pt_gloo|gloo_tcp|pt_nccl|nccl|pt_mpi)")
@@ -111,7 +111,7 @@ def _find_inside(search: Search, deadline: Deadline) -> None:
             continue
         entry = search.table[pid]
         forked = maps_torch(search.proc, entry.stat.ppid)
-        found, search.inner[pid] = look_inside(search.proc, deadline, pid, entry.argv, forked)
+        found, search.inner[pid] = rank_from_memory(search.proc, deadline, pid, entry.argv, forked)
         if found:
             search.ranks[pid] = found
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable
 
 from hangdoc.observe.listener import listener
+from hangdoc.observe.observation import Observation, ProbeResult
 from hangdoc.observe.procfs import Gone, ProcError, network_of
-from hangdoc.observe.scene import Evidence, Scene
 from hangdoc.observe.sock_diag import LISTEN, SockDiag, TcpInfo, TcpSocket
 from hangdoc.parse import natural
 from hangdoc.snapshot import Connection, Connections, Listener, Unavailable
@@ -43,16 +43,16 @@ class Sockets:
         """Namespace and inodes of each process's sockets."""
         self._trusted = 0
 
-    def open(self, scene: Scene) -> None:
+    def open(self, observation: Observation) -> None:
         """Remember how many bytes have passed."""
-        self._first = self._look(scene)
+        self._first = self._look(observation)
 
-    def during(self, scene: Scene) -> None:
+    def during(self, observation: Observation) -> None:
         """Nothing."""
 
-    def close(self, scene: Scene) -> None:
+    def close(self, observation: Observation) -> None:
         """Read all sockets and tie them to their processes."""
-        self._second = sockets = self._look(scene)
+        self._second = sockets = self._look(observation)
         self._connections = []
         if not sockets:
             return
@@ -60,15 +60,15 @@ class Sockets:
         if self._trusted < 0 or not sockets.keys() <= self._first.keys():
             self._held.clear()
             self._trusted = _TRUSTED_LOOKS
-            self._listeners = listeners(scene, sockets)
-        for target in scene.alive():
-            namespace, inodes = self._holds(scene, target.pid)
+            self._listeners = listeners(observation, sockets)
+        for target in observation.alive():
+            namespace, inodes = self._holds(observation, target.pid)
             for inode in inodes:
                 key = (namespace, inode)
                 if (raw := sockets.get(key)) is not None:
                     self._connections.append(_connection(target.pid, key, self._first.get(key), raw))
 
-    def again(self, scene: Scene) -> None:
+    def again(self, observation: Observation) -> None:
         """What was read last is the first reading of the next window."""
         self._first = self._second
 
@@ -78,7 +78,7 @@ class Sockets:
             diag.close()
         self._asked.clear()
 
-    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """All of them, for the host."""
         if self._failed and not self._connections:
             yield None, "connections", Unavailable(reason=self._failed)
@@ -86,32 +86,32 @@ class Sockets:
             ordered = sorted(self._connections, key=lambda c: (c.pid, c.local_port, c.remote_port))
             yield None, "connections", Connections(connections=tuple(ordered), listeners=tuple(self._listeners))
 
-    def _holds(self, scene: Scene, pid: int) -> tuple[str, frozenset[int]]:
+    def _holds(self, observation: Observation, pid: int) -> tuple[str, frozenset[int]]:
         """Network namespace and inodes of a process's sockets."""
         known = self._held.get(pid)
         if known is None:
             try:
-                known = self._held[pid] = (network_of(scene.proc, pid), _inodes(scene, pid))
+                known = self._held[pid] = (network_of(observation.proc, pid), _inodes(observation, pid))
             except Gone:  # it ended while we looked, and took its sockets along
                 return "", frozenset()
             except ProcError as error:
-                scene.problems.append(f"sockets of pid {pid}: {error}")
+                observation.problems.append(f"sockets of pid {pid}: {error}")
                 return "", frozenset()
         return known
 
-    def _look(self, scene: Scene) -> dict[_Key, TcpSocket]:
+    def _look(self, observation: Observation) -> dict[_Key, TcpSocket]:
         """All sockets of every network namespace that a target lives in."""
         found: dict[_Key, TcpSocket] = {}
         own = _own_namespace()
         seen: dict[str, int] = {}
-        for target in scene.alive():
+        for target in observation.alive():
             known = self._held.get(target.pid)
-            seen.setdefault(known[0] if known is not None else network_of(scene.proc, target.pid), target.pid)
+            seen.setdefault(known[0] if known is not None else network_of(observation.proc, target.pid), target.pid)
         for namespace, pid in seen.items():
             try:
                 if namespace not in self._asked:
                     elsewhere = namespace not in (own, "")
-                    self._asked[namespace] = SockDiag(f"{scene.proc.root}/{pid}/ns/net" if elsewhere else None)
+                    self._asked[namespace] = SockDiag(f"{observation.proc.root}/{pid}/ns/net" if elsewhere else None)
                 for one in self._asked[namespace].sockets():
                     found[namespace, one.inode] = one
             except OSError as error:
@@ -153,31 +153,33 @@ def _bytes(info: TcpInfo | None) -> int:
     return info.bytes_acked + info.bytes_received if info is not None else 0
 
 
-def _inodes(scene: Scene, pid: int) -> frozenset[int]:
-    links = scene.proc.links(f"{pid}/fd").values()
+def _inodes(observation: Observation, pid: int) -> frozenset[int]:
+    links = observation.proc.links(f"{pid}/fd").values()
     return frozenset(int(match[1]) for link in links if (match := _INODE.match(link)))
 
 
-def listeners(scene: Scene, sockets: dict[_Key, TcpSocket]) -> list[Listener]:
+def listeners(observation: Observation, sockets: dict[_Key, TcpSocket]) -> list[Listener]:
     """Who listens on the master ports of the ranks and launchers among the targets. Owners outside of them are looked
     for among all processes of the host, which only a port held by a stranger costs."""
-    ports = {t.identity.master_port for t in scene.targets.values() if t.identity is not None}
+    ports = {t.identity.master_port for t in observation.targets.values() if t.identity is not None}
     ports |= {
-        natural(t.launch.endpoint.rpartition(":")[2]) for t in scene.targets.values() if t.launch and t.launch.endpoint
+        natural(t.launch.endpoint.rpartition(":")[2])
+        for t in observation.targets.values()
+        if t.launch and t.launch.endpoint
     }
     wanted = {key: raw.local_port for key, raw in sockets.items() if raw.state == LISTEN and raw.local_port in ports}
     found: dict[_Key, Listener] = {}
-    for pid in [*scene.targets, *scene.proc.pids()]:
+    for pid in [*observation.targets, *observation.proc.pids()]:
         if len(found) == len(wanted):
             break
         try:
-            namespace = network_of(scene.proc, pid)
-            inodes = _inodes(scene, pid)
+            namespace = network_of(observation.proc, pid)
+            inodes = _inodes(observation, pid)
         except ProcError:
             continue
         for key in ((namespace, inode) for inode in inodes if (namespace, inode) in wanted):
             if key not in found:
-                found[key] = listener(scene.proc, wanted[key], namespace, pid)
+                found[key] = listener(observation.proc, wanted[key], namespace, pid)
     unknown = [Listener(port=port, namespace=key[0], pid=None) for key, port in wanted.items() if key not in found]
     return sorted([*found.values(), *unknown], key=lambda one: (one.port, one.namespace, one.pid or 0))
 

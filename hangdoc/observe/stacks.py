@@ -14,10 +14,10 @@ from hangdoc.observe import attach
 from hangdoc.observe.clocks import Threads, threads_of
 from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.precision import precisions
 from hangdoc.observe.procfs import ProcError
 from hangdoc.observe.python_state import Variable, amounts, posted, torch_value
-from hangdoc.observe.scene import Evidence, Scene, Target
 from hangdoc.observe.source import Sources
 from hangdoc.program import program
 from hangdoc.snapshot import Frame, Local, Stack, Unavailable
@@ -51,85 +51,85 @@ class Stacks:
         self._took = 0.0
         self._sources: Sources | None = None
 
-    def open(self, scene: Scene) -> None:
+    def open(self, observation: Observation) -> None:
         """Dump every rank."""
         began = time.monotonic()
-        targets = [t for t in scene.ranks() if t.state not in "ZX" and t.python]
-        self._first = self._first_look(scene, targets)
+        targets = [t for t in observation.ranks() if t.state not in "ZX" and t.python]
+        self._first = self._first_look(observation, targets)
         self._took = time.monotonic() - began
 
-    def during(self, scene: Scene) -> None:
+    def during(self, observation: Observation) -> None:
         """Helpers that a rank waits for, and the source of what was seen."""
-        adopt_helpers(scene)
+        adopt_helpers(observation)
         wanted = []
-        for rank in scene.ranks():
+        for rank in observation.ranks():
             if waits_for_a_child(self._first.get(rank.pid)):
-                wanted += helpers_of(scene, rank)
-        self._first |= self._first_look(scene, wanted)
-        self._sources = Sources(scene.proc)
+                wanted += helpers_of(observation, rank)
+        self._first |= self._first_look(observation, wanted)
+        self._sources = Sources(observation.proc)
         for pid, stack in self._first.items():  # most frames are the same at the second look: read their files now
             if isinstance(stack, Stack):
                 self._sources.annotate(pid, stack)
 
-    def close(self, scene: Scene) -> None:
+    def close(self, observation: Observation) -> None:
         """Dump everything seen before once more, and what a rank has started since. What has not run since it was dumped stands
         where it stood. Launchers are dumped once: of them it only matters where they are."""
-        launchers = [t for t in scene.alive() if t.role == "launcher" and t.python]
+        launchers = [t for t in observation.alive() if t.role == "launcher" and t.python]
         self._first |= {t.pid: Unavailable(reason="read at the end of the window alone") for t in launchers}
-        for pid in adopt_helpers(scene):
-            self._first[pid] = attach.dump(scene.proc, pid, scene.deadline)
+        for pid in adopt_helpers(observation):
+            self._first[pid] = attach.dump(observation.proc, pid, observation.deadline)
         again = []
         for pid, first in self._first.items():
-            if isinstance(first, Stack) and self._stands(scene, pid, first):
-                self._second[pid] = msgspec.structs.replace(first, at_seconds=scene.deadline.elapsed())
+            if isinstance(first, Stack) and self._stands(observation, pid, first):
+                self._second[pid] = msgspec.structs.replace(first, at_seconds=observation.deadline.elapsed())
             elif isinstance(first, Stack):
-                again.append(scene.targets[pid])
-        self._second |= self._dump(scene, [*again, *launchers])
+                again.append(observation.targets[pid])
+        self._second |= self._dump(observation, [*again, *launchers])
 
     def lead_seconds(self) -> float:
         """How long before the window's end `close` should begin, so that it ends with the window."""
         return self._took + 0.04  # sockets, memory and clocks are read behind them
 
-    def _stands(self, scene: Scene, pid: int, first: Stack) -> bool:
-        before, now = self._clocks.get(pid, {}), threads_of(scene.proc, pid)
+    def _stands(self, observation: Observation, pid: int, first: Stack) -> bool:
+        before, now = self._clocks.get(pid, {}), threads_of(observation.proc, pid)
         return bool(before) and not isinstance(now, Unavailable) and not has_run(pid, first, before, now)
 
-    def _first_look(self, scene: Scene, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
+    def _first_look(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
-        found = self._dump(scene, targets)
+        found = self._dump(observation, targets)
         for pid, stack in found.items():
-            threads = threads_of(scene.proc, pid) if isinstance(stack, Stack) else stack
+            threads = threads_of(observation.proc, pid) if isinstance(stack, Stack) else stack
             if not isinstance(threads, Unavailable):
                 self._clocks[pid] = threads
         return found
 
-    def _dump(self, scene: Scene, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
+    def _dump(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
-        stacks = scene.each(lambda t: attach.dump(scene.proc, t.pid, scene.deadline), targets)
+        stacks = observation.each(lambda t: attach.dump(observation.proc, t.pid, observation.deadline), targets)
         return {target.pid: stack for target, stack in zip(targets, stacks, strict=True)}
 
-    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """Both stacks, the second with source lines and lengths."""
-        sources = self._sources or Sources(scene.proc)
+        sources = self._sources or Sources(observation.proc)
         for pid, first in self._first.items():
             missing = Unavailable(reason="no time was left for a second look") if isinstance(first, Stack) else first
             second = self._second.get(pid, missing)
-            if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_there(scene, pid):
+            if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_there(observation, pid):
                 first, second = second, first  # one look is something: it must not pass for two
             if isinstance(second, Stack):
-                second = annotated(scene, sources, pid, second)
+                second = annotated(observation, sources, pid, second)
             yield pid, "stack_before", first
             yield pid, "stack", second
-        for target in scene.targets.values():
+        for target in observation.targets.values():
             if target.pid not in self._first:
                 reason = why_not(target)
                 yield target.pid, "stack", Unavailable(reason=reason)
                 yield target.pid, "stack_before", Unavailable(reason=reason)
 
 
-def _is_there(scene: Scene, pid: int) -> bool:
+def _is_there(observation: Observation, pid: int) -> bool:
     try:
-        return scene.proc.stat(str(pid)).state not in "ZX"
+        return observation.proc.stat(str(pid)).state not in "ZX"
     except ProcError:
         return False
 
@@ -168,26 +168,26 @@ def waits_for_a_child(stack: Stack | Unavailable | None) -> bool:
     )
 
 
-def helpers_of(scene: Scene, rank: Target) -> list[Target]:
+def helpers_of(observation: Observation, rank: Target) -> list[Target]:
     """The helpers of a rank that are worth a look, at most a few."""
-    helpers = [t for t in scene.alive() if t.role == "helper" and t.owner == rank.pid and t.python]
+    helpers = [t for t in observation.alive() if t.role == "helper" and t.owner == rank.pid and t.python]
     return helpers[:_HELPERS_PER_RANK]
 
 
-def annotated(scene: Scene, sources: Sources, pid: int, stack: Stack) -> Stack:
+def annotated(observation: Observation, sources: Sources, pid: int, stack: Stack) -> Stack:
     """The stack with source lines, lengths and numbers of objects, if there is time."""
-    if scene.deadline.remaining() > _RESERVE_SECONDS:
-        return sources.annotate(pid, _with_amounts(scene, pid, stack))
-    scene.deadline.miss("source and variables", pid)
+    if observation.deadline.remaining() > _RESERVE_SECONDS:
+        return sources.annotate(pid, _with_amounts(observation, pid, stack))
+    observation.deadline.miss("source and variables", pid)
     return stack
 
 
-def _with_amounts(scene: Scene, pid: int, stack: Stack) -> Stack:
+def _with_amounts(observation: Observation, pid: int, stack: Stack) -> Stack:
     """The stack with lengths of containers, and with numbers and lengths inside the objects that the user's own frames
     hold (`loader.dataset.paths`), read from memory: py-spy's texts are short."""
     try:
-        image = scene.image(pid)
-        with Memory(pid, image.layout, str(scene.proc.root)) as memory:
+        image = observation.image(pid)
+        with Memory(pid, image.layout, str(observation.proc.root)) as memory:
             threads = tuple(
                 msgspec.structs.replace(thread, frames=tuple(_looked_into(memory, thread.frames)))
                 for thread in stack.threads

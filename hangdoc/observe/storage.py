@@ -5,8 +5,8 @@ Source: /proc/PID/io, `read_bytes` and `write_bytes` (proc_pid_io(5)), which lea
 
 from collections.abc import Iterable
 
+from hangdoc.observe.observation import Observation, ProbeResult
 from hangdoc.observe.procfs import ProcError
-from hangdoc.observe.scene import Evidence, Scene
 from hangdoc.snapshot import FileBytes, Unavailable
 
 _Reading = tuple[int, int] | Unavailable
@@ -21,22 +21,22 @@ class Storage:
         self._first: dict[int, _Reading] = {}
         self._second: dict[int, _Reading] = {}
 
-    def open(self, scene: Scene) -> None:
+    def open(self, observation: Observation) -> None:
         """Read every rank's and helper's counters."""
-        self._first |= {t.pid: _read(scene, t.pid) for t in scene.alive() if t.role != "launcher"}
+        self._first |= {t.pid: _read(observation, t.pid) for t in observation.alive() if t.role != "launcher"}
 
-    def during(self, scene: Scene) -> None:
+    def during(self, observation: Observation) -> None:
         """Nothing."""
 
-    def close(self, scene: Scene) -> None:
+    def close(self, observation: Observation) -> None:
         """And again."""
-        self._second = {pid: _read(scene, pid) for pid in self._first if pid in scene.targets}
+        self._second = {pid: _read(observation, pid) for pid in self._first if pid in observation.targets}
 
-    def again(self, scene: Scene) -> None:
+    def again(self, observation: Observation) -> None:
         """The end of this window is the beginning of the next."""
         self._first = self._second
 
-    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The differences."""
         for pid, first in self._first.items():
             second = self._second.get(pid, first)
@@ -46,9 +46,9 @@ class Storage:
                 yield pid, "files", FileBytes(read_bytes=second[0] - first[0], written_bytes=second[1] - first[1])
 
 
-def _read(scene: Scene, pid: int) -> _Reading:
+def _read(observation: Observation, pid: int) -> _Reading:
     try:
-        fields = dict(line.split(": ") for line in scene.proc.text(f"{pid}/io").splitlines())
+        fields = dict(line.split(": ") for line in observation.proc.text(f"{pid}/io").splitlines())
         return int(fields["read_bytes"]), int(fields["write_bytes"])
     except (ProcError, KeyError, ValueError) as error:
         return Unavailable(reason=str(error))

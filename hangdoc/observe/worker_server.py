@@ -11,17 +11,17 @@ from collections.abc import Iterator
 
 import psutil
 
-from hangdoc.observe.scene import Scene, Target
+from hangdoc.observe.observation import Observation, Target
 
 _ASK_SECONDS = 2.0
 _MAX_BYTES = 16 << 20
 
 
-def ask(scene: Scene, target: Target, path: str | None, handler: str) -> bytes:
+def ask(observation: Observation, target: Target, path: str | None, handler: str) -> bytes:
     """What a handler answers; `path` of its socket, None for torch's debug server, which listens on a port. Raises OSError,
     ProcError."""
     try:
-        return _answer(_worker_server(scene, target, path), handler)
+        return _answer(_worker_server(observation, target, path), handler)
     except (http.client.HTTPException, psutil.Error) as error:
         raise ConnectionError(str(error)) from error
 
@@ -41,11 +41,11 @@ class _UnixConnection(http.client.HTTPConnection):
             raise ConnectionRefusedError(f"its socket belongs to pid {peer}")
 
 
-def _worker_server(scene: Scene, target: Target, path: str | None) -> http.client.HTTPConnection:
+def _worker_server(observation: Observation, target: Target, path: str | None) -> http.client.HTTPConnection:
     """A connection to a rank's worker server, not yet opened."""
     if path:
-        return _UnixConnection(f"{scene.proc.root}/{target.pid}/root{os.path.abspath(path)}", target.pid)
-    if scene.proc.link(f"{target.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
+        return _UnixConnection(f"{observation.proc.root}/{target.pid}/root{os.path.abspath(path)}", target.pid)
+    if observation.proc.link(f"{target.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
         raise ConnectionError("it is in another network namespace")
     # Gloo listens on one address; the worker server, like a store, on all.
     ports = set(_open_ports(target)) - {target.identity.master_port if target.identity else None}

@@ -1,1 +1,1 @@
-"""Before a launch: can this topology work at all? Facts of each node, links between them, and checks of both."""
+"""Before a launch: can this topology work at all? NodeReport of each node, links between them, and checks of both."""

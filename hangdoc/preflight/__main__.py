@@ -29,25 +29,25 @@ def _by_torchrun(arguments: tuple[str, ...]) -> int:
         from hangdoc.preflight import meeting
     except ImportError as error:  # what torch would need is not there: say what is known without it
         if own is not None:
-            facts, links = session.drive(session.conduct(plan), lambda message: {f"node {node}": own.answer(message)})
+            reports, links = session.drive(session.conduct(plan), lambda message: {f"node {node}": own.answer(message)})
             failed = Check(name="torch", status="fail", text=f"can't be imported: {error}", remedy="pip install torch.")
-            return show(concluded(facts, links, plan, {}, [failed]), as_json=False)
+            return show(concluded(reports, links, plan, {}, [failed]), as_json=False)
         return 1
-    board = meeting.store()
+    store = meeting.store()
     if own is None or node:
         if own is not None:
-            meeting.answer(board, node, own)
+            meeting.answer(store, node, own)
             own.close()
-        meeting.reduce(board)
+        meeting.reduce(store)
         return 0
     click.echo(f"hangdoc {__version__} preflight: {plan.nodes} nodes, {ranks} ranks", err=True)
-    facts, links, silent = meeting.conduct(board, plan, own)
+    reports, links, silent = meeting.conduct(store, plan, own)
     own.close()
     whole = not silent and all(link.outcome == "ok" for link in links)
-    meeting.decide(board, whole)
-    last = meeting.reduce(board) if whole else None
+    meeting.decide(store, whole)
+    last = meeting.reduce(store) if whole else None
     skipped = Check(name="all-reduce", status="unknown", text="not tried: the connections failed")
-    return show(concluded(facts, links, plan, silent, [last or skipped]), as_json=False)
+    return show(concluded(reports, links, plan, silent, [last or skipped]), as_json=False)
 
 
 if __name__ == "__main__":

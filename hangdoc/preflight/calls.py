@@ -21,7 +21,7 @@ _IP_MTU = 14  # linux/in.h; Python has no name for it
 _SEND, _PING = b"s", b"p"
 
 
-class Ear:
+class PortListener:
     """Takes test calls on a port of all addresses (0: an ephemeral one) until it is closed."""
 
     def __init__(self, port: int = 0) -> None:

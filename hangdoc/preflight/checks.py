@@ -1,18 +1,18 @@
-"""What the facts and the links mean for the launch. Pure."""
+"""What the reports and the links mean for the launch. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from hangdoc.preflight import network_checks as network
 from hangdoc.preflight import node_checks as node
-from hangdoc.preflight.plan import Check, Facts, Link, Plan
+from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 
 # A new check is one function and one word here; the order is that in which one would mend things.
-_CHECKS: tuple[Callable[[Sequence[Facts], Sequence[Link], Plan], Iterator[Check]], ...] = (
+_CHECKS: tuple[Callable[[Sequence[NodeReport], Sequence[Link], Plan], Iterator[Check]], ...] = (
     network.names, network.own_names, network.port, network.interfaces, network.pairs, network.speed,
     node.versions, node.data, node.arguments, node.left_over, node.room, node.attach,
 )  # fmt: skip
 
 
-def all_checks(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> list[Check]:
+def all_checks(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> list[Check]:
     """Every check: pass, warn, fail or unknown."""
-    return [check for one in _CHECKS for check in one(facts, links, plan)]
+    return [check for one in _CHECKS for check in one(reports, links, plan)]

@@ -1,7 +1,7 @@
-"""Preflight by torchrun itself: the nodes talk through the very store that the run would use, and end with a real all-reduce.
+"""Preflight by torchrun: the nodes exchange messages through the store that the run would use, and end with a real all-reduce.
 
-The one place of hangdoc that imports torch for what it is: an all-reduce that only torch can make. It does so when the facts say
-that torch is there, in a process that torchrun has started for nothing else."""
+The only module of hangdoc that imports torch, for an all-reduce that only torch can make. It does so if the reports say that torch is
+installed, in a process that torchrun has started for nothing else."""
 
 import datetime
 import os
@@ -15,7 +15,7 @@ import torch
 import torch.distributed
 
 from hangdoc.preflight import session
-from hangdoc.preflight.plan import Check, Facts, Link, Plan
+from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 
 dist: Any = torch.distributed  # whose stores mypy does not see
 Store = Any
@@ -38,14 +38,14 @@ def store() -> Store:
 class Conductor:
     """Asks all nodes through the store."""
 
-    def __init__(self, board: Store, nodes: int, own: session.Node) -> None:
-        self._board, self._nodes, self._own, self._round = board, nodes, own, 0
+    def __init__(self, store: Store, nodes: int, own: session.Node) -> None:
+        self._store, self._nodes, self._own, self._round = store, nodes, own, 0
         self.silent: dict[str, str] = {}
 
-    def ask(self, message: session.Message) -> Mapping[str, session.Answer]:
+    def ask(self, message: session.Message) -> Mapping[str, session.NodeAnswer]:
         """One line to all, one from each that answers in time."""
         number, self._round = self._round, self._round + 1
-        self._board.set(f"say/{number}", msgspec.json.encode(message).decode())
+        self._store.set(f"say/{number}", msgspec.json.encode(message).decode())
         mine = self._own.answer(message)
         answers = {"node 0": mine}
         until = time.monotonic() + ANSWER_SECONDS
@@ -55,42 +55,42 @@ class Conductor:
                 continue
             try:
                 left = max(0.1, until - time.monotonic())
-                self._board.wait([f"answer/{number}/{node}"], datetime.timedelta(seconds=left))
-                answers[name] = msgspec.json.decode(self._board.get(f"answer/{number}/{node}"), type=session.Answer)
+                self._store.wait([f"answer/{number}/{node}"], datetime.timedelta(seconds=left))
+                answers[name] = msgspec.json.decode(self._store.get(f"answer/{number}/{node}"), type=session.NodeAnswer)
             except (RuntimeError, msgspec.DecodeError):
                 self.silent[name] = f"no answer within {ANSWER_SECONDS:g} s"
         return answers
 
 
-def answer(board: Store, node: int, own: session.Node) -> None:
+def answer(store: Store, node: int, own: session.Node) -> None:
     """What every node but the first does."""
     number = 0
     while True:
-        board.wait([f"say/{number}"], datetime.timedelta(seconds=4 * ANSWER_SECONDS))
-        message = msgspec.json.decode(board.get(f"say/{number}"), type=session.Message)
-        board.set(f"answer/{number}/{node}", msgspec.json.encode(own.answer(message)).decode())
+        store.wait([f"say/{number}"], datetime.timedelta(seconds=4 * ANSWER_SECONDS))
+        message = msgspec.json.decode(store.get(f"say/{number}"), type=session.Message)
+        store.set(f"answer/{number}/{node}", msgspec.json.encode(own.answer(message)).decode())
         if message.do == "end":
             return
         number += 1
 
 
-def conduct(board: Store, plan: Plan, own: session.Node) -> tuple[list[Facts], list[Link], dict[str, str]]:
+def conduct(store: Store, plan: Plan, own: session.Node) -> tuple[list[NodeReport], list[Link], dict[str, str]]:
     """What the first node does."""
-    conductor = Conductor(board, plan.nodes, own)
-    facts, links = session.drive(session.conduct(plan), conductor.ask)
-    return facts, links, conductor.silent
+    conductor = Conductor(store, plan.nodes, own)
+    reports, links = session.drive(session.conduct(plan), conductor.ask)
+    return reports, links, conductor.silent
 
 
-def decide(board: Store, go: bool) -> None:
+def decide(store: Store, go: bool) -> None:
     """Tell all ranks whether there is an all-reduce."""
-    board.set("reduce", "go" if go else "stay")
+    store.set("reduce", "go" if go else "stay")
 
 
-def reduce(board: Store) -> Check | None:
+def reduce(store: Store) -> Check | None:
     """A real all-reduce of all ranks, where the first node says so. Ends the process where it does not come back."""
     try:
-        board.wait(["reduce"], datetime.timedelta(seconds=6 * ANSWER_SECONDS))
-        if board.get("reduce") != b"go":
+        store.wait(["reduce"], datetime.timedelta(seconds=6 * ANSWER_SECONDS))
+        if store.get("reduce") != b"go":
             return None
     except RuntimeError:
         return None

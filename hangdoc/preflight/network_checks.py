@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from hangdoc.diagnose.causes.network import loopback, within
 from hangdoc.phrases import duration
 from hangdoc.preflight.agreement import agree
-from hangdoc.preflight.plan import MASTER, Check, Facts, Link, Plan
+from hangdoc.preflight.plan import MASTER, Check, Link, NodeReport, Plan
 from hangdoc.snapshot import Interface, Machine
 
 _LOW_BANDWIDTH = 200.0
@@ -28,31 +28,31 @@ _DECOYS = (
 )
 
 
-def names(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """The master is found by name, as the same address everywhere."""
     master = (plan.master or "").rpartition(":")[0]
-    for one in facts:
+    for one in reports:
         found = one.resolved.get(master)
         if master and not isinstance(found, tuple):
             why = found.reason if found is not None else "not tried"
             yield Check(name="master's name", status="fail", nodes=(one.node,), text=f"{one.node}: {why}",
                         remedy=f"Add {master} to DNS or to /etc/hosts there, or use its address.")  # fmt: skip
-        elif isinstance(found, tuple) and all(loopback(a) for a in found) and len(facts) > 1:
+        elif isinstance(found, tuple) and all(loopback(a) for a in found) and len(reports) > 1:
             yield Check(name="master's name", status="fail", nodes=(one.node,),
                         text=f"{one.node} resolves {master} to itself ({', '.join(found)})",
                         remedy="Use the master's address in the network of the nodes.")  # fmt: skip
-    answers = {one.node: ", ".join(f) if isinstance(f := one.resolved.get(master), tuple) else None for one in facts}
+    answers = {one.node: ", ".join(f) if isinstance(f := one.resolved.get(master), tuple) else None for one in reports}
     if master and None not in answers.values():
         yield agree("master's name", {node: f"{master} is {value}" for node, value in answers.items()},
                      "Nodes that resolve it differently connect to different machines. Use an address.", "warn")  # fmt: skip
 
 
-def own_names(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """What Gloo will publish of each node can be called by the others."""
-    for one in facts:
+    for one in reports:
         own = one.resolved.get(one.name)
         named = one.environment.get("GLOO_SOCKET_IFNAME")
-        alone = max(len(facts), plan.nodes) == 1
+        alone = max(len(reports), plan.nodes) == 1
         if isinstance(own, tuple) and not all(loopback(a) for a in own):
             yield Check(name="own name", status="pass", text=f"{one.node}: {one.name} is {', '.join(own)}")
         elif named or alone:
@@ -64,29 +64,29 @@ def own_names(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iter
             )
         else:
             what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not tried")
-            harmless = _all_lower(one, facts)
+            harmless = _all_lower(one, reports)
             text = f"{one.node}: {one.name} is {what}, so the other nodes would connect to themselves (HD405)"
             yield Check(name="own name", status="warn" if harmless else "fail", nodes=(one.node,),
                         text=text + (". This does no harm while this node is the one that connects" if harmless else ""),
                         remedy="Set GLOO_SOCKET_IFNAME there to the shared interface, or fix /etc/hosts.")  # fmt: skip
 
 
-def _all_lower(one: Facts, facts: Sequence[Facts]) -> bool:
+def _all_lower(one: NodeReport, reports: Sequence[NodeReport]) -> bool:
     """Whether all other nodes' addresses are lower than this one's: of two ranks Gloo has the lower address listen."""
     try:
         mine = ipaddress.ip_address(one.address or "")
-        others = [ipaddress.ip_address(other.address or "") for other in facts if other is not one]
+        others = [ipaddress.ip_address(other.address or "") for other in reports if other is not one]
     except ValueError:
         return False
     return bool(others) and all(other.version == mine.version and int(other) < int(mine) for other in others)
 
 
-def port(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """Nobody holds the master port."""
     if plan.master is None:
         return
     origin = f" ({plan.master_origin})" if plan.master_origin is not None else ""
-    for one in facts:
+    for one in reports:
         if (holder := one.holder) is not None:
             old = (
                 f", started {duration(holder.started_seconds_ago)} ago"
@@ -108,9 +108,9 @@ def port(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[
                         text=f"{plan.master}{origin} cannot be bound on {one.node}: {one.port_error}",
                         remedy="Use another --master-port.")  # fmt: skip
             return
-    if not any(one.is_master for one in facts):
-        alone = len(facts) == 1
-        who = f"no interface of {facts[0].node}" if alone else "no node"
+    if not any(one.is_master for one in reports):
+        alone = len(reports) == 1
+        who = f"no interface of {reports[0].node}" if alone else "no node"
         yield Check(name="master port", status="unknown" if alone else "fail",
                     text=f"{who} has the address of {plan.master}{origin}",
                     remedy="Run preflight on all nodes, or correct --master.")  # fmt: skip
@@ -126,10 +126,10 @@ def port(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[
         yield Check(name="master port", status="pass", text=f"{plan.master}{origin} is free{reached}")
 
 
-def interfaces(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """The interfaces that were named exist and lead to the others."""
-    shared = _shared([one for one in facts if isinstance(one.machine, Machine)])
-    for one in facts:
+    shared = _shared([one for one in reports if isinstance(one.machine, Machine)])
+    for one in reports:
         if not isinstance(one.machine, Machine):
             continue
         interfaces = one.machine.interfaces
@@ -158,17 +158,17 @@ def interfaces(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Ite
                     remedy="Set the same MTU everywhere. If large packets are lost, connections open and then hang.")  # fmt: skip
 
 
-def _shared(facts: Sequence[Facts]) -> set[str]:
+def _shared(reports: Sequence[NodeReport]) -> set[str]:
     """Networks that all nodes are in."""
     each = [
         {n for i in one.machine.interfaces for n in i.networks if not loopback(n)}
-        for one in facts
+        for one in reports
         if isinstance(one.machine, Machine)
     ]
     return set.intersection(*each) if each else set()
 
 
-def _named(one: Facts, variable: str, name: str, interfaces: tuple[Interface, ...], shared: set[str]) -> Check:
+def _named(one: NodeReport, variable: str, name: str, interfaces: tuple[Interface, ...], shared: set[str]) -> Check:
     found = next((i for i in interfaces if i.name == name), None)
     have = ", ".join(i.name for i in interfaces)
     remedy = f"Set {variable} on {one.node} to the interface that the nodes share."
@@ -192,7 +192,7 @@ def _named(one: Facts, variable: str, name: str, interfaces: tuple[Interface, ..
     return Check(name="interface", status="pass", text=f"{one.node}: {name} is up, {found.addresses[0]}")
 
 
-def pairs(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+def pairs(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """Every node reaches every other on ephemeral ports."""
     if not links:
         return
@@ -216,7 +216,7 @@ def pairs(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator
         yield Check(name="connections", status="pass", text=f"all {len(links)} connections on ephemeral ports work")
 
 
-def speed(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+def speed(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """What the links carry, and what a step will wait for it."""
     link = slowest(links)
     if link is None or link.mbit is None:
@@ -224,10 +224,10 @@ def speed(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator
     rtts = [one.rtt_ms for one in links if one.rtt_ms is not None]
     text = f"slowest {link.mbit:,.0f} Mbit/s ({link.caller} to {link.called}), round trip up to {max(rtts, default=0):.2f} ms"
     status = "warn" if link.mbit < _LOW_BANDWIDTH else "pass"
-    seconds = all_reduce_seconds(plan.parameters, link.mbit, len(facts))
+    seconds = all_reduce_seconds(plan.parameters, link.mbit, len(reports))
     if seconds is not None:
         text += f"; an all-reduce of {plan.parameters:,} fp32 gradients will take about {_time(seconds)} a step"
-        text += f", so {len(facts)} nodes help only if each computes much longer than that in a step"
+        text += f", so {len(reports)} nodes help only if each computes much longer than that in a step"
     slow = status == "warn"
     yield Check(name="throughput", status=status, text=text, nodes=(link.caller, link.called) if slow else (),
                 remedy="Use a faster link, fewer steps (gradient accumulation), or one node." if slow else "")  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from hangdoc.diagnose.causes import settings
 from hangdoc.parse import natural
 from hangdoc.preflight.agreement import agree, some
-from hangdoc.preflight.plan import Check, Facts, Link, Plan
+from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 from hangdoc.snapshot import Machine
 
 _BYTES_PER_PARAMETER = 16
@@ -15,10 +15,10 @@ _BYTES_KEPT = 12
 _BF16 = ("avx512_bf16", "amx_bf16", "bf16")
 
 
-def versions(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+def versions(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """The same versions on all nodes."""
     for name in ("torch", "Python", "hangdoc"):
-        values = {one.node: one.versions.get(name) for one in facts}
+        values = {one.node: one.versions.get(name) for one in reports}
         if name == "torch" and None in values.values():
             without = [node for node, value in values.items() if value is None]
             yield Check(name="torch", status="fail", nodes=tuple(without), text=f"not installed on {some(without)}",
@@ -28,21 +28,21 @@ def versions(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Itera
             yield agree(name, values, f"Install the same {name} on all nodes (HD503).", status)
 
 
-def data(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+def data(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """The same data on all nodes."""
-    for one in facts:
+    for one in reports:
         for problem in one.problems:
             yield Check(
                 name="data", status="fail", nodes=(one.node,), text=f"{one.node}: {problem}", remedy="Mount or copy it."
             )
-    origins = dict.fromkeys(source.origin for one in facts for source in one.data)
+    origins = dict.fromkeys(source.origin for one in reports for source in one.data)
     for origin in origins:
-        found = {one.node: next((s for s in one.data if s.origin == origin), None) for one in facts}
+        found = {one.node: next((s for s in one.data if s.origin == origin), None) for one in reports}
         missing = [node for node, source in found.items() if source is None]
         seen = {node: source for node, source in found.items() if source is not None}
         counts = {node: f"{source.files} files" for node, source in seen.items()}
         where = "; ".join(f"{node} {source.path}: {source.files}" for node, source in list(seen.items())[:4])
-        if missing and len(facts) > 1:
+        if missing and len(reports) > 1:
             yield Check(name="data", status="warn", nodes=tuple(missing),
                         text=f"{origin} names data on {some(list(seen))} only ({where}); {some(missing)} uses a default",
                         remedy="Name the same data on all nodes. Ranks with different amounts of data hang (HD101).")  # fmt: skip
@@ -66,12 +66,12 @@ def data(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[
             )
 
 
-def arguments(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """Arguments and variables agree where they must."""
-    if len(facts) < 2:
+    if len(reports) < 2:
         return
     wrong = 0
-    given = {one.node: settings.options(("", *one.arguments)) for one in facts}
+    given = {one.node: settings.options(("", *one.arguments)) for one in reports}
     for name in sorted({name for options in given.values() for name in options}):
         known = settings.argument(name)
         values = {node: options.get(name) for node, options in given.items()}
@@ -79,9 +79,9 @@ def arguments(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iter
             wrong += 1
             why = f"{known.why} (HD501). Launch all nodes with the same value."
             yield agree(f"--{name}", values, why, "fail" if known.kind == "collectives" else "warn")
-    for name in sorted({name for one in facts for name in one.environment}):
+    for name in sorted({name for one in reports for name in one.environment}):
         setting = settings.variable(name)
-        values = {one.node: one.environment.get(name) for one in facts}
+        values = {one.node: one.environment.get(name) for one in reports}
         if (
             len(set(values.values())) > 1
             and setting is not None
@@ -93,19 +93,19 @@ def arguments(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iter
         yield Check(name="settings", status="pass", text="all arguments and variables that must agree do agree")
 
 
-def left_over(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """No rank of an earlier run is left."""
-    for one in facts:
+    for one in reports:
         for text in one.left_over[:4]:
             yield Check(name="left-overs", status="warn", nodes=(one.node,), text=f"{one.node}: {text}",
                         remedy="End it if nobody needs it. It holds memory, cores and ports (HD305).")  # fmt: skip
-    if not any(one.left_over for one in facts):
+    if not any(one.left_over for one in reports):
         yield Check(name="left-overs", status="pass", text="no rank of an earlier run")
 
 
-def room(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """Cores, memory, disk and instructions suffice."""
-    for one in facts:
+    for one in reports:
         machine = one.machine
         if not isinstance(machine, Machine):
             continue
@@ -135,9 +135,9 @@ def room(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[
                         remedy="Use float32, which is faster there (HD504).")  # fmt: skip
 
 
-def attach(facts: Sequence[Facts], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
+def attach(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
     """hangdoc will be able to look."""
-    bad = [(one.node, ability) for one in facts for ability in one.attach if not ability.works]
+    bad = [(one.node, ability) for one in reports for ability in one.attach if not ability.works]
     for node, ability in bad[:8]:
         yield Check(
             name="hangdoc",

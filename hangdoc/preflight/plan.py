@@ -45,7 +45,7 @@ class Attach(Value, frozen=True, kw_only=True):
     remedy: str
 
 
-class Facts(Value, frozen=True, kw_only=True):
+class NodeReport(Value, frozen=True, kw_only=True):
     """One node."""
 
     name: str

@@ -1,4 +1,4 @@
-"""The talk between the nodes and whoever conducts it: facts, then calls, then sending all at once.
+"""The talk between the nodes and whoever conducts it: reports, then calls, then sending all at once.
 
 `conduct` is a generator of messages that go to all nodes and takes the answers that came in time; how they travel (ssh, torch's
 store, not at all) is the driver's business. `Node` answers them."""
@@ -10,8 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from hangdoc.preflight import calls, facts
-from hangdoc.preflight.plan import MASTER, Facts, Link, Plan
+from hangdoc.preflight import calls, node_report
+from hangdoc.preflight.plan import MASTER, Link, NodeReport, Plan
 
 ALL_PAIRS = 33
 """Up to so many nodes every pair is tried; of more, each node calls those at distances 1, 2, 4, ... on either side."""
@@ -20,20 +20,20 @@ ALL_PAIRS = 33
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """To all nodes."""
 
-    do: Literal["facts", "reach", "send", "end"]
+    do: Literal["reports", "reach", "send", "end"]
     plan: Plan | None = None
     nodes: tuple[tuple[str, str, int, str], ...] = ()
     """Name, address, port and token of every node that answered."""
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """From one node."""
 
-    facts: Facts | None = None
+    reports: NodeReport | None = None
     links: tuple[Link, ...] = ()
 
 
-Conducting = Generator[Message, Mapping[str, Answer], tuple[list[Facts], list[Link]]]
+Conducting = Generator[Message, Mapping[str, NodeAnswer], tuple[list[NodeReport], list[Link]]]
 
 
 class Node:
@@ -42,36 +42,38 @@ class Node:
     def __init__(self, arguments: tuple[str, ...] | None = None) -> None:
         """`arguments` of the training script, where each node has its own; else the plan's."""
         self._arguments = arguments
-        self._ear = calls.Ear()
-        self._at_master: calls.Ear | None = None
+        self._ear = calls.PortListener()
+        self._at_master: calls.PortListener | None = None
         self._master: tuple[str, int] | None = None
         self._token = secrets.token_hex(8)
 
-    def answer(self, message: Message) -> Answer:
+    def answer(self, message: Message) -> NodeAnswer:
         """Blocks for seconds at most; never raises for what can't be seen."""
-        if message.do == "facts":
+        if message.do == "reports":
             plan = message.plan or Plan()
             if self._arguments is not None:
                 plan = msgspec.structs.replace(plan, arguments=self._arguments)
-            own = facts.gather(plan)
+            own = node_report.gather(plan)
             self._take_the_masters_place(plan, own)
-            return Answer(facts=msgspec.structs.replace(own, port=self._ear.port, token=self._token))
+            return NodeAnswer(reports=msgspec.structs.replace(own, port=self._ear.port, token=self._token))
         nodes = message.nodes
         me = next((index for index, node in enumerate(nodes) if node[3] == self._token), None)
         if me is None or message.do == "end":
-            return Answer()
+            return NodeAnswer()
         name = nodes[me][0]
         if message.do == "reach":
             peers = [nodes[index][:3] for index in peers_of(me, len(nodes))]
             if self._master is not None:
                 peers.append((MASTER, *self._master))
-            return Answer(links=tuple(calls.reach(name, peers)))
+            return NodeAnswer(links=tuple(calls.reach(name, peers)))
         called, address, port, _ = nodes[(me + 1) % len(nodes)]
         rate = calls.throughput(address, port)
         outcome = "ok" if rate is not None else "broke off"
-        return Answer(links=(Link(caller=name, called=called, target=f"{address}:{port}", outcome=outcome, mbit=rate),))
+        return NodeAnswer(
+            links=(Link(caller=name, called=called, target=f"{address}:{port}", outcome=outcome, mbit=rate),)
+        )
 
-    def _take_the_masters_place(self, plan: Plan, own: Facts) -> None:
+    def _take_the_masters_place(self, plan: Plan, own: NodeReport) -> None:
         """Where the run will meet on this node and nobody is there yet, listen there, so that the others can try."""
         if plan.master is None:
             return
@@ -79,7 +81,7 @@ class Node:
         self._master = (address, int(port))
         if own.is_master and own.holder is None:
             with contextlib.suppress(OSError):
-                self._at_master = calls.Ear(int(port))
+                self._at_master = calls.PortListener(int(port))
 
     def close(self) -> None:
         """Take no more calls."""
@@ -100,9 +102,11 @@ def peers_of(index: int, count: int) -> list[int]:
 
 
 def conduct(plan: Plan) -> Conducting:
-    """Facts of all nodes that answered, and what their calls came to."""
-    first = yield Message("facts", plan=plan)
-    known = [msgspec.structs.replace(answer.facts, node=name) for name, answer in sorted(first.items()) if answer.facts]
+    """NodeReport of all nodes that answered, and what their calls came to."""
+    first = yield Message("reports", plan=plan)
+    known = [
+        msgspec.structs.replace(answer.reports, node=name) for name, answer in sorted(first.items()) if answer.reports
+    ]
     nodes = tuple(
         (one.node, one.address, one.port, one.token) for one in known if one.address and not _loopback(one.address)
     )
@@ -117,14 +121,16 @@ def conduct(plan: Plan) -> Conducting:
     return known, [msgspec.structs.replace(link, mbit=rates.get((link.caller, link.called))) for link in links]
 
 
-def drive(conducting: Conducting, ask: Callable[[Message], Mapping[str, Answer]]) -> tuple[list[Facts], list[Link]]:
+def drive(
+    conducting: Conducting, ask: Callable[[Message], Mapping[str, NodeAnswer]]
+) -> tuple[list[NodeReport], list[Link]]:
     """Conduct with a function that asks all nodes and waits."""
     message = next(conducting)
     while True:
         try:
             message = conducting.send(ask(message))
         except StopIteration as ended:
-            result: tuple[list[Facts], list[Link]] = ended.value
+            result: tuple[list[NodeReport], list[Link]] = ended.value
             return result
 
 

@@ -56,7 +56,7 @@ def snapshot(seen: Snapshot, locals_: Locals = "used") -> Snapshot:
     return cast(Snapshot, gate.value(seen))
 
 
-def facts(seen: T, variables: Mapping[str, str], words: tuple[str, ...]) -> T:
+def node_report(seen: T, variables: Mapping[str, str], words: tuple[str, ...]) -> T:
     """Any other value that travels (preflight's facts), without what the variables and the command line it was made from say
     is secret. Its own environment and arguments have gone through `environment` and `argv` before."""
     return cast(T, _Gate(_sorted(_secrets(variables, words)), every=False).value(seen))

@@ -19,7 +19,7 @@ from hangdoc import codec, run_identity
 from hangdoc.diagnosis import Diagnosis, Job, Verdict
 from hangdoc.phrases import ranks as named
 from hangdoc.snapshot import Connection, Connections, Host, Listener, Process, RankIdentity, Snapshot, Unreached, merge
-from hangdoc.watchdog.scene import claim, clean
+from hangdoc.watchdog.hang_directory import claim, clean
 
 _GATHER_SECONDS = 20.0
 """How long the node of rank 0 waits for the others' bundles: they hear the call within a second, and look for a few."""

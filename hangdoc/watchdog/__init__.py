@@ -2,14 +2,14 @@
 
     from hangdoc.watchdog import Watchdog
 
-    with Watchdog(timeout=300) as dog:
-        for batch in dog.watch(loader):
+    with Watchdog(timeout=300) as watchdog:
+        for batch in watchdog.watch(loader):
             ...
 
 Imports the standard library only; what a hang needs beyond that is loaded, or started, when there is one.
 """
 
-from hangdoc.watchdog.dog import Watchdog
 from hangdoc.watchdog.guard import EXIT_CODE, HangError
+from hangdoc.watchdog.watchdog import Watchdog
 
 __all__ = ["EXIT_CODE", "HangError", "Watchdog"]

@@ -1,8 +1,8 @@
-"""Accelerate: `with watchdog(accelerator, timeout=300) as dog`, then `dog.watch(loader)` over the prepared loader."""
+"""Accelerate: `with watchdog(accelerator, timeout=300) as watchdog`, then `watchdog.watch(loader)` over the prepared loader."""
 
 from typing import Any
 
-from hangdoc.watchdog.dog import Watchdog
+from hangdoc.watchdog.watchdog import Watchdog
 
 
 def watchdog(accelerator: Any, timeout: Any = 300.0, **options: Any) -> Watchdog:

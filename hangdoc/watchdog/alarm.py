@@ -17,10 +17,10 @@ from hangdoc import beacon
 from hangdoc.beacon import FLIGHT_SUFFIX
 from hangdoc.phrases import beginning
 from hangdoc.watchdog import attach, recorder
-from hangdoc.watchdog.board import Board
+from hangdoc.watchdog.hang_directory import Member, claim, clean
+from hangdoc.watchdog.log import Log
 from hangdoc.watchdog.meeting import Meeting
-from hangdoc.watchdog.scene import Member, claim, clean
-from hangdoc.watchdog.voice import Voice
+from hangdoc.watchdog.run_store import RunStore
 
 _PEERS_SECONDS = 1.5
 _SNAPSHOT_SECONDS = 30
@@ -30,12 +30,12 @@ _ANSWERS = (0, 1, 4)
 
 
 class Alarm:
-    """One rank's part in a hang. The ranks of a run meet at `board`; those of this host have beacons in `beacons`. `closed` says
-    that others may look into this process only while it is looked at for the hang."""
+    """One rank's part in a hang. The hosts of a run exchange messages through `run_store`; the ranks of this host have beacons in
+    `beacons`. `closed`: other processes may look into this one only while it is looked at for the hang."""
 
-    def __init__(self, member: Member, beacons: Path, board: Board, say: Voice, *, closed: bool = False) -> None:
+    def __init__(self, member: Member, beacons: Path, run_store: RunStore, say: Log, *, closed: bool = False) -> None:
         self._rank, self._world_size, self._run = member.rank, member.world_size, member.digest
-        self._beacons, self._board, self._say = beacons, board, say
+        self._beacons, self._run_store, self._say = beacons, run_store, say
         self._closed = closed
 
     def raise_(self, folder: Path) -> None:
@@ -53,14 +53,14 @@ class Alarm:
 
     def somebody_has_time(self) -> bool:
         """Whether another rank is in a phase that announced a patience which has not run out: the others wait for it, and
-        that is no hang. Ranks of this host say so in their beacons, those of others on the board."""
+        that is no hang. Ranks of this host say so in their beacons, those of others on the run_store."""
         now = time.monotonic_ns()
         peers = self._peers()
         for rank, beat in peers.items():
             asked = beat.patience_seconds
             if rank != self._rank and asked is not None and (now - beat.monotonic_ns) / 1e9 < asked:
                 return True
-        return self._board.promised(self._elsewhere(peers))
+        return self._run_store.promised(self._elsewhere(peers))
 
     def _elsewhere(self, peers: Iterable[int]) -> list[int]:
         return sorted(set(range(self._world_size)) - set(peers))
@@ -120,9 +120,9 @@ class Alarm:
         if not bundle.exists():
             return False
         elsewhere = self._elsewhere(peers)
-        if elsewhere and self._board.silent:
-            self._say(f"cannot reach the other hosts: {self._board.reason}")
-        meeting = Meeting(folder, host, sorted(peers), elsewhere, self._board)
+        if elsewhere and self._run_store.silent:
+            self._say(f"cannot reach the other hosts: {self._run_store.reason}")
+        meeting = Meeting(folder, host, sorted(peers), elsewhere, self._run_store)
         meeting.share(bundle)
         if meeting.reports():
             meeting.gather()

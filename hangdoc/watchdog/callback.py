@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hangdoc.watchdog.dog import Watchdog
+from hangdoc.watchdog.watchdog import Watchdog
 
 
 class Companion:

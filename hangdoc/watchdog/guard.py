@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from hangdoc.beacon import Beacon, directory
 from hangdoc.watchdog import attach
-from hangdoc.watchdog.board import Board
+from hangdoc.watchdog.hang_directory import Call, Member, clean, make_room, name_of_hang
+from hangdoc.watchdog.log import Log
 from hangdoc.watchdog.patience import Patience
-from hangdoc.watchdog.scene import Call, Member, clean, make_room, name_of_hang
-from hangdoc.watchdog.voice import Voice
+from hangdoc.watchdog.run_store import RunStore
 
 if TYPE_CHECKING:
     from hangdoc.watchdog.alarm import Alarm
@@ -39,8 +39,8 @@ class Guard(threading.Thread):
         member: Member,
         beacon: Beacon,
         patience: Patience,
-        board: Board,
-        say: Voice,
+        run_store: RunStore,
+        say: Log,
         *,
         on_hang: OnHang,
         base: Path,
@@ -48,7 +48,13 @@ class Guard(threading.Thread):
         allow_attach: bool,
     ) -> None:
         super().__init__(name="hangdoc-watchdog", daemon=True)
-        self._member, self._beacon, self._patience, self._board, self._say = member, beacon, patience, board, say
+        self._member, self._beacon, self._patience, self._run_store, self._say = (
+            member,
+            beacon,
+            patience,
+            run_store,
+            say,
+        )
         self._on_hang, self._base, self._allow_attach = on_hang, base, allow_attach
         beacons = directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR"))
         self._beacons = beacons
@@ -86,7 +92,7 @@ class Guard(threading.Thread):
 
         if self._allow_attach:
             attach.allow()
-        alarm = Alarm(self._member, self._beacons, self._board, self._say, closed=not self._allow_attach)
+        alarm = Alarm(self._member, self._beacons, self._run_store, self._say, closed=not self._allow_attach)
         answered: str | None = None
         recorded = False
         last_ns, looked = self._beacon.last_ns, time.monotonic_ns()
@@ -141,11 +147,11 @@ class Guard(threading.Thread):
 
     def _called(self, urgent: bool) -> Path | None:
         """The directory of a hang that another rank has called out, on this host or on another."""
-        self._board.listen(urgent)
+        self._run_store.listen(urgent)
         for call in self._calls if urgent else self._calls[:1]:
             if (found := call.heard()) is not None:
                 return found
-        name = self._board.heard()
+        name = self._run_store.heard()
         return None if name is None else self._base / clean(name)
 
     def _raise(self, alarm: "Alarm", folder: Path) -> None:
@@ -177,7 +183,7 @@ class Guard(threading.Thread):
             f"no progress for {pause:.0f} s (step {self._beacon.step}, phase {self._beacon.phase[0]})", always=True
         )
         if self._hang is None or self._hang[0] != self._fired_ns:  # one that was called has dumped this already
-            self._raise(alarm, self._base / clean(self._board.agree(name_of_hang(self._member.run))))
+            self._raise(alarm, self._base / clean(self._run_store.agree(name_of_hang(self._member.run))))
         if self._beacon.last_ns != self._fired_ns:
             return  # it moved meanwhile: nothing is to be done
         if callable(self._on_hang):

@@ -1,27 +1,33 @@
-"""How the hosts of a run come to one report: each puts its bundle on the board, one of them gathers, all read.
+"""How the hosts of a run come to one report: each puts its bundle on the run_store, one of them gathers, all read.
 
-Where the board is silent, a directory that they share does the same; where there is neither, each host reports for itself.
+Where the run_store is silent, a directory that they share does the same; where there is neither, each host reports for itself.
 """
 
 import time
 from pathlib import Path
 
-from hangdoc.watchdog.board import Board
-from hangdoc.watchdog.scene import claim, clean
+from hangdoc.watchdog.hang_directory import claim, clean
+from hangdoc.watchdog.run_store import RunStore
 
 _DEFER_SECONDS = 8.0
 """How long hosts without rank 0 leave the report to the one that has it: people read its log first."""
 _GATHER_SECONDS = 8.0
 _ALONE_SECONDS = 2.0
-"""The same where the board is silent: a directory that hosts share shows itself by then."""
+"""The same where the run_store is silent: a directory that hosts share shows itself by then."""
 _PAUSE_SECONDS = 0.1
 
 
 class Meeting:
     """One host's part: its `ranks` are here, those `elsewhere` on other hosts."""
 
-    def __init__(self, folder: Path, host: str, ranks: list[int], elsewhere: list[int], board: Board) -> None:
-        self._folder, self._host, self._ranks, self._elsewhere, self._board = folder, host, ranks, elsewhere, board
+    def __init__(self, folder: Path, host: str, ranks: list[int], elsewhere: list[int], run_store: RunStore) -> None:
+        self._folder, self._host, self._ranks, self._elsewhere, self._run_store = (
+            folder,
+            host,
+            ranks,
+            elsewhere,
+            run_store,
+        )
         self._report = folder / "report.txt"
         self._fetched: set[int] = set()
 
@@ -29,11 +35,11 @@ class Meeting:
         """Put this host's bundle where the one that reports can find it."""
         if not self._elsewhere:
             return
-        number = self._board.count(self._key("hosts"), 1)
+        number = self._run_store.count(self._key("hosts"), 1)
         if number is not None:
             self._fetched.add(number)
-            self._board.put(self._key(f"bundle/{number}"), self._host.encode() + b"\n" + bundle.read_bytes())
-            self._board.count(self._key("ranks"), len(self._ranks))
+            self._run_store.put(self._key(f"bundle/{number}"), self._host.encode() + b"\n" + bundle.read_bytes())
+            self._run_store.count(self._key("ranks"), len(self._ranks))
 
     def reports(self) -> bool:
         """Whether this host is the one to report; waits for one that comes before it in order, and takes its report."""
@@ -43,8 +49,8 @@ class Meeting:
             first = claim(self._folder / "report.claim")
         except OSError:
             return False
-        if first and self._elsewhere:  # where the board is silent, the directory decides
-            first = self._board.first(self._key("reporter"), self._host) is not False
+        if first and self._elsewhere:  # where the run_store is silent, the directory decides
+            first = self._run_store.first(self._key("reporter"), self._host) is not False
         if not first:
             self._arrives(self._patience(_DEFER_SECONDS + _GATHER_SECONDS))
         return first
@@ -58,10 +64,10 @@ class Meeting:
     def publish(self) -> None:
         """Let the other hosts have the report."""
         if self._elsewhere and self._report.exists():
-            self._board.put(self._key("report"), self._report.read_bytes())
+            self._run_store.put(self._key("report"), self._report.read_bytes())
 
     def _patience(self, seconds: float) -> float:
-        return min(seconds, _ALONE_SECONDS) if self._board.silent else seconds
+        return min(seconds, _ALONE_SECONDS) if self._run_store.silent else seconds
 
     def _arrives(self, seconds: float) -> bool:
         """Whether another host's report comes in time; it is kept here."""
@@ -69,24 +75,24 @@ class Meeting:
         while time.monotonic() < until:
             if self._report.exists():
                 return True
-            if (text := self._board.get(self._key("report"))) is not None:
+            if (text := self._run_store.get(self._key("report"))) is not None:
                 self._report.write_bytes(text)
                 return True
             time.sleep(_PAUSE_SECONDS)
         return False
 
     def _fetch(self) -> bool:
-        """Take what is on the board; whether that is the bundle of every host."""
-        hosts = self._board.count(self._key("hosts"), 0) or 0
+        """Take what is on the run_store; whether that is the bundle of every host."""
+        hosts = self._run_store.count(self._key("hosts"), 0) or 0
         for number in set(range(1, hosts + 1)) - self._fetched:
-            raw = self._board.get(self._key(f"bundle/{number}"))
+            raw = self._run_store.get(self._key(f"bundle/{number}"))
             if raw is not None:
                 host, _, bundle = raw.partition(b"\n")
                 path = self._folder / f"host-{clean(host.decode('utf-8', 'replace'))}.hangdoc"
                 if not path.exists():
                     path.write_bytes(bundle)
                 self._fetched.add(number)
-        seen = self._board.count(self._key("ranks"), 0) or 0
+        seen = self._run_store.count(self._key("ranks"), 0) or 0
         return len(self._fetched) == hosts and seen >= len(self._ranks) + len(self._elsewhere)
 
     def _all_here(self) -> bool:

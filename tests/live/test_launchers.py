@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hangbench.launchers.scene import Outcome
+from hangbench.launchers.round import Outcome
 from hangbench.launchers.table import TABLE
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]

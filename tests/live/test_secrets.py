@@ -130,10 +130,10 @@ def test_none_is_in_a_bundle_a_document_or_a_page(frozen: Frozen, tmp_path: Path
 
 
 def test_none_is_in_what_a_fleet_is_sent(frozen: Frozen) -> None:
-    from hangdoc import armor
+    from hangdoc import bundle_text
 
     run, planted = frozen
-    reader = armor.Reader()
+    reader = bundle_text.Reader()
     for line in _hangdoc("snapshot", "--armor", "--pid", str(run.launcher.pid)).splitlines():
         reader.feed(line)
     assert reader.raw is not None

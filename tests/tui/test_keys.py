@@ -309,7 +309,7 @@ async def test_a_stopped_process_goes_on_after_a_question(answer: str, state: st
         os.kill(child.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED)
         deed = act._deed(child.pid, signal.SIGCONT, "Continue rank 1")
-        assert isinstance(deed, act.Deed)
+        assert isinstance(deed, act.SignalAction)
         assert f"pid {child.pid}, started 20" in deed.question
         async with started("hung", tmp_path) as (top, pilot):
             done: list[str] = []
@@ -326,9 +326,9 @@ async def test_a_stopped_process_goes_on_after_a_question(answer: str, state: st
 
 
 def test_a_pid_that_came_back_gets_nothing() -> None:
-    deed = act.Deed(os.getpid(), 1.0, signal.SIGTERM, "?")
+    deed = act.SignalAction(os.getpid(), 1.0, signal.SIGTERM, "?")
     assert "another process by now" in deed.do()
-    assert "has ended" in act.Deed(2**22 - 3, 1.0, signal.SIGTERM, "?").do()
+    assert "has ended" in act.SignalAction(2**22 - 3, 1.0, signal.SIGTERM, "?").do()
 
 
 async def test_every_key_is_in_help_palette_and_docs(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hangdoc.diagnose.ranks.stopped import stopped_by
 from hangdoc.observe import attach, natives, pyspy
 from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.scene import Scene, Target
 from hangdoc.snapshot import (
     Clocks,
     Connection,
@@ -116,11 +116,11 @@ def take(*seen_of: dict[str, object], earlier: Stack | None = None, **host: obje
         for n in range(len(seen_of))
     }
     with ThreadPoolExecutor(2) as pool:
-        scene = Scene(
+        observation = Observation(
             proc=ProcFS(), deadline=Deadline(10), window=1.0, native="auto", targets=targets, pool=pool
         )  # fmt: skip
         gathered: dict[int | None, dict[str, object]] = {None: host, **dict(enumerate(seen_of, 7))}
-        return natives.take(scene, gathered, {7: (earlier, NATIVE)} if earlier is not None else {})
+        return natives.take(observation, gathered, {7: (earlier, NATIVE)} if earlier is not None else {})
 
 
 MOVED = Frame(function="main", file="/home/u/train.py", line=9, locals=(Local(name="step", text="5"),))

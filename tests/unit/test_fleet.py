@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hangdoc import armor, codec
+from hangdoc import bundle_text, codec
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.fleet.gather import together
 from hangdoc.fleet.hosts import HostsError, expand
-from hangdoc.fleet.talk import MARK, talk
-from hangdoc.fleet.transport import Answer, Transport, run
+from hangdoc.fleet.session import MARK, run_session
+from hangdoc.fleet.transport import HostReply, Transport, run
 from hangdoc.snapshot import Snapshot, merge
 from tests.unit.builders import c10d, rank, snapshot, train
 
 
-def read(lines: list[str]) -> armor.Reader:
-    reader = armor.Reader()
+def read(lines: list[str]) -> bundle_text.Reader:
+    reader = bundle_text.Reader()
     for line in lines:
         reader.feed(line.encode())
     return reader
@@ -27,7 +27,7 @@ def read(lines: list[str]) -> armor.Reader:
 
 def test_a_bundle_survives_banners_before_and_after() -> None:
     raw = random.Random(1).randbytes(10_000)  # noqa: S311
-    lines = [armor.begin("0.1.0", 12.5), *armor.lines(raw)]
+    lines = [bundle_text.begin("0.1.0", 12.5), *bundle_text.lines(raw)]
     reader = read(["Welcome to node1!", "", *lines, "bye"])
     assert (reader.raw, reader.version, reader.clock) == (raw, "0.1.0", 12.5)
 
@@ -41,20 +41,20 @@ def test_a_bundle_survives_banners_before_and_after() -> None:
     ],
 )
 def test_what_is_no_bundle_is_refused(spoil: object, why: str) -> None:
-    lines = [armor.begin("0.1.0", 1.0), *armor.lines(random.Random(2).randbytes(3000))]  # noqa: S311
+    lines = [bundle_text.begin("0.1.0", 1.0), *bundle_text.lines(random.Random(2).randbytes(3000))]  # noqa: S311
     assert callable(spoil)
-    with pytest.raises(armor.ArmorError, match=why):
+    with pytest.raises(bundle_text.BundleTextError, match=why):
         read(spoil(lines))
 
 
 def test_a_bundle_without_an_end_is_none() -> None:
-    assert read([armor.begin("0.1.0", 1.0), *armor.lines(b"x" * 9000)][:-1]).raw is None
+    assert read([bundle_text.begin("0.1.0", 1.0), *bundle_text.lines(b"x" * 9000)][:-1]).raw is None
 
 
 def test_a_bundle_of_any_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(armor, "MAX_BYTES", 10_000)
-    with pytest.raises(armor.ArmorError, match="more than"):
-        read([armor.begin("0.1.0", 1.0), *["A" * 4096] * 4])
+    monkeypatch.setattr(bundle_text, "MAX_BYTES", 10_000)
+    with pytest.raises(bundle_text.BundleTextError, match="more than"):
+        read([bundle_text.begin("0.1.0", 1.0), *["A" * 4096] * 4])
 
 
 def test_names_of_hosts() -> None:
@@ -74,8 +74,8 @@ def test_a_huge_range_is_refused_before_it_is_expanded() -> None:
     assert expand("build-1-300000") == ("build-1-300000",)  # a name, no range
 
 
-def answered(name: str, one: Snapshot, **more: object) -> Answer:
-    answer = Answer(name, ahead_seconds=0.5)
+def answered(name: str, one: Snapshot, **more: object) -> HostReply:
+    answer = HostReply(name, ahead_seconds=0.5)
     answer.reader.version = "0.1.0"
     host = replace(one.hosts[0], **more)
     answer.reader.raw = codec.encode(replace(one, hosts=(host,)))
@@ -101,7 +101,7 @@ def test_a_machine_under_two_names_counts_once() -> None:
 
 
 def test_who_sends_nothing_is_unseen_with_the_reason() -> None:
-    silent = Answer("n1", why="no answer within 20 s")
+    silent = HostReply("n1", why="no answer within 20 s")
     broken = answered("n2", one(2), machine_id="m2")
     broken.reader.raw = b"\x1f\x8bnonsense"
     found = together([answered("n0", one(0), machine_id="m0"), silent, broken], 1.0)
@@ -149,6 +149,6 @@ def test_a_host_that_ends_after_the_last_round_has_taken_part(tmp_path: Path) ->
         return set((yield b"go").values())
 
     via = Transport(via=(f"{tmp_path}/host", "{host}"), host_timeout=60, timeout=60)
-    said, left = talk(("quick", "slow", "silent"), (), via, script())
+    said, left = run_session(("quick", "slow", "silent"), (), via, script())
     assert said == {b"quick", b"slow"}
     assert left == {"silent": "it sent no bundle (exit code 0)"}

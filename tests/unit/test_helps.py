@@ -15,7 +15,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from hangdoc.cli.group import cli
 
 ROOT = Path(__file__).parents[2]
-ERRORS = {"CommandError", "UsageError", "StartError", "BundleError", "ArmorError", "HostsError", "ShellError"}
+ERRORS = {"CommandError", "UsageError", "StartError", "BundleError", "BundleTextError", "HostsError", "ShellError"}
 COLUMNS = 80
 
 

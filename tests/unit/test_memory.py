@@ -21,9 +21,9 @@ from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.layout import Layout
 from hangdoc.observe.maps import mapped_files, reach
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
+from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.python_state import Modules, amounts, inner_environment, posted, process_groups, variable
-from hangdoc.observe.scene import Scene, Target
 from hangdoc.snapshot import Group, Interpreter, Unavailable
 from tests.pythons import VERSIONS, command, running
 
@@ -197,11 +197,11 @@ def look(pids: list[int]) -> tuple[list[object], list[str]]:
         for pid in pids
     }
     with ThreadPoolExecutor(2) as pool:
-        scene = Scene(proc, Deadline(10), 0.1, "never", targets, pool)
+        observation = Observation(proc, Deadline(10), 0.1, "never", targets, pool)
         probe = InterpreterState()
         for step in (probe.open, probe.during, probe.close):
-            step(scene)
-        return [value for _, _, value in probe.evidence(scene)], scene.problems
+            step(observation)
+        return [value for _, _, value in probe.evidence(observation)], observation.problems
 
 
 def test_a_layout_that_is_not_understood_is_a_problem_once(strangers: list[int]) -> None:

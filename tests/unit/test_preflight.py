@@ -1,4 +1,4 @@
-"""What facts and links mean for a launch."""
+"""What reports and links mean for a launch."""
 
 import os
 import socket
@@ -16,16 +16,16 @@ from hangdoc.commands.preflight import parameters
 from hangdoc.preflight import calls, session
 from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds
-from hangdoc.preflight.plan import Card, Check, Facts, Link, Plan
+from hangdoc.preflight.plan import Card, Check, Link, NodeReport, Plan
 from hangdoc.snapshot import DataSource, Interface, Listener, Unavailable
 from tests.rules.shapes import machine
 
 
-def node(number: int, **more: object) -> Facts:
+def node(number: int, **more: object) -> NodeReport:
     """A node in good order at 10.0.0.number."""
     name, address = f"n{number}", f"10.0.0.{number}"
     card = Interface(name="eth0", up=True, addresses=(address,), networks=("10.0.0.0/24",))
-    good = Facts(
+    good = NodeReport(
         name=name, node=name, address=address, machine=machine(interfaces=(card,), memory_available_bytes=10**10),
         cards=(Card(name="eth0", wireless=False, speed_mbit=1000, mtu=1500),),
         versions={"hangdoc": "1", "Python": "3.11", "torch": "2.13"}, resolved={name: (address,), "n1": ("10.0.0.1",)},
@@ -44,8 +44,8 @@ PLAN = Plan(master="n1:29500", nodes=2)
 LINKS = [ok("n1", "n2"), ok("n2", "n1")]
 
 
-def failing(facts: list[Facts], links: list[Link] = LINKS, plan: Plan = PLAN) -> dict[str, Check]:
-    return {check.name: check for check in all_checks(facts, links, plan) if check.status in ("fail", "warn")}
+def failing(reports: list[NodeReport], links: list[Link] = LINKS, plan: Plan = PLAN) -> dict[str, Check]:
+    return {check.name: check for check in all_checks(reports, links, plan) if check.status in ("fail", "warn")}
 
 
 def test_two_nodes_in_good_order() -> None:
@@ -55,7 +55,7 @@ def test_two_nodes_in_good_order() -> None:
 def test_each_thing_that_is_wrong_is_the_only_one_named() -> None:
     data = DataSource(path="/d", origin="DATA_DIR", files=201, bytes=1, suffixes=(), digest="a")
     stranger = Listener(port=29500, namespace="", pid=7, name="nc", argv=("nc",), orphan=True)
-    wrong: dict[str, tuple[list[Facts], list[Link]]] = {
+    wrong: dict[str, tuple[list[NodeReport], list[Link]]] = {
         "master's name": (
             [node(1), node(2, resolved={"n2": ("10.0.0.2",), "n1": Unavailable(reason="unknown")})],
             LINKS,
@@ -72,8 +72,8 @@ def test_each_thing_that_is_wrong_is_the_only_one_named() -> None:
         "--depth": ([node(1), node(2, arguments=("--depth", "2"))], LINKS),
         "left-overs": ([node(1), node(2, left_over=("rank 0, pid 7",))], LINKS),
     }
-    for name, (facts, links) in wrong.items():
-        assert set(failing(facts, links)) == {name}
+    for name, (reports, links) in wrong.items():
+        assert set(failing(reports, links)) == {name}
 
 
 def test_a_one_way_firewall_names_the_direction() -> None:
@@ -150,7 +150,7 @@ def test_a_master_that_was_not_looked_at_does_not_pass() -> None:
 
 
 def test_calls_are_answered_refused_or_late() -> None:
-    ear = calls.Ear()
+    ear = calls.PortListener()
     with socket.socket() as bound:  # bound, and nobody listens
         bound.bind(("127.0.0.1", 0))
         began = time.monotonic()

@@ -13,8 +13,8 @@ import pytest
 
 from hangdoc import beacon, run_identity
 from hangdoc.watchdog import HangError, Watchdog
+from hangdoc.watchdog.hang_directory import Call, claim, make_room
 from hangdoc.watchdog.patience import Patience
-from hangdoc.watchdog.scene import Call, claim, make_room
 
 
 @pytest.fixture(autouse=True)
@@ -51,39 +51,39 @@ def test_patience_as_told_and_as_the_steps_have_it() -> None:
 
 
 def test_watch_counts_what_has_a_length_and_what_has_none(runtime: Path) -> None:
-    with Watchdog(100) as dog:
+    with Watchdog(100) as watchdog:
         seen = []
-        for item in dog.watch([10, 20, 30]):
+        for item in watchdog.watch([10, 20, 30]):
             beat = own_beat(runtime)
             seen.append((item, beat.batches_done, beat.batches_total))
         assert seen == [(10, 0, 3), (20, 1, 3), (30, 2, 3)]
         assert own_beat(runtime).batches_done == 3
-        assert list(dog.watch(x for x in "ab")) == ["a", "b"]
+        assert list(watchdog.watch(x for x in "ab")) == ["a", "b"]
         beat = own_beat(runtime)
         assert (beat.rank, beat.world_size, beat.batches_done) == (3, 8, 2)
     assert not list(runtime.glob("*"))  # beacon and switch are taken back
 
 
 def test_phases_nest_and_come_back(runtime: Path) -> None:
-    with Watchdog(100) as dog:
-        with dog.phase("evaluate", timeout=900):
+    with Watchdog(100) as watchdog:
+        with watchdog.phase("evaluate", timeout=900):
             assert (own_beat(runtime).phase, own_beat(runtime).patience_seconds) == ("evaluate", 900)
-            with dog.phase("checkpoint"):
+            with watchdog.phase("checkpoint"):
                 assert (own_beat(runtime).phase, own_beat(runtime).patience_seconds) == ("checkpoint", None)
             assert own_beat(runtime).patience_seconds == 900
         assert (own_beat(runtime).phase, own_beat(runtime).patience_seconds) == ("train", None)
 
 
 def test_stages_are_published_step_by_step(runtime: Path) -> None:
-    with Watchdog(100) as dog:
+    with Watchdog(100) as watchdog:
         for _ in range(3):
             for name, seconds in (("data", 0.002), ("forward", 0.004), ("backward", 0.004), ("optimizer", 0.001)):
-                with dog.stage(name):
+                with watchdog.stage(name):
                     time.sleep(seconds)
         stages = own_beat(runtime).stages
         assert len(stages) == 4
         assert all(0.0005 < seconds < 1 for seconds in stages)
-        with pytest.raises(KeyError), dog.stage("lunch"):
+        with pytest.raises(KeyError), watchdog.stage("lunch"):
             pass
 
 
@@ -134,11 +134,11 @@ def test_a_call_file_of_something_else(text: str, tmp_path: Path) -> None:
     assert call.out(tmp_path / "out") == tmp_path / "out" == call.heard()
 
 
-def expire(dog: Watchdog, capsys: pytest.CaptureFixture[str], text: str) -> str:
+def expire(watchdog: Watchdog, capsys: pytest.CaptureFixture[str], text: str) -> str:
     """Until the watchdog of a trainer that does not beat has said so."""
     said = ""
     until = time.monotonic() + 20
-    with dog:
+    with watchdog:
         while text not in said:
             assert time.monotonic() < until, said
             time.sleep(0.05)
@@ -225,10 +225,10 @@ def test_hooks_find_the_stages(runtime: Path) -> None:
             time.sleep(0.02)  # data
             yield n
 
-    with Watchdog(100) as dog:
-        dog.follow(module, optimizer)  # type: ignore[arg-type]
+    with Watchdog(100) as watchdog:
+        watchdog.follow(module, optimizer)  # type: ignore[arg-type]
         rounds = [time.perf_counter()]
-        for _ in dog.watch(fetched()):
+        for _ in watchdog.watch(fetched()):
             for micro_batch in range(2):
                 module.hooks["register_forward_pre_hook"]()
                 time.sleep(0.03)
@@ -249,11 +249,11 @@ def test_hooks_find_the_stages(runtime: Path) -> None:
 
 
 def test_a_fork_inherits_no_watchdog(runtime: Path) -> None:
-    with Watchdog(100) as dog:
+    with Watchdog(100) as watchdog:
         child = os.fork()
         if child == 0:
-            dog.beat(99)
-            dog.stop()
+            watchdog.beat(99)
+            watchdog.stop()
             os._exit(0)
         os.waitpid(child, 0)
         assert own_beat(runtime).step is None
@@ -262,8 +262,8 @@ def test_a_fork_inherits_no_watchdog(runtime: Path) -> None:
 PROGRAM = """
 import sys, time
 from hangdoc.watchdog import Watchdog
-dog = Watchdog(100).start()
-dog.beat(1)
+watchdog = Watchdog(100).start()
+watchdog.beat(1)
 {end}
 """
 

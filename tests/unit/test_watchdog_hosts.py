@@ -1,4 +1,4 @@
-"""How ranks on several hosts call each other and come to one report: the board, and what hosts do with it."""
+"""How ranks on several hosts call each other and come to one report: the run_store, and what hosts do with it."""
 
 import sys
 import threading
@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from hangdoc.watchdog import board as board_module
 from hangdoc.watchdog import meeting as meeting_module
-from hangdoc.watchdog.board import Board
+from hangdoc.watchdog import run_store as board_module
 from hangdoc.watchdog.meeting import Meeting
+from hangdoc.watchdog.run_store import RunStore
 
 
 class Store:
@@ -67,22 +67,22 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     shared.trouble = lambda: None
 
 
-def hears(board: Board) -> str | None:
-    """What a board hears when it is asked, as soon as it has an answer."""
-    board.listen(urgent=True)
+def hears(run_store: RunStore) -> str | None:
+    """What a run_store hears when it is asked, as soon as it has an answer."""
+    run_store.listen(urgent=True)
     until = time.monotonic() + 2
-    while board.heard() is None and time.monotonic() < until:
+    while run_store.heard() is None and time.monotonic() < until:
         time.sleep(0.01)
-    return board.heard()
+    return run_store.heard()
 
 
 def test_of_two_that_call_one_comes_first_and_all_hear_it(store: Store) -> None:
-    one, other, third = Board(), Board(), Board()
+    one, other, third = RunStore(), RunStore(), RunStore()
     assert one.agree("hangdoc-a") == other.agree("hangdoc-b") == hears(third) == "hangdoc-a"
 
 
 def test_the_next_hang_has_another_name(store: Store) -> None:
-    one, other = Board(), Board()
+    one, other = RunStore(), RunStore()
     assert one.agree("first") == hears(other) == "first"
     assert other.agree("second") == "second"
     one.listen(urgent=True)
@@ -91,9 +91,9 @@ def test_the_next_hang_has_another_name(store: Store) -> None:
 
 
 def test_a_call_from_before_is_history(store: Store) -> None:
-    Board().agree("old")
+    RunStore().agree("old")
     time.sleep(0.01)
-    late = Board()
+    late = RunStore()
     late.listen(urgent=True)
     time.sleep(0.1)
     assert late.heard() is None
@@ -101,15 +101,15 @@ def test_a_call_from_before_is_history(store: Store) -> None:
 
 
 def test_a_healthy_rank_asks_every_few_seconds_only(store: Store) -> None:
-    board = Board()
+    run_store = RunStore()
     for _ in range(50):
-        board.listen(urgent=False)
+        run_store.listen(urgent=False)
         time.sleep(0.002)
     assert store.asked <= 1
 
 
 def test_a_promise_holds_until_it_is_taken_back(store: Store) -> None:
-    one, other = Board(), Board()
+    one, other = RunStore(), RunStore()
     one.promise(3, 60)
     time.sleep(0.1)
     assert other.promised([1, 3])
@@ -120,34 +120,34 @@ def test_a_promise_holds_until_it_is_taken_back(store: Store) -> None:
 
 
 def test_a_store_that_does_not_answer_costs_one_wait(store: Store) -> None:
-    board = Board()
+    run_store = RunStore()
     store.trouble = lambda: time.sleep(30)
     began = time.monotonic()
-    assert board.agree("mine") == "mine"
-    assert board.get("x") is None
-    assert board.count("x", 1) is None
+    assert run_store.agree("mine") == "mine"
+    assert run_store.get("x") is None
+    assert run_store.count("x", 1) is None
     assert time.monotonic() - began < 2
-    assert "has not answered" in board.reason
+    assert "has not answered" in run_store.reason
 
 
 def test_a_store_that_is_gone_is_not_asked_again(store: Store) -> None:
     def gone() -> None:
         raise ConnectionError("Broken pipe")
 
-    board = Board()
+    run_store = RunStore()
     store.trouble = gone
-    assert board.agree("mine") == "mine"
-    assert "Broken pipe" in board.reason
+    assert run_store.agree("mine") == "mine"
+    assert "Broken pipe" in run_store.reason
     asked = store.asked
-    board.listen(urgent=True)
-    assert board.get("x") is None
+    run_store.listen(urgent=True)
+    assert run_store.get("x") is None
     assert store.asked == asked
 
 
 def test_without_torch_nobody_answers() -> None:
-    board = Board()
-    assert board.agree("mine") == "mine"
-    assert board.reason == "the run has no store yet"
+    run_store = RunStore()
+    assert run_store.agree("mine") == "mine"
+    assert run_store.reason == "the run has no store yet"
 
 
 def hold(folder: Path, host: str, ranks: list[int], elsewhere: list[int], said: dict[str, str]) -> None:
@@ -155,7 +155,7 @@ def hold(folder: Path, host: str, ranks: list[int], elsewhere: list[int], said: 
     folder.mkdir()
     bundle = folder / f"host-{host}.hangdoc"
     bundle.write_bytes(host.encode())
-    meeting = Meeting(folder, host, ranks, elsewhere, Board())
+    meeting = Meeting(folder, host, ranks, elsewhere, RunStore())
     meeting.share(bundle)
     if meeting.reports():
         meeting.gather()

@@ -18,9 +18,9 @@ from hangdoc.observe.clocks import _waiting_place
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory
+from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.python_state import Modules, posted, torch_value
-from hangdoc.observe.scene import Scene, Target
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.storage import Storage
 from hangdoc.snapshot import AwaitedFile, Connections, FileBytes, RankIdentity
@@ -50,8 +50,8 @@ def waits_on(pid: int, kind: str) -> AwaitedFile:
     raise AssertionError("it never came to wait there")
 
 
-def scene(*targets: Target) -> Scene:
-    return Scene(
+def observation(*targets: Target) -> Observation:
+    return Observation(
         proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={t.pid: t for t in targets},
         pool=ThreadPoolExecutor(1),
     )  # fmt: skip
@@ -90,7 +90,7 @@ def test_the_socket_that_a_call_waits_for(call: str) -> None:
     )
     with socket.create_server(("127.0.0.1", 0)) as server, child(program, str(server.getsockname()[1])) as process:
         found = waits_on(process.pid, "socket")
-        probe, look = Sockets(), scene(target(process.pid))
+        probe, look = Sockets(), observation(target(process.pid))
         probe.close(look)
         ((_, _, sockets),) = probe.evidence(look)
     assert isinstance(sockets, Connections)
@@ -140,7 +140,7 @@ def test_what_a_process_writes_is_counted(tmp_path: Path) -> None:
             assert process.stdout is not None
             assert process.stdin is not None
             process.stdout.readline()
-            probe, look = Storage(), scene(target(process.pid))
+            probe, look = Storage(), observation(target(process.pid))
             probe.open(look)
             process.stdin.write(b"\n")
             process.stdin.flush()
@@ -161,7 +161,7 @@ def test_who_listens_on_the_master_port() -> None:
         identity = RankIdentity(
             rank=0, source="environment", master_address="127.0.0.1", master_port=server.getsockname()[1]
         )
-        probe, look = Sockets(), scene(target(rank.pid, identity=identity))
+        probe, look = Sockets(), observation(target(rank.pid, identity=identity))
         probe.close(look)
         ((_, _, found),) = probe.evidence(look)
     assert isinstance(found, Connections)

@@ -12,7 +12,7 @@ from hangdoc_tui.scene import Scene
 
 
 @dataclass(frozen=True)
-class Deed:
+class SignalAction:
     """A signal for one process, which is known by its start as well as by its pid: pids come back."""
 
     pid: int
@@ -34,7 +34,7 @@ class Deed:
         return f"sent {self.signal.name} to pid {self.pid}"
 
 
-def continuing(scene: Scene) -> Deed | str:
+def continuing(scene: Scene) -> SignalAction | str:
     """Let the selected rank go on, or why there is nothing to do."""
     view = scene.view(scene.selected)
     if view is None or view.state != "stopped" or view.pid is None:
@@ -42,7 +42,7 @@ def continuing(scene: Scene) -> Deed | str:
     return _deed(view.pid, signal.SIGCONT, f"Continue rank {view.rank}")
 
 
-def ending(scene: Scene) -> Deed | str:
+def ending(scene: Scene) -> SignalAction | str:
     """End the selected rank where its launcher is gone, or why not."""
     view = scene.view(scene.selected)
     rank = scene.run.ranks.get(scene.selected) if scene.selected is not None else None
@@ -53,7 +53,7 @@ def ending(scene: Scene) -> Deed | str:
     return _deed(view.pid, signal.SIGTERM, f"End rank {view.rank}, an orphan")
 
 
-def _deed(pid: int, which: signal.Signals, what: str) -> Deed | str:
+def _deed(pid: int, which: signal.Signals, what: str) -> SignalAction | str:
     try:
         process = psutil.Process(pid)
         created = process.create_time()
@@ -62,4 +62,6 @@ def _deed(pid: int, which: signal.Signals, what: str) -> Deed | str:
         return f"pid {pid} has ended"
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(created))
     age = duration(time.time() - created)
-    return Deed(pid, created, which, f"{what}: {which.name} to pid {pid}, started {started} ({age} ago)?\n\n{command}")
+    return SignalAction(
+        pid, created, which, f"{what}: {which.name} to pid {pid}, started {started} ({age} ago)?\n\n{command}"
+    )

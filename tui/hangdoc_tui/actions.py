@@ -259,7 +259,7 @@ class Actions(App[None]):
         """Send SIGTERM to the selected rank, an orphan, after a question."""
         self._ask(act.ending)
 
-    def _ask(self, what: Callable[[Scene], act.Deed | str]) -> None:
+    def _ask(self, what: Callable[[Scene], act.SignalAction | str]) -> None:
         if not self.allow_signals or self.source.length is not None:
             self.notify("signals are off: start hangdoc top with --allow-signals", severity="warning")
             return

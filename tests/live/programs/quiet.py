@@ -7,9 +7,9 @@ import time
 
 from hangdoc.watchdog import Watchdog
 
-with Watchdog(timeout=2, directory=sys.argv[1]) as dog:
+with Watchdog(timeout=2, directory=sys.argv[1]) as watchdog:
     exec("".join(sys.argv[2:3]))
-    for n in dog.watch(range(30)):
+    for n in watchdog.watch(range(30)):
         while n == 20 and not os.path.exists("over"):
             time.sleep(0.05)
         time.sleep(0.05)

@@ -14,13 +14,13 @@ from hangdoc.watchdog import Watchdog
 dist.init_process_group("gloo")
 me = dist.get_rank()
 stop = sys.argv[1:] == ["stop"]
-with Watchdog(timeout=3 if me == 0 or stop else 600) as dog:
-    for n in dog.watch(range(40)):
+with Watchdog(timeout=3 if me == 0 or stop else 600) as watchdog:
+    for n in watchdog.watch(range(40)):
         if n == 20 and stop and me == 0:
             os.kill(os.getpid(), signal.SIGSTOP)
         if n == 20 and me == 1 and not stop:
             if sys.argv[1:] == ["phase"]:
-                with dog.phase("evaluate", timeout=60):
+                with watchdog.phase("evaluate", timeout=60):
                     time.sleep(6)
             else:
                 time.sleep(10_000)

@@ -14,7 +14,7 @@ from hangdoc.watchdog import HangError, Watchdog
 mode, on_hang = sys.argv[1:3]
 
 
-def go_wrong(dog):
+def go_wrong(watchdog):
     if mode == "sleep" and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
         time.sleep(10_000)
     if mode == "stop":
@@ -25,7 +25,7 @@ def go_wrong(dog):
         while not os.path.exists("over"):
             time.sleep(0.05)
     if mode == "phase":
-        with dog.phase("evaluate", timeout=60):
+        with watchdog.phase("evaluate", timeout=60):
             time.sleep(6)
 
 
@@ -35,12 +35,12 @@ def main():
     dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting-{restart}", rank=me, world_size=2)
     if os.environ.get("HIDE_BEACON_OF") == str(me):
         os.environ["XDG_RUNTIME_DIR"] = os.getcwd()  # where its siblings do not look
-    with Watchdog(timeout=3, on_hang=on_hang) as dog:
+    with Watchdog(timeout=3, on_hang=on_hang) as watchdog:
         print(f"pid of rank {me} is {os.getpid()}", flush=True)
         try:
-            for n in dog.watch(range(60)):
+            for n in watchdog.watch(range(60)):
                 if me == 1 and n == 20:
-                    go_wrong(dog)
+                    go_wrong(watchdog)
                 dist.all_reduce(torch.ones(4))
         except HangError:
             print(f"rank {me} was told of the hang", flush=True)

@@ -41,7 +41,7 @@ class Target:
 
 
 @dataclass
-class Scene:
+class Observation:
     """One observation under way."""
 
     proc: ProcFS
@@ -67,7 +67,7 @@ class Scene:
         for pid in pids:
             self._images.pop(pid, None)
 
-    def part(self, pids: Iterable[int]) -> "Scene":
+    def part(self, pids: Iterable[int]) -> "Observation":
         """The same with some of the targets alone."""
         return replace(self, targets={pid: self.targets[pid] for pid in pids})
 
@@ -84,7 +84,7 @@ class Scene:
         return list(self.pool.map(function, items))
 
 
-Evidence = tuple[int | None, str, object]
+ProbeResult = tuple[int | None, str, object]
 """(pid, field of snapshot.Process, value), or with None for the pid a field of snapshot.Host."""
 
 
@@ -98,15 +98,15 @@ class Probe(Protocol):
 
     name: str
 
-    def open(self, scene: Scene) -> None:
+    def open(self, observation: Observation) -> None:
         """First look."""
 
-    def during(self, scene: Scene) -> None:
+    def during(self, observation: Observation) -> None:
         """In between."""
 
-    def close(self, scene: Scene) -> None:
+    def close(self, observation: Observation) -> None:
         """Second look."""
 
-    def evidence(self, scene: Scene) -> Iterable[Evidence]:
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """What was seen."""
         ...

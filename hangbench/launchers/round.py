@@ -14,7 +14,7 @@ from hangbench.launchers.slurm import Slurm
 
 
 @dataclass(frozen=True)
-class Scene:
+class Round:
     """Runs that stand side by side. All are healthy in the first round; in each further round, those of `rounds` go wrong."""
 
     parts: tuple[Part, ...]
@@ -39,7 +39,7 @@ class Outcome(msgspec.Struct, frozen=True):
     wrong: tuple[str, ...]
 
 
-def play(scene: Scene, bundles: Path | None = None) -> Iterator[Outcome]:
+def play(round_: Round, bundles: Path | None = None) -> Iterator[Outcome]:
     """Start all parts at once, look in each round, and end them. Bundles are left in a folder where one is given.
 
     A run that does not come up is an outcome (`start`) with what it printed; raises RuntimeError for one that does not hang.
@@ -47,11 +47,11 @@ def play(scene: Scene, bundles: Path | None = None) -> Iterator[Outcome]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="launchers-")))
         variables: dict[str, str] = {}
-        if any(part.launcher.slurm for part in scene.parts):
+        if any(part.launcher.slurm for part in round_.parts):
             variables = stack.enter_context(Slurm(folder / "slurm")).variables
         runs = [
             stack.enter_context(Launched(part, folder / f"run-{number}", variables))
-            for number, part in enumerate(scene.parts)
+            for number, part in enumerate(round_.parts)
         ]
         for run in list(runs):
             try:
@@ -59,11 +59,11 @@ def play(scene: Scene, bundles: Path | None = None) -> Iterator[Outcome]:
             except RuntimeError as error:
                 runs.remove(run)
                 yield _outcome(runs, run, "start", "", [str(error)])
-        for number, positions in enumerate(((), *scene.rounds)):
+        for number, positions in enumerate(((), *round_.rounds)):
             for run in runs:
-                if scene.parts.index(run.part) in positions:
+                if round_.parts.index(run.part) in positions:
                     run.go_wrong()
-            yield from _looked(runs, number in scene.by_pid, bundles, number)
+            yield from _looked(runs, number in round_.by_pid, bundles, number)
 
 
 def _looked(runs: list[Launched], by_pid: bool, bundles: Path | None, number: int) -> Iterator[Outcome]:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from hangdoc import run_identity
 from hangdoc.beacon import STAGES, Beacon
-from hangdoc.watchdog.board import Board
 from hangdoc.watchdog.guard import Guard, OnHang
+from hangdoc.watchdog.hang_directory import Member
+from hangdoc.watchdog.log import Log
 from hangdoc.watchdog.patience import Patience
-from hangdoc.watchdog.scene import Member
-from hangdoc.watchdog.voice import Voice
+from hangdoc.watchdog.run_store import RunStore
 
 if TYPE_CHECKING:
     from hangdoc.watchdog import follow
@@ -28,8 +28,8 @@ _running: "weakref.WeakSet[Watchdog]" = weakref.WeakSet()
 
 
 def _in_child() -> None:
-    for dog in _running:
-        dog.disown()
+    for watchdog in _running:
+        watchdog.disown()
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -66,8 +66,8 @@ class Watchdog:
         rank = rank if rank is not None else known_rank
         world = world_size if world_size is not None else known_world
         self._member = Member(rank, world, run or _run_name())
-        self._say = Voice(rank)
-        self._board = Board()
+        self._say = Log(rank)
+        self._run_store = RunStore()
         self._beacon = self._make_beacon()
         self.beat = self._beacon.beat
         """`beat(step, batches=, of=, epoch=, shards=, digest=)`: see hangdoc.beacon.Beacon.beat. Below a microsecond."""
@@ -75,7 +75,7 @@ class Watchdog:
             self._member,
             self._beacon,
             Patience(timeout, floor),
-            self._board,
+            self._run_store,
             self._say,
             on_hang=on_hang,
             base=Path(directory) if directory is not None else Path.cwd(),
@@ -143,7 +143,7 @@ class Watchdog:
 
     def _enter(self, phase: str, patience: float) -> None:
         if patience != self._beacon.phase[1]:
-            self._board.promise(self._member.rank, patience)
+            self._run_store.promise(self._member.rank, patience)
         self.beat(phase=phase, patience=patience)
 
     @contextlib.contextmanager

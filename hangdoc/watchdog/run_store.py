@@ -19,8 +19,8 @@ _MAX_BYTES = 16 << 20
 T = TypeVar("T")
 
 
-class Board:
-    """The run's notice board. No method raises; None is "nobody answered"."""
+class RunStore:
+    """The run's notice run_store. No method raises; None is "nobody answered"."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
@@ -82,7 +82,7 @@ class Board:
         """Whether one of these ranks has asked for time that has not run out."""
         return bool(self._ask(lambda: any(self._until(rank) > time.time() for rank in ranks)))
 
-    # --- in the board's own thread -------------------------------------------------------------------------------------
+    # --- in the run_store's own thread -------------------------------------------------------------------------------------
 
     def _need(self) -> Any:
         """The store's client; raises LookupError where there is none."""
@@ -142,9 +142,9 @@ class Board:
     # --- between the two -----------------------------------------------------------------------------------------------
 
     def _submit(self, job: Callable[[], T]) -> "queue.SimpleQueue[T | None]":
-        """Have a job done in the board's thread; its answer comes through the queue."""
+        """Have a job done in the run_store's thread; its answer comes through the queue."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="hangdoc-board", daemon=True)
+            self._thread = threading.Thread(target=self._serve, name="hangdoc-run-store", daemon=True)
             self._thread.start()
         answer: queue.SimpleQueue[T | None] = queue.SimpleQueue()
         self._jobs.put((job, answer))

@@ -10,7 +10,7 @@ from ClusterShell.Event import EventHandler
 from ClusterShell.Task import Task, task_self, task_terminate
 from ClusterShell.Task import TimeoutError as TaskTimeout
 
-from hangdoc.fleet.transport import Answer, Transport, cut_off, explain, schedule
+from hangdoc.fleet.transport import HostReply, Transport, cut_off, explain, schedule
 
 MARK = b"-----HANGDOC ANSWER-----"
 """Before each line that answers."""
@@ -18,14 +18,14 @@ MAX_LINE = 4 << 20
 T = TypeVar("T")
 
 
-class _Talk(EventHandler, Generic[T]):  # type: ignore[misc]
+class _Session(EventHandler, Generic[T]):  # type: ignore[misc]
     """Drives a generator of lines to say; it is sent what every host answered."""
 
     def __init__(
         self, hosts: tuple[str, ...], script: Generator[bytes, Mapping[str, bytes], T], seconds: float
     ) -> None:
         super().__init__()
-        self.answers = {host: Answer(host) for host in hosts}
+        self.answers = {host: HostReply(host) for host in hosts}
         self.result: T | None = None
         self.worker: Any = None
         self._script, self._seconds = script, seconds
@@ -82,7 +82,7 @@ class _Talk(EventHandler, Generic[T]):  # type: ignore[misc]
             self.worker.write(line + b"\n")
 
 
-def talk(
+def run_session(
     hosts: tuple[str, ...],
     arguments: tuple[str, ...],
     transport: Transport,
@@ -91,7 +91,7 @@ def talk(
     """Start hangdoc with `arguments` on all hosts and talk with them; what the script came to, and for each host that did not
     take part to the end, why. Blocks for at most `transport.timeout` and a second."""
     task: Task = task_self()
-    listener = _Talk(hosts, script, transport.host_timeout)
+    listener = _Session(hosts, script, transport.host_timeout)
     listener.worker = schedule(task, hosts, arguments, transport, listener, stdin=True)
     timer = task.timer(0.2, handler=listener, interval=0.2, autoclose=True)
     timer.worker = listener.worker

@@ -4,7 +4,7 @@ import contextlib
 import sys
 
 
-class Voice:
+class Log:
     """Speaks for a rank; the same problem is reported once."""
 
     def __init__(self, rank: int) -> None:

@@ -4,7 +4,7 @@
     H4sIAAAAAAAC/...                                   base64, once it has looked
     -----HANGDOC 1 END 9f86d081884c7d65-----           the first half of the bytes' SHA-256
 
-The reader takes untrusted input: it bounds what it keeps, and raises `ArmorError`.
+The reader takes untrusted input: it bounds what it keeps, and raises `BundleTextError`.
 """
 
 import base64
@@ -21,7 +21,7 @@ _END = re.compile(rb"-----HANGDOC 1 END ([0-9a-f]{32})-----")
 _FORMAT = 1
 
 
-class ArmorError(Exception):
+class BundleTextError(Exception):
     """What came is not a bundle; one clause for a person."""
 
 
@@ -60,7 +60,9 @@ class Reader:
             if begun is None:
                 return False
             if int(begun[1]) != _FORMAT:
-                raise ArmorError(f"it has hangdoc {begun[2].decode('ascii', 'replace')}, which sends another format")
+                raise BundleTextError(
+                    f"it has hangdoc {begun[2].decode('ascii', 'replace')}, which sends another format"
+                )
             self.version, self.clock = begun[2].decode("ascii", "replace"), float(begun[3])
             return True
         if self.raw is not None:
@@ -71,7 +73,7 @@ class Reader:
         self._size += len(line)
         if self._size > MAX_BYTES:
             self._body.clear()
-            raise ArmorError(f"it sent more than {MAX_BYTES >> 20} MiB")
+            raise BundleTextError(f"it sent more than {MAX_BYTES >> 20} MiB")
         self._body.append(line)
         return False
 
@@ -79,8 +81,8 @@ class Reader:
         try:
             raw = base64.b64decode(b"".join(self._body), validate=True)
         except (binascii.Error, ValueError):
-            raise ArmorError("its bundle is mixed with something else") from None
+            raise BundleTextError("its bundle is mixed with something else") from None
         if _digest(raw) != digest:
-            raise ArmorError("its bundle was changed on the way")
+            raise BundleTextError("its bundle was changed on the way")
         self._body.clear()
         self.raw = raw

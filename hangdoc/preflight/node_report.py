@@ -23,14 +23,14 @@ from hangdoc.observe.listener import listener
 from hangdoc.observe.machine import machine, resolve
 from hangdoc.observe.procfs import ProcFS, age
 from hangdoc.phrases import duration
-from hangdoc.preflight.plan import Attach, Card, Facts, Plan
+from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
 from hangdoc.version import __version__
 
 _LIST_SECONDS = 3.0
 
 
-def gather(plan: Plan) -> Facts:
+def gather(plan: Plan) -> NodeReport:
     """Everything about this node. Never raises for what can't be read."""
     proc, problems = ProcFS(), list[str]()
     host = machine(proc)
@@ -40,7 +40,7 @@ def gather(plan: Plan) -> Facts:
     resolved = {name: resolve(name) for name in dict.fromkeys((own, master)) if name}
     is_master = _has(host, resolved.get(master))
     holder = _holder(plan) if is_master else None
-    found = Facts(
+    found = NodeReport(
         name=own,
         machine=host,
         cards=tuple(_cards()),
@@ -58,7 +58,7 @@ def gather(plan: Plan) -> Facts:
         address=published(host, resolved.get(own), os.environ),
         problems=tuple(problems),
     )
-    return redact.facts(found, os.environ, plan.arguments)
+    return redact.node_report(found, os.environ, plan.arguments)
 
 
 def published(

@@ -24,7 +24,7 @@ _SHARE = 0.4
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
 
 
-def look_inside(
+def rank_from_memory(
     proc: ProcFS, deadline: Deadline, pid: int, argv: tuple[str, ...], forked: bool
 ) -> tuple[RankIdentity | None, dict[str, str]]:
     """The identity of a process with torch whose first environment names none, and its environment now.

@@ -8,7 +8,9 @@ from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Unavailable
 
 
-def published(proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable, suffix: str) -> list[tuple[Path, int]]:
+def watchdog_files(
+    proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable, suffix: str
+) -> list[tuple[Path, int]]:
     """(path, the process's own pid in its namespace) of each place where `<pid><suffix>` of a process may lie. What is read
     there is untrusted."""
     known = environment if isinstance(environment, dict) else {}
@@ -27,7 +29,7 @@ def published(proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable,
 
 def beat_of(proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable) -> beacon.Beat | None:
     """The last beat of a process; None where it has no beacon, or one that is not its own."""
-    for path, inner_pid in published(proc, pid, environment, beacon.SUFFIX):
+    for path, inner_pid in watchdog_files(proc, pid, environment, beacon.SUFFIX):
         for _ in range(3):  # a beat may be under way
             try:
                 with path.open("rb") as file:
