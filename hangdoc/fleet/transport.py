@@ -112,7 +112,7 @@ def run(
     transport: Transport,
     done: Callable[[HostReply], None] = lambda answer: None,
 ) -> list[HostReply]:
-    """Run hangdoc with `arguments` on every host; one reply for each, in the order of `hosts`. `done` is called for each.
+    """Run hangdoc with `arguments` on every host; one reply for each, in their order. `done` is called for each.
     Blocks for at most `transport.timeout` and a second; leaves no process behind. Never raises for what a host does."""
     answers = {host: HostReply(host) for host in hosts}
     task: Task = task_self()
