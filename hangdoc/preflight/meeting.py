@@ -1,7 +1,7 @@
 """Preflight by torchrun: the nodes exchange messages through the store that the run would use, and end with a real all-reduce.
 
-The only module of hangdoc that imports torch, for an all-reduce that only torch can make. It does so if the reports say that torch
-is installed, in a process that torchrun has started for nothing else."""
+The only module of hangdoc that imports torch, for an all-reduce that only torch can make. It does so if the reports say that
+torch is installed, in a process that torchrun has started for nothing else."""
 
 import datetime
 import os
