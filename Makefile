@@ -98,12 +98,12 @@ $(BIN)/pip:
 	$(PYTHON) -m venv .venv
 
 $(READY): pyproject.toml constraints.txt | $(BIN)/pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,mcp,trainer,dev]'
 	touch $@
 
 # With what only the frameworks' own cases need (docs/dependencies.md).
 $(FRAMEWORKS): pyproject.toml constraints.txt | $(BIN)/pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,trainer,dev,frameworks]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[tui,watch,mcp,trainer,dev,frameworks]'
 	touch $(READY) $@
 
 clean:

@@ -1,5 +1,5 @@
-"""Writes the generated pages: one per rule from its docstring, their index, and the example of a report as a page, out of a
-recorded run. `--check` compares instead.
+"""Writes the generated pages: one per rule from its docstring, their index, the example of a report as a page, out of a recorded
+run, and the JSON Schema. `--check` compares instead.
 
 python -m docs.generate [--check]
 """
@@ -9,13 +9,16 @@ import sys
 from pathlib import Path
 
 from hangdoc import codec
+from hangdoc.commands import documents
 from hangdoc.diagnose.detail import details
 from hangdoc.diagnose.engine import examine
 from hangdoc.diagnose.rules import all_rules
 from hangdoc.render.html import page
+from hangdoc.schema import diagnosis_schema
 
 FOLDER = Path(__file__).parent / "rules"
 EXAMPLE = Path(__file__).parent / "example.html"
+SCHEMA = Path(__file__).parent / "diagnosis.schema.json"
 _RECORDED = Path(__file__).parents[1] / "tests" / "corpus" / "trainer_shard_mismatch.hangdoc"
 
 
@@ -39,6 +42,7 @@ def pages() -> dict[Path, str]:
     found[FOLDER / "README.md"] = "\n".join(lines) + "\n"
     diagnosis, runs = examine(codec.read(_RECORDED), patience=2.0)
     found[EXAMPLE] = page(diagnosis, details(diagnosis, runs))
+    found[SCHEMA] = documents.text(diagnosis_schema()) + "\n"
     return found
 
 

@@ -87,6 +87,9 @@ class Finding(Answer, frozen=True, kw_only=True):
     """Always None: each blockage has one finding, and none is the consequence of another."""
     cause: str | None = None
     """What explains the blockage, where something does (`fewer-data`); None where the finding is about the blockage itself."""
+    id: str = ""
+    """The same for the same hang in every look, live or replayed; another run or another blockage has another one. The same
+    blockage at the same ranks has it again after the run went on in between."""
 
 
 class Blocked(Answer, frozen=True, kw_only=True):

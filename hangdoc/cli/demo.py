@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hangdoc.cli.errors import USAGE, CommandError
 from hangdoc.cli.looking import look
+from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import exit_code
 from hangdoc.observe.observe import Options

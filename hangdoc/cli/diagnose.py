@@ -5,14 +5,15 @@ import gc
 from pathlib import Path
 
 import click
-import msgspec
 
 from hangdoc import codec
-from hangdoc.cli.bundles import files
-from hangdoc.cli.errors import NO_RANK, USAGE, CommandError
-from hangdoc.cli.fleet import Hosts, fleet_options
+from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.looking import check_writable, look
 from hangdoc.cli.options import observation_options, patience_option
+from hangdoc.commands import documents
+from hangdoc.commands.bundles import files
+from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
+from hangdoc.commands.hosts import Hosts
 from hangdoc.diagnosis import Diagnosis, exit_code
 from hangdoc.observe.discover import Scope
 from hangdoc.observe.observe import Options
@@ -57,7 +58,7 @@ def command(
         snapshot = _evidence(bundles, options, fleet)
     except CommandError as error:
         if as_json:  # a script that reads us gets its document all the same
-            click.echo(_json(_nothing(str(error))))
+            click.echo(documents.text(_nothing(str(error))))
         raise
     if save is not None:
         codec.write(snapshot, save)
@@ -87,10 +88,6 @@ def _evidence(bundles: tuple[Path, ...], options: Options, fleet: Hosts) -> Snap
     return snapshot
 
 
-def _json(diagnosis: Diagnosis) -> str:
-    return msgspec.json.format(msgspec.json.encode(diagnosis), indent=2).decode()
-
-
 def _nothing(why: str) -> Diagnosis:
     """The document for a host on which nothing could be looked at."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
@@ -107,7 +104,7 @@ def _nothing(why: str) -> Diagnosis:
 
 def _show(diagnosis: Diagnosis, as_json: bool) -> None:
     if as_json:
-        click.echo(_json(diagnosis))
+        click.echo(documents.text(diagnosis))
         return
     from rich.console import Console
 

@@ -6,19 +6,36 @@ from hangdoc.observe.abilities import Ability, check_all
 
 
 @click.command("doctor")
-def command() -> int:
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def command(as_json: bool) -> int:
     """Check whether hangdoc can see enough on this host: py-spy, ptrace, memory, sockets, permissions."""
-    missing = 0
+    missing, found = 0, []
     for ability in check_all():
         missing += not ability.works
-        click.echo(_line(ability))
-        if not ability.works:
-            click.echo(f"      {ability.remedy}")
-    click.echo(
-        "hangdoc sees all it needs here." if not missing else f"{missing} of these are missing; the rest is used."
-    )
+        found.append(ability)
+        if not as_json:
+            _show(ability)
+    if as_json:
+        _as_json(found, missing)
+    else:
+        click.echo(
+            "hangdoc sees all it needs here." if not missing else f"{missing} of these are missing; the rest is used."
+        )
     return 0 if not missing else 4
 
 
-def _line(ability: Ability) -> str:
-    return f"{'ok  ' if ability.works else 'FAIL'}  {ability.name}: {ability.found}"
+def _show(ability: Ability) -> None:
+    click.echo(f"{'ok  ' if ability.works else 'FAIL'}  {ability.name}: {ability.found}")
+    if not ability.works:
+        click.echo(f"      {ability.remedy}")
+
+
+def _as_json(found: list[Ability], missing: int) -> None:
+    from hangdoc.commands import documents
+    from hangdoc.version import __version__
+
+    abilities = tuple(
+        documents.Able(name=one.name, works=one.works, found=one.found, remedy="" if one.works else one.remedy)
+        for one in found
+    )
+    click.echo(documents.text(documents.Doctor(hangdoc=__version__, abilities=abilities, missing=missing)))

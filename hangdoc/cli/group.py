@@ -6,8 +6,8 @@ from importlib import import_module
 
 import click
 
-from hangdoc.cli.errors import CommandError
 from hangdoc.codec import BundleError
+from hangdoc.commands.errors import CommandError
 
 # name: module of hangdoc.cli, and what its click command is called there
 _COMMANDS = {
@@ -22,6 +22,8 @@ _COMMANDS = {
     "demo": ("demo", "command"),
     "rules": ("rules", "command"),
     "doctor": ("doctor", "command"),
+    "schema": ("schema", "command"),
+    "mcp": ("mcp", "command"),
 }
 INTERRUPTED = 130
 

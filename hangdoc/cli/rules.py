@@ -1,50 +1,51 @@
 """`hangdoc rules`: the catalogue of findings."""
 
-import inspect
-
 import click
 
-from hangdoc.cli.errors import USAGE, CommandError
-from hangdoc.diagnose.rules import Rule, all_rules
+from hangdoc.commands import documents, rules
+from hangdoc.commands.documents import Rules
 
 
 @click.command("rules")
 @click.argument("name", required=False)
-def command(name: str | None) -> int:
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def command(name: str | None, as_json: bool) -> int:
     """List all findings; with a NAME or code, that rule's whole page."""
-    rules = all_rules()
-    if name is None:
-        _list(rules)
-        return 0
-    for rule in rules:
-        if name.lower() in (rule.NAME, rule.CODE.lower()):
-            from rich.console import Console
-            from rich.markdown import Markdown
-
-            page = f"# {rule.CODE} {rule.NAME}\n\n{inspect.cleandoc(rule.__doc__)}"
-            console = Console()
-            if console.is_terminal:
-                console.print(Markdown(page))
-            else:
-                click.echo(page)
-            return 0
-    raise CommandError(f"no rule {name!r}: `hangdoc rules` lists them.", USAGE)
+    found = rules.catalogue() if name is None else Rules(rules=(rules.page(name),))
+    if as_json:
+        click.echo(documents.text(found))
+    elif name is None:
+        _list(found)
+    else:
+        _page(found.rules[0].page or "")
+    return 0
 
 
-def _list(rules: tuple[Rule, ...]) -> None:
+def _page(page: str) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    if console.is_terminal:
+        console.print(Markdown(page))
+    else:
+        click.echo(page)
+
+
+def _list(found: Rules) -> None:
     """One line each, whole for a pipe and wrapped for a terminal."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        for rule in rules:
-            click.echo(f"{rule.CODE}  {rule.NAME:24} {inspect.cleandoc(rule.__doc__).splitlines()[0]}")
+        for rule in found.rules:
+            click.echo(f"{rule.code}  {rule.name:24} {rule.says}")
         return
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for rule in rules:
-        table.add_row(rule.CODE, rule.NAME, inspect.cleandoc(rule.__doc__).splitlines()[0])
+    for rule in found.rules:
+        table.add_row(rule.code, rule.name, rule.says)
     console.print(table)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hangdoc.cli.errors import CommandError
-from hangdoc.cli.fleet import Hosts, fleet_options, words
+from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.options import locals_option, native_option, timeout_option, window_option
 from hangdoc.cli.watch import check_webhook, make_directory, watch_of, watching_options
+from hangdoc.commands.errors import CommandError
+from hangdoc.commands.hosts import Hosts, words
 from hangdoc.phrases import beginning
 from hangdoc.redact import Locals
 from hangdoc.watch import command as passthrough

@@ -7,10 +7,12 @@ import click
 import msgspec
 
 from hangdoc import armor, codec
-from hangdoc.cli.errors import NO_RANK, USAGE, CommandError
-from hangdoc.cli.fleet import Hosts, fleet_options
-from hangdoc.cli.looking import check_pids, check_writable, left, look
+from hangdoc.cli.fleet import fleet_options
+from hangdoc.cli.looking import check_writable, left, look
 from hangdoc.cli.options import observation_options
+from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
+from hangdoc.commands.hosts import Hosts
+from hangdoc.commands.looking import check_pids
 from hangdoc.observe.observe import Options, observe
 from hangdoc.version import __version__
 

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import click
 
-from hangdoc.cli.bundles import files
-from hangdoc.cli.errors import USAGE, CommandError
-from hangdoc.cli.fleet import Hosts, fleet_options
-from hangdoc.cli.looking import described, looker
+from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.options import observation_options, patience_option
+from hangdoc.commands.bundles import files
+from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.commands.hosts import Hosts
+from hangdoc.commands.looking import described, looker
 from hangdoc.observe.discover import Scope
 from hangdoc.observe.observe import Options
 

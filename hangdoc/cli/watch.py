@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hangdoc.cli.errors import USAGE, CommandError
-from hangdoc.cli.fleet import Hosts, fleet_options, words
+from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.options import observation_options, patience_option
+from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.commands.hosts import Hosts, words
 
 if TYPE_CHECKING:
     from hangdoc.cli.pages import Pages
@@ -58,8 +59,8 @@ def command(
     A hang is confirmed when two looks in a row say the same and it has lasted --patience. Then the bundle, the report and the
     page are written, --on-hang and --webhook are called, and the exit code is 1.
     """
-    from hangdoc.cli.looking import described, looker
     from hangdoc.cli.pages import Pages
+    from hangdoc.commands.looking import described, looker
     from hangdoc.watch.act import Reaction
 
     check_webhook(webhook)

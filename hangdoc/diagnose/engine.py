@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import msgspec
 
-from hangdoc.diagnose import blockages, standstill, waits
+from hangdoc.diagnose import blockages, ids, standstill, waits
 from hangdoc.diagnose.blockages import Blockage
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnose.ranks.counters import batches
@@ -56,14 +56,18 @@ def _examined(run: Run) -> Run:
 
 
 def _job(run: Run, problems: list[str]) -> Job:
-    findings: list[Finding] = []
-    subjects = by_subject()
+    found: list[tuple[Finding, str]] = []
+    subjects, instance = by_subject(), ids.instance(run)
     for blockage in run.blockages:
         rule = subjects[type(blockage.about)]
-        findings += _guarded(problems, rule, lambda rule=rule, blockage=blockage: [rule.say(run, blockage)])  # type: ignore[misc]
+        about = _guarded(problems, rule, lambda rule=rule, blockage=blockage: [rule.say(run, blockage)])  # type: ignore[misc]
+        found += [(finding, ids.of_blockage(instance, blockage)) for finding in about]
     for rule in all_rules():
         if hasattr(rule, "check"):
-            findings += _guarded(problems, rule, lambda rule=rule: list(rule.check(run)))  # type: ignore[misc]
+            about = _guarded(problems, rule, lambda rule=rule: list(rule.check(run)))  # type: ignore[misc]
+            found += [(finding, ids.of_fact(instance, finding)) for finding in about]
+    apart = ids.apart(one for _, one in found)
+    findings = [msgspec.structs.replace(finding, id=one) for (finding, _), one in zip(found, apart, strict=True)]
     findings.sort(key=lambda one: (_SEVERITY[one.severity], -one.confidence, one.code, one.culprits))
     said = blockages.verdict(run)
     return Job(

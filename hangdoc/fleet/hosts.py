@@ -7,6 +7,9 @@ from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]*")
 """A host's name or address, perhaps with a user; a leading `-` would be an option of ssh."""
+_BRACKET = re.compile(r"\[([^\]]*)")
+_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
+_DIGITS = 18
 _SLURM_SECONDS = 20
 MAX_HOSTS = 100_000
 
@@ -19,6 +22,7 @@ def expand(text: str) -> tuple[str, ...]:
     """The hosts of `node[0-63],@group`, or of `slurm:JOBID`; raises HostsError."""
     if text.startswith("slurm:"):
         text = _of_job(text.removeprefix("slurm:"))
+    _check_ranges(text)
     try:
         nodes = NodeSet(text)
         if len(nodes) > MAX_HOSTS:
@@ -34,6 +38,13 @@ def expand(text: str) -> tuple[str, ...]:
     if odd is not None:
         raise HostsError(f"--hosts: {odd[:60]!r} is not the name of a host.")
     return names
+
+
+def _check_ranges(text: str) -> None:
+    """ClusterShell makes a number of each host of a range before it can be asked how many there are."""
+    for low, high in (pair for inside in _BRACKET.findall(text) for pair in _RANGE.findall(inside)):
+        if int(high[:_DIGITS]) - int(low[:_DIGITS]) >= MAX_HOSTS or len(high) > _DIGITS:
+            raise HostsError(f"--hosts {text[:60]}: a range of more than {MAX_HOSTS} hosts.")
 
 
 def _of_job(job: str) -> str:

@@ -5,8 +5,9 @@ import sys
 
 import click
 
-from hangdoc.cli import preflight as command
 from hangdoc.cli.group import run
+from hangdoc.cli.preflight import show
+from hangdoc.commands.preflight import concluded
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Plan
 from hangdoc.version import __version__
@@ -30,7 +31,7 @@ def _by_torchrun(arguments: tuple[str, ...]) -> int:
         if own is not None:
             facts, links = session.drive(session.conduct(plan), lambda message: {f"node {node}": own.answer(message)})
             failed = Check(name="torch", status="fail", text=f"can't be imported: {error}", remedy="pip install torch.")
-            return command.conclude(facts, links, plan, {}, False, [failed])
+            return show(concluded(facts, links, plan, {}, [failed]), as_json=False)
         return 1
     board = meeting.store()
     if own is None or node:
@@ -46,7 +47,7 @@ def _by_torchrun(arguments: tuple[str, ...]) -> int:
     meeting.decide(board, whole)
     last = meeting.reduce(board) if whole else None
     skipped = Check(name="all-reduce", status="unknown", text="not tried: the connections failed")
-    return command.conclude(facts, links, plan, silent, False, [last or skipped])
+    return show(concluded(facts, links, plan, silent, [last or skipped]), as_json=False)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,14 @@
-"""When a hang is sure: two looks in a row that say the same, and long enough. Pure."""
+"""When a hang is sure: two looks in a row that find the same, and long enough. Pure."""
 
 from dataclasses import dataclass, field
 
 from hangdoc.diagnosis import Diagnosis, Job
 
-_Story = tuple[str, tuple[int, ...]]
-
 
 @dataclass
 class _Suspect:
-    story: _Story
+    hang: frozenset[str]
+    """Ids of the error findings that every look since then had."""
     since: float
     looks: int
     reported: bool
@@ -49,11 +48,12 @@ class Confirmation:
         for name, job in jobs.items():
             if job.verdict != "hung":
                 continue
-            story = _story(job)
+            hang = frozenset(finding.id for finding in job.findings if finding.severity == "error")
             known = self._suspects.get(name)
-            if known is None or known.story != story:
+            if known is None or not known.hang & hang:
                 reported = known is not None and known.reported  # another finding about a reported hang is no news
-                known = self._suspects[name] = _Suspect(story, now, 0, reported)
+                known = self._suspects[name] = _Suspect(hang, now, 0, reported)
+            known.hang &= hang
             known.looks += 1
             age = max(now - known.since, job.hung_for_seconds or 0.0)
             if known.reported or age < self._patience:
@@ -64,8 +64,3 @@ class Confirmation:
             else:
                 soon = True
         return News(sure, over, soon)
-
-
-def _story(job: Job) -> _Story:
-    first = next(iter(job.findings), None)
-    return (first.code, first.culprits) if first is not None else ("", ())

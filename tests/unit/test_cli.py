@@ -58,7 +58,7 @@ def test_json_is_one_document_and_nothing_else(bundle: str) -> None:
     }  # fmt: skip
     assert set(job["ranks"][0]["operation"]) >= {"op", "origin", "group", "peer", "seq"}
     assert set(job["findings"][0]) >= {
-        "code", "name", "severity", "confidence", "culprits", "victims", "summary", "evidence", "remedy",
+        "code", "name", "severity", "confidence", "culprits", "victims", "summary", "evidence", "remedy", "id",
     }  # fmt: skip
 
 
@@ -103,6 +103,7 @@ def test_the_page_is_written_though_nobody_reads_the_report(bundle: str, tmp_pat
     [
         (["diagnose", "absent.hangdoc"], 2, "cannot read absent.hangdoc"),
         (["diagnose", "--pid", "4194303"], 3, "no process with pid 4194303"),
+        (["diagnose", "--pid", "9" * 30], 3, "no process with pid 999"),
         (["diagnose", "--save", "no/such/folder/x"], 2, "cannot write"),
         (["snapshot", "-o", "/"], 2, "cannot write"),
         (["run", "-o", "/dev/null/x", "--", "true"], 2, "cannot create /dev/null/x"),

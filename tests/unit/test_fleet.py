@@ -1,6 +1,7 @@
 """Bundles as text, names of hosts, and many answers as one snapshot."""
 
 import random
+import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
 
@@ -61,6 +62,16 @@ def test_names_of_hosts() -> None:
     for wrong in ("node[0-", "-oProxyCommand=x", "a;b", "slurm:1;2", "node[0-100001]", "@nosuchgroup", ""):
         with pytest.raises(HostsError):
             expand(wrong)
+
+
+def test_a_huge_range_is_refused_before_it_is_expanded() -> None:
+    """ClusterShell takes ten seconds for ten million hosts, and fails with an AssertionError above that."""
+    for huge in ("node[0-9999999]", "node[0-999999999]", "n[1-9][0-99999999999999999999999]"):
+        began = time.monotonic()
+        with pytest.raises(HostsError, match="a range of more than 100000 hosts"):
+            expand(huge)
+        assert time.monotonic() - began < 1
+    assert expand("build-1-300000") == ("build-1-300000",)  # a name, no range
 
 
 def answered(name: str, one: Snapshot, **more: object) -> Answer:

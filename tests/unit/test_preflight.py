@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.cli.errors import CommandError
-from hangdoc.cli.preflight import parameters
+from hangdoc.commands.errors import CommandError
+from hangdoc.commands.preflight import parameters
 from hangdoc.preflight import calls, session
 from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds

@@ -57,3 +57,20 @@ def test_a_look_that_sees_too_little_does_not_end_a_reported_hang() -> None:
 def test_a_hang_that_was_never_sure_is_never_over() -> None:
     sure = Confirmation(patience=60)
     assert [sure.add(look, at).over for at, look in enumerate([hung(), hung(), moving(hung())])] == [[], [], []]
+
+
+def test_another_trouble_beside_a_hang_does_not_begin_it_anew() -> None:
+    """Which of two findings comes first may change from look to look."""
+    one, other = (hung(code=code).jobs[0].findings[0] for code in ("HD302", "HD202"))
+    job = hung().jobs[0]
+    looks = [replace(hung(), jobs=(replace(job, findings=found),)) for found in ((one,), (other, one), (one, other))]
+    sure = Confirmation(patience=0)
+    assert [len(sure.add(look, at).sure) for at, look in enumerate(looks)] == [0, 1, 0]
+
+
+def test_the_same_finding_of_another_run_of_that_name_is_another_hang() -> None:
+    """Started again on the old port and stuck at once, between two looks."""
+    first, job = hung(), hung().jobs[0]
+    again = replace(first, jobs=(replace(job, findings=tuple(replace(f, id="other") for f in job.findings)),))
+    sure = Confirmation(patience=0)
+    assert [len(sure.add(look, at).sure) for at, look in enumerate([first, again, again])] == [0, 0, 1]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hangdoc.cli.errors import USAGE, CommandError
+from hangdoc.commands.errors import USAGE, CommandError
 
 
 def files(bundles: tuple[Path, ...]) -> list[Path]:

@@ -1,0 +1,422 @@
+"""What each tool answers, as plain values, and the bound on an answer's size. Most important things first; what was left out
+for size is counted in a field `..._left_out`."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from hangdoc.render.words import clean
+
+MAX_BYTES = 24_000
+"""Of one answer as JSON; some 7,000 tokens."""
+_MOST = (40, 24, 16, 10, 6, 4, 2, 1)
+"""How many items of each list are shown, the first number that fits."""
+_ARGUMENTS = {"--pid": "`pids`", "--hosts": "`hosts`", "--master": "`master`", "--params": "`parameters`"}
+LINE, TEXT = 200, 600
+"""Characters of a source line or a name, and of a sentence."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of all answers. What is unknown or empty is left out."""
+
+
+# --- a look -----------------------------------------------------------------------------------------------------------
+
+
+class Fact(Answer, frozen=True, kw_only=True):
+    """One observed fact; without a rank it is about the host or the job."""
+
+    text: str
+    probe: str
+    rank: int | None = None
+
+
+class FindingAnswer(Answer, frozen=True, kw_only=True):
+    """One finding."""
+
+    id: str
+    """The same for the same hang in later looks."""
+    code: str
+    name: str
+    severity: str
+    """`error`: it will not end by itself. `warning` and `info` are no reason to stop the run."""
+    score: float
+    """How well the evidence fits this rule, 0 to 0.99; no probability."""
+    summary: str
+    culprits: tuple[int, ...] = ()
+    """Ranks where the cause lies."""
+    culprits_left_out: int = 0
+    waiting: str = ""
+    """Ranks that merely wait, as `0-2, 5`."""
+    evidence: tuple[Fact, ...] = ()
+    evidence_left_out: int = 0
+    remedy: str = ""
+    commands: tuple[str, ...] = ()
+    """For a person to type; this server runs none of them."""
+    first_seen_in_look: int | None = None
+    """The earliest look of this session with this finding, where that was an earlier one."""
+
+
+class RankRow(Answer, frozen=True, kw_only=True):
+    """Ranks that look alike."""
+
+    ranks: str
+    """As `0-2, 5`."""
+    state: str
+    """`blocked: in-collective`, `computing: evaluating`, `dead: killed`, ..."""
+    host: str = ""
+    pid: int | None = None
+    """Of the first of them."""
+    operation: str = ""
+    """What they wait in, in torch.distributed's names, with who called it."""
+    where: str = ""
+    """The innermost line of the user's own code."""
+    source: str = ""
+    batches: str = ""
+    """`done/total` of the data loop."""
+    cpu_percent: float | None = None
+    silent_seconds: float | None = None
+    """Since the last byte to or from any other rank."""
+
+
+class Gap(Answer, frozen=True, kw_only=True):
+    """Something that could not be seen."""
+
+    why: str
+    ranks: str = ""
+    source: str = ""
+
+
+class JobAnswer(Answer, frozen=True, kw_only=True):
+    """One run."""
+
+    job: str
+    verdict: str
+    means: str
+    """What the verdict obliges to."""
+    launcher: str | None = None
+    backend: str | None = None
+    world_size: int | None = None
+    hung_for_seconds: float | None = None
+    findings: tuple[FindingAnswer, ...] = ()
+    """Most likely cause first."""
+    findings_left_out: int = 0
+    ranks: tuple[RankRow, ...] = ()
+    """Ranks that look alike share a row."""
+    ranks_left_out: int = 0
+    """Rows, not ranks."""
+    unseen: tuple[Gap, ...] = ()
+
+
+class Looked(Answer, frozen=True, kw_only=True):
+    """Of `diagnose` and `open_bundle`."""
+
+    look: int
+    """For `rank_detail`, `compare_ranks` and `what_was_not_seen`."""
+    of: str
+    taken_at: str
+    verdict: str
+    """The worst of the jobs' verdicts."""
+    jobs: tuple[JobAnswer, ...]
+    """The worst first."""
+    jobs_left_out: int = 0
+    problems: tuple[str, ...] = ()
+    """What could not be seen."""
+    problems_left_out: int = 0
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+class RunRow(Answer, frozen=True, kw_only=True):
+    """One run that is there now."""
+
+    job: str
+    launcher: str | None = None
+    backend: str | None = None
+    world_size: int | None = None
+    ranks_seen: str = ""
+    hosts: tuple[str, ...] = ()
+    launcher_pids: tuple[int, ...] = ()
+    started_seconds_ago: float | None = None
+    command: str = ""
+    """The command line of its first rank."""
+
+
+class BundleRow(Answer, frozen=True, kw_only=True):
+    """A bundle that `open_bundle` can read."""
+
+    path: str
+    bytes: int
+    written: str
+    """ISO 8601, UTC."""
+
+
+class LookRow(Answer, frozen=True, kw_only=True):
+    """A look that is kept in memory."""
+
+    look: int
+    of: str
+    taken_at: str
+    verdict: str
+
+
+class Runs(Answer, frozen=True, kw_only=True):
+    """Of `list_runs`."""
+
+    runs: tuple[RunRow, ...]
+    runs_left_out: int = 0
+    looks: tuple[LookRow, ...] = ()
+    bundles: tuple[BundleRow, ...] = ()
+    """The newest first."""
+    bundles_left_out: int = 0
+    problems: tuple[str, ...] = ()
+
+
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+class FrameRow(Answer, frozen=True, kw_only=True):
+    """One stack frame."""
+
+    at: str
+    """`function (file:line)`."""
+    source: str = ""
+    own: bool = False
+    """Code of the user, not of a library."""
+
+
+class Variables(Answer, frozen=True, kw_only=True):
+    """The variables of one function."""
+
+    function: str
+    values: dict[str, str]
+    """Texts other than paths and short names are `<str>`, secrets `<redacted>` (docs/privacy.md)."""
+    left_out: int = 0
+
+
+class CounterRow(Answer, frozen=True, kw_only=True):
+    """An integer variable at both ends of the look."""
+
+    name: str
+    function: str
+    before: int
+    after: int
+
+
+class SocketRow(Answer, frozen=True, kw_only=True):
+    """A connection to another rank."""
+
+    remote: str
+    state: str
+    last_sent_seconds: float | None = None
+    last_received_seconds: float | None = None
+    unread_bytes: int = 0
+    """Received by the kernel and not yet read by the rank."""
+    unsent_bytes: int = 0
+    """Written by the rank and not yet acknowledged by the other end."""
+    retransmits: int = 0
+
+
+class ThreadRow(Answer, frozen=True, kw_only=True):
+    """Another thread of the rank, or a helper process (a dataloader worker)."""
+
+    name: str
+    at: str
+    pid: int | None = None
+    state: str = ""
+
+
+class DataRow(Answer, frozen=True, kw_only=True):
+    """A directory of training data that the rank names or holds open."""
+
+    path: str
+    files: int
+    origin: str
+
+
+class RankAnswer(Answer, frozen=True, kw_only=True):
+    """Of `rank_detail`."""
+
+    look: int
+    taken_at: str
+    job: str
+    rank: RankRow
+    why: str = ""
+    """What the state rests on."""
+    role: str = ""
+    """Its part in the job's findings."""
+    stack: tuple[FrameRow, ...] = ()
+    """The training thread, innermost frame first."""
+    stack_left_out: int = 0
+    native: tuple[str, ...] = ()
+    """C++ functions of that thread, innermost first, where they were read."""
+    variables: tuple[Variables, ...] = ()
+    counters: tuple[CounterRow, ...] = ()
+    counters_left_out: int = 0
+    data: tuple[DataRow, ...] = ()
+    sockets: tuple[SocketRow, ...] = ()
+    sockets_left_out: int = 0
+    threads: tuple[ThreadRow, ...] = ()
+    threads_left_out: int = 0
+    helpers: tuple[ThreadRow, ...] = ()
+    helpers_left_out: int = 0
+    environment: dict[str, str] = {}
+    """Variables that matter to torch.distributed."""
+    arguments: str = ""
+    versions: dict[str, str] = {}
+    not_seen: tuple[Gap, ...] = ()
+
+
+class Difference(Answer, frozen=True, kw_only=True):
+    """Something that differs between two ranks."""
+
+    what: str
+    first: str
+    second: str
+    why: str = ""
+    """Whether it matters."""
+
+
+class Compared(Answer, frozen=True, kw_only=True):
+    """Of `compare_ranks`."""
+
+    look: int
+    taken_at: str
+    job: str
+    first: RankRow
+    second: RankRow
+    differences: tuple[Difference, ...] = ()
+    """What they do, their data, versions, arguments and variables; the gravest first."""
+    differences_left_out: int = 0
+    common_frames: int = 0
+    """How many outermost stack frames they share."""
+    last_common: FrameRow | None = None
+    first_goes_on: tuple[FrameRow, ...] = ()
+    """The frames after the common ones, outermost first."""
+    second_goes_on: tuple[FrameRow, ...] = ()
+
+
+class JobGaps(Answer, frozen=True, kw_only=True):
+    """What could not be seen of one job."""
+
+    job: str
+    verdict: str
+    unseen: tuple[Gap, ...] = ()
+    """Ranks that nobody could look at."""
+    unread: tuple[Gap, ...] = ()
+    """Sources that could not be read, and of which ranks."""
+    left_out: int = 0
+
+
+class NotSeenAnswer(Answer, frozen=True, kw_only=True):
+    """Of `what_was_not_seen`."""
+
+    look: int
+    complete: bool
+    """True where nothing was missed."""
+    jobs: tuple[JobGaps, ...] = ()
+    problems: tuple[str, ...] = ()
+    problems_left_out: int = 0
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
+
+
+class Explained(Answer, frozen=True, kw_only=True):
+    """Of `explain_finding`."""
+
+    code: str
+    name: str
+    page: str
+    """Markdown: what it finds, why it hangs, evidence, what to do, when it would be wrong."""
+    finding: FindingAnswer | None = None
+    """Where an id was given."""
+
+
+class CheckRow(Answer, frozen=True, kw_only=True):
+    """One check of a preflight."""
+
+    name: str
+    status: str
+    """`fail`: the launch can't work like this. `warn`, `unknown` (could not be tried), `pass`."""
+    text: str
+    remedy: str = ""
+
+
+class Checked(Answer, frozen=True, kw_only=True):
+    """Of `preflight`."""
+
+    can_work: bool
+    """False where a check fails."""
+    nodes: int
+    counts: dict[str, int]
+    checks: tuple[CheckRow, ...]
+    """The gravest first."""
+    checks_left_out: int = 0
+    all_reduce_seconds: float | None = None
+
+
+class SettingRow(Answer, frozen=True, kw_only=True):
+    """One option or variable over all launch lines."""
+
+    name: str
+    standing: str
+    values: tuple[str | None, ...]
+    """One for each line; null where it is not given."""
+    wrong: bool = False
+    """The run can't work like this, or not as meant."""
+    why: str = ""
+
+
+class LinesCompared(Answer, frozen=True, kw_only=True):
+    """Of `compare_launch_lines`."""
+
+    lines: tuple[str, ...]
+    can_work: bool
+    """False where a row is wrong."""
+    rows: tuple[SettingRow, ...]
+    """What is wrong, differs or is suspicious."""
+    rows_left_out: int = 0
+    alike: int = 0
+    """Rows that all lines have alike, not shown."""
+    derived: dict[str, str] = {}
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+T = TypeVar("T", bound=Answer)
+I = TypeVar("I")  # noqa: E741
+
+
+def fitted(build: Callable[[int], T]) -> T:
+    """The fullest answer that is no larger than MAX_BYTES; `build` takes how many items of each list to show."""
+    for most in _MOST:
+        found = build(most)
+        if len(msgspec.json.encode(found)) <= MAX_BYTES:
+            break
+    return found
+
+
+def first(items: Sequence[I], most: int) -> tuple[tuple[I, ...], int]:
+    """The first items, and how many are left out."""
+    return tuple(items[:most]), max(0, len(items) - most)
+
+
+def clip(text: str | None, length: int = TEXT) -> str:
+    """Text from a process: no control characters, and no longer than this."""
+    shown = clean(text or "")
+    return shown if len(shown) <= length else shown[: length - 1] + "…"
+
+
+def spoken(sentence: str) -> str:
+    """A sentence of the command line in the words of the tools: its options are their arguments."""
+    for option, argument in _ARGUMENTS.items():
+        sentence = sentence.replace(option, argument)
+    return sentence
+
+
+def clipped(texts: Iterable[str], length: int = TEXT) -> tuple[str, ...]:
+    """Each of them."""
+    return tuple(clip(text, length) for text in texts)

@@ -1,0 +1,114 @@
+"""Bundles below the directories that the server was started with, and nothing else."""
+
+import datetime
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from hangdoc import codec
+from hangdoc.agents.answers import BundleRow
+from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.snapshot import Snapshot, merge
+
+MAX_FILE_BYTES = 256 << 20
+MAX_FILES = 4096
+_SUFFIX = ".hangdoc"
+_LISTED = 10_000
+"""Directory entries that a listing looks at, at the most."""
+
+
+class Confined:
+    """The bundles that may be opened. A root is a bundle or a directory; what a link leads to must be below a root, too."""
+
+    def __init__(self, roots: tuple[Path, ...]) -> None:
+        self.roots = tuple(Path(os.path.realpath(root)) for root in roots)
+
+    def read(self, asked: str) -> Snapshot:
+        """The snapshot in a bundle, or in all bundles of a directory. Raises CommandError for what may not be opened, BundleError
+        for what is no bundle."""
+        path = self._inside(asked)
+        if not path.is_dir():
+            return self._read(path)
+        inside = sorted(one for one in path.glob(f"*{_SUFFIX}"))
+        if not inside:
+            raise CommandError(f"{path} holds no bundle (*{_SUFFIX}).", USAGE)
+        if len(inside) > MAX_FILES:
+            raise CommandError(f"{path} holds {len(inside)} bundles, more than {MAX_FILES}: name one of them.", USAGE)
+        return merge(tuple(self._read(self._inside(str(one))) for one in inside))
+
+    def listed(self) -> list[BundleRow]:
+        """The bundles, the newest first."""
+        found: dict[Path, os.stat_result] = {}
+        for path in self._files():
+            try:
+                found[path] = path.lstat()
+            except OSError:
+                continue
+        newest = sorted(found.items(), key=lambda one: (-one[1].st_mtime, one[0]))
+        return [
+            BundleRow(path=str(path), bytes=status.st_size, written=_iso(status.st_mtime))
+            for path, status in newest
+            if stat.S_ISREG(status.st_mode)
+        ]
+
+    def _files(self) -> Iterator[Path]:
+        looked = 0
+        for root in self.roots:
+            if root.is_file():
+                yield root
+                continue
+            for folder, folders, files in os.walk(root):
+                folders.sort()
+                looked += len(files) + 1
+                yield from (Path(folder, name) for name in files if name.endswith(_SUFFIX))
+                if looked > _LISTED:
+                    return
+
+    def _inside(self, asked: str) -> Path:
+        if not self.roots:
+            raise CommandError(
+                "this server may open no bundle: start it with `hangdoc mcp --bundles DIR` to allow those of a directory.",
+                USAGE,
+            )
+        if "\0" in asked:
+            raise CommandError("a path holds no NUL character.", USAGE)
+        for root in self.roots:
+            base = root if root.is_dir() else root.parent
+            try:
+                real = Path(os.path.realpath(base / asked, strict=True))
+            except OSError:
+                continue
+            if self._below_a_root(real):
+                return real
+        allowed = ", ".join(map(str, self.roots))
+        raise CommandError(
+            f"{asked[:200]!r} is no bundle that this server may open: it is not below {allowed[:500]}, or not there. "
+            "`list_runs` lists those that are.",
+            USAGE,
+        )
+
+    def _below_a_root(self, real: Path) -> bool:
+        return any(real == root or real.is_relative_to(root) for root in self.roots)
+
+    def _read(self, path: Path) -> Snapshot:
+        """A regular file, and the one that was checked: a directory may have become a link in between."""
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise codec.BundleError(f"cannot read {path}: {error.strerror}.") from None
+        with open(handle, "rb") as file:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise CommandError(f"{path} is no regular file.", USAGE)
+            if not self._below_a_root(Path(os.readlink(f"/proc/self/fd/{handle}"))):
+                raise CommandError(f"{path} was moved while it was opened.", USAGE)
+            if status.st_size > MAX_FILE_BYTES:
+                raise CommandError(
+                    f"{path} has {status.st_size} bytes, more than {MAX_FILE_BYTES}: not a bundle.", USAGE
+                )
+            return codec.decode(file.read(MAX_FILE_BYTES), str(path))
+
+
+def _iso(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,271 @@
+"""One rank in detail, and two ranks side by side, from a kept look."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import takewhile
+
+from hangdoc.agents.answers import (
+    LINE,
+    TEXT,
+    Compared,
+    CounterRow,
+    DataRow,
+    Difference,
+    FrameRow,
+    RankAnswer,
+    SocketRow,
+    ThreadRow,
+    Variables,
+    clip,
+    clipped,
+    first,
+)
+from hangdoc.agents.diagnoses import row, unread
+from hangdoc.agents.looks import Look
+from hangdoc.diagnose.causes import settings
+from hangdoc.diagnose.comparison import ORDER, compared
+from hangdoc.diagnose.merged import frames_of, place
+from hangdoc.diagnose.model import Rank, Run, environment_of
+from hangdoc.diagnosis import Job, RankView
+from hangdoc.snapshot import (
+    Connection,
+    DataSource,
+    DataSources,
+    Frame,
+    Local,
+    Process,
+    Progress,
+    PythonThread,
+    Runtime,
+    Stack,
+)
+
+_FUNCTIONS = 3
+"""Of whose variables the values are shown."""
+_SHORT = 6
+_STANDING = {"unknown": "nothing is known of it", "inert": "does nothing under this backend"}
+
+
+def detail(look: Look, job: Job, run: Run, number: int, most: int) -> RankAnswer:
+    """What is known of one rank."""
+    rank = look.rank(number, run)
+    stack, below = first(rank.thread.frames if rank.thread is not None else (), most)
+    counters, uncounted = first(_counters(rank), most)
+    sockets, unconnected = first(sorted(rank.connections, key=_address), min(most, 16))
+    threads, others = first(_other_threads(rank), min(most, 8))
+    helpers, more = first(run.helpers(rank), min(most, 8))
+    return RankAnswer(
+        look=look.number,
+        taken_at=look.diagnosis.taken_at,
+        job=clip(job.id, LINE),
+        rank=row([_view(job, number)]),
+        why=clip(rank.why),
+        role=_role(job, number),
+        stack=tuple(map(_frame, stack)),
+        stack_left_out=below,
+        native=tuple(clip(f"{frame.function} ({frame.file})", LINE) for frame in _native(rank)[: min(most, 12)]),
+        variables=tuple(_variables(rank.own[:_FUNCTIONS], most)),
+        counters=counters,
+        counters_left_out=uncounted,
+        data=tuple(_data(_sources(rank)[:_SHORT])),
+        sockets=tuple(map(_socket, sockets)),
+        sockets_left_out=unconnected,
+        threads=tuple(map(_thread, threads)),
+        threads_left_out=others,
+        helpers=tuple(map(_helper, helpers)),
+        helpers_left_out=more,
+        environment=dict(list(_environment(rank, run.backend))[:most]),
+        arguments=clip(" ".join(rank.process.argv), 2 * TEXT) if rank.process is not None else "",
+        versions=_versions(rank),
+        not_seen=tuple(unread(run, [number]))[:most],
+    )
+
+
+def comparison(look: Look, job: Job, run: Run, one: int, other: int, most: int) -> Compared:
+    """What two ranks do differently, and with what."""
+    ranks = {number: look.rank(number, run) for number in (one, other)}
+    views = _view(job, one), _view(job, other)
+    frames = [tuple(reversed(frames_of(rank))) for rank in (ranks[one], ranks[other])]  # outermost first
+    common = sum(1 for _ in takewhile(lambda pair: place(pair[0]) == place(pair[1]), zip(*frames, strict=False)))
+    differences, hidden = first([*_differences(*views), *_of_settings(run, ranks, one, other)], most)
+    return Compared(
+        look=look.number,
+        taken_at=look.diagnosis.taken_at,
+        job=clip(job.id, LINE),
+        first=row([views[0]]),
+        second=row([views[1]]),
+        differences=differences,
+        differences_left_out=hidden,
+        common_frames=common,
+        last_common=_frame(frames[0][common - 1]) if common else None,
+        first_goes_on=tuple(map(_frame, frames[0][common : common + min(most, 12)])),
+        second_goes_on=tuple(map(_frame, frames[1][common : common + min(most, 12)])),
+    )
+
+
+def _view(job: Job, number: int) -> RankView:
+    return next(view for view in job.ranks if view.rank == number)
+
+
+def _role(job: Job, number: int) -> str:
+    said = [
+        f"{'culprit' if number in finding.culprits else 'waits'} in {finding.code} {finding.name}"
+        for finding in job.findings
+        if number in finding.culprits or number in finding.victims
+    ]
+    return clip("; ".join(said[:_SHORT]))
+
+
+def _frame(frame: Frame) -> FrameRow:
+    return FrameRow(
+        at=clip(f"{frame.function} ({frame.file}:{frame.line})", LINE),
+        source=clip(frame.source, LINE),
+        own=not frame.library and not frame.native,
+    )
+
+
+def _native(rank: Rank) -> tuple[Frame, ...]:
+    """The C++ frames above the training thread's innermost Python frame."""
+    if rank.process is None or not isinstance(rank.process.native, Stack):
+        return ()
+    return tuple(takewhile(lambda frame: frame.native, reversed(tuple(reversed(frames_of(rank, native=True))))))
+
+
+def _variables(frames: Iterable[Frame], most: int) -> Iterator[Variables]:
+    """Of the innermost functions, without what one further in has shown already (`self.rank` is the same in all methods)."""
+    known: set[tuple[str, str]] = set()
+    for frame in frames:
+        values = [shown for shown in map(_local, frame.locals) if shown not in known]
+        known.update(values)
+        kept, hidden = first(values, most)
+        if kept:
+            yield Variables(function=clip(frame.function, LINE), values=dict(kept), left_out=hidden)
+
+
+def _local(local: Local) -> tuple[str, str]:
+    length = f" (length {local.length})" if local.length is not None else ""
+    return clip(local.name, LINE), clip(local.text, LINE) + length
+
+
+def _counters(rank: Rank) -> list[CounterRow]:
+    """Those that a loop moves on, or that moved; without these, all."""
+    progress = rank.process.progress if rank.process is not None else None
+    if not isinstance(progress, Progress):
+        return []
+    telling = [c for c in progress.counters if c.looped or c.advances or c.before != c.after] or progress.counters
+    ordered = sorted(telling, key=lambda c: (not c.looped, c.before == c.after, c.function, c.name))
+    return [
+        CounterRow(name=clip(c.name, LINE), function=clip(c.function, LINE), before=c.before, after=c.after)
+        for c in ordered
+    ]
+
+
+def _sources(rank: Rank) -> list[DataSource]:
+    """The fullest directories first."""
+    data = rank.process.data if rank.process is not None else None
+    return sorted(data.sources, key=lambda one: -one.files) if isinstance(data, DataSources) else []
+
+
+def _data(sources: Iterable[DataSource]) -> Iterator[DataRow]:
+    for one in sources:
+        yield DataRow(path=clip(one.path, LINE), files=one.files, origin=clip(one.origin, LINE))
+
+
+def _address(c: Connection) -> tuple[str, int, int]:
+    return c.remote_address, c.remote_port, c.local_port
+
+
+def _socket(c: Connection) -> SocketRow:
+    return SocketRow(
+        remote=f"{clip(c.remote_address, LINE)}:{c.remote_port}",
+        state=c.state,
+        last_sent_seconds=_seconds(c.last_sent_ms),
+        last_received_seconds=_seconds(c.last_received_ms),
+        unread_bytes=c.receive_queue_bytes,
+        unsent_bytes=c.send_queue_bytes,
+        retransmits=c.retransmits or 0,
+    )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return round(milliseconds / 1000, 1) if milliseconds is not None else None
+
+
+def _other_threads(rank: Rank) -> list[PythonThread]:
+    stack = rank.process.stack if rank.process is not None else None
+    threads = stack.threads if isinstance(stack, Stack) else ()
+    others = [one for one in threads if one.frames and one != rank.thread]
+    return sorted(others, key=lambda one: (not one.owns_gil, not one.active))
+
+
+def _thread(thread: PythonThread) -> ThreadRow:
+    return ThreadRow(
+        name=clip(thread.name, LINE), at=_frame(thread.frames[0]).at, state="holds the GIL" if thread.owns_gil else ""
+    )
+
+
+def _helper(process: Process) -> ThreadRow:
+    stack = process.stack
+    at = next((_frame(one.frames[0]).at for one in stack.threads if one.frames), "") if isinstance(stack, Stack) else ""
+    return ThreadRow(name=clip(process.name, LINE), at=at, pid=process.pid, state=process.state)
+
+
+def _environment(rank: Rank, backend: str | None) -> Iterator[tuple[str, str]]:
+    """Variables that are known to matter."""
+    if rank.process is None:
+        return
+    for name, value in sorted(environment_of(rank.process).items()):
+        if settings.variable(name) is not None and not settings.inert(name, backend):
+            yield clip(name, LINE), clip(value, LINE)
+
+
+def _versions(rank: Rank) -> dict[str, str]:
+    runtime = rank.process.runtime if rank.process is not None else None
+    if not isinstance(runtime, Runtime):
+        return {}
+    return {name: clip(value, LINE) for name, value in (("Python", runtime.python), ("torch", runtime.torch)) if value}
+
+
+def _differences(one: RankView, other: RankView) -> Iterator[Difference]:
+    """What they do."""
+    rows = row([one]), row([other])
+    for what in ("state", "operation", "where", "source", "batches", "host"):
+        values = [getattr(shown, what) for shown in rows]
+        if values[0] != values[1]:
+            yield Difference(what=what, first=values[0] or "unknown", second=values[1] or "unknown")
+
+
+def _of_settings(run: Run, ranks: dict[int, Rank], one: int, other: int) -> Iterator[Difference]:
+    """Their data, versions, arguments and variables."""
+    sources = _sources(ranks[one]), _sources(ranks[other])
+    common = {source.digest for source in sources[0]} & {source.digest for source in sources[1]}
+    shown = [_shown(_data(source for source in found if source.digest not in common)) for found in sources]
+    if any(shown):
+        yield Difference(
+            what="training data",
+            first=shown[0] or "nothing else",
+            second=shown[1] or "nothing else",
+            why="ranks with unequal amounts of data hang; with equal amounts of different data they train on in silence",
+        )
+    versions = _versions(ranks[one]), _versions(ranks[other])
+    for name in sorted(versions[0].keys() & versions[1].keys()):
+        if versions[0][name] != versions[1][name]:
+            yield Difference(what=f"{name} version", first=versions[0][name], second=versions[1][name])
+    both = replace(run, ranks=ranks)
+    telling = (one for one in compared(both) if one.differs and one.standing != "meant to differ")
+    for found in sorted(telling, key=lambda one: ORDER.index(one.standing)):
+        of = {number: value for value, group in found.values.values for number in group}
+        yield Difference(
+            what=f"{found.origin} {clip(found.name, LINE)}",
+            first=_value(of.get(one)),
+            second=_value(of.get(other)),
+            why=clip(f"{found.standing}: {found.why}" if found.why else _STANDING.get(found.standing, found.standing)),
+        )
+
+
+def _shown(rows: Iterable[DataRow]) -> str:
+    return "; ".join(clipped(f"{one.files} files in {one.path}" for one in rows)[:_SHORT])
+
+
+def _value(value: str | None) -> str:
+    return "not set" if value is None else clip(value, LINE)

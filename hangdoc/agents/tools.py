@@ -1,0 +1,242 @@
+"""The tools: their names, what agents read about them, and what they do. None of them writes, sends a signal, or starts anything
+that the caller did not name."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hangdoc.agents import answers, diagnoses, ranks
+from hangdoc.agents import arguments as given
+from hangdoc.agents.answers import LINE, Answer, clip, clipped, first, fitted, spoken
+from hangdoc.agents.looks import Looks
+from hangdoc.commands import launches, rules
+from hangdoc.commands import preflight as before_launch
+from hangdoc.commands.errors import NO_RANK, TOO_LITTLE_SEEN, CommandError
+from hangdoc.diagnose.engine import examine
+from hangdoc.diagnose.model import Run
+from hangdoc.phrases import numbers
+from hangdoc.preflight.plan import Plan
+
+_GLIMPSE_SECONDS = 0.1
+_STATUS = ("fail", "warn", "unknown", "pass")
+_PREFLIGHT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool."""
+
+    run: Callable[[Looks, Any], Answer]
+    """Its name is the tool's, its docstring what agents read. Blocks for as long as it takes; raises CommandError and
+    BundleError, both for a reader."""
+    title: str
+    takes: type[given.Arguments]
+    gives: type[Answer]
+    looks: bool = False
+    """Whether it looks at processes or hosts, which takes seconds."""
+    reaches_out: bool = False
+    """Whether it may reach other hosts, where the caller names some."""
+
+    @property
+    def name(self) -> str:
+        """By which it is called."""
+        return self.run.__name__
+
+    @property
+    def about(self) -> str:
+        """What an agent reads."""
+        return " ".join((self.run.__doc__ or "").split())
+
+
+def list_runs(looks: Looks, asked: given.ListRuns) -> answers.Runs:
+    """List the torch.distributed runs (torchrun, srun, mpirun, accelerate, DeepSpeed, Ray, mp.spawn) on this host or on `hosts`,
+    the looks kept in memory, and the saved bundles. Says nothing about health: call `diagnose` for that."""
+    problems: list[str] = []
+    runs: tuple[Run, ...] = ()
+    try:
+        snapshot, _ = looks.observe((), asked.hosts, _GLIMPSE_SECONDS, native="never")
+        diagnosis, runs = examine(snapshot)
+        problems += diagnosis.problems
+    except CommandError as error:
+        if error.exit_code not in (NO_RANK, TOO_LITTLE_SEEN):
+            raise
+        problems.append(spoken(str(error)))
+    bundles = looks.confined.listed()
+
+    def build(most: int) -> answers.Runs:
+        shown, hidden = first(runs, most)
+        saved, more = first(bundles, min(most, 20))
+        return answers.Runs(
+            runs=tuple(_run(run, min(most, 16)) for run in shown),
+            runs_left_out=hidden,
+            looks=tuple(
+                answers.LookRow(
+                    look=one.number, of=clip(one.of, LINE), taken_at=one.diagnosis.taken_at,
+                    verdict=one.diagnosis.verdict,
+                )
+                for one in looks.kept()
+            ),
+            bundles=saved,
+            bundles_left_out=more,
+            problems=clipped(problems[:most]),
+        )  # fmt: skip
+
+    return fitted(build)
+
+
+def _run(run: Run, most: int) -> answers.RunRow:
+    first_rank = min(
+        (rank for rank in run.ranks.values() if rank.process is not None), key=lambda r: r.rank, default=None
+    )
+    process = first_rank.process if first_rank is not None else run.launchers[0][1] if run.launchers else None
+    return answers.RunRow(
+        job=clip(run.id, LINE),
+        launcher=run.launcher,
+        backend=run.backend,
+        world_size=run.world_size,
+        ranks_seen=clip(numbers(run.ranks), LINE),
+        hosts=clipped([host.name for host in run.hosts[:most]], LINE),
+        launcher_pids=tuple(process.pid for _, process in run.launchers[:most]),
+        started_seconds_ago=round(process.started_seconds_ago, 1) if process is not None else None,
+        command=clip(" ".join(process.argv), LINE) if process is not None else "",
+    )
+
+
+def diagnose(looks: Looks, asked: given.Diagnose) -> answers.Looked:
+    """Look at every rank of the runs on this host (or only `job`, or the ranks below `pids`, or all ranks on `hosts`) and say
+    whether a run is hung, which rank everybody waits for, and why, with evidence and a remedy. Attaches from outside, reads
+    only, pauses each rank for some milliseconds; the run needs no preparation. Takes `window` plus about a second. The look is
+    kept for `rank_detail`, `compare_ranks` and `what_was_not_seen`. Of a run over several hosts, look at all of them in one
+    call with `hosts`: ranks on other hosts are unseen otherwise."""
+    snapshot, of = looks.observe(asked.pids, asked.hosts, asked.window)
+    look = looks.keep(snapshot, of, asked.patience, asked.job)
+    return fitted(lambda most: diagnoses.looked(look, looks, most))
+
+
+def open_bundle(looks: Looks, asked: given.OpenBundle) -> answers.Looked:
+    """Diagnose a bundle (*.hangdoc) that `hangdoc snapshot`, `diagnose --save`, `watch`, `run` or a watchdog has written, or a
+    directory with one bundle per host of the same run. `list_runs` lists the bundles that this server may open."""
+    look = looks.bundle(asked.path, asked.patience, asked.job)
+    return fitted(lambda most: diagnoses.looked(look, looks, most))
+
+
+def rank_detail(looks: Looks, asked: given.RankDetail) -> answers.RankAnswer:
+    """Everything known about one rank of a kept look: Python stack with source lines, C++ frames, variables, loop counters
+    before and after the window, sockets to other ranks, data directories, environment, threads and dataloader workers.
+    Answers from memory: call `diagnose` or `open_bundle` first."""
+    look = looks.get(asked.look)
+    job, run = look.job(asked.job)
+    return fitted(lambda most: ranks.detail(look, job, run, asked.rank, most))
+
+
+def compare_ranks(looks: Looks, asked: given.CompareRanks) -> answers.Compared:
+    """Two ranks of a kept look side by side: what they do differently, where their stacks part, and which data, arguments,
+    variables and versions differ, the gravest difference first. Compare a culprit with a rank that waits for it."""
+    look = looks.get(asked.look)
+    job, run = look.job(asked.job)
+    return fitted(lambda most: ranks.comparison(look, job, run, asked.rank, asked.other, most))
+
+
+def what_was_not_seen(looks: Looks, asked: given.NotSeen) -> answers.NotSeenAnswer:
+    """Ranks and sources that a kept look could not read, with the reason and the remedy. Call it when a verdict is `unknown`,
+    or before you claim that something is absent."""
+    look = looks.get(asked.look)
+    return fitted(lambda most: diagnoses.not_seen(look, most))
+
+
+def explain_finding(looks: Looks, asked: given.ExplainFinding) -> answers.Explained:
+    """The page of a finding: what it means, why the run hangs, what evidence it rests on, what to do, and when it would be
+    wrong. Read it before you change code because of a finding."""
+    found = None
+    for look in looks.kept():
+        for job in look.diagnosis.jobs:
+            for one in job.findings:
+                if one.id == asked.finding.strip():
+                    found = one, look
+    page = rules.page(found[0].code if found is not None else asked.finding)
+    return answers.Explained(
+        code=page.code,
+        name=page.name,
+        page=page.page or page.says,
+        finding=diagnoses.finding(found[0], found[1], looks, 12) if found is not None else None,
+    )
+
+
+def preflight(looks: Looks, asked: given.Preflight) -> answers.Checked:
+    """Check whether a launch can work: names, ports, network interfaces, connections between the nodes, versions, memory,
+    left-over ranks, permissions. On this host, or on `hosts` and between them. Binds ports for a moment and sends test data
+    between the named hosts."""
+    address, origin, more = before_launch.meeting(asked.master, os.environ)
+    plan = Plan(
+        master=address, master_origin=origin, ranks_per_node=asked.ranks_per_node, dtype=asked.dtype,
+        parameters=before_launch.parameters(asked.parameters),
+    )  # fmt: skip
+    done = before_launch.checked(plan, looks.fleet(asked.hosts), _PREFLIGHT_SECONDS, more)
+    ordered = sorted(done.checks, key=lambda check: _STATUS.index(check.status))
+
+    def build(most: int) -> answers.Checked:
+        shown, hidden = first(ordered, most)
+        return answers.Checked(
+            can_work=all(check.status != "fail" for check in ordered),
+            nodes=len(done.nodes) + sum(check.name == "reached" for check in ordered),
+            counts={status: sum(check.status == status for check in ordered) for status in _STATUS},
+            checks=tuple(
+                answers.CheckRow(
+                    name=check.name, status=check.status, text=clip(check.text),
+                    remedy=clip(check.remedy) if check.status != "pass" else "",
+                )
+                for check in shown
+            ),
+            checks_left_out=hidden,
+            all_reduce_seconds=done.all_reduce_seconds,
+        )  # fmt: skip
+
+    return fitted(build)
+
+
+def compare_launch_lines(looks: Looks, asked: given.CompareLaunchLines) -> answers.LinesCompared:
+    """Compare the launch commands or scripts of the nodes of one run, given as texts: what must agree and does not, what must
+    differ, what is suspicious or does nothing. Nothing is executed."""
+    found = launches.compared([one for text in asked.lines for one in launches.parsed(text)])
+    telling = [row for row in found.rows if row.wrong or row.differs or row.standing == "suspicious"]
+
+    def build(most: int) -> answers.LinesCompared:
+        shown, hidden = first(telling, most)
+        return answers.LinesCompared(
+            lines=clipped(found.lines[:64], LINE),
+            can_work=not any(row.wrong for row in found.rows),
+            rows=tuple(
+                answers.SettingRow(
+                    name=clip(row.name, LINE), standing=row.standing, wrong=row.wrong, why=clip(row.why),
+                    values=tuple(None if value is None else clip(value, LINE) for value in row.values[:64]),
+                )
+                for row in shown
+            ),
+            rows_left_out=hidden,
+            alike=len(found.rows) - len(telling),
+            derived={clip(name, LINE): clip(value) for name, value in list(found.derived.items())[:most]},
+        )  # fmt: skip
+
+    return fitted(build)
+
+
+TOOLS = (
+    Tool(list_runs, "List training runs", given.ListRuns, answers.Runs, looks=True, reaches_out=True),
+    Tool(diagnose, "Diagnose a hang", given.Diagnose, answers.Looked, looks=True, reaches_out=True),
+    Tool(rank_detail, "One rank in detail", given.RankDetail, answers.RankAnswer),
+    Tool(compare_ranks, "Compare two ranks", given.CompareRanks, answers.Compared),
+    Tool(explain_finding, "Explain a finding", given.ExplainFinding, answers.Explained),
+    Tool(what_was_not_seen, "What could not be seen", given.NotSeen, answers.NotSeenAnswer),
+    Tool(open_bundle, "Open saved evidence", given.OpenBundle, answers.Looked),
+    Tool(preflight, "Check before a launch", given.Preflight, answers.Checked, looks=True, reaches_out=True),
+    Tool(compare_launch_lines, "Compare launch lines", given.CompareLaunchLines, answers.LinesCompared),
+)
+
+
+def find(name: str) -> Tool:
+    """The tool of a name; raises CommandError."""
+    for tool in TOOLS:
+        if tool.name == name:
+            return tool
+    raise CommandError(f"no tool {name[:60]!r}. Tools: {', '.join(tool.name for tool in TOOLS)}.", 2)

@@ -1,0 +1,61 @@
+"""Launch lines, read as text and compared; nothing is executed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hangdoc.commands.documents import Comparison
+from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.launch.compare import compare
+from hangdoc.launch.derived import derived
+from hangdoc.launch.layers import LaunchLine, launches
+from hangdoc.launch.shell import ShellError
+
+_LONGEST_PATH = 1024
+Named = tuple[str, LaunchLine]
+"""A launch and what its column is called."""
+
+
+def read(text: str) -> list[Named]:
+    """The launches in a file, or in `text` itself. Raises CommandError where there is none."""
+    path = Path(text) if len(text) < _LONGEST_PATH and "\n" not in text else None
+    if path is None or not path.is_file():
+        return parsed(text)
+    try:
+        content = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}.", USAGE) from None
+    return parsed(content, path.name)
+
+
+def parsed(content: str, name: str = "") -> list[Named]:
+    """The launches in the text of a command or of a script called `name`. Raises CommandError where there is none."""
+    if not name and " " not in content.strip():
+        raise CommandError(f"{content[:80]!r} is neither a file nor a command.", USAGE)
+    try:
+        found = launches(content)
+    except ShellError as error:
+        raise CommandError(f"{name or 'the command'} can't be read: {error}.", USAGE) from None
+    if not found:
+        what = name or content.strip()[:60]
+        raise CommandError(
+            f"no launch in {what!r}: torchrun, accelerate, srun, mpirun or python with RANK was expected.", USAGE
+        )
+    return [(_column(name, line, number if len(found) > 1 else 0), line) for number, line in enumerate(found, 1)]
+
+
+def compared(named: Sequence[Named]) -> Comparison:
+    """Two launches or more side by side. Raises CommandError for fewer."""
+    if len(named) < 2:
+        raise CommandError(
+            "one launch only: give the lines of two nodes at least, or hangdoc launch-explain it.", USAGE
+        )
+    found = [line for _, line in named]
+    return Comparison(lines=tuple(name for name, _ in named), rows=tuple(compare(found)), derived=dict(derived(found)))
+
+
+def _column(name: str, line: "LaunchLine", number: int) -> str:
+    """How a line is called: its host, its file, its node rank."""
+    if line.host is not None:
+        return line.host
+    plain = name or f"node {line.launched.options.get('node-rank', '?')}"
+    return f"{plain}:{number}" if number else plain

@@ -1,0 +1,28 @@
+"""The pages of the rules, by name or code."""
+
+import inspect
+
+import msgspec
+
+from hangdoc.commands.documents import RulePage, Rules
+from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc.diagnose.rules import Rule, all_rules
+
+
+def catalogue() -> Rules:
+    """All rules, without their pages."""
+    return Rules(rules=tuple(_of(rule) for rule in all_rules()))
+
+
+def page(name: str) -> RulePage:
+    """The page of a rule, by its name or its code; raises CommandError for an unknown one."""
+    wanted = name.strip().lower()
+    for rule in all_rules():
+        if wanted in (rule.NAME, rule.CODE.lower()):
+            whole = f"# {rule.CODE} {rule.NAME}\n\n{inspect.cleandoc(rule.__doc__)}"
+            return msgspec.structs.replace(_of(rule), page=whole)
+    raise CommandError(f"no rule {name[:60]!r}: `hangdoc rules` lists them.", USAGE)
+
+
+def _of(rule: Rule) -> RulePage:
+    return RulePage(code=rule.CODE, name=rule.NAME, says=inspect.cleandoc(rule.__doc__).splitlines()[0])
