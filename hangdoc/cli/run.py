@@ -14,21 +14,25 @@ import click
 
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.options import locals_option, native_option, timeout_option, window_option
-from hangdoc.cli.watch import check_webhook, make_directory, watch_of, watching_options
+from hangdoc.cli.watch import make_directory, targets_of, watch_of, watching_options
 from hangdoc.commands.errors import CommandError
-from hangdoc.commands.hosts import Hosts, words
+from hangdoc.commands.hosts import Hosts
 from hangdoc.phrases import beginning
 from hangdoc.redact import Locals
 from hangdoc.watch import command as passthrough
 
 if TYPE_CHECKING:
     from hangdoc.cli.pages import Pages
+    from hangdoc.diagnosis import Job
     from hangdoc.fleet.transport import Transport
     from hangdoc.observe.observe import Options
     from hangdoc.snapshot import Snapshot
-    from hangdoc.watch.act import Kept, Reaction
+    from hangdoc.watch.act import Reaction, Targets
+    from hangdoc.watch.confirm import Sure
+    from hangdoc.watch.evidence import Kept
     from hangdoc.watch.loop import Seen
     from hangdoc.watch.nodes import Nodes
+    from hangdoc.watch.notice import Format
 
 _DEFER_SECONDS = 30.0
 """How long a node leaves the report of a run on several nodes to the node of rank 0."""
@@ -52,8 +56,7 @@ class _Asked:
     patience: float
     output: Path
     stop: bool
-    call: tuple[str, ...]
-    webhook: str | None
+    targets: "Targets"
     hosts: tuple[str, ...]
     transport: "Transport | None"
 
@@ -76,7 +79,7 @@ class _Asked:
 @fleet_options
 def command(
     command_line: tuple[str, ...], window: float, native: str, locals_: Locals, timeout: float, interval: float,
-    patience: float, output: Path, on_hang: str, webhook: str | None, grace: float, fleet: Hosts,
+    patience: float, output: Path, on_hang: str, webhook: str | None, webhook_format: "Format", grace: float, fleet: Hosts,
 ) -> int:  # fmt: skip
     """Start a launcher and observe its processes from outside: hangdoc run -- torchrun ... train.py
 
@@ -86,13 +89,13 @@ def command(
 
     Exit code: the command's; 86 where --on-hang stop ended it, 127 where it was not found, 126 where it could not be run.
     """
-    check_webhook(webhook)
+    targets = targets_of("" if on_hang in ("report", "stop") else on_hang, webhook, webhook_format)
     output = output.absolute()  # the observer must not depend on what the command does to directories
     make_directory(output)
     asked = _Asked(
         program=command_line[0],
         window=window, native=native, locals=locals_, timeout=timeout, interval=interval, patience=patience, output=output,
-        stop=on_hang == "stop", call=() if on_hang in ("report", "stop") else words(on_hang, "--on-hang"), webhook=webhook,
+        stop=on_hang == "stop", targets=targets,
         hosts=fleet.names() if fleet.hosts is not None else (),
         transport=fleet.transport(timeout) if fleet.hosts is not None else None,
     )  # fmt: skip
@@ -108,7 +111,9 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
     from hangdoc.observe.again import Again
     from hangdoc.observe.observe import Options
     from hangdoc.watch.act import Reaction
+    from hangdoc.watch.evidence import Evidence
     from hangdoc.watch.nodes import Nodes
+    from hangdoc.watch.state import Ledger
 
     if sys.stderr.isatty():
         _say(f"watching pid {pid}; a hang that lasts {asked.patience:g} s is reported here and in {asked.output}")
@@ -120,7 +125,7 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
         look=nodes.look, diagnose=lambda snapshot: nodes.mine(alone.diagnose(snapshot)), pause=nodes.pause
     )
     pages = Pages(asked.patience)
-    reaction = Reaction(asked.output, asked.call, asked.webhook, _say, _show, pages.page)
+    reaction = Reaction(Evidence(asked.output, pages.page), Ledger(None, _say), asked.targets, _say, _show)
     if (better := _ELSEWHERE.get(os.path.basename(asked.program))) is not None:
         _say(f"{asked.program} starts the ranks elsewhere, where nobody observes them: {better}")
     lifeline.at_end = nodes.leave
@@ -149,9 +154,10 @@ class _Story:
         """Say what a look brought; whether it was a hang, here or on another node."""
         nodes, news, now = self._nodes, seen.news, time.monotonic()
         self._pages.saw(seen.diagnosis)
-        for job in news.over:
+        for end in news.over:
             self._deferred = None
-            _say(f"job {job.id} makes progress again")
+            if end.ending == "goes-on":
+                _say(f"job {end.hang.job} makes progress again")
         if (where := nodes.announced()) is not None:
             self._deferred = None
             _say(f"HUNG: {where}")
@@ -169,10 +175,11 @@ class _Story:
             _say(f"the node of rank 0 reported nothing for {_DEFER_SECONDS:g} s, so {nodes.host} reports what it saw")
         self._deferred = None
         with lifeline.held():
-            kept = self._reaction.act(seen.snapshot, seen.diagnosis, hung)
+            kept = self._reaction.act(seen.snapshot, seen.diagnosis, _sure(hung, seen))
+            self._reaction.finish()
             for text in filter(None, map(nodes.missing, hung)):
                 _say(text)
-            nodes.announce(f"reported by {nodes.host}" + (f" in {kept.report}" if kept is not None else ""))
+            nodes.announce(f"reported by {nodes.host}" + (f" in {kept[0].report}" if kept else ""))
         return True
 
     def _say_who_is_missing(self, seen: "Seen", now: float) -> None:
@@ -186,6 +193,16 @@ class _Story:
                     _say(f"job {job.id} stands still on {self._nodes.host}, and nothing can be said of it: {missing}")
                     unclear[job.id] = math.inf
         self._unclear = unclear
+
+
+def _sure(jobs: "list[Job]", seen: "Seen") -> "list[Sure]":
+    """The hangs of these jobs; a report that was left to another node may come looks later."""
+    from hangdoc.watch.confirm import Sure
+    from hangdoc.watch.hangs import hang_of
+
+    known = {sure.hang.job: sure.hang for sure in seen.news.began} | {hang.job: hang for hang in seen.hangs}
+    now = time.monotonic()
+    return [Sure(known.get(job.id) or hang_of(job, now, seen.diagnosis.taken_at), job) for job in jobs]
 
 
 def _reach(options: "Options", asked: _Asked) -> "Callable[[], Snapshot] | None":

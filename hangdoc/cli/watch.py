@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hangdoc.cli.fleet import fleet_options
-from hangdoc.cli.options import observation_options, patience_option
+from hangdoc.cli.options import ByteSize, observation_options, patience_option
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts, words
 
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from hangdoc.diagnosis import Diagnosis
     from hangdoc.observe.observe import Options
     from hangdoc.snapshot import Snapshot
-    from hangdoc.watch.act import Kept, Reaction
+    from hangdoc.watch.act import Reaction, Targets
+    from hangdoc.watch.evidence import Kept
     from hangdoc.watch.loop import Watch
     from hangdoc.watch.metrics import Exposed
+    from hangdoc.watch.notice import Format
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +30,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 def watching_options(command: F) -> F:
     """Add to a command that watches how often it looks, when a hang is sure, where evidence goes, and whom it tells."""
     for option in (
-        click.option("--webhook", metavar="URL", help="Post the diagnosis as JSON on a hang."),
+        click.option(
+            "--webhook-format", type=click.Choice(["generic", "slack"]), default="generic", show_default=True,
+            help="What is posted: the diagnosis and the event as JSON, or a message for Slack and what understands the same.",
+        ),
+        click.option(
+            "--webhook", metavar="URL", envvar="HANGDOC_WEBHOOK", show_envvar=True,
+            help="Post a hang and its end to this address.",
+        ),
         click.option(
             "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="DIR",
             help="Where bundle, report and page are written; created if missing.  [default: here]",
@@ -49,36 +58,58 @@ def watching_options(command: F) -> F:
 @click.option("--on-hang", metavar="CMD", help="Run this on a hang: the report on its stdin, paths in its environment.")
 @click.option("--metrics", metavar="[ADDR:]PORT", help="Expose OpenMetrics; on loopback unless ADDR says otherwise.")
 @click.option("--keep", is_flag=True, help="Go on after a hang, instead of ending with exit code 1.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Remember reported hangs and undelivered messages here, so that a restart loses and repeats nothing.",
+)
+@click.option(
+    "--keep-bytes",
+    type=ByteSize(),
+    metavar="SIZE",
+    help="Bound on the evidence in --output (500M, 20G): the oldest hangs are removed first.",
+)
 @fleet_options
 def command(
     options: "Options", interval: float, patience: float, output: Path, on_hang: str | None, webhook: str | None,
-    metrics: str | None, keep: bool, fleet: Hosts,
+    webhook_format: "Format", metrics: str | None, keep: bool, state: Path | None, keep_bytes: int | None, fleet: Hosts,
 ) -> int:  # fmt: skip
     """Watch without a screen: poll this host or --hosts, and act on a confirmed hang.
 
     A hang is confirmed when two looks in a row say the same and it has lasted --patience. Then the bundle, the report and the
-    page are written, --on-hang and --webhook are called, and the exit code is 1.
+    page are written, --on-hang and --webhook are called, and the exit code is 1. With --keep it goes on for ever, reports each
+    hang once, and says when it is over.
     """
     from hangdoc.cli.pages import Pages
     from hangdoc.commands.looking import described, looker
     from hangdoc.watch.act import Reaction
+    from hangdoc.watch.evidence import Evidence
+    from hangdoc.watch.state import Ledger, StateError
 
-    check_webhook(webhook)
+    targets = targets_of(on_hang or "", webhook, webhook_format)
     make_directory(output)
-    called = words(on_hang, "--on-hang") if on_hang is not None else ()
     look = looker(options, fleet)
+    try:
+        ledger = Ledger(state, say)
+    except StateError as error:
+        raise CommandError(str(error), USAGE) from None
     exposed = _expose(metrics)
     os.nice(19)  # as `top`: a run on full cores comes first
     say(f"watching {described(options, fleet)}")
     pages = Pages(patience)
-    reaction = Reaction(output, called, webhook, say, _show, pages.page)
-    return _watch(watch_of(look, interval, patience), pages, reaction, exposed, keep)
+    reaction = Reaction(Evidence(output, pages.page, keep_bytes), ledger, targets, say, _show)
+    watch = watch_of(look, interval, patience)._replace(hangs=ledger.hangs)
+    return _watch(watch, pages, reaction, exposed, keep)
 
 
-def check_webhook(url: str | None) -> None:
-    """Raises CommandError for what is no address of the web."""
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise CommandError(f"--webhook {url!r} is no address of the web: http://... or https://...", USAGE)
+def targets_of(on_hang: str, webhook: str | None, form: "Format") -> "Targets":
+    """Who is told about a hang; raises CommandError for what is no command or no address of the web."""
+    from hangdoc.watch.act import Targets
+
+    if webhook is not None and not webhook.startswith(("http://", "https://")):
+        raise CommandError(f"--webhook {webhook!r} is no address of the web: http://... or https://...", USAGE)
+    return Targets(words(on_hang, "--on-hang") if on_hang else (), webhook, form)
 
 
 def make_directory(folder: Path) -> None:
@@ -131,14 +162,16 @@ def _watch(watch: "Watch", pages: "Pages", reaction: "Reaction", exposed: "Expos
             last = story
             for line in _lines(seen.diagnosis):
                 say(line)
+        reaction.ledger.counts.looks += 1
+        if seen.news.began or seen.news.over:
+            reaction.act(seen.snapshot, seen.diagnosis, seen.news.began, seen.news.over, seen.hangs)
+        else:
+            reaction.remember(seen.hangs)
         if exposed is not None:
-            exposed.diagnosis, exposed.seconds = seen.diagnosis, seen.seconds
-            exposed.looks += 1
-            exposed.hangs += len(seen.news.sure)
-        if seen.news.sure:
-            reaction.act(seen.snapshot, seen.diagnosis, seen.news.sure)
-            if not keep:
-                return 1
+            exposed.saw(seen, reaction)
+        if seen.news.began and not keep:
+            reaction.finish()
+            return 1
     return 0
 
 
