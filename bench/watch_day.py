@@ -98,7 +98,7 @@ class Watched:
         self._port = free_port()
         self._command = (
             HANGDOC, "watch", "--keep", "--state", str(folder / "state"), "-o", str(folder / "evidence"), "--keep-bytes", "2M",
-            "--webhook", url, "--patience", f"{plan.patience:g}", "--interval", f"{plan.interval:g}", 
+            "--webhook", url, "--patience", f"{plan.patience:g}", "--interval", f"{plan.interval:g}",
             "--metrics", str(self._port),
         )  # fmt: skip
         self.log = (folder / "log").open("ab")
