@@ -78,8 +78,8 @@ def command(
     """Watch without a screen: poll this host or --hosts, and act on a confirmed hang.
 
     A hang is confirmed when two looks in a row say the same and it has lasted --patience. Then the bundle, the report and the
-    page are written, --on-hang and --webhook are called, and the exit code is 1. With --keep it goes on for ever, reports each
-    hang once, and says when it is over.
+    page are written, --on-hang and --webhook are called, and the exit code is 1. With --keep it goes on, reports each hang once,
+    and says when it is over. Where --pid or --run-of is given, it ends with 0 when these processes have ended.
     """
     from hangdoc.cli.pages import Pages
     from hangdoc.commands.looking import described, looker
@@ -100,7 +100,7 @@ def command(
     pages = Pages(patience)
     reaction = Reaction(Evidence(output, pages.page, keep_bytes), ledger, targets, say, _show)
     watch = watch_of(look, interval, patience)._replace(hangs=ledger.hangs)
-    return _watch(watch, pages, reaction, exposed, keep)
+    return _watch(watch, pages, reaction, exposed, keep, _gone(options))
 
 
 def targets_of(on_hang: str, webhook: str | None, form: "Format") -> "Targets":
@@ -153,7 +153,15 @@ def _show(kept: "Kept") -> None:
     click.echo(kept.text)
 
 
-def _watch(watch: "Watch", pages: "Pages", reaction: "Reaction", exposed: "Exposed | None", keep: bool) -> int:
+def _gone(options: "Options") -> Callable[[], bool]:
+    """Whether the named processes have all ended; never where none is named."""
+    pids = (*options.pids, *((options.run_of,) if options.run_of is not None else ()))
+    return lambda: bool(pids) and not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def _watch(
+    watch: "Watch", pages: "Pages", reaction: "Reaction", exposed: "Exposed | None", keep: bool, gone: Callable[[], bool],
+) -> int:  # fmt: skip
     last: object = None
     for seen in watch.looks():
         pages.saw(seen.diagnosis)
@@ -172,6 +180,10 @@ def _watch(watch: "Watch", pages: "Pages", reaction: "Reaction", exposed: "Expos
         if seen.news.began and not keep:
             reaction.finish()
             return 1
+        if not seen.hangs and not seen.diagnosis.jobs and gone():
+            say("the processes that were watched have ended")
+            reaction.finish()
+            return 0
     return 0
 
 

@@ -1,5 +1,5 @@
 """The last look and what the watch has done as OpenMetrics (prometheus_client). Names follow Prometheus' conventions: base units
-as suffixes, `_total` for counters."""
+as suffixes, `_total` for counters. A run's label is `run`: Prometheus gives each target a label `job` of its own."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -78,17 +78,17 @@ class Exposed(Collector):
 
     def _about_jobs(self) -> Iterator[Any]:
         hangs = GaugeMetricFamily("hangdoc_hang_seconds", "How long ago each confirmed hang that is not over was first seen.",
-                                  labels=("job", "id", "code", "name"))  # fmt: skip
+                                  labels=("run", "id", "code", "name"))  # fmt: skip
         for hang in self._hangs:
             hangs.add_metric((hang.job, hang.id, hang.code, hang.name), time.monotonic() - hang.since)
-        verdict = GaugeMetricFamily("hangdoc_verdict", "1 for the job's verdict.", labels=("job", "verdict"))
-        labels = GaugeMetricFamily("hangdoc_ranks", "Ranks by label.", labels=("job", "label"))
-        unseen = GaugeMetricFamily("hangdoc_unseen_ranks", "Ranks nobody could look at.", labels=("job",))
+        verdict = GaugeMetricFamily("hangdoc_verdict", "1 for the job's verdict.", labels=("run", "verdict"))
+        labels = GaugeMetricFamily("hangdoc_ranks", "Ranks by label.", labels=("run", "label"))
+        unseen = GaugeMetricFamily("hangdoc_unseen_ranks", "Ranks nobody could look at.", labels=("run",))
         finding = GaugeMetricFamily(
-            "hangdoc_finding", "1 for each finding.", labels=("job", "code", "name", "severity")
+            "hangdoc_finding", "1 for each finding.", labels=("run", "code", "name", "severity")
         )
-        silent = GaugeMetricFamily("hangdoc_rank_silent_seconds", "Since a rank's last byte.", labels=("job", "rank"))
-        done = GaugeMetricFamily("hangdoc_rank_batches_done", "Batches that a rank has done.", labels=("job", "rank"))
+        silent = GaugeMetricFamily("hangdoc_rank_silent_seconds", "Since a rank's last byte.", labels=("run", "rank"))
+        done = GaugeMetricFamily("hangdoc_rank_batches_done", "Batches that a rank has done.", labels=("run", "rank"))
         for job in self._diagnosis.jobs if self._diagnosis is not None else ():
             for one in VERDICTS:
                 verdict.add_metric((job.id, one), float(job.verdict == one))
