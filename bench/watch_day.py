@@ -36,7 +36,7 @@ class Plan:
     """How long the day is. All times in seconds."""
 
     runs: int = 60
-    every: float = 14.0
+    every: float = 12.0
     healthy_for: float = 45.0
     frozen_for: float = 40.0
     looks: int = 5
@@ -110,7 +110,7 @@ class Watched:
         # A session of its own, as a service has: otherwise its nice value is measured against the ranks (sched(7), autogroup).
         self.child = subprocess.Popen(self._command, stdout=self.log, stderr=self.log, start_new_session=True)
         self.megabytes.append([])
-        self._cpu, self._looks = 0.0, 0
+        self._cpu = 0.0
 
     def measure(self, now: float) -> None:
         if self.child.poll() is not None:
@@ -120,7 +120,10 @@ class Watched:
             looks = next(
                 int(float(line.split()[1])) for line in page.splitlines() if line.startswith("hangdoc_looks_total ")
             )
-            self.looks, self._looks = self.looks + max(0, looks - self._looks), looks
+            self.looks, self._looks = (
+                self.looks + max(0, looks - self._looks),
+                looks,
+            )  # after a restart it goes on as saved
         with contextlib.suppress(OSError, IndexError, ValueError):
             pages = int(Path(f"/proc/{self.child.pid}/statm").read_text().split()[1])
             self.megabytes[-1].append((now, pages * os.sysconf("SC_PAGE_SIZE") / 1e6))
@@ -147,8 +150,8 @@ class Result:
     seconds_to_report: tuple[float, ...]
     """From the freeze to the message, patience included."""
     overlapping: int
-    grown_megabytes: tuple[float, ...]
-    """Of each life of the watch, from the median of its second fifth to that of its last."""
+    fifths: tuple[tuple[float, ...], ...]
+    """Of each life of the watch, the median megabytes in each fifth of it."""
     megabytes: float
     cores: float
     evidence_bytes: int
@@ -278,20 +281,20 @@ def _judged(runs: list[Run], receiver: Receiver, watched: Watched, most: int, ev
             unresolved.append(name)
         elif resolved[0]["ending"] != ("goes-on" if run.resumed else "ended"):
             endings.append(f"{name}: {resolved[0]['ending']}")
-    life = [_grown([megabytes for _, megabytes in one]) for one in watched.megabytes if len(one) >= 20]
+    life = [_fifths([megabytes for _, megabytes in one]) for one in watched.megabytes if len(one) >= 20]
     return Result(
         frozen=sum(run.kind != "healthy" for run in runs),
         healthy=sum(run.kind == "healthy" for run in runs),
         missed=tuple(missed), repeated=tuple(repeated), false=tuple(false), unresolved=tuple(unresolved),
-        wrong_endings=tuple(endings), seconds_to_report=tuple(took), overlapping=most, grown_megabytes=tuple(life),
+        wrong_endings=tuple(endings), seconds_to_report=tuple(took), overlapping=most, fifths=tuple(life),
         megabytes=max((megabytes for one in watched.megabytes for _, megabytes in one), default=0.0),
         cores=watched.cpu_seconds / seconds, evidence_bytes=evidence, minutes=seconds / 60,
     )  # fmt: skip
 
 
-def _grown(values: list[float]) -> float:
-    fifth = len(values) // 5
-    return statistics.median(values[-fifth:]) - statistics.median(values[fifth : 2 * fifth])
+def _fifths(values: list[float]) -> tuple[float, ...]:
+    size = len(values) // 5
+    return tuple(statistics.median(values[at * size : (at + 1) * size]) for at in range(5))
 
 
 def watch_day(plan: Plan | None = None) -> None:
@@ -304,8 +307,8 @@ def watch_day(plan: Plan | None = None) -> None:
         f"{result.healthy} healthy ones reported, {len(result.unresolved)} without their end, "
         f"{len(result.wrong_endings)} with a wrong ending\n"
         f"from the freeze to the message: median {statistics.median(took or [0]):.1f} s, longest {max(took, default=0):.1f} s\n"
-        f"the watch: {result.megabytes:.0f} MB at most, grown by "
-        f"{', '.join(f'{grown:+.1f}' for grown in result.grown_megabytes)} MB per life; {result.cores:.3f} cores; "
+        f"the watch: {result.megabytes:.0f} MB at most; median of each fifth of a life: "
+        f"{'; '.join(' '.join(f'{one:.0f}' for one in life) for life in result.fifths)} MB; {result.cores:.3f} cores; "
         f"{result.evidence_bytes / 1e6:.2f} MB of evidence (bound 2.1)"
     )
     for what in ("missed", "repeated", "false", "unresolved", "wrong_endings"):

@@ -50,7 +50,7 @@ def take(
             continue
         if not stands and scene.native != "always":
             continue
-        key: object = target.pid if scene.native == "always" else _places(stack)
+        key: object = target.pid if scene.native == "always" else _class(stack)
         classes.setdefault(key, []).append(target)
         if scene.native == "always" or _unclear(seen, stack):
             chosen.setdefault(key, target)
@@ -143,6 +143,17 @@ def _main(stack: Stack) -> PythonThread | None:
 def _places(stack: Stack) -> object:
     main = _main(stack)
     return tuple((f.file, f.function, f.line) for f in main.frames) if main is not None else None
+
+
+def _class(stack: Stack) -> object:
+    """Equal for ranks whose native stacks are the same: the main threads stand at one place, and so do all others that run the
+    user's code. In a worker of Ray Train the main thread runs Ray's loop, the same in every rank, and another thread trains."""
+    own = (
+        tuple((f.file, f.function, f.line) for f in thread.frames)
+        for thread in stack.threads
+        if any(not frame.library and not frame.native for frame in thread.frames)
+    )
+    return (_places(stack), frozenset(own))
 
 
 def _numbers(before: Stack, after: Stack) -> bool:
