@@ -172,15 +172,17 @@ def test_ranks_whose_other_threads_differ_share_no_dump(dumped: list[int]) -> No
     """Workers of Ray Train: the main threads run Ray's loop, and the training threads stand at different places."""
     loop = Frame(function="main_loop", file="/v/site-packages/ray/_private/worker.py", line=1, library=True)
 
-    def worker(*frames: Frame) -> dict[str, object]:
-        main = PythonThread(tid=7, name="MainThread", active=False, owns_gil=False, frames=(loop,))
+    def worker(pid: int, *frames: Frame) -> dict[str, object]:
+        main = PythonThread(tid=pid, name="MainThread", active=False, owns_gil=False, frames=(loop,))
         trains = PythonThread(tid=9, name="TrainingThread", active=False, owns_gil=False, frames=frames)
-        return seen(**dict.fromkeys(("stack_before", "stack"), Stack(at_seconds=0.0, threads=(trains, main))))
+        idle = KernelThread(tid=pid, name="python", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0)
+        stacks = dict.fromkeys(("stack_before", "stack"), Stack(at_seconds=0.0, threads=(trains, main)))
+        return seen(**stacks, clocks=Clocks(window_seconds=1.0, resolution_ns=1, threads=(idle,)))
 
-    take(worker(BACKWARD, STEP), worker(STEP))
+    take(worker(7, BACKWARD, STEP), worker(8, STEP))
     assert sorted(dumped) == [7, 8]
     dumped.clear()
-    take(worker(BACKWARD, STEP), worker(BACKWARD, STEP))
+    take(worker(7, BACKWARD, STEP), worker(8, BACKWARD, STEP))
     assert dumped == [7]
 
 
