@@ -252,7 +252,10 @@ def _is_over(run: Run, plan: Plan, folder: Path, looks: int) -> bool:
 def _until_resolved(receiver: Receiver, frozen: list[Run], seconds: float = 90) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        if sum(event["kind"] == "resolved" for _, event in list(receiver.events)) >= len(frozen):
+        ended = {
+            str(event["job"]).rpartition(":")[2] for _, event in list(receiver.events) if event["kind"] == "resolved"
+        }
+        if {str(run.port) for run in frozen} <= ended:
             return
         time.sleep(0.5)
 
@@ -297,8 +300,8 @@ def _fifths(values: list[float]) -> tuple[float, ...]:
     return tuple(statistics.median(values[at * size : (at + 1) * size]) for at in range(5))
 
 
-def watch_day(plan: Plan | None = None) -> None:
-    """Print what a day showed."""
+def watch_day(plan: Plan | None = None) -> bool:
+    """Print what a day showed; whether all of it was right."""
     result = day(plan or Plan())
     took = sorted(result.seconds_to_report)
     print(
@@ -314,3 +317,10 @@ def watch_day(plan: Plan | None = None) -> None:
     for what in ("missed", "repeated", "false", "unresolved", "wrong_endings"):
         for line in getattr(result, what):
             print(f"  {what}: {line}")
+    return result.right
+
+
+if __name__ == "__main__":  # python -m bench.watch_day [RUNS EVERY HEALTHY_SECONDS FROZEN_SECONDS]
+    numbers = [float(word) for word in sys.argv[1:]]
+    asked = Plan(int(numbers[0]), *numbers[1:]) if numbers else Plan()
+    sys.exit(0 if watch_day(asked) else 1)
