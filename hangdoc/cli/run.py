@@ -147,6 +147,8 @@ class _Story:
         self._nodes, self._reaction, self._pages, self._patience = nodes, reaction, pages, patience
         self._deferred: float | None = None
         """Since when a sure hang is left to the node of rank 0."""
+        self._reported: set[str] = set()
+        """Ids of the hangs that this node has reported: it tells of their end, too."""
         self._unclear: dict[str, float] = {}
         """Since when jobs could not be judged for want of other nodes' bundles; infinite once that was said."""
 
@@ -156,7 +158,9 @@ class _Story:
         self._pages.saw(seen.diagnosis)
         for end in news.over:
             self._deferred = None
-            if end.ending == "goes-on":
+            if end.hang.id in self._reported:
+                self._reaction.act(seen.snapshot, seen.diagnosis, (), (end,))
+            elif end.ending == "goes-on":
                 _say(f"job {end.hang.job} makes progress again")
         if (where := nodes.announced()) is not None:
             self._deferred = None
@@ -175,7 +179,9 @@ class _Story:
             _say(f"the node of rank 0 reported nothing for {_DEFER_SECONDS:g} s, so {nodes.host} reports what it saw")
         self._deferred = None
         with lifeline.held():
-            kept = self._reaction.act(seen.snapshot, seen.diagnosis, _sure(hung, seen))
+            sure = _sure(hung, seen)
+            self._reported |= {one.hang.id for one in sure}
+            kept = self._reaction.act(seen.snapshot, seen.diagnosis, sure)
             self._reaction.finish()
             for text in filter(None, map(nodes.missing, hung)):
                 _say(text)
