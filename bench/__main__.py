@@ -1,7 +1,7 @@
 """Measures everything and prints a table of ratios.
 
 python -m bench [beyond-window] [start-up] [slow-down] [beat] [watched-steps] [last-dump]
-                [top-keys] [top-delayed] [top-slow-down] [ranks] [hosts] [pauses] [page] [polls]
+                [top-keys] [top-delayed] [top-slow-down] [ranks] [hosts] [pauses] [page] [polls] [watch-day]
 
 `python -m bench.observers [LOOKS]` is a soak of its own: many observers of one run.
 """
@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import delayed, page, pauses, polls, scale, top
+from bench import delayed, page, pauses, polls, scale, top, watch_day
 from bench.table import HANGDOC, PY_SPY, row, seconds, step
 from hangdoc.watchdog import Watchdog
 from hangdoc_trainer import corpus
@@ -162,6 +162,7 @@ def main(chosen: list[str]) -> None:
         ("pauses", pauses.pauses),
         ("page", page.pages),
         ("polls", polls.polls),
+        ("watch-day", watch_day.watch_day),
     ):
         if not chosen or name in chosen:
             measure()

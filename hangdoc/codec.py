@@ -87,6 +87,8 @@ def write_aside(path: Path, content: bytes) -> None:
         handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with open(handle, "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # or a host that crashes leaves an empty file under the new name
         Path(aside).chmod(0o600)
         Path(aside).replace(path)
     except OSError as error:

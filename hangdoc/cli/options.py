@@ -1,5 +1,6 @@
 """Options that several commands share: what to look at, for how long, and when a wait is an error."""
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -22,6 +23,18 @@ locals_option = click.option(
     "--locals", "locals_", type=click.Choice(LOCALS), default="used", show_default=True,
     help="Strings in variables to keep: paths and short names, or all except secrets.",
 )  # fmt: skip
+
+
+class ByteSize(click.ParamType[int]):
+    """A number of bytes: 500M, 20G, 1048576. Suffixes are powers of 1024."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE)
+        if found is None:
+            self.fail(f"{value!r} is no size: expected a number of bytes, for instance 500M or 20G.", param, ctx)
+        return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
 def _seconds(name: str, kind: click.FloatRange, default: float, text: str) -> Callable[[F], F]:

@@ -14,21 +14,25 @@ import click
 
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.options import locals_option, native_option, timeout_option, window_option
-from hangdoc.cli.watch import check_webhook, make_directory, watch_of, watching_options
+from hangdoc.cli.watch import make_directory, targets_of, watch_of, watching_options
 from hangdoc.commands.errors import CommandError
-from hangdoc.commands.hosts import Hosts, words
+from hangdoc.commands.hosts import Hosts
 from hangdoc.phrases import beginning
 from hangdoc.redact import Locals
 from hangdoc.watch import command as passthrough
 
 if TYPE_CHECKING:
     from hangdoc.cli.pages import Pages
+    from hangdoc.diagnosis import Job
     from hangdoc.fleet.transport import Transport
     from hangdoc.observe.observe import Options
     from hangdoc.snapshot import Snapshot
-    from hangdoc.watch.act import Kept, Reaction
+    from hangdoc.watch.act import Reaction, Targets
+    from hangdoc.watch.confirm import Sure
+    from hangdoc.watch.evidence import Kept
     from hangdoc.watch.loop import Seen
     from hangdoc.watch.nodes import Nodes
+    from hangdoc.watch.notice import Format
 
 _DEFER_SECONDS = 30.0
 """How long a node leaves the report of a run on several nodes to the node of rank 0."""
@@ -52,8 +56,7 @@ class _Asked:
     patience: float
     output: Path
     stop: bool
-    call: tuple[str, ...]
-    webhook: str | None
+    targets: "Targets"
     hosts: tuple[str, ...]
     transport: "Transport | None"
 
@@ -76,7 +79,7 @@ class _Asked:
 @fleet_options
 def command(
     command_line: tuple[str, ...], window: float, native: str, locals_: Locals, timeout: float, interval: float,
-    patience: float, output: Path, on_hang: str, webhook: str | None, grace: float, fleet: Hosts,
+    patience: float, output: Path, on_hang: str, webhook: str | None, webhook_format: "Format", grace: float, fleet: Hosts,
 ) -> int:  # fmt: skip
     """Start a launcher and observe its processes from outside.
 
@@ -90,13 +93,13 @@ def command(
 
     Exit code: that of the command; 86 if --on-hang stop ended it, 127 if it was not found, 126 if it could not be executed.
     """
-    check_webhook(webhook)
+    targets = targets_of("" if on_hang in ("report", "stop") else on_hang, webhook, webhook_format)
     output = output.absolute()  # the observer must not depend on what the command does to directories
     make_directory(output)
     asked = _Asked(
         program=command_line[0],
         window=window, native=native, locals=locals_, timeout=timeout, interval=interval, patience=patience, output=output,
-        stop=on_hang == "stop", call=() if on_hang in ("report", "stop") else words(on_hang, "--on-hang"), webhook=webhook,
+        stop=on_hang == "stop", targets=targets,
         hosts=fleet.names() if fleet.hosts is not None else (),
         transport=fleet.transport(timeout) if fleet.hosts is not None else None,
     )  # fmt: skip
@@ -112,7 +115,9 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
     from hangdoc.observe.observe import Options
     from hangdoc.observe.polling import Polling
     from hangdoc.watch.act import Reaction
+    from hangdoc.watch.evidence import Evidence
     from hangdoc.watch.nodes import Nodes
+    from hangdoc.watch.state import Ledger
 
     if sys.stderr.isatty():
         _say(f"watching pid {pid}; a hang that lasts {asked.patience:g} s is reported here and in {asked.output}")
@@ -124,7 +129,7 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
         look=nodes.look, diagnose=lambda snapshot: nodes.mine(alone.diagnose(snapshot)), pause=nodes.pause
     )
     pages = Pages(asked.patience)
-    reaction = Reaction(asked.output, asked.call, asked.webhook, _say, _show, pages.page)
+    reaction = Reaction(Evidence(asked.output, pages.page), Ledger(None, _say), asked.targets, _say, _show)
     if (better := _ELSEWHERE.get(os.path.basename(asked.program))) is not None:
         _say(f"{asked.program} starts the ranks where hangdoc does not observe them. {better}")
     lifeline.at_end = nodes.leave
@@ -146,6 +151,8 @@ class _Story:
         self._nodes, self._reaction, self._pages, self._patience = nodes, reaction, pages, patience
         self._deferred: float | None = None
         """Since when a confirmed hang waits for the report of the node of rank 0."""
+        self._reported: set[str] = set()
+        """Ids of the hangs that this node has reported. It reports their end, too."""
         self._unclear: dict[str, float] = {}
         """Since when jobs could not be judged for want of other nodes' bundles; infinite once that was reported."""
 
@@ -153,9 +160,12 @@ class _Story:
         """Say what a look brought; whether it was a hang, here or on another node."""
         nodes, news, now = self._nodes, seen.news, time.monotonic()
         self._pages.saw(seen.diagnosis)
-        for job in news.over:
+        for end in news.over:
             self._deferred = None
-            _say(f"job {job.id} makes progress again")
+            if end.hang.id in self._reported:
+                self._reaction.act(seen.snapshot, seen.diagnosis, (), (end,))
+            elif end.ending == "goes-on":
+                _say(f"job {end.hang.job} makes progress again")
         if (where := nodes.announced()) is not None:
             self._deferred = None
             _say(f"HUNG: {where}")
@@ -175,10 +185,13 @@ class _Story:
             )
         self._deferred = None
         with lifeline.held():
-            kept = self._reaction.act(seen.snapshot, seen.diagnosis, hung)
+            sure = _sure(hung, seen)
+            self._reported |= {one.hang.id for one in sure}
+            kept = self._reaction.act(seen.snapshot, seen.diagnosis, sure)
+            self._reaction.finish()
             for text in filter(None, map(nodes.missing, hung)):
                 _say(text)
-            nodes.announce(f"reported by {nodes.host}" + (f" in {kept.report}" if kept is not None else ""))
+            nodes.announce(f"reported by {nodes.host}" + (f" in {kept[0].report}" if kept else ""))
         return True
 
     def _say_who_is_missing(self, seen: "Seen", now: float) -> None:
@@ -192,6 +205,16 @@ class _Story:
                     _say(f"job {job.id} makes no progress on {self._nodes.host}, and the verdict is unknown: {missing}")
                     unclear[job.id] = math.inf
         self._unclear = unclear
+
+
+def _sure(jobs: "list[Job]", seen: "Seen") -> "list[Sure]":
+    """The hangs of these jobs; a report that was left to another node may come looks later."""
+    from hangdoc.watch.confirm import Sure
+    from hangdoc.watch.hangs import hang_of
+
+    known = {sure.hang.job: sure.hang for sure in seen.news.began} | {hang.job: hang for hang in seen.hangs}
+    now = time.monotonic()
+    return [Sure(known.get(job.id) or hang_of(job, now, seen.diagnosis.taken_at), job) for job in jobs]
 
 
 def _reach(options: "Options", asked: _Asked) -> "Callable[[], Snapshot] | None":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hangdoc.cli.fleet import fleet_options
-from hangdoc.cli.options import observation_options, patience_option
+from hangdoc.cli.options import ByteSize, observation_options, patience_option
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts, words
 
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from hangdoc.diagnosis import Diagnosis
     from hangdoc.observe.observe import Options
     from hangdoc.snapshot import Snapshot
-    from hangdoc.watch.act import Kept, Reaction
+    from hangdoc.watch.act import Reaction, Targets
+    from hangdoc.watch.evidence import Kept
     from hangdoc.watch.loop import Watch
     from hangdoc.watch.metrics import Exposed
+    from hangdoc.watch.notice import Format
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +30,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 def watching_options(command: F) -> F:
     """Add to a command that watches how often it looks, when a hang is sure, where evidence goes, and whom it tells."""
     for option in (
-        click.option("--webhook", metavar="URL", help="On a hang, post the diagnosis as JSON to this URL."),
+        click.option(
+            "--webhook-format", type=click.Choice(["generic", "slack"]), default="generic", show_default=True,
+            help="What is posted: the diagnosis and the event as JSON, or a message for Slack and compatible receivers.",
+        ),
+        click.option(
+            "--webhook", metavar="URL", envvar="HANGDOC_WEBHOOK", show_envvar=True,
+            help="Post a hang and its end to this URL.",
+        ),
         click.option(
             "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="DIR",
             help="Directory for bundle, report and page; created if missing.  [default: the current directory]",
@@ -55,36 +64,59 @@ def watching_options(command: F) -> F:
     "--metrics", metavar="[ADDR:]PORT", help="Serve OpenMetrics on this port, on loopback unless ADDR is given."
 )
 @click.option("--keep", is_flag=True, help="Keep watching after a hang instead of exiting with 1.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Remember reported hangs and undelivered messages in FILE, so that a restart loses and repeats nothing.",
+)
+@click.option(
+    "--keep-bytes",
+    type=ByteSize(),
+    metavar="SIZE",
+    help="Limit for the evidence in --output (500M, 20G). The oldest hangs are removed first.",
+)
 @fleet_options
 def command(
     options: "Options", interval: float, patience: float, output: Path, on_hang: str | None, webhook: str | None,
-    metrics: str | None, keep: bool, fleet: Hosts,
+    webhook_format: "Format", metrics: str | None, keep: bool, state: Path | None, keep_bytes: int | None, fleet: Hosts,
 ) -> int:  # fmt: skip
     """Watch without a screen, and act on a confirmed hang.
 
     Looks at this host or at --hosts again and again. A hang is confirmed when two looks in a row find the same and it has
     lasted --patience. hangdoc then writes bundle, report and page, runs --on-hang, posts to --webhook, and exits with 1.
+    With --keep it continues, reports each hang once, and reports when it is over. With --pid or --run-of it exits with 0
+    when these processes have ended.
     """
     from hangdoc.cli.pages import Pages
     from hangdoc.commands.looking import described, looker
     from hangdoc.watch.act import Reaction
+    from hangdoc.watch.evidence import Evidence
+    from hangdoc.watch.state import Ledger, StateError
 
-    check_webhook(webhook)
+    targets = targets_of(on_hang or "", webhook, webhook_format)
     make_directory(output)
-    called = words(on_hang, "--on-hang") if on_hang is not None else ()
     look = looker(options, fleet)
+    try:
+        ledger = Ledger(state, say)
+    except StateError as error:
+        raise CommandError(str(error), USAGE) from None
     exposed = _expose(metrics)
     os.nice(19)  # as `top`: a run on full cores comes first
     say(f"watching {described(options, fleet)}")
     pages = Pages(patience)
-    reaction = Reaction(output, called, webhook, say, _show, pages.page)
-    return _watch(watch_of(look, interval, patience), pages, reaction, exposed, keep)
+    reaction = Reaction(Evidence(output, pages.page, keep_bytes), ledger, targets, say, _show)
+    watch = watch_of(look, interval, patience)._replace(hangs=ledger.hangs)
+    return _watch(watch, pages, reaction, exposed, keep, _gone(options))
 
 
-def check_webhook(url: str | None) -> None:
-    """Raises CommandError for what is no address of the web."""
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise CommandError(f"--webhook {url!r} is not a URL. It must begin with http:// or https://.", USAGE)
+def targets_of(on_hang: str, webhook: str | None, form: "Format") -> "Targets":
+    """Who is told about a hang; raises CommandError for what is no command or no URL."""
+    from hangdoc.watch.act import Targets
+
+    if webhook is not None and not webhook.startswith(("http://", "https://")):
+        raise CommandError(f"--webhook {webhook!r} is not a URL. It must begin with http:// or https://.", USAGE)
+    return Targets(words(on_hang, "--on-hang") if on_hang else (), webhook, form)
 
 
 def make_directory(folder: Path) -> None:
@@ -128,7 +160,15 @@ def _show(kept: "Kept") -> None:
     click.echo(kept.text)
 
 
-def _watch(watch: "Watch", pages: "Pages", reaction: "Reaction", exposed: "Exposed | None", keep: bool) -> int:
+def _gone(options: "Options") -> Callable[[], bool]:
+    """Whether the named processes have all ended; never where none is named."""
+    pids = (*options.pids, *((options.run_of,) if options.run_of is not None else ()))
+    return lambda: bool(pids) and not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def _watch(
+    watch: "Watch", pages: "Pages", reaction: "Reaction", exposed: "Exposed | None", keep: bool, gone: Callable[[], bool],
+) -> int:  # fmt: skip
     last: object = None
     for seen in watch.looks():
         pages.saw(seen.diagnosis)
@@ -137,14 +177,20 @@ def _watch(watch: "Watch", pages: "Pages", reaction: "Reaction", exposed: "Expos
             last = story
             for line in _lines(seen.diagnosis):
                 say(line)
+        reaction.ledger.counts.looks += 1
+        if seen.news.began or seen.news.over:
+            reaction.act(seen.snapshot, seen.diagnosis, seen.news.began, seen.news.over, seen.hangs)
+        else:
+            reaction.remember(seen.hangs)
         if exposed is not None:
-            exposed.diagnosis, exposed.seconds = seen.diagnosis, seen.seconds
-            exposed.looks += 1
-            exposed.hangs += len(seen.news.sure)
-        if seen.news.sure:
-            reaction.act(seen.snapshot, seen.diagnosis, seen.news.sure)
-            if not keep:
-                return 1
+            exposed.saw(seen, reaction)
+        if seen.news.began and not keep:
+            reaction.finish()
+            return 1
+        if not seen.hangs and not seen.diagnosis.jobs and gone():
+            say("the processes that were watched have ended")
+            reaction.finish()
+            return 0
     return 0
 
 

@@ -50,7 +50,7 @@ def take(
             continue
         if not stands and observation.native != "always":
             continue
-        key: object = target.pid if observation.native == "always" else places(stack)
+        key: object = target.pid if observation.native == "always" else _class(stack)
         classes.setdefault(key, []).append(target)
         if observation.native == "always" or _unclear(seen, stack):
             chosen.setdefault(key, target)
@@ -146,6 +146,17 @@ def places(stack: Stack) -> object:
     """Where the main thread stands: equal for equal frames."""
     main = _main(stack)
     return tuple((f.file, f.function, f.line) for f in main.frames) if main is not None else None
+
+
+def _class(stack: Stack) -> object:
+    """Equal for ranks whose native stacks are the same: the main threads stand at one place, and so do all others that run the
+    user's code. In a worker of Ray Train the main thread runs Ray's loop, the same in every rank, and another thread trains."""
+    own = (
+        tuple((f.file, f.function, f.line) for f in thread.frames)
+        for thread in stack.threads
+        if any(not frame.library and not frame.native for frame in thread.frames)
+    )
+    return (places(stack), frozenset(own))
 
 
 def _numbers(before: Stack, after: Stack) -> bool:

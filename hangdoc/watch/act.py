@@ -1,114 +1,117 @@
-"""What is done about a sure hang: bundle, report and page on disk, a command, a web hook. None of them ends the watch."""
+"""What is done about a sure hang, and about its end: evidence on disk, a command, a web hook. None of them ends the watch, and
+none holds up the looks."""
 
-import io
-import os
-import subprocess
+import contextlib
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable
-from pathlib import Path
-
-import msgspec
-from rich.console import Console
+from typing import NamedTuple
 
 from hangdoc import codec
-from hangdoc.diagnosis import Diagnosis, Job
-from hangdoc.render.text import report
+from hangdoc.diagnosis import Diagnosis
+from hangdoc.phrases import duration
 from hangdoc.snapshot import Snapshot
-
-Page = Callable[[Snapshot, Diagnosis], str]
-"""Makes the page."""
-COMMAND_SECONDS = 60
-HOOK_SECONDS = 10
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """Where the evidence lies."""
-
-    bundle: Path
-    report: Path
-    page: Path
-    text: str
+from hangdoc.watch import deliver, notice
+from hangdoc.watch.confirm import Over, Sure
+from hangdoc.watch.evidence import Evidence, Kept
+from hangdoc.watch.hangs import Hang
+from hangdoc.watch.outbox import Outbox
+from hangdoc.watch.state import Ledger, Letter
 
 
-def keep(snapshot: Snapshot, diagnosis: Diagnosis, folder: Path, page: Page) -> Kept:
-    """Write the bundle, the report and the page, named after the time; raises BundleError."""
-    console = Console(width=100, record=True, file=io.StringIO())
-    report(diagnosis, console, verbose=True)
-    text = console.export_text()
-    stem = time.strftime("hangdoc-hang-%Y%m%d-%H%M%S", time.gmtime())
-    number = 0
-    while (bundle := folder / f"{stem}{f'-{number}' if number else ''}.hangdoc").exists():
-        number += 1
-    codec.write(snapshot, bundle)
-    written, shown = bundle.with_suffix(".txt"), bundle.with_suffix(".html")
-    codec.write_aside(written, text.encode())
-    codec.write_aside(shown, page(snapshot, diagnosis).encode())
-    return Kept(bundle, written, shown, text)
+class Targets(NamedTuple):
+    """Who is told: the words of a command, and the address of a web hook with the form of its messages."""
 
-
-def call(command: tuple[str, ...], kept: Kept, diagnosis: Diagnosis, jobs: tuple[str, ...]) -> str | None:
-    """Run the person's command with the report on its standard input; what went wrong, if anything. Nothing out of the
-    evidence becomes part of a command line."""
-    environment = {
-        **os.environ,
-        "HANGDOC_BUNDLE": str(kept.bundle),
-        "HANGDOC_REPORT": str(kept.report),
-        "HANGDOC_PAGE": str(kept.page),
-        "HANGDOC_VERDICT": diagnosis.verdict,
-        "HANGDOC_JOBS": " ".join("".join(c if c.isprintable() else "·" for c in job) for job in jobs),
-    }
-    try:
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, text=True, start_new_session=True)
-    except OSError as error:
-        return f"--on-hang {command[0]} can't be started: {error.strerror}"
-    try:
-        child.communicate(kept.text, timeout=COMMAND_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, 9)
-        child.wait()
-        return f"--on-hang {command[0]} took more than {COMMAND_SECONDS} s and was ended"
-    return f"--on-hang {command[0]} ended with {child.returncode}" if child.returncode else None
-
-
-def post(url: str, diagnosis: Diagnosis) -> str | None:
-    """Post the diagnosis as JSON; what went wrong, if anything."""
-    request = urllib.request.Request(  # noqa: S310  (the person's own --webhook, checked to be http)
-        url, data=msgspec.json.encode(diagnosis), headers={"Content-Type": "application/json", "User-Agent": "hangdoc"}
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=HOOK_SECONDS):  # noqa: S310
-            return None
-    except (OSError, urllib.error.URLError, ValueError) as error:
-        return f"--webhook did not take the report: {getattr(error, 'reason', error)}"
+    command: tuple[str, ...] = ()
+    webhook: str | None = None
+    form: notice.Format = "generic"
 
 
 class Reaction:
-    """What to do about a sure hang, and in which words. What fails is reported, and the rest is still done."""
+    """Acts on what looks bring; what fails is said, and the rest is done all the same."""
 
     def __init__(
-        self, folder: Path, command: tuple[str, ...], webhook: str | None, say: Callable[[str], None],
-        show: Callable[[Kept], None], page: Page,
+        self, evidence: Evidence, ledger: Ledger, targets: Targets, say: Callable[[str], None],
+        show: Callable[[Kept], None],
     ) -> None:  # fmt: skip
-        self._folder, self._command, self._webhook, self._say, self._show = folder, command, webhook, say, show
-        self._page = page
+        self.ledger = ledger
+        self._evidence, self._say, self._show, self._form = evidence, say, show, targets.form
+        self._webhook = self._command = None
+        if targets.webhook is not None:
+            self._webhook = Outbox("webhook", ledger, deliver.webhook(targets.webhook), say)
+        if targets.command:
+            self._command = Outbox("on-hang", ledger, deliver.command(targets.command), say)
+        self.evidence_bytes = evidence.bytes()
 
-    def act(self, snapshot: Snapshot, diagnosis: Diagnosis, jobs: Iterable[Job]) -> Kept | None:
-        """Write, show, call, post; what was written."""
+    def act(
+        self, snapshot: Snapshot, diagnosis: Diagnosis, began: Iterable[Sure], over: Iterable[Over] = (),
+        hangs: tuple[Hang, ...] = (),
+    ) -> list[Kept]:  # fmt: skip
+        """Write, remember, tell; what was written. `hangs` are all that are not over: they are remembered in one step with the
+        messages about what has begun and ended, so that a kill in between neither loses nor repeats one."""
+        began, over = list(began), list(over)
+        written = [(sure, self._keep(snapshot, diagnosis, sure)) for sure in began]
+        now = time.monotonic()
+        with self.ledger.changing():
+            self.ledger.hangs = hangs
+            for sure, kept in written:
+                self._tell_began(diagnosis, sure, kept, now)
+            for end in over:
+                self._tell_over(diagnosis, end, now)
+            self.ledger.counts.hangs += len(began)
+            self.ledger.counts.resolved += len(over)
+        for _, kept in written:
+            if kept is not None:
+                self._show(kept)
+                self._say(f"bundle {kept.bundle}, report {kept.report}, page {kept.page}")
+        for end in over:
+            how = "makes progress again" if end.ending == "goes-on" else "has ended"
+            self._say(f"resolved: hang {end.hang.id}: job {end.hang.job} {how} after {duration(now - end.hang.since)}")
+        if written:
+            self.evidence_bytes = self._evidence.bytes()
+        return [kept for _, kept in written if kept is not None]
+
+    def pending(self) -> dict[str, int]:
+        """Messages that wait, by target."""
+        with self.ledger.lock:
+            return {target: len(letters) for target, letters in self.ledger.letters.items()}
+
+    def finish(self) -> None:
+        """Wait until everybody has been told: for the command as long as it may take, for the web hook at most 20 s. What is left
+        is said."""
+        for outbox, seconds in (
+            (self._command, deliver.COMMAND_SECONDS + 1.0),
+            (self._webhook, 2.0 * deliver.HOOK_SECONDS),
+        ):
+            if outbox is not None and not outbox.finish(seconds):
+                self._say(f"--{outbox.target}: {outbox.pending()} messages could not be delivered in {seconds:g} s")
+
+    def _keep(self, snapshot: Snapshot, diagnosis: Diagnosis, sure: Sure) -> Kept | None:
         try:
-            kept = keep(snapshot, diagnosis, self._folder, self._page)
+            return self._evidence.keep(snapshot, notice.of_job(diagnosis, sure.job), sure.hang.id)
         except codec.BundleError as error:
             self._say(str(error))
-            kept = None
-        if kept is not None:
-            self._show(kept)
-            self._say(f"bundle {kept.bundle}, report {kept.report}, page {kept.page}")
-        wrong = []
-        if self._command and kept is not None:
-            wrong.append(call(self._command, kept, diagnosis, tuple(job.id for job in jobs)))
+            return None
+
+    def _tell_began(self, diagnosis: Diagnosis, sure: Sure, kept: Kept | None, now: float) -> None:
+        event = notice.event_of(sure.hang, diagnosis, sure.job, now - sure.hang.since, kept=kept)
+        about = f"hang {event.id} of {event.job}"
         if self._webhook is not None:
-            wrong.append(post(self._webhook, diagnosis))
-        for text in filter(None, wrong):
-            self._say(text)
-        return kept
+            text = notice.body(self._form, diagnosis, event, sure.job)
+            self._webhook.add(Letter(delivery=event.delivery, about=about, body=text))
+        if self._command is not None and kept is not None:
+            text = deliver.call_of(event, kept, sure.job.verdict)
+            self._command.add(Letter(delivery=event.delivery, about=about, body=text))
+
+    def _tell_over(self, diagnosis: Diagnosis, end: Over, now: float) -> None:
+        if self._webhook is None:
+            return
+        event = notice.event_of(end.hang, diagnosis, end.job, now - end.hang.since, end.ending)
+        text = notice.body(self._form, diagnosis, event, end.job)
+        about = f"the end of hang {event.id} of {event.job}"
+        self._webhook.add(Letter(delivery=event.delivery, about=about, body=text))
+
+    def remember(self, hangs: tuple[Hang, ...]) -> None:
+        """Keep what is not sure yet, too: a restart goes on where this watch was."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.ledger.changing() if hangs != self.ledger.hangs else self.ledger.lock)
+            self.ledger.hangs = hangs

@@ -1,66 +1,113 @@
-"""When a hang is sure: two looks in a row that find the same, and long enough. Pure."""
+"""When a hang is sure, and when it is over: two looks in a row say so, and a hang has lasted long enough. Pure."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from hangdoc.diagnosis import Diagnosis, Job
+from hangdoc.watch.hangs import Ending, Hang, errors, hang_of, places
+
+_LOOKS = 2
 
 
-@dataclass
-class _Suspect:
-    hang: frozenset[str]
-    """Ids of the error findings that every look since then had."""
-    since: float
-    looks: int
-    reported: bool
+@dataclass(frozen=True)
+class Sure:
+    """A hang that has become sure with this look."""
+
+    hang: Hang
+    job: Job
+
+
+@dataclass(frozen=True)
+class Over:
+    """A hang that was reported, and that is over."""
+
+    hang: Hang
+    job: Job | None
+    """The job as it is now; None where it is gone, or where another run has its name."""
+    ending: Ending
 
 
 @dataclass(frozen=True)
 class News:
     """What a look changed."""
 
-    sure: list[Job] = field(default_factory=list)
-    """Jobs whose hang has become sure with this look."""
-    over: list[Job] = field(default_factory=list)
-    """Jobs whose hang was sure, and that make progress again."""
+    began: list[Sure] = field(default_factory=list)
+    over: list[Over] = field(default_factory=list)
     soon: bool = False
-    """Whether one more look may be all that a hang lacks."""
+    """Whether one more look may be all that is lacking."""
+
+    @property
+    def sure(self) -> list[Job]:
+        """Jobs whose hang has become sure with this look."""
+        return [one.job for one in self.began]
 
 
 class Confirmation:
-    """Takes one diagnosis after another."""
+    """Takes one diagnosis after another. `patience` in seconds; `hangs` are those known from before a restart."""
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, patience: float, hangs: Iterable[Hang] = ()) -> None:
         self._patience = patience
-        self._suspects: dict[str, _Suspect] = {}
+        self._hangs = {hang.job: hang for hang in hangs}
 
-    def add(self, diagnosis: Diagnosis, now: float) -> News:
-        """What is new with this look. A hang becomes sure once, and again after the job has made progress. `now` in seconds of
-        any clock that does not jump."""
-        sure, over, soon = [], [], False
+    @property
+    def hangs(self) -> tuple[Hang, ...]:
+        """All that are not over, those that are not sure yet included."""
+        return tuple(self._hangs.values())
+
+    def add(self, diagnosis: Diagnosis, now: float, hosts: Collection[str] | None = None) -> News:
+        """What is new with this look. A hang becomes sure once, and again after it was over. `now` in seconds of any clock that
+        does not jump; `hosts` are those that were looked at (None: all): a run of another host is not gone because nobody saw it.
+        """
+        over, soon = [], False
         jobs = {job.id: job for job in diagnosis.jobs}
-        for name, suspect in list(self._suspects.items()):
-            job = jobs.get(name)
-            if job is not None and (job.verdict == "hung" or (suspect.reported and job.verdict == "unknown")):
-                continue  # one look that sees too little does not end a hang
-            if job is not None and suspect.reported:
-                over.append(job)
-            del self._suspects[name]
-        for name, job in jobs.items():
+        for hang in list(self._hangs.values()):
+            ended, again = self._ended(hang, jobs.get(hang.job), hosts)
+            soon = soon or again
+            over += ended
+        began = []
+        for job in jobs.values():
             if job.verdict != "hung":
                 continue
-            hang = frozenset(finding.id for finding in job.findings if finding.severity == "error")
-            known = self._suspects.get(name)
-            if known is None or not known.hang & hang:
-                reported = known is not None and known.reported  # another finding about a reported hang is no news
-                known = self._suspects[name] = _Suspect(hang, now, 0, reported)
-            known.hang &= hang
-            known.looks += 1
-            age = max(now - known.since, job.hung_for_seconds or 0.0)
-            if known.reported or age < self._patience:
-                continue
-            if known.looks >= 2:
-                known.reported = True
-                sure.append(job)
-            else:
-                soon = True
-        return News(sure, over, soon)
+            sure, again = self._seen(job, now, diagnosis.taken_at)
+            soon = soon or again
+            began += sure
+        return News(began, over, soon)
+
+    def _ended(self, hang: Hang, job: Job | None, hosts: Collection[str] | None) -> tuple[list[Over], bool]:
+        """Whether a hang is over; and whether one more look may show that it is."""
+        if job is None and hosts is not None and not hang.hosts <= set(hosts):
+            return [], False
+        replaced = job is not None and not hang.is_of(job)
+        if job is not None and not replaced and (job.verdict == "hung" or (hang.reported and job.verdict == "unknown")):
+            return [], False  # one look that sees too little does not end a hang
+        if not hang.reported:
+            del self._hangs[hang.job]
+            return [], False
+        if not replaced and hang.looks_without + 1 < _LOOKS:
+            self._hangs[hang.job] = replace(hang, looks_without=hang.looks_without + 1)
+            return [], True
+        del self._hangs[hang.job]
+        if job is None or replaced:
+            return [Over(hang, None, "ended")], False
+        return [Over(hang, job, "goes-on")], False
+
+    def _seen(self, job: Job, now: float, taken_at: str) -> tuple[list[Sure], bool]:
+        """Whether the hang of a job has become sure; and whether one more look may make it so."""
+        known = self._hangs.get(job.id)
+        found = errors(job)
+        if known is None or not (known.reported or known.findings & found):
+            known = hang_of(job, now, taken_at)
+        known = replace(
+            known,
+            findings=known.findings & found if known.findings & found else found,
+            processes=tuple(sorted(places(job))) or known.processes,
+            looks=known.looks + 1,
+            looks_without=0,
+        )
+        young = max(now - known.since, job.hung_for_seconds or 0.0) < self._patience
+        sure = not known.reported and not young and known.looks >= _LOOKS
+        self._hangs[job.id] = replace(known, reported=known.reported or sure)
+        soon = not known.reported and not young and not sure
+        return ([Sure(self._hangs[job.id], job)] if sure else []), soon

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.snapshot import Snapshot
 from hangdoc.watch.confirm import Confirmation, News
+from hangdoc.watch.hangs import Hang
 
 _MOST_OF_A_CORE = 0.05
 _SOON_SECONDS = 2.0
@@ -23,6 +24,8 @@ class Seen(NamedTuple):
     diagnosis: Diagnosis
     news: News
     seconds: float
+    hangs: tuple[Hang, ...] = ()
+    """All that are not over, those that are not sure yet included."""
 
 
 class Watch(NamedTuple):
@@ -36,18 +39,21 @@ class Watch(NamedTuple):
     interval: float
     patience: float
     pause: Callable[[float], None] = time.sleep
+    hangs: tuple[Hang, ...] = ()
+    """Those known from before a restart."""
 
     def looks(self) -> Iterator[Seen]:
         """One look after another, forever."""
-        confirmation = Confirmation(self.patience)
+        confirmation = Confirmation(self.patience, self.hangs)
         costs: deque[float] = deque(maxlen=_COSTS)
         first = True
         while True:
             began, used = time.monotonic(), self.spent()
             snapshot = self.look()
             diagnosis = self.diagnose(snapshot)
-            news = confirmation.add(diagnosis, time.monotonic())
-            yield Seen(snapshot, diagnosis, news, time.monotonic() - began)
+            hosts = {host.name for host in snapshot.hosts}
+            news = confirmation.add(diagnosis, time.monotonic(), hosts)
+            yield Seen(snapshot, diagnosis, news, time.monotonic() - began, confirmation.hangs)
             if not first:  # which also loads what it needs
                 costs.append(self.spent() - used)
             first = False

@@ -1,41 +1,95 @@
-"""The last diagnosis as OpenMetrics (prometheus_client)."""
+"""The last look and what the watch has done as OpenMetrics (prometheus_client). Names follow Prometheus' conventions: base units
+as suffixes, `_total` for counters. A run's label is `run`: Prometheus gives each target a label `job` of its own."""
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from hangdoc.diagnosis import Diagnosis
+from hangdoc.version import __version__
+from hangdoc.watch.act import Reaction
+from hangdoc.watch.hangs import Hang
+from hangdoc.watch.loop import Seen
+from hangdoc.watch.state import Counts
 
 VERDICTS = ("healthy", "waiting", "hung", "unknown")
 LABELS = ("computing", "blocked", "dead", "unknown")
+TARGETS = ("webhook", "on-hang")
 
 
 class Exposed(Collector):
     """What a scrape gets: the last look, never a new one."""
 
     def __init__(self) -> None:
-        self.diagnosis: Diagnosis | None = None
-        self.looks = self.hangs = 0
-        self.seconds = 0.0
+        self._diagnosis: Diagnosis | None = None
+        self._hangs: tuple[Hang, ...] = ()
+        self._counts = Counts()
+        self._pending: Callable[[], dict[str, int]] = dict
+        self._seconds = self._at = 0.0
+        self._bytes = 0
+
+    def saw(self, seen: Seen, reaction: Reaction) -> None:
+        """Take in a look, and what was done about it."""
+        self._diagnosis, self._seconds, self._at = seen.diagnosis, seen.seconds, time.time()
+        self._hangs = tuple(hang for hang in seen.hangs if hang.reported)
+        self._counts, self._pending, self._bytes = reaction.ledger.counts, reaction.pending, reaction.evidence_bytes
 
     def collect(self) -> Iterable[Any]:
         """Every family anew: ranks and jobs come and go."""
-        yield CounterMetricFamily("hangdoc_looks", "Looks taken.", value=self.looks)
-        yield CounterMetricFamily("hangdoc_hangs", "Hangs confirmed.", value=self.hangs)
-        yield GaugeMetricFamily("hangdoc_look_seconds", "How long the last look took.", value=self.seconds)
-        verdict = GaugeMetricFamily("hangdoc_verdict", "1 for the job's verdict.", labels=("job", "verdict"))
-        labels = GaugeMetricFamily("hangdoc_ranks", "Ranks by label.", labels=("job", "label"))
-        unseen = GaugeMetricFamily("hangdoc_unseen_ranks", "Ranks nobody could look at.", labels=("job",))
-        finding = GaugeMetricFamily(
-            "hangdoc_finding", "1 for each finding.", labels=("job", "code", "name", "severity")
+        yield from self._about_the_watch()
+        yield from self._about_jobs()
+
+    def _about_the_watch(self) -> Iterator[Any]:
+        counts = self._counts
+        info = GaugeMetricFamily("hangdoc_build_info", "1; the version is a label.", labels=("version",))
+        info.add_metric((__version__,), 1)
+        yield info
+        yield CounterMetricFamily("hangdoc_looks", "Looks taken.", value=counts.looks)
+        yield CounterMetricFamily("hangdoc_hangs", "Hangs confirmed.", value=counts.hangs)
+        yield CounterMetricFamily(
+            "hangdoc_hangs_resolved", "Hangs confirmed earlier that are over.", value=counts.resolved
         )
-        silent = GaugeMetricFamily("hangdoc_rank_silent_seconds", "Since a rank's last byte.", labels=("job", "rank"))
-        done = GaugeMetricFamily("hangdoc_rank_batches_done", "Batches that a rank has done.", labels=("job", "rank"))
-        for job in self.diagnosis.jobs if self.diagnosis is not None else ():
+        yield GaugeMetricFamily("hangdoc_look_seconds", "Duration of the last look.", value=self._seconds)
+        yield GaugeMetricFamily(
+            "hangdoc_last_look_timestamp_seconds", "When the last look ended, in Unix time.", value=self._at
+        )
+        yield GaugeMetricFamily(
+            "hangdoc_evidence_bytes", "Size of all evidence in the output directory.", value=self._bytes
+        )
+        waiting = GaugeMetricFamily("hangdoc_messages_pending", "Messages not yet delivered.", labels=("target",))
+        for target, number in self._pending().items():
+            waiting.add_metric((target,), number)
+        yield waiting
+        for name, text, by_target in (
+            ("delivered", "Messages that their target has taken.", counts.delivered),
+            ("failed", "Messages that their target has refused.", counts.failed),
+            ("dropped", "Messages for which the queue had no room.", counts.dropped),
+            ("retried", "Attempts after which a message is tried again.", counts.retries),
+        ):
+            family = CounterMetricFamily(f"hangdoc_messages_{name}", text, labels=("target",))
+            for target in TARGETS:
+                family.add_metric((target,), by_target.get(target, 0))
+            yield family
+
+    def _about_jobs(self) -> Iterator[Any]:
+        hangs = GaugeMetricFamily("hangdoc_hang_seconds", "How long ago each confirmed hang that is not over was first seen.",
+                                  labels=("run", "id", "code", "name"))  # fmt: skip
+        for hang in self._hangs:
+            hangs.add_metric((hang.job, hang.id, hang.code, hang.name), time.monotonic() - hang.since)
+        verdict = GaugeMetricFamily("hangdoc_verdict", "1 for the job's verdict.", labels=("run", "verdict"))
+        labels = GaugeMetricFamily("hangdoc_ranks", "Ranks by label.", labels=("run", "label"))
+        unseen = GaugeMetricFamily("hangdoc_unseen_ranks", "Ranks nobody could look at.", labels=("run",))
+        finding = GaugeMetricFamily(
+            "hangdoc_finding", "1 for each finding.", labels=("run", "code", "name", "severity")
+        )
+        silent = GaugeMetricFamily("hangdoc_rank_silent_seconds", "Since a rank's last byte.", labels=("run", "rank"))
+        done = GaugeMetricFamily("hangdoc_rank_batches_done", "Batches that a rank has done.", labels=("run", "rank"))
+        for job in self._diagnosis.jobs if self._diagnosis is not None else ():
             for one in VERDICTS:
                 verdict.add_metric((job.id, one), float(job.verdict == one))
             for label in LABELS:
@@ -48,7 +102,7 @@ class Exposed(Collector):
                     silent.add_metric((job.id, str(view.rank)), view.silent_seconds)
                 if view.batches_done is not None:
                     done.add_metric((job.id, str(view.rank)), view.batches_done)
-        yield from (verdict, labels, unseen, finding, silent, done)
+        yield from (hangs, verdict, labels, unseen, finding, silent, done)
 
 
 def serve(address: str, port: int) -> tuple[Exposed, int, Callable[[], None]]:
@@ -56,6 +110,7 @@ def serve(address: str, port: int) -> tuple[Exposed, int, Callable[[], None]]:
     exposed = Exposed()
     registry = CollectorRegistry(auto_describe=False)
     registry.register(exposed)
+    ProcessCollector(registry=registry)
     server, _ = start_http_server(port, address, registry)
     assert isinstance(server, WSGIServer)  # noqa: S101
     return exposed, server.server_port, server.shutdown

@@ -168,6 +168,24 @@ def test_a_rank_that_still_stands_there_keeps_its_native_stack(dumped: list[int]
     assert dumped == []
 
 
+def test_ranks_whose_other_threads_differ_share_no_dump(dumped: list[int]) -> None:
+    """Workers of Ray Train: the main threads run Ray's loop, and the training threads stand at different places."""
+    loop = Frame(function="main_loop", file="/v/site-packages/ray/_private/worker.py", line=1, library=True)
+
+    def worker(pid: int, *frames: Frame) -> dict[str, object]:
+        main = PythonThread(tid=pid, name="MainThread", active=False, owns_gil=False, frames=(loop,))
+        trains = PythonThread(tid=9, name="TrainingThread", active=False, owns_gil=False, frames=frames)
+        idle = KernelThread(tid=pid, name="python", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0)
+        stacks = dict.fromkeys(("stack_before", "stack"), Stack(at_seconds=0.0, threads=(trains, main)))
+        return seen(**stacks, clocks=Clocks(window_seconds=1.0, resolution_ns=1, threads=(idle,)))
+
+    take(worker(7, BACKWARD, STEP), worker(8, STEP))
+    assert sorted(dumped) == [7, 8]
+    dumped.clear()
+    take(worker(7, BACKWARD, STEP), worker(8, BACKWARD, STEP))
+    assert dumped == [7]
+
+
 def test_equal_ranks_share_one_dump(dumped: list[int]) -> None:
     second = seen(clocks=Clocks(window_seconds=1.0, resolution_ns=1, threads=(
         KernelThread(tid=8, name="python", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0),

@@ -91,6 +91,14 @@ def test_a_python_that_starts_the_rank_is_no_rank(tmp_path: Path) -> None:
     assert [p for p, t in discover(ProcFS(str(tmp_path)), Deadline(60)).targets.items() if t.role == "rank"] == [20]
 
 
+@pytest.mark.parametrize(
+    "scope", [Scope(pids=(4_000_000,)), Scope(pids=(os.getpid(), 4_000_000)), Scope(run_of=4_000_000)]
+)
+def test_a_named_process_that_has_ended_is_no_error(scope: Scope) -> None:
+    """A watch goes on looking after that."""
+    assert not discover(ProcFS(), Deadline(60), scope).targets
+
+
 def test_only_named_trees(tmp_path: Path) -> None:
     fake_process(tmp_path, 10, 1, "python a.py", TORCH)
     fake_process(tmp_path, 20, 1, "python b.py", {**TORCH, "MASTER_PORT": "29600"})

@@ -1,0 +1,166 @@
+"""The Python API: one look at running ranks, or at saved bundles, as a value.
+
+    import hangdoc
+
+    result = hangdoc.diagnose()                        # every rank of this host
+    result = hangdoc.diagnose(pids=[launcher.pid])     # the ranks below this process
+    result = hangdoc.diagnose(hosts="node[0-63]")      # all hosts, over ssh
+    result = hangdoc.diagnose(bundles=["hang.hangdoc"])
+
+    if result.verdict == "hung":
+        for finding in result.jobs[0].findings:
+            print(finding.code, finding.summary, finding.culprits)
+
+Call it in a process that is no rank: a rank that calls it shows itself calling. In a rank, use `hangdoc.watchdog`.
+"""
+
+import html
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from hangdoc.commands.errors import CommandError
+from hangdoc.diagnosis import Diagnosis
+from hangdoc.redact import Locals
+
+if TYPE_CHECKING:
+    from hangdoc.snapshot import Snapshot
+
+_FRAME_PIXELS = 640
+
+
+class DiagnoseError(Exception):
+    """Nothing could be diagnosed; the message says why and what to do. `exit_code` is the one of `hangdoc diagnose`: 2 for a
+    wrong argument, 3 for no rank, 4 where too little could be seen."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Result(Diagnosis, frozen=True, kw_only=True, dict=True):
+    """A `hangdoc.diagnosis.Diagnosis` with the evidence from which it was made. Its JSON is the diagnosis alone:
+    `msgspec.json.encode(result)`. In a notebook it shows itself as the page."""
+
+    @property
+    def evidence(self) -> "Snapshot":
+        """What was seen: a `hangdoc.snapshot.Snapshot`."""
+        snapshot: Snapshot = self.__dict__["snapshot"]
+        return snapshot
+
+    def save(self, path: "str | os.PathLike[str]") -> None:
+        """Write the evidence as a bundle, for `hangdoc diagnose FILE`. Raises hangdoc.codec.BundleError."""
+        from hangdoc import codec
+
+        codec.write(self.evidence, Path(path))
+
+    def text(self, width: int = 100) -> str:
+        """The report, as `hangdoc diagnose` prints it, in lines of at most so many characters."""
+        import io
+
+        from rich.console import Console
+
+        from hangdoc.render.text import report
+
+        console = Console(width=width, record=True, file=io.StringIO())
+        report(self, console)
+        return console.export_text()
+
+    def html(self) -> str:
+        """The page that `hangdoc diagnose --html` writes: one document that loads nothing."""
+        from hangdoc.diagnose.detail import details
+        from hangdoc.diagnose.engine import examine
+        from hangdoc.render.html import page
+
+        _, runs = examine(self.evidence, patience=self.__dict__["patience"], job=self.__dict__["job"])
+        return page(self, details(self, runs))
+
+    def _repr_html_(self) -> str:
+        """For Jupyter: the page in a frame of its own, which can reach neither the notebook nor the network."""
+        return (
+            f'<iframe sandbox="allow-scripts" srcdoc="{html.escape(self.html(), quote=True)}" '
+            f'style="width:100%;height:{_FRAME_PIXELS}px;border:0" title="hangdoc: {self.verdict}"></iframe>'
+        )
+
+
+def diagnose(
+    *,
+    pids: Iterable[int] = (),
+    run_of: int | None = None,
+    slurm_job: str | None = None,
+    hosts: str | Iterable[str] | None = None,
+    bundles: "Iterable[str | os.PathLike[str]]" = (),
+    job: str | None = None,
+    window: float = 1.0,
+    patience: float = 30.0,
+    timeout: float = 30.0,
+    native: Literal["auto", "never", "always"] = "auto",
+    locals: Locals = "used",
+    via: str | None = None,
+    ssh_options: Iterable[str] = (),
+    remote_command: str = "hangdoc",
+) -> Result:
+    """Look once, and say who waits for whom and why. It reads only; the ranks go on as they were.
+
+    Without arguments: every rank of this host that may be read. `pids`: only ranks in the trees of these processes. `run_of`:
+    only the run that this process is a rank of. `slurm_job`: only the processes of this job. `hosts`: these hosts instead, as a
+    node set (`"node[0-63]"`, `"slurm:JOBID"`) or their names; `via`, `ssh_options` and `remote_command` say how to reach them, as
+    the options of `hangdoc diagnose` do. `bundles`: saved evidence instead. `job`: only the job of this id.
+
+    `window` (the length of the observation), `patience` (how old a wait for a rank without progress must be to be an error) and
+    `timeout` (the bound on the look) in seconds. Raises DiagnoseError.
+    """
+    from hangdoc.codec import BundleError
+    from hangdoc.diagnose.engine import examine
+
+    try:
+        if bundles:
+            evidence = _saved(bundles)
+        else:
+            evidence = _seen(
+                pids=tuple(pids), run_of=run_of, slurm_job=slurm_job, hosts=hosts, window=window, timeout=timeout, native=native,
+                kept=locals, via=via, ssh_options=tuple(ssh_options), remote_command=remote_command,
+            )  # fmt: skip
+        answer, _ = examine(evidence, patience=patience, job=job)
+    except CommandError as error:
+        raise DiagnoseError(str(error), error.exit_code) from None
+    except BundleError as error:
+        raise DiagnoseError(str(error), 2) from None
+    if job is not None and not answer.jobs:
+        raise DiagnoseError(f"no job {job!r} among what was looked at.", 2)
+    result = Result(**msgspec.structs.asdict(answer))
+    result.__dict__.update(snapshot=evidence, patience=patience, job=job)
+    return result
+
+
+def _saved(bundles: "Iterable[str | os.PathLike[str]]") -> "Snapshot":
+    from hangdoc import codec
+    from hangdoc.commands.bundles import files
+    from hangdoc.commands.errors import NO_RANK
+    from hangdoc.snapshot import merge
+
+    snapshot = merge(tuple(codec.read(path) for path in files(tuple(map(Path, bundles)))))
+    if not any(host.processes for host in snapshot.hosts):
+        raise CommandError("no rank in these bundles: they were taken where no training ran.", NO_RANK)
+    return snapshot
+
+
+def _seen(
+    *, hosts: str | Iterable[str] | None, via: str | None, ssh_options: tuple[str, ...], remote_command: str, kept: Locals,
+    **options: Any,
+) -> "Snapshot":  # fmt: skip
+    from hangdoc.commands.hosts import Hosts
+    from hangdoc.commands.looking import look_at_hosts, look_here
+    from hangdoc.observe.observe import Options
+
+    how = Options(locals=kept, **options)
+    if hosts is None:
+        return look_here(how)
+    names = hosts if isinstance(hosts, str) else ",".join(hosts)
+    fleet = Hosts(
+        hosts=names, via=via, ssh_option=ssh_options, remote_command=remote_command, fanout=64, host_timeout=how.timeout
+    )
+    return look_at_hosts(how, fleet)

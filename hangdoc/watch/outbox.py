@@ -1,0 +1,128 @@
+"""Delivers messages in a thread of its own: who looks at ranks never waits for a receiver."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from hangdoc.watch.state import Ledger, Letter
+
+MOST = 64
+"""Messages that wait. Where one more comes, the oldest is dropped."""
+_FIRST_SECONDS = 1.0
+_LONGEST_SECONDS = 60.0
+
+
+class Refused(Exception):
+    """The receiver does not take this message, and will not take it later; the message is for a person."""
+
+
+class Unreachable(Exception):
+    """The receiver may take it later; `after` is how many seconds it asked for."""
+
+    def __init__(self, message: str, after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class Outbox:
+    """The queue of one target. Each message is delivered in order, and again after 1, 2, 4, ... 60 seconds where the receiver
+    can't be reached; what was delivered leaves the ledger at once. `deliver` raises Refused or Unreachable."""
+
+    def __init__(
+        self, target: str, ledger: Ledger, deliver: Callable[[Letter], None], say: Callable[[str], None],
+        first_seconds: float = _FIRST_SECONDS,
+    ) -> None:  # fmt: skip
+        self.target = target
+        self._ledger, self._deliver, self._say = ledger, deliver, say
+        self._first_seconds = first_seconds
+        self._woken = threading.Condition(ledger.lock)
+        self._closing = False
+        with ledger.lock:
+            ledger.letters.setdefault(target, ())
+        self._thread = threading.Thread(target=self._work, name=f"outbox-{target}", daemon=True)
+        self._thread.start()
+
+    def pending(self) -> int:
+        """Messages that are not delivered."""
+        return len(self._ledger.letters[self.target])
+
+    def add(self, letter: Letter) -> None:
+        """Queue a message; never waits for the receiver. Call it within `Ledger.changing`, with all else that must be remembered
+        or forgotten together with it."""
+        waiting = (*self._ledger.letters[self.target], letter)
+        if len(waiting) > MOST:
+            self._count(self._ledger.counts.dropped)
+            self._say(
+                f"--{self.target}: {waiting[0].about} is dropped: {MOST} messages wait, and the receiver takes none"
+            )
+            waiting = waiting[1:]
+        self._ledger.letters[self.target] = waiting
+        self._woken.notify_all()
+
+    def finish(self, seconds: float) -> bool:
+        """Wait until all is delivered, at most so long; whether it is."""
+        until = time.monotonic() + seconds
+        with self._woken:
+            while self.pending() and (left := until - time.monotonic()) > 0:
+                self._woken.wait(left)
+            return not self.pending()
+
+    def close(self) -> None:
+        """End the thread after the delivery that it is busy with."""
+        with self._woken:
+            self._closing = True
+            self._woken.notify_all()
+
+    def _work(self) -> None:
+        while (letter := self._next()) is not None:
+            pause = self._attempt(letter)
+            with self._woken:
+                until = time.monotonic() + pause
+                while not self._closing and (left := until - time.monotonic()) > 0:
+                    self._woken.wait(left)
+
+    def _next(self) -> Letter | None:
+        with self._woken:
+            while not self._closing and not self.pending():
+                self._woken.wait()
+            return None if self._closing else self._ledger.letters[self.target][0]
+
+    def _attempt(self, letter: Letter) -> float:
+        """Deliver once; the seconds until the next attempt."""
+        counts = self._ledger.counts
+        try:
+            self._deliver(letter)
+        except Unreachable as error:
+            if letter.attempts == 0:  # once a message, not once an attempt
+                self._say(f"{error}; {letter.about} is kept and tried again")
+            with self._ledger.changing():
+                self._count(counts.retries)
+                self._replace(letter, replace(letter, attempts=letter.attempts + 1))
+            wait = min(_LONGEST_SECONDS, self._first_seconds * float(1 << min(letter.attempts, 16)))
+            wait *= random.uniform(0.75, 1.0)  # noqa: S311  (many watches, one receiver)
+            return max(wait, min(error.after or 0.0, 10 * _LONGEST_SECONDS))
+        except Exception as error:  # a Refused, or a mistake of ours: either would repeat
+            with self._ledger.changing():
+                self._count(counts.failed)
+                self._replace(letter, None)
+            self._say(str(error) if isinstance(error, Refused) else f"--{self.target}: {type(error).__name__}: {error}")
+        else:
+            with self._ledger.changing():
+                self._count(counts.delivered)
+                self._replace(letter, None)
+            if letter.attempts:
+                self._say(f"--{self.target} took {letter.about} after {letter.attempts + 1} attempts")
+        return 0.0
+
+    def _replace(self, letter: Letter, by: Letter | None) -> None:
+        """It may have been dropped in the meantime."""
+        waiting = self._ledger.letters[self.target]
+        kept = (by if one.delivery == letter.delivery else one for one in waiting)
+        self._ledger.letters[self.target] = tuple(one for one in kept if one is not None)
+        self._woken.notify_all()
+
+    def _count(self, counts: dict[str, int]) -> None:
+        counts[self.target] = counts.get(self.target, 0) + 1

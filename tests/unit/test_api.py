@@ -1,0 +1,85 @@
+"""The Python API: typed, light to import, and a page in a notebook."""
+
+import html
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import hangdoc
+from hangbench.record import CORPUS
+from hangdoc.diagnose.engine import diagnose as reasoned
+from hangdoc.diagnosis import Diagnosis
+
+MISMATCH = CORPUS / "trainer_shard_mismatch.hangdoc"
+
+
+def python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_a_bundle_gives_the_diagnosis_and_its_evidence() -> None:
+    result = hangdoc.diagnose(bundles=[MISMATCH], patience=2.0)
+    assert isinstance(result, Diagnosis)
+    assert (result.verdict, result.jobs[0].findings[0].code) == ("hung", "HD101")
+    assert json.loads(msgspec.json.encode(result)) == json.loads(
+        msgspec.json.encode(reasoned(result.evidence, patience=2.0))
+    )
+    assert "HD101 shard-mismatch" in result.text()
+
+
+def test_a_result_is_saved_and_read_again(tmp_path: Path) -> None:
+    result = hangdoc.diagnose(bundles=[str(MISMATCH)], patience=2.0)
+    result.save(tmp_path / "again.hangdoc")
+    assert hangdoc.diagnose(bundles=[tmp_path / "again.hangdoc"], patience=2.0) == result
+
+
+def test_a_notebook_shows_the_page_in_a_frame_that_it_cannot_leave() -> None:
+    result = hangdoc.diagnose(bundles=[MISMATCH], patience=2.0)
+    shown = result._repr_html_()
+    assert shown.startswith('<iframe sandbox="allow-scripts" srcdoc="')
+    inside = shown.split('srcdoc="', 1)[1].split('"', 1)[0]
+    assert "<" not in inside
+    assert html.unescape(inside) == result.html()
+    assert "Content-Security-Policy" in result.html()
+
+
+@pytest.mark.parametrize("first", ["pass;", "import hangdoc.diagnose.engine;", "from hangdoc.diagnose import words;"])
+def test_the_function_and_the_package_have_one_name(first: str) -> None:
+    look = f"hangdoc.diagnose(bundles=[{str(MISMATCH)!r}], patience=2.0)"
+    code = (
+        f"{first} import hangdoc; r = {look}; import hangdoc.diagnose.engine as e;"
+        f"print(r.verdict, hangdoc.diagnose.engine is e, {look} == r)"
+    )
+    assert python(code).split() == ["hung", "True", "True"]
+
+
+def test_importing_hangdoc_loads_nothing() -> None:
+    code = "import sys; before = set(sys.modules); import hangdoc; print(*sorted(set(sys.modules) - before))"
+    assert set(python(code).split()) <= {"hangdoc", "hangdoc.version"}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ({"pids": [2**22 + 1]}, 3, "no process with pid"),
+        ({"bundles": ["/no/such/file"]}, 2, "/no/such/file"),
+        ({"bundles": [MISMATCH], "job": "another"}, 2, "no job 'another'"),
+        ({"hosts": "node[0-"}, 2, "node"),
+        ({"hosts": ["a", "b"], "pids": [1]}, 2, "--pid"),
+    ],
+)
+def test_what_cannot_be_diagnosed_is_an_error_with_its_exit_code(
+    options: dict[str, object], code: int, message: str
+) -> None:
+    with pytest.raises(hangdoc.DiagnoseError, match=message) as raised:
+        hangdoc.diagnose(**options)  # type: ignore[arg-type]
+    assert raised.value.exit_code == code
+
+
+def test_what_is_not_there_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        hangdoc.no_such_thing  # type: ignore[attr-defined]  # noqa: B018
