@@ -33,7 +33,7 @@ class ByteSize(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE)
         if found is None:
-            self.fail(f"{value!r} is no size: expected a number of bytes, for instance 500M or 20G.", param, ctx)
+            self.fail(f"{value!r} is not a size. Give a number of bytes, for example 500M or 20G.", param, ctx)
         return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 

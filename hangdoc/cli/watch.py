@@ -111,7 +111,7 @@ def command(
 
 
 def targets_of(on_hang: str, webhook: str | None, form: "Format") -> "Targets":
-    """Who is told about a hang; raises CommandError for what is no command or no URL."""
+    """Who receives messages about a hang. Raises CommandError for an invalid command or URL."""
     from hangdoc.watch.act import Targets
 
     if webhook is not None and not webhook.startswith(("http://", "https://")):

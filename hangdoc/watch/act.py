@@ -19,7 +19,7 @@ from hangdoc.watch.state import Ledger, Letter
 
 
 class Targets(NamedTuple):
-    """Who is told: the words of a command, and the address of a web hook with the form of its messages."""
+    """Who receives messages: the words of a command, and the address of a web hook with the form of its messages."""
 
     command: tuple[str, ...] = ()
     webhook: str | None = None
@@ -27,7 +27,7 @@ class Targets(NamedTuple):
 
 
 class Reaction:
-    """Acts on what looks bring; what fails is said, and the rest is done all the same."""
+    """Acts on what looks bring; What fails is reported, and the rest is still done."""
 
     def __init__(
         self, evidence: Evidence, ledger: Ledger, targets: Targets, say: Callable[[str], None],
@@ -76,8 +76,8 @@ class Reaction:
             return {target: len(letters) for target, letters in self.ledger.letters.items()}
 
     def finish(self) -> None:
-        """Wait until everybody has been told: for the command as long as it may take, for the web hook at most 20 s. What is left
-        is said."""
+        """Wait until all messages are delivered: for the command as long as it may take, for the web hook at most 20 s. Reports
+        what is left."""
         for outbox, seconds in (
             (self._command, deliver.COMMAND_SECONDS + 1.0),
             (self._webhook, 2.0 * deliver.HOOK_SECONDS),

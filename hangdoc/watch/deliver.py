@@ -74,7 +74,7 @@ def _retry_after(said: str | None) -> float | None:
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What --on-hang is told about."""
+    """What --on-hang receives."""
 
     bundle: str
     report: str

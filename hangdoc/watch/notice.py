@@ -89,7 +89,7 @@ def event_of(
 
 
 def of_job(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
-    """The diagnosis of one job alone: another run's people are told nothing of it."""
+    """The diagnosis of one job only: the owners of another run receive nothing about it."""
     if job is None:
         return replace(diagnosis, jobs=(), verdict="unknown")
     return replace(diagnosis, jobs=(job,), verdict=job.verdict)
