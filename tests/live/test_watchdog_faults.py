@@ -107,7 +107,7 @@ def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
     with running(tmp_path / "a", *command, **host(0)), running(tmp_path / "b", *command, **host(1)) as run:
         log = run.wait_for("the whole report: hangdoc diagnose")
         folder = run.hang()
-    assert len(re.findall("other hosts are not reached: the run's store has not answered", log)) == 1
+    assert len(re.findall("cannot reach the other hosts: the run's store has not answered", log)) == 1
     assert "no progress for 3 s" in log or "no progress for 4 s" in log
     assert {path.name for path in folder.glob("rank-*")} == {"rank-1.stacks.txt", "rank-1.flight.json"}
     assert re.search(r"UNKNOWN|HUNG", log)

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 
 from hangdoc.snapshot import Clocks, KernelState, Process
 
+_OBSERVERS = frozenset({"py-spy"})
+"""Tracers that let go by themselves. On a busy machine, a dump of native frames may take longer than the observation."""
 _RAN_NS = 1_000_000
 _RAN_SWITCHES = 4
 """A tracer that attaches to a stopped process and leaves it stopped lets it run for some microseconds, once or twice."""
@@ -34,7 +36,7 @@ def stopped_by(process: Process) -> Stop | None:
     if "T" in (process.state, start.state):
         continued = process.at_start is not None and _ran(process, ns=_RAN_NS, switches=_RAN_SWITCHES)
         return None if continued else Stop("signal", "stopped by a signal (state T)")
-    if process.tracer_pid != start.tracer_pid or _ran(process, ns=1, switches=1):
+    if process.tracer in _OBSERVERS or process.tracer_pid != start.tracer_pid or _ran(process, ns=1, switches=1):
         return None
     who = f"{process.tracer or 'a debugger'} (pid {process.tracer_pid})" if process.tracer_pid else "a tracer"
     return Stop("tracer", f"held by {who}")
