@@ -95,7 +95,7 @@ async def test_an_agent_is_told_the_classic_story(run: Started, mode: str) -> No
         compared = await answer(client, "compare_ranks", rank=1, other=0)
         assert {"operation", "batches", "training data"} <= {one["what"] for one in compared["differences"]}
         page = await answer(client, "explain_finding", finding=finding["id"])
-        assert "Give every node the same shards" in page["page"]
+        assert "## Use instead" in page["page"]
         assert (await answer(client, "what_was_not_seen"))["complete"]
 
         again = await answer(client, "diagnose", job=mine["job"], patience=2)

@@ -169,7 +169,7 @@ def test_the_call_reaches_another_host(tmp_path: Path) -> None:
     assert (folders[0] / "report.txt").read_bytes() == (folders[1] / "report.txt").read_bytes()
     assert sum("HD" in page.read_text() for folder in folders for page in folder.glob("report.html")) == 1
     assert (
-        "its last collective of the default group was 20 (all_reduce), and is through"
+        "has completed collective 20 (all_reduce) of the default group, its last one"
         in logs[0] + (folders[0] / "report.txt").read_text()
     )
 
