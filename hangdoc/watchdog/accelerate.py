@@ -1,4 +1,4 @@
-"""Accelerate: `with watchdog(accelerator, timeout=300) as watchdog`, then `watchdog.watch(loader)` over the prepared loader."""
+"""Accelerate: `with watchdog(accelerator, timeout=300) as active`, then `active.watch(loader)` over the prepared loader."""
 
 from typing import Any
 

@@ -11,9 +11,9 @@ accelerator = Accelerator(cpu=True)
 model = Model()
 model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01),
                                                DataLoader(Numbers(), 4))  # fmt: skip
-with watchdog(accelerator, timeout=5) as watchdog:
-    watchdog.follow(model, optimizer)
-    for batch in watchdog.watch(loader):
+with watchdog(accelerator, timeout=5) as active:
+    active.follow(model, optimizer)
+    for batch in active.watch(loader):
         accelerator.backward(model(**batch)["loss"])
         optimizer.step()
         optimizer.zero_grad()
