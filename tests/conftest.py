@@ -1,6 +1,7 @@
 """What all tests share: what they need of the machine, how many run side by side, and in which order."""
 
 import os
+import re
 
 import pytest
 
@@ -22,6 +23,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     groups that share a run, then the other live tests, then the rest."""
     long = ("timeout", "xdist_group", "live")
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in long])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """pytest-xdist adds the group to a test's name. Without it, `--last-failed` finds the test again when it runs alone."""
+    cache = session.config.cache
+    if cache is not None and not hasattr(session.config, "workerinput"):
+        failed = cache.get("cache/lastfailed", {})
+        cache.set("cache/lastfailed", {re.sub(r"@\w+$", "", name): True for name in failed})
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -141,7 +141,7 @@ class Sources:
         return self._defined[key]
 
 
-@lru_cache(64)
+@lru_cache(16)
 def _tree(text: str) -> ast.Module | None:
     """Kept between looks, for somebody who looks again and again."""
     try:

@@ -166,7 +166,7 @@ def under(level: int, value: str) -> str:
     return value if level == NONE or harmless(value, level) else REDACTED
 
 
-@lru_cache(1 << 15)
+@lru_cache(1 << 12)
 def text(value: str, *, strict: bool = False, prose: bool = False) -> str:
     """`value` without whatever in it looks like a secret.
 

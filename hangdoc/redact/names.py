@@ -33,7 +33,7 @@ _HARMLESS = re.compile(
 )  # fmt: skip
 
 
-@lru_cache(1 << 14)
+@lru_cache(1 << 12)
 def secrecy(name: str) -> int:
     """NONE, SOFT or HARD. Of a dotted name, its last two parts decide: an object's name and its attribute's."""
     last = ".".join(name.split(".")[-2:])[:200]

@@ -38,7 +38,7 @@ _NAME_LIKE = re.compile(
 _SAYS_SECRET = re.compile(r"(?i)secret|passw|hunter2")
 
 
-@lru_cache(1 << 15)
+@lru_cache(1 << 12)
 def local(name: str, value: str, every: bool = False) -> str:
     """A variable's text as it is stored. `every` keeps texts of any kind that look like no secret."""
     level = secrecy(name)

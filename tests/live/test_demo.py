@@ -25,6 +25,7 @@ class Held:
         self._folder = folder
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:  # the child may only exec
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup, below which the tests may run, ignores
             variable, value = self._mark.split("=")
             os.execve(  # noqa: S606
                 HANGDOC, [HANGDOC, "demo", name, "--hold"], {**os.environ, variable: value, "TMPDIR": str(folder)}
