@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hangdoc.observe import files, syscalls
 from hangdoc.observe.observation import Observation, ProbeResult
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.parse import integer, natural
+from hangdoc.parse import natural
 from hangdoc.snapshot import AwaitedFile, Clocks, KernelThread, Unavailable
 
 _PLACE_SECONDS = 10.0
@@ -211,13 +211,10 @@ def _waiting_place(proc: ProcFS, pid: int, tid: int, *, what: bool = True) -> _P
     except ProcError:
         pass
     try:
-        words = proc.text(f"{of}/syscall").split()
-        number = integer(words[0]) if words else None
-        call = syscalls.name(number) if number is not None else None
+        call, arguments = files.system_call(proc, of)
         call = syscalls.interrupted(place.wchan) if call == syscalls.RESTART else call
         place = place._replace(syscall=call)
-        if call and what and len(words) > 6:
-            arguments = [int(word, 16) for word in words[1:7]]
+        if call and what and arguments:
             place = place._replace(sleep_seconds=files.sleep_seconds(proc, pid, call, arguments))
             place = place._replace(files=files.awaited(proc, pid, call, arguments, search=tid == pid))
     except (ProcError, ValueError):

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from hangdoc.observe import syscalls
 from hangdoc.observe.procfs import Gone, ProcError, ProcFS
+from hangdoc.parse import integer
 from hangdoc.snapshot import AwaitedFile, Holder
 
 _LOCAL = frozenset({"ext4", "xfs", "btrfs", "overlay", "tmpfs", "ext3", "ext2", "zfs", "proc", "sysfs", "devtmpfs"})
@@ -48,6 +49,15 @@ def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: 
         except ProcError:
             continue
     return tuple(found)
+
+
+def system_call(proc: ProcFS, of: str) -> tuple[str | None, list[int]]:
+    """The system call that a process or thread (`PID`, `PID/task/TID`) is in, and its six arguments; None and no arguments where
+    the kernel names none (proc_pid_syscall(5)). Raises ProcError, and ValueError for what can't be read."""
+    words = proc.text(f"{of}/syscall").split()
+    number = integer(words[0]) if words else None
+    call = syscalls.name(number) if number is not None else None
+    return call, [int(word, 16) for word in words[1:7]] if len(words) > 6 else []
 
 
 def sleep_seconds(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> float | None:

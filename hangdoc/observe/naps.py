@@ -1,9 +1,8 @@
 """Short sleeps that end soon after the window. What works between two of them (a rate limit, a paced loop) shows it then."""
 
-from hangdoc.observe import files, syscalls
+from hangdoc.observe import files
 from hangdoc.observe.observation import Observation
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.parse import integer
 
 _LONGEST = 3.0
 """Seconds. A longer sleep is not waited for: the report would come too late."""
@@ -23,11 +22,7 @@ def until_awake(observation: Observation) -> float:
 def _rest(proc: ProcFS, pid: int) -> float:
     """Seconds that the main thread's sleep goes on; 0 for none, and where it can't be read."""
     try:
-        words = proc.text(f"{pid}/syscall").split()
-        number = integer(words[0]) if words else None
-        call = syscalls.name(number) if number is not None else None
-        if call is None or len(words) < 7:
-            return 0.0
-        return files.sleep_seconds(proc, pid, call, [int(word, 16) for word in words[1:7]]) or 0.0
+        call, arguments = files.system_call(proc, str(pid))
+        return (files.sleep_seconds(proc, pid, call, arguments) or 0.0) if call and arguments else 0.0
     except (ProcError, ValueError):
         return 0.0

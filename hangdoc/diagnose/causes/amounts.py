@@ -129,13 +129,9 @@ def _variables(less: Rank, more: Rank) -> list[Difference]:
             Evidence(rank=rank.rank, probe="stacks", text=what.format(amount))
             for rank, amount in ((less, few), (more, many))
         )
-        unit = (
-            "files"
-            if container and _FILE_WORDS.search(name)
-            else "batches"
-            if "batch" in name.lower() and total
-            else ""
-        )
+        unit = "files" if container and _FILE_WORDS.search(name) else ""
+        if total and "batch" in name.lower():
+            unit = "batches"
         weight = 0.8 if telling or few == 0 else 0.7 if total else 0.5
         found[name, few, many] = Difference(few, many, evidence, unit, weight)
     return list(found.values())

@@ -130,9 +130,9 @@ COMPILER = (
     "/triton/compiler/",
 )
 AGENT = "torch/distributed/elastic/"
-_TRANSPORTS = ("gloo_tcp_loop", "pt_gloo_runloop", "TP_")
-"""Threads that carry messages, Gloo's and TensorPipe's (torch.distributed.rpc). The latter poll all the time."""
 GLOO_THREADS = frozenset({"pt_gloo_runloop", "gloo_tcp_loop"})
+_RPC = "TP_"
+"""How the names of TensorPipe's threads begin (torch.distributed.rpc). They poll all the time."""
 GPU_WAIT = "gpu"
 """Origin of a wait that is concluded from a thread that spins in the GPU's driver."""
 NATIVE_GPU_SPIN = re.compile(
@@ -175,9 +175,9 @@ def plain(function: str) -> str:
 
 def is_transport(thread: str) -> bool:
     """Whether a kernel thread of that name only carries messages: its CPU time is no work."""
-    return thread.startswith(_TRANSPORTS)
+    return thread in GLOO_THREADS or is_rpc(thread)
 
 
 def is_rpc(thread: str) -> bool:
     """Whether it is a thread of TensorPipe, which torch.distributed.rpc uses."""
-    return thread.startswith("TP_")
+    return thread.startswith(_RPC)
