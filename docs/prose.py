@@ -6,9 +6,11 @@ Vale and proselint were tried: Vale's package downloads its program from elsewhe
 """
 
 import ast
+import io
 import os
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +43,7 @@ WORDS = {
     r"is known by|comes? on(?! top)": "is recognised by, makes progress",
 }
 _ODD = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), better) for pattern, better in WORDS.items()]
+_MARKS = ("#!", "# noqa", "# fmt:", "# type:", "# pragma")
 _CODE = re.compile(r"```.*?^\s*```|~~~.*?~~~|<!--.*?-->", re.DOTALL | re.MULTILINE)
 _SPANS = re.compile(r"`[^`]*`|!?\[([^\]]*)\]\([^)]*\)|https?://\S+")
 _END = re.compile(r"(?<=[.!?;])[)\"*]*\s+")
@@ -93,6 +96,23 @@ def strings(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, text
 
 
+def comments(source: str) -> Iterator[tuple[int, str]]:
+    """Line number and text of each comment of a program. Lines of comments that follow each other are one text."""
+    block: list[str] = []
+    last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT or token.string.startswith(_MARKS):
+            continue
+        alone = not token.line[: token.start[1]].strip()
+        if block and not (alone and token.start[0] == last + 1):
+            yield last - len(block) + 1, "\n".join(block)
+            block = []
+        block.append(token.string.lstrip("# "))
+        last = token.start[0]
+    if block:
+        yield last - len(block) + 1, "\n".join(block)
+
+
 def faults(text: str) -> Iterator[tuple[int, str]]:
     """What is wrong with a text: line number, and what to write instead."""
     for line, sentence in sentences(text):
@@ -109,7 +129,7 @@ def of_file(path: Path) -> Iterator[Found]:
     if path.suffix != ".py":
         yield from ((path, line, fault) for line, fault in faults(text))
     elif path != Path(__file__).resolve():  # which lists the words
-        for first, string in strings(text):
+        for first, string in (*strings(text), *comments(text)):
             yield from ((path, first + line - 1, fault) for line, fault in faults(string))
 
 

@@ -25,8 +25,7 @@ def main() -> None:
     if raising:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     code = run(sys.argv[1:])
-    # A thread may be left in a directory that does not answer, and Python would wait for it for ever. Nothing of ours
-    # needs the interpreter's long goodbye either.
+    # Exit at once: a thread may still be blocked on a directory that does not answer, and Python would wait for it forever.
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -38,7 +38,7 @@ def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Host
     if missing is not None:
         raise CommandError(f"--bundles {missing}: no such file or directory.", USAGE)
     if fleet.hosts is not None:
-        fleet.names()  # what can't be read is said now, not in the middle of a talk
+        fleet.names()  # a hosts file that can't be read is reported now, not in the middle of a session
     if sys.stdin.isatty():
         click.echo(
             "hangdoc mcp: an MCP client is expected on standard input (docs/agents.md).",

@@ -6,7 +6,7 @@ from hangdoc.preflight import network_checks as network
 from hangdoc.preflight import node_checks as node
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 
-# A new check is one function and one word here; the order is that in which one would mend things.
+# A new check is one function and one word here; checks are in the order in which one fixes them.
 _CHECKS: tuple[Callable[[Sequence[NodeReport], Sequence[Link], Plan], Iterator[Check]], ...] = (
     network.names, network.own_names, network.port, network.interfaces, network.pairs, network.speed,
     node.versions, node.data, node.arguments, node.left_over, node.room, node.attach,
