@@ -20,9 +20,9 @@ BOUND_SECONDS = 6.0
 """For one py-spy; a dump takes 20 ms, with native frames up to 2 s on a busy machine."""
 _SHARE = 0.3
 """Of the time for the whole look, the most that one py-spy may take of it."""
-_SOMEBODY_ELSE = 0.4
+_TRACER_WAIT = 0.4
 """How long another tracer is waited for, before the rank is read in its hands. A plain dump holds a rank for 2 to 20 ms."""
-_SOMEBODY_ELSE_NATIVE = 3.0
+_TRACER_WAIT_NATIVE = 3.0
 """The same where only a pause of our own will do: other observers' native dumps take 0.4 to 2 s."""
 _TRIES = 12
 _POLL_SECONDS = 0.003
@@ -31,15 +31,15 @@ _MANY_THREADS = 400
 
 
 def dump(
-    proc: ProcFS, pid: int, deadline: Deadline, *, native: bool = False, locals_: bool = True, still: bool = False
+    proc: ProcFS, pid: int, deadline: Deadline, *, native: bool = False, locals_: bool = True, off_cpu: bool = False
 ) -> Stack | Unavailable:
     """All Python threads of `pid`, innermost frames first; never raises, and leaves the process as it found it.
 
-    With `native`, C and C++ frames between the Python ones: that takes a pause of 0.4 to 2 s. `still`: it has not run for a
+    With `native`, C and C++ frames between the Python ones: that takes a pause of 0.4 to 2 s. `off_cpu`: it has not run for a
     while, so it is read without a pause, and with one only if it runs meanwhile.
     """
     bound = Deadline(deadline.remaining(min(BOUND_SECONDS, _SHARE * deadline.seconds)))
-    others = Deadline(_SOMEBODY_ELSE_NATIVE if native else _SOMEBODY_ELSE)
+    tracer_wait = Deadline(_TRACER_WAIT_NATIVE if native else _TRACER_WAIT)
     reason = ""
     refused = seen_other = False
     root = _other_root(proc, pid)
@@ -53,15 +53,15 @@ def dump(
             return Unavailable(reason="permission denied" if isinstance(error, Denied) else "the process has ended")
         if now.state in "ZX":
             return Unavailable(reason="the process has ended")
-        pausable = not (still and not native) and _pausable(proc, pid, now)
+        pausable = not (off_cpu and not native) and _pausable(proc, pid, now)
         seen_other = seen_other or is_traced(now)
         if pausable and is_traced(now):
-            reason = f"{who(now)} is attached to it"
-            if others.remaining() > 0:
-                _wait_for(proc, pid, others)
+            reason = f"{describe_tracer(now)} is attached to it"
+            if tracer_wait.remaining() > 0:
+                _wait_for_tracer(proc, pid, tracer_wait)
                 continue
             pausable = False
-        elif pausable and refused and seen_other and others.remaining() <= 0:
+        elif pausable and refused and seen_other and tracer_wait.remaining() <= 0:
             pausable = False
         if native and not pausable:
             return Unavailable(reason=reason or "native frames need a process that may be paused")
@@ -72,24 +72,26 @@ def dump(
                 root=root,
             )  # fmt: skip
         except pyspy.NotPaused:
-            refused, reason = True, _refused_by(proc, pid)
+            refused, reason = True, _pause_refusal(proc, pid)
             time.sleep(0.001 + os.urandom(1)[0] / 255 * 0.011)  # two observers must not meet again and again
             continue
         except pyspy.TooLate as late:
             deadline.miss("stack", pid)
             return Unavailable(reason=str(late))
         except pyspy.Refused as error:
-            if still or (not pausable and _clock(proc, pid) != before):
-                still, reason = False, str(error)  # it ran while it was read
+            if off_cpu or (not pausable and _clock(proc, pid) != before):
+                off_cpu, reason = False, str(error)  # it ran while it was read
                 continue
             return Unavailable(reason=str(error))
-        if still and _clock(proc, pid) != before:
-            still = False
+        if off_cpu and _clock(proc, pid) != before:
+            off_cpu = False
             continue
         if pausable or not is_traced(now) or _clock(proc, pid) == before:
             return stack
-        reason = f"{who(now)} is attached to it and lets it run"
-        if others.remaining() <= 0:  # a tracer that follows a running process (strace): that is as exact as it gets
+        reason = f"{describe_tracer(now)} is attached to it and lets it run"
+        if (
+            tracer_wait.remaining() <= 0
+        ):  # a tracer that follows a running process (strace): that is as exact as it gets
             return stack
     return Unavailable(reason=reason or "another observer was attached at every try")
 
@@ -99,8 +101,8 @@ def kernel_state(proc: ProcFS, pid: int) -> KernelState:
     return msgspec.structs.replace(_thread_state(proc, str(pid)), frozen=control_groups.frozen(proc, pid))
 
 
-def _thread_state(proc: ProcFS, of: str) -> KernelState:
-    state, tracer_pid = proc.fields(of, "State", "TracerPid")
+def _thread_state(proc: ProcFS, task: str) -> KernelState:
+    state, tracer_pid = proc.fields(task, "State", "TracerPid")
     state, tracer = (state or "?")[:1], int(tracer_pid or 0)
     if tracer in pyspy.running:
         return KernelState(state="S" if state == "t" else state)
@@ -116,7 +118,7 @@ def is_traced(now: KernelState) -> bool:
     return bool(now.tracer_pid) or now.state == "t"
 
 
-def who(now: KernelState) -> str:
+def describe_tracer(now: KernelState) -> str:
     """The tracer, in words."""
     if not now.tracer_pid:
         return "a tracer outside of this container"
@@ -150,21 +152,21 @@ def _other_root(proc: ProcFS, pid: int) -> str | None:
     return None
 
 
-def _wait_for(proc: ProcFS, pid: int, others: Deadline) -> None:
-    """Until nobody is attached any more, or for as long as `others` says."""
+def _wait_for_tracer(proc: ProcFS, pid: int, tracer_wait: Deadline) -> None:
+    """Until nobody is attached any more, or for as long as `tracer_wait` says."""
     with contextlib.suppress(ProcError):
-        while others.remaining() > 0 and is_traced(kernel_state(proc, pid)):
+        while tracer_wait.remaining() > 0 and is_traced(kernel_state(proc, pid)):
             time.sleep(_POLL_SECONDS)
 
 
-def _refused_by(proc: ProcFS, pid: int) -> str:
+def _pause_refusal(proc: ProcFS, pid: int) -> str:
     """Why a pause was refused, in words: who is attached to one of its threads, or that nobody is there any more."""
     with contextlib.suppress(ProcError):
         for tid in proc.tids(pid)[:_MANY_THREADS]:
             with contextlib.suppress(ProcError):
                 now = _thread_state(proc, f"{pid}/task/{tid}")
                 if is_traced(now):
-                    return f"{who(now)} is attached to it"
+                    return f"{describe_tracer(now)} is attached to it"
     return "another observer was attached at every try, or the kernel forbids ptrace (a container's seccomp profile)"
 
 

@@ -48,26 +48,26 @@ def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
     _choose(memory, "sets", ({},), lambda: 100 < (memory.length(system["stdlib_module_names"]) or 0) < 1000)
     release = memory.integer(system["hexversion"])
     version = release >> 24, release >> 16 & 0xFF
-    inside = memory.namespace(names["os"]) if "os" in names else {}
-    if not {"environ", "environb", "getenv"} <= inside.keys():
+    os_module = memory.namespace(names["os"]) if "os" in names else {}
+    if not {"environ", "environb", "getenv"} <= os_module.keys():
         return version  # os is not imported, or not to its end
-    memory.layout = memory.layout._replace(function_name=_name_offset(memory, inside["getenv"]))
+    memory.layout = memory.layout._replace(function_name=_name_offset(memory, os_module["getenv"]))
     for name in ("environ", "environb"):  # a script may have put something else in the place of the first
         with contextlib.suppress(Unreadable, Misread):
-            _learn_instances(memory, inside[name], version)
+            _learn_instances(memory, os_module[name], version)
             break
     return version
 
 
-def _choose(memory: Memory, what: str, forms: Iterable[dict[str, Any]], right: Callable[[], bool]) -> None:
+def _choose(memory: Memory, what: str, forms: Iterable[dict[str, Any]], reads_right: Callable[[], bool]) -> None:
     """Set the first of the forms with which a known object is read right."""
-    before: Layout = memory.layout
+    original: Layout = memory.layout
     for form in forms:
-        memory.layout = before._replace(**form)
+        memory.layout = original._replace(**form)
         with contextlib.suppress(Unreadable):
-            if right():
+            if reads_right():
                 return
-    memory.layout = before
+    memory.layout = original
     raise Misread(what)
 
 
@@ -91,7 +91,7 @@ def _name_offset(memory: Memory, function: int) -> int | None:
 
 def _learn_instances(memory: Memory, environ: int, version: tuple[int, int]) -> None:
     """Where an instance has its attributes, from `os.environ` and its class."""
-    of = memory.word(environ + 8)
+    type_address = memory.word(environ + 8)
     if not memory.kind(environ)[1] & MANAGED_DICT:
         forms: list[Instances] = ["dict"]
     else:
@@ -99,7 +99,7 @@ def _learn_instances(memory: Memory, environ: int, version: tuple[int, int]) -> 
     cached = None
     for offset in range(400, 1400, 8) if "dict" not in forms else ():
         with contextlib.suppress(Unreadable):
-            if memory.shared_names(memory.word(of + offset)) >= _ENVIRON:
+            if memory.shared_names(memory.word(type_address + offset)) >= _ENVIRON:
                 cached = offset
                 break
     _choose(

@@ -62,7 +62,7 @@ class CpuClocks:
     def __init__(self) -> None:
         self._first: dict[int, Threads | Unavailable] = {}
         self._second: dict[int, Threads | Unavailable] = {}
-        self._where: dict[tuple[int, int], tuple[Reading, _Place]] = {}
+        self._places: dict[tuple[int, int], tuple[Reading, _Place]] = {}
         self._times: tuple[float, float] = (0.0, 0.0)
 
     def open(self, observation: Observation) -> None:
@@ -80,7 +80,7 @@ class CpuClocks:
         for pid in self._first:
             if pid in observation.targets:
                 self.read(observation.proc, pid)
-        self._where = {key: place for key, place in self._where.items() if key[1] in self._threads(key[0])}
+        self._places = {key: place for key, place in self._places.items() if key[1] in self._threads(key[0])}
 
     def read(self, proc: ProcFS, pid: int) -> Threads:
         """Read the threads of one process, as they are now, for the window's end; empty for one that can't be read."""
@@ -91,7 +91,7 @@ class CpuClocks:
             return {}
         now = time.monotonic()
         for tid, reading in threads.items():
-            known = self._where.get((pid, tid))
+            known = self._places.get((pid, tid))
             if (
                 known is None
                 or known[0] is not reading
@@ -99,20 +99,20 @@ class CpuClocks:
                 or now - known[1].read_at > _PLACE_SECONDS
             ):
                 backend = reading.name.startswith(_BACKENDS)
-                place = _waiting_place(proc, pid, tid, what=not backend)
-                self._where[pid, tid] = (reading, place._replace(read_at=now))
+                place = _waiting_place(proc, pid, tid, files_too=not backend)
+                self._places[pid, tid] = (reading, place._replace(read_at=now))
         return threads
 
     def _threads(self, pid: int) -> Threads:
         found = self._second.get(pid)
         return found if isinstance(found, dict) else {}
 
-    def seen(self, pid: int) -> tuple[Threads, Threads]:
+    def readings(self, pid: int) -> tuple[Threads, Threads]:
         """A process's threads at both ends of the window, as far as they could be read."""
         first = self._first.get(pid)
         return first if isinstance(first, dict) else {}, self._threads(pid)
 
-    def again(self, observation: Observation) -> None:
+    def start_next_window(self, observation: Observation) -> None:
         """The end of this window is the beginning of the next."""
         self._first = self._second
         self._times = (self._times[1], 0.0)
@@ -136,7 +136,7 @@ class CpuClocks:
         return Clocks(window_seconds=self._times[1] - self._times[0], resolution_ns=tick, threads=threads)
 
     def _thread(self, pid: int, tid: int, before: Reading | None, now: Reading) -> KernelThread:
-        _, place = self._where.get((pid, tid), (now, _Place()))
+        _, place = self._places.get((pid, tid), (now, _Place()))
         return KernelThread(
             tid=tid,
             name=now.name,
@@ -164,16 +164,16 @@ def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads
     before = before or {}
     readings = {}
     for tid in tids:
-        of = f"{pid}/task/{tid}"
-        cpu, slices = _schedstat(proc, of)
+        task = f"{pid}/task/{tid}"
+        cpu, slices = _schedstat(proc, task)
         known = before.get(tid)
         same = known is not None and slices is not None and (known.cpu_ns, known.slices) == (cpu, slices)
         if known is not None and same and known.state not in "RXZ":
             readings[tid] = known
             continue
         try:
-            stat = proc.stat(of)
-            voluntary, involuntary = _switches(proc, of)
+            stat = proc.stat(task)
+            voluntary, involuntary = _switches(proc, task)
         except ProcError:
             continue  # the thread has ended
         if slices is None:
@@ -182,39 +182,39 @@ def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads
     return readings
 
 
-def _schedstat(proc: ProcFS, of: str) -> tuple[int, int | None]:
+def _schedstat(proc: ProcFS, task: str) -> tuple[int, int | None]:
     """(nanoseconds on a processor, how often it got one). A kernel that does not count prints zeros, and no thread has run for
     0 ns."""
     try:
-        cpu, _, slices = proc.read(f"{of}/schedstat").split()
+        cpu, _, slices = proc.read(f"{task}/schedstat").split()
         return int(cpu), int(slices) or None
     except (ProcError, ValueError):
         return 0, None
 
 
-def _switches(proc: ProcFS, of: str) -> tuple[int | None, int | None]:
+def _switches(proc: ProcFS, task: str) -> tuple[int | None, int | None]:
     """Voluntary and involuntary context switches, from the end of a long file; raises ProcError."""
-    _, found, tail = proc.read(f"{of}/status").rpartition(b"\nvoluntary_ctxt_switches:")
+    _, found, tail = proc.read(f"{task}/status").rpartition(b"\nvoluntary_ctxt_switches:")
     fields = tail.split() if found else []
     if len(fields) < 3:
         return None, None
     return natural(fields[0].decode()), natural(fields[2].decode())
 
 
-def _waiting_place(proc: ProcFS, pid: int, tid: int, *, what: bool = True) -> _Place:
+def _waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = True) -> _Place:
     """As far as it can be read; without `what`, not on what it waits."""
-    of = f"{pid}/task/{tid}"
+    task = f"{pid}/task/{tid}"
     place = _Place()
     try:
-        wchan = proc.text(f"{of}/wchan")
+        wchan = proc.text(f"{task}/wchan")
         place = place._replace(wchan=None if wchan == "0" else wchan)
     except ProcError:
         pass
     try:
-        call, arguments = files.system_call(proc, of)
+        call, arguments = files.system_call(proc, task)
         call = syscalls.interrupted(place.wchan) if call == syscalls.RESTART else call
         place = place._replace(syscall=call)
-        if call and what and arguments:
+        if call and files_too and arguments:
             place = place._replace(sleep_seconds=files.sleep_seconds(proc, pid, call, arguments))
             place = place._replace(files=files.awaited(proc, pid, call, arguments, search=tid == pid))
     except (ProcError, ValueError):

@@ -83,7 +83,7 @@ class ControlGroups:
         """Read them again."""
         self._throttled_after = {path: _throttled(path) for path in self._throttled}
 
-    def again(self, observation: Observation) -> None:
+    def start_next_window(self, observation: Observation) -> None:
         """The end of this window is the beginning of the next, for the groups that the processes are in by then."""
         self._paths = {t.pid: path_of(observation.proc, t.pid) for t in observation.alive()}
         paths = {path for path in self._paths.values() if path}
@@ -109,17 +109,15 @@ class ControlGroups:
 
 
 def _oom_kills(path: str) -> int | None:
-    inside = _unified(path, "memory.events", "oom_kill")
+    value = _unified(path, "memory.events", "oom_kill")
     return (
-        inside
-        if inside is not None
-        else _value(_MOUNT / "memory" / path.lstrip("/") / "memory.oom_control", "oom_kill")
+        value if value is not None else _value(_MOUNT / "memory" / path.lstrip("/") / "memory.oom_control", "oom_kill")
     )
 
 
 def _throttled(path: str) -> int | None:
-    inside = _unified(path, "cpu.stat", "throttled_usec")
-    if inside is not None:
-        return inside
+    value = _unified(path, "cpu.stat", "throttled_usec")
+    if value is not None:
+        return value
     nanoseconds = _value(_MOUNT / "cpu" / path.lstrip("/") / "cpu.stat", "throttled_time")
     return None if nanoseconds is None else nanoseconds // 1000

@@ -130,7 +130,7 @@ def _candidates(observation: Observation, target: Target) -> dict[str, str]:
     except ProcError:
         opened = []
     environment = target.environment if isinstance(target.environment, dict) else {}
-    return named_folders({**environment, **target.inner_environment}, target.argv, cwd, opened)
+    return named_folders({**environment, **target.live_environment}, target.argv, cwd, opened)
 
 
 def named_folders(

@@ -1,5 +1,5 @@
 """What is costly to read of a process: stacks, the interpreter's memory, data, the recorder. Read when it can tell something
-new, and kept as long as the process stands still: a process that has not run has the stack that it had.
+new, and kept as long as the process current still: a process that has not run has the stack that it had.
 """
 
 import time
@@ -13,7 +13,7 @@ from hangdoc.observe import attach, natives
 from hangdoc.observe.clocks import CpuClocks, Threads
 from hangdoc.observe.data import TrainingData
 from hangdoc.observe.flight_recorder import FlightRecorders
-from hangdoc.observe.interpreter import InterpreterState, numbers
+from hangdoc.observe.interpreter import InterpreterState, integers
 from hangdoc.observe.machine import runtime
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.progress import counters
@@ -47,41 +47,41 @@ class Known:
     counters: tuple[Counter, ...] = ()
     native: Stack | Unavailable = _NOT_NEEDED
     native_tried: bool = False
-    """Whether C++ frames were asked for, or found unnecessary, since it came to where it stands."""
-    still: bool = False
+    """Whether C++ frames were asked for, or found unnecessary, since it came to where it current."""
+    off_cpu: bool = False
     """Whether it did not run in the whole window in which it was read."""
     slow: dict[str, Any] = field(default_factory=dict)
     """Data, runtime and recorder, by the names of their fields."""
     slow_at: float = float("-inf")
 
-    def moved(self, now: Threads) -> bool:
+    def has_run_since(self, now: Threads) -> bool:
         """Whether a thread that matters has run since the process was read, or it could not be read."""
         return not isinstance(self.stack, Stack) or has_run(self.pid, self.stack, self.threads, now)
 
-    def rested(self, first: Threads, second: Threads) -> bool:
+    def was_off_cpu(self, first: Threads, second: Threads) -> bool:
         """Whether it stood still over a window, wherever it may be by now."""
         return not has_run(self.pid, self.stack, first, second)
 
-    def fields(self, began: float, *, stands: bool) -> dict[str, Any]:
-        """By the names of snapshot.Process's fields; `began` is when the poll did, monotonic; `stands`: it has not run since it
+    def fields(self, began: float, *, current: bool) -> dict[str, Any]:
+        """By the names of snapshot.Process's fields; `began` is when the poll did, monotonic; `current`: it has not run since it
         was read."""
         stack, before, interpreter = self.stack, self.stack_before, self.interpreter
         if isinstance(stack, Stack):
-            at = time.monotonic() if stands else self.read_at
+            at = time.monotonic() if current else self.read_at
             stack = msgspec.structs.replace(stack, at_seconds=round(at - began, 3))
         if isinstance(before, Stack):
             before = msgspec.structs.replace(before, at_seconds=round(self.read_before_at - began, 3))
-        if stands:
+        if current:
             before = msgspec.structs.replace(self.stack, at_seconds=0.0) if isinstance(self.stack, Stack) else before
             if isinstance(interpreter, Interpreter):
-                interpreter = msgspec.structs.replace(interpreter, globals_before=numbers(interpreter))
+                interpreter = msgspec.structs.replace(interpreter, globals_before=integers(interpreter))
         return {
             "stack": stack, "stack_before": before, "interpreter": interpreter, "native": self.native, **self.slow,
         }  # fmt: skip
 
-    def counted(self, *, stands: bool) -> tuple[Counter, ...]:
-        """The integers of the user's code, unchanged where it stands."""
-        if not stands:
+    def current_counters(self, *, current: bool) -> tuple[Counter, ...]:
+        """The integers of the user's code, unchanged where it current."""
+        if not current:
             return self.counters
         return tuple(msgspec.structs.replace(one, before=one.after) for one in self.counters)
 
@@ -96,28 +96,28 @@ class DeepReader:
         self._sources: Sources | None = None
         self._torch_versions: dict[str, str | None] = {}
 
-    def forget(self, observation: Observation, new: Iterable[int]) -> None:
+    def drop_ended(self, observation: Observation, new: Iterable[int]) -> None:
         """Drop who is no longer looked at; `new` are processes that have started, maybe from files that have changed."""
         for pid in [pid for pid, one in self.known.items() if _start(observation, pid) != one.start_ticks]:
             del self.known[pid]
         if self._sources is None or set(new):
             self._sources = Sources(observation.proc)
 
-    def read(self, observation: Observation, targets: Iterable[Target], still: set[int]) -> None:
+    def read(self, observation: Observation, targets: Iterable[Target], off_cpu: set[int]) -> None:
         """Read some processes now. Those in `still` have not run over the window: they are read without a pause, and if they do
         not run meanwhile, what is read was so for the whole window."""
         targets = list(targets)
         stacks = observation.each(
-            lambda t: attach.dump(observation.proc, t.pid, observation.deadline, still=t.pid in still), targets
+            lambda t: attach.dump(observation.proc, t.pid, observation.deadline, off_cpu=t.pid in off_cpu), targets
         )
         slow = self._read_slow(observation, targets)
         for target, stack in zip(targets, stacks, strict=True):
-            self._take_in(observation, target, stack, still=target.pid in still)
+            self._store(observation, target, stack, off_cpu=target.pid in off_cpu)
             known, more = self.known[target.pid], slow.get(target.pid, {})
             known.slow_at = more.pop("at", known.slow_at)
             known.slow = {**known.slow, **more}
 
-    def _take_in(self, observation: Observation, target: Target, stack: Stack | Unavailable, *, still: bool) -> None:
+    def _store(self, observation: Observation, target: Target, stack: Stack | Unavailable, *, off_cpu: bool) -> None:
         """Put together what was read of a process, and its clocks after that."""
         pid, before = target.pid, self.known.get(target.pid)
         if isinstance(stack, Stack):
@@ -128,21 +128,21 @@ class DeepReader:
             interpreter = self._interpreters.read(observation, target)
             earlier = before.interpreter if before is not None else None
             if isinstance(interpreter, Interpreter) and isinstance(earlier, Interpreter):
-                interpreter = msgspec.structs.replace(interpreter, globals_before=numbers(earlier))
-        seen = self._clocks.seen(pid)[1]
+                interpreter = msgspec.structs.replace(interpreter, globals_before=integers(earlier))
+        at_end = self._clocks.readings(pid)[1]
         threads = self._clocks.read(observation.proc, pid)
         known = Known(pid, target.start_ticks, time.monotonic(), threads, stack, interpreter=interpreter)
         if before is not None:
             known.stack_before, known.read_before_at = before.stack, before.read_at
             known.slow, known.slow_at = before.slow, before.slow_at
             if isinstance(before.stack, Stack) and isinstance(stack, Stack):
-                same = natives.places(before.stack) == natives.places(stack)
+                same = natives.location(before.stack) == natives.location(stack)
                 if same:
                     known.native, known.native_tried = before.native, before.native_tried
-        if still and not has_run(pid, stack, seen, threads):
-            known.stack_before, known.still = stack, True
+        if off_cpu and not has_run(pid, stack, at_end, threads):
+            known.stack_before, known.off_cpu = stack, True
             if isinstance(interpreter, Interpreter):
-                known.interpreter = msgspec.structs.replace(interpreter, globals_before=numbers(interpreter))
+                known.interpreter = msgspec.structs.replace(interpreter, globals_before=integers(interpreter))
         if target.role == "rank":
             known.counters = counters(known.stack_before, stack, known.interpreter)
         self.known[pid] = known
@@ -154,9 +154,9 @@ class DeepReader:
         known = {pid: one for pid in ranks if (one := self.known.get(pid)) is not None}
         old = {pid: t for pid, t in ranks.items() if pid not in known or now - known[pid].slow_at > _SLOW_SECONDS}
         found: dict[int, dict[str, Any]] = {pid: {} for pid in ranks}
-        for probe, whom in ((FlightRecorders(), ranks), (TrainingData(), old)):
-            if whom:
-                part = replace(observation, targets=whom)
+        for probe, chosen in ((FlightRecorders(), ranks), (TrainingData(), old)):
+            if chosen:
+                part = replace(observation, targets=chosen)
                 probe.during(part)
                 for pid, name, value in probe.evidence(part):
                     if pid is not None:
@@ -176,14 +176,14 @@ class DeepReader:
         }
         for pid in pids:
             self.known[pid].native, self.known[pid].native_tried = _NOT_NEEDED, True
-        for pid, native in natives.take(part, gathered, earlier).items():
-            again = earlier.get(pid, (None, None))[1] is not native
-            if again and isinstance(native, Stack):
+        for pid, native in natives.read(part, gathered, earlier).items():
+            read_now = earlier.get(pid, (None, None))[1] is not native
+            if read_now and isinstance(native, Stack):
                 self._settle(observation, pid)
                 self.read(observation, [observation.targets[pid]], {pid})
             self.known[pid].native, self.known[pid].native_tried = native, True
 
-    def without_native(self, pid: int) -> None:
+    def drop_native(self, pid: int) -> None:
         """A process moves again: what its C++ frames were says nothing any more."""
         if (known := self.known.get(pid)) is not None and known.native_tried:
             known.native, known.native_tried = _NOT_NEEDED, False
@@ -194,7 +194,7 @@ class DeepReader:
         while time.monotonic() < until:
             time.sleep(0.005)
             now = self._clocks.read(observation.proc, pid)
-            if self.known[pid].rested(before, now):
+            if self.known[pid].was_off_cpu(before, now):
                 return
             before = now
 

@@ -37,7 +37,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass
-class Found:
+class Discovered:
     """What discovery hands over."""
 
     targets: dict[int, Target]
@@ -46,7 +46,7 @@ class Found:
     """Only the trees of named processes were looked at."""
 
 
-def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Found:
+def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Discovered:
     """Every rank, launcher and helper in the scope."""
     scope = scope or Scope()
     table = process_table.read(proc)
@@ -56,7 +56,7 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Fo
     if scope.run_of is not None:
         # A run with a name was looked for on the whole host.
         restricted = _digest_of(search, scope.run_of) is None
-        search.ranks = _of_one_run(search, scope)
+        search.ranks = _ranks_of_run(search, scope)
         search.wanted &= {below for pid in search.ranks for below in table.tree(pid)}
     targets = _rank_targets(search)
     _add_launchers(search, targets, restricted=bool(scope.pids))
@@ -64,7 +64,7 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Fo
     _add_helpers(search, targets)
     for target in targets.values():
         target.whole_tree = not restricted or target.pid in search.wanted
-    return Found(targets, _unreadable(search, targets), restricted)
+    return Discovered(targets, _report_unreadable(search, targets), restricted)
 
 
 def _wanted(table: ProcessTable, scope: Scope) -> set[int]:
@@ -94,7 +94,7 @@ def _slurm_job(entry: Entry) -> frozenset[str]:
     return frozenset() if isinstance(entry.environment, Unavailable) else run_identity.slurm_job(entry.environment)
 
 
-def _of_one_run(search: Search, scope: Scope) -> dict[int, RankIdentity]:
+def _ranks_of_run(search: Search, scope: Scope) -> dict[int, RankIdentity]:
     """The ranks of the run that `scope.run_of` is a rank of, and those in the trees of `scope.pids`. Of a run without a name,
     nothing else is known."""
     assert scope.run_of is not None  # noqa: S101
@@ -137,7 +137,7 @@ def _rank_targets(search: Search) -> dict[int, Target]:
     targets: dict[int, Target] = {}
     for pid, who in search.ranks.items():
         target = targets[pid] = _target(search.proc, search.table[pid], "rank", identity=who)
-        target.inner_environment = search.inner.get(pid, {})
+        target.live_environment = search.live_environments.get(pid, {})
         target.owner = next((a for a in search.table.ancestors(pid) if a in search.launchers), None)
         target.launcher_gone = launcher_gone(search.table, pid)
         if target.owner is None and search.table[pid].stat.ppid > 1:
@@ -145,7 +145,7 @@ def _rank_targets(search: Search) -> dict[int, Target]:
     return targets
 
 
-def _unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
+def _report_unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
     """What to say of processes below a launcher that forbid to be read, and counted in their launcher."""
     denied = {
         pid
@@ -156,18 +156,18 @@ def _unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
         and pid not in search.launchers
     }
     launcher_of = {pid: next((a for a in search.table.ancestors(pid) if a in search.launchers), None) for pid in denied}
-    hidden = [pid for pid in denied if launcher_of[pid] is not None and search.table[pid].stat.ppid not in denied]
-    for launcher, count in Counter(launcher_of[pid] for pid in hidden).items():
+    unreadable = [pid for pid in denied if launcher_of[pid] is not None and search.table[pid].stat.ppid not in denied]
+    for launcher, count in Counter(launcher_of[pid] for pid in unreadable).items():
         if launcher in targets:
             targets[launcher].unreadable_below = count
-    if not hidden:
+    if not unreadable:
         return []
-    others = any(_uid(search.proc, pid) != os.geteuid() for pid in hidden)
+    others = any(_uid(search.proc, pid) != os.geteuid() for pid in unreadable)
     return [
-        f"{len(hidden)} process(es) below a launcher belong to another user and can't be read: "
+        f"{len(unreadable)} process(es) below a launcher belong to another user and can't be read: "
         "run hangdoc as that user or as root"
         if others
-        else f"{len(hidden)} process(es) below a launcher can't be read though they are this user's: the container "
+        else f"{len(unreadable)} process(es) below a launcher can't be read though they are this user's: the container "
         "lacks CAP_SYS_PTRACE, or they forbid it; run hangdoc as root with that capability"
     ]
 

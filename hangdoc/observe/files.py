@@ -51,10 +51,10 @@ def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: 
     return tuple(found)
 
 
-def system_call(proc: ProcFS, of: str) -> tuple[str | None, list[int]]:
+def system_call(proc: ProcFS, task: str) -> tuple[str | None, list[int]]:
     """The system call that a process or thread (`PID`, `PID/task/TID`) is in, and its six arguments; None and no arguments where
     the kernel names none (proc_pid_syscall(5)). Raises ProcError, and ValueError for what can't be read."""
-    words = proc.text(f"{of}/syscall").split()
+    words = proc.text(f"{task}/syscall").split()
     number = integer(words[0]) if words else None
     call = syscalls.name(number) if number is not None else None
     return call, [int(word, 16) for word in words[1:7]] if len(words) > 6 else []
@@ -71,9 +71,9 @@ def sleep_seconds(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> fl
     if len(raw) < 16:
         return None
     seconds, nanoseconds = struct.unpack("=qq", raw)
-    asked: float = seconds + nanoseconds / 1e9
+    requested: float = seconds + nanoseconds / 1e9
     try:
-        return max(0.0, asked - time.clock_gettime(clock)) if flags & _ABSOLUTE else asked
+        return max(0.0, requested - time.clock_gettime(clock)) if flags & _ABSOLUTE else requested
     except OSError:  # a clock that this process does not know
         return None
 
@@ -132,25 +132,25 @@ def _open(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool
 
 def at_path(proc: ProcFS, pid: int, path: str) -> AwaitedFile:
     """A path, with its mount where that is no local file system (proc_pid_mountinfo(5)), and whether a local one is full."""
-    point_of, kind, source = "", "", ""
+    mount_point, kind, source = "", "", ""
     for line in proc.text(f"{pid}/mountinfo").splitlines():
         fields = line.split()
         if "-" not in fields[6:] or len(fields) < 10:
             continue
         point = fields[4].replace("\\040", " ")
-        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(point_of):
-            point_of, (kind, source) = point, fields[fields.index("-", 6) + 1 :][:2]
+        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(mount_point):
+            mount_point, (kind, source) = point, fields[fields.index("-", 6) + 1 :][:2]
     if kind in _LOCAL:
-        return AwaitedFile(kind="path", name=path, full=_is_full(f"{proc.root}/{pid}/root{point_of}"))
+        return AwaitedFile(kind="path", name=path, full=_is_full(f"{proc.root}/{pid}/root{mount_point}"))
     return AwaitedFile(kind="path", name=path, mount=f"{kind} ({source})" if kind else None)
 
 
 def _is_full(mount: str) -> bool:
     try:
-        about = os.statvfs(mount)
+        status = os.statvfs(mount)
     except OSError:
         return False
-    return bool(about.f_blocks) and not about.f_bavail
+    return bool(status.f_blocks) and not status.f_bavail
 
 
 def _other_end(proc: ProcFS, link: str, writes: bool) -> tuple[Holder, ...] | None:
@@ -179,11 +179,11 @@ def _holder(proc: ProcFS, pid: int) -> Holder:
 def _lock_holders(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:
     """Who holds locks on a file (proc_locks(5)); None where that can't be read, or the lock is another host's."""
     try:
-        about = os.stat(path)
+        status = os.stat(path)
         lines = proc.text("locks").splitlines()
     except (OSError, ProcError):
         return None
-    wanted = (os.major(about.st_dev), os.minor(about.st_dev), about.st_ino)
+    wanted = (os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
     held: list[Holder] = []
     for fields in (line.split() for line in lines):
         if len(fields) < 6 or fields[1] == "->":  # a process that waits for the lock, too

@@ -16,7 +16,7 @@ from hangdoc.beacon import FLIGHT_SUFFIX
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.procfs import ProcError
-from hangdoc.observe.python_state import Modules, inner_environment
+from hangdoc.observe.python_state import Modules, live_environment
 from hangdoc.observe.watchdog_files import watchdog_files
 from hangdoc.snapshot import FlightRecorder, Frame, Recorded, RecordedGroup, Unavailable
 
@@ -85,7 +85,7 @@ class FlightRecorders:
         """Read what lies there, else ask."""
         for target in observation.ranks():
             if target.state not in "ZX":
-                self._found[target.pid] = _look(observation, target)
+                self._found[target.pid] = _read_recorder(observation, target)
 
     def close(self, observation: Observation) -> None:
         """Nothing."""
@@ -96,20 +96,20 @@ class FlightRecorders:
             yield pid, "recorder", found
 
 
-def _look(observation: Observation, target: Target) -> FlightRecorder | Unavailable:
-    for left, _ in watchdog_files(observation.proc, target.pid, target.environment, FLIGHT_SUFFIX):
-        with contextlib.suppress(OSError, ValueError), left.open("rb") as file:
+def _read_recorder(observation: Observation, target: Target) -> FlightRecorder | Unavailable:
+    for path, _ in watchdog_files(observation.proc, target.pid, target.environment, FLIGHT_SUFFIX):
+        with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
             return read(file.read(_MAX_BYTES), "the watchdog")
     if target.held:
         return Unavailable(reason="the rank is held, and answers nobody")
-    path, debug_server = _started(observation, target)
-    if not path and not debug_server:
+    socket_path, debug_server = _worker_server(observation, target)
+    if not socket_path and not debug_server:
         return Unavailable(reason="the rank has neither a watchdog nor torch's worker server")
     from hangdoc.observe.worker_server import ask  # loads http, which hardly any look needs
 
     try:
         for handler in _HANDLERS:
-            found = read(ask(observation, target, path, handler), "torch's worker server")
+            found = read(ask(observation, target, socket_path, handler), "torch's worker server")
             if found.groups:
                 return found
         return found
@@ -137,14 +137,14 @@ def read(raw: bytes, source: str) -> FlightRecorder:
 
 
 def _group(name: str, default: bool, entries: list[_Entry], status: _Status | None) -> RecordedGroup:
-    through = [e for e in entries if e.retired or e.state == "completed"]
+    completed = [e for e in entries if e.retired or e.state == "completed"]
     pending = [e for e in entries if not (e.retired or e.state == "completed")]
     issued = max([e.collective_seq_id for e in entries] + ([status.last_enqueued_collective] if status else []))
     return RecordedGroup(
         name=name,
         default=default,
         issued=issued,
-        completed=_recorded(through[-1]) if through else None,
+        completed=_recorded(completed[-1]) if completed else None,
         pending=tuple(_recorded(entry) for entry in pending[:_MAX_PENDING]),
     )
 
@@ -170,14 +170,14 @@ def _tensors(dtypes: tuple[str, ...], sizes: tuple[tuple[int, ...], ...]) -> tup
     )
 
 
-def _started(observation: Observation, target: Target) -> tuple[str | None, bool]:
+def _worker_server(observation: Observation, target: Target) -> tuple[str | None, bool]:
     """(path of its worker server's socket, whether it has torch's debug server), as the rank's own memory tells."""
     environment = target.environment if isinstance(target.environment, dict) else {}
     try:
         image = observation.image(target.pid)
         with Memory(target.pid, image.layout, str(observation.proc.root)) as memory:
             found = Modules(memory, image).namespace("os", _DEBUG_SERVER)
-            path = {**environment, **inner_environment(memory, found.get("os", {}))}.get(_SOCKET_VARIABLE)
+            path = {**environment, **live_environment(memory, found.get("os", {}))}.get(_SOCKET_VARIABLE)
             server = found.get(_DEBUG_SERVER, {}).get("_WORKER_SERVER")
             return path, server is not None and memory.kind(server)[0] != "NoneType"
     except (Unreadable, KeyError):

@@ -26,20 +26,20 @@ class Holds:
 
     def open(self, observation: Observation) -> None:
         """Read the state of every process; what somebody is just reading, once more."""
-        self._first |= _look(observation)
-        _mark(observation, self._first)
+        self._first |= _read_states(observation)
+        _mark_held(observation, self._first)
 
     def during(self, observation: Observation) -> None:
         """Nothing."""
 
     def close(self, observation: Observation) -> None:
         """And again."""
-        self._second = _look(observation)
+        self._second = _read_states(observation)
 
-    def again(self, observation: Observation) -> None:
+    def start_next_window(self, observation: Observation) -> None:
         """The end of this window is the beginning of the next."""
         self._first = self._second
-        _mark(observation, self._first)
+        _mark_held(observation, self._first)
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """Both."""
@@ -49,13 +49,13 @@ class Holds:
                 yield pid, "at_end", self._second[pid]
 
 
-def _mark(observation: Observation, states: dict[int, KernelState]) -> None:
+def _mark_held(observation: Observation, states: dict[int, KernelState]) -> None:
     for pid in states.keys() & observation.targets.keys():
         state = states[pid]
         observation.targets[pid].held = state.frozen or state.state in "Tt"
 
 
-def _look(observation: Observation) -> dict[int, KernelState]:
+def _read_states(observation: Observation) -> dict[int, KernelState]:
     until = time.monotonic() + observation.deadline.remaining(_MOMENT_SECONDS)
     found: dict[int, KernelState] = {}
     wanted = [target.pid for target in observation.alive()]

@@ -29,7 +29,7 @@ _SCHEMES = (
 TORCH = "environment"
 
 
-class Meeting(TypedDict):
+class RendezvousFields(TypedDict):
     """The fields of a RankIdentity that say where the run meets and what it is called."""
 
     master_address: str | None
@@ -56,7 +56,7 @@ def by_environment(environment: Mapping[str, str], network: str = "") -> RankIde
             local_rank=natural(environment.get(local_name)),
             local_world_size=natural(environment.get(local_world_name)),
             node_rank=natural(environment.get(node_name) or environment.get("NODE_RANK")),
-            **meeting_point(environment, network),
+            **rendezvous_fields(environment, network),
         )
     # Lightning's own launcher names everything but the rank (lightning/fabric/strategies/launchers/subprocess_script.py), and
     # people who start each process by hand need not name the world's size either.
@@ -70,12 +70,12 @@ def by_environment(environment: Mapping[str, str], network: str = "") -> RankIde
                 world_size=world,
                 local_rank=local,
                 node_rank=node,
-                **meeting_point(environment, network),
+                **rendezvous_fields(environment, network),
             )
     return None
 
 
-def meeting_point(environment: Mapping[str, str], network: str = "") -> Meeting:
+def rendezvous_fields(environment: Mapping[str, str], network: str = "") -> RendezvousFields:
     """Where the run meets and what it is called, as fields of a RankIdentity."""
     return {
         "master_address": environment.get("MASTER_ADDR") or None,

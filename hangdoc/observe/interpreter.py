@@ -14,7 +14,7 @@ from hangdoc.observe.python_state import (
     Modules,
     Variable,
     amounts,
-    inner_environment,
+    live_environment,
     process_groups,
     variable,
 )
@@ -36,7 +36,7 @@ class InterpreterState:
     def __init__(self) -> None:
         self._first: dict[int, Interpreter | Unavailable] = {}
         self._second: dict[int, Interpreter | Unavailable] = {}
-        self._refused: set[str] = set()
+        self._unsupported: set[str] = set()
         """Kinds of interpreters that are not understood: said once, whatever the number of ranks."""
 
     def open(self, observation: Observation) -> None:
@@ -68,7 +68,7 @@ class InterpreterState:
                 Interpreter(
                     environment=first.environment,
                     globals=second.globals,
-                    globals_before=numbers(first),
+                    globals_before=integers(first),
                     groups=first.groups,
                 ),
             )
@@ -78,7 +78,7 @@ class InterpreterState:
         try:
             image = observation.image(target.pid)
             if image.gap:
-                self._refuse(observation, target, image.gap)
+                self._note_unsupported(observation, target, image.gap)
             with Memory(target.pid, image.layout, str(observation.proc.root)) as memory:
                 wanted = ("__main__", "os", _C10D) if groups else ("__main__",)
                 found = Modules(memory, image).namespace(*wanted)
@@ -90,26 +90,28 @@ class InterpreterState:
                     with contextlib.suppress(Unreadable):  # torch may keep them elsewhere in another version
                         members = process_groups(memory, found[_C10D])
                 return Interpreter(
-                    environment=_changed(target, memory, found.get("os", {})), globals=variables, groups=members
+                    environment=_changed_environment(target, memory, found.get("os", {})),
+                    globals=variables,
+                    groups=members,
                 )
         except Unsupported as error:
-            self._refuse(observation, target, str(error))
+            self._note_unsupported(observation, target, str(error))
             return Unavailable(reason=str(error))
         except Unreadable as error:
             return Unavailable(reason=str(error))
 
     def problems(self) -> list[str]:
         """Kinds of interpreters that were not understood, one sentence each."""
-        return [f"{reason}; {_CONSEQUENCE}" for reason in sorted(self._refused)]
+        return [f"{reason}; {_CONSEQUENCE}" for reason in sorted(self._unsupported)]
 
-    def _refuse(self, observation: Observation, target: Target, reason: str) -> None:
+    def _note_unsupported(self, observation: Observation, target: Target, reason: str) -> None:
         if age(observation.proc, target.start_ticks) >= _STARTING_SECONDS:
-            self._refused.add(reason)
+            self._unsupported.add(reason)
 
 
-def numbers(seen: Interpreter) -> tuple[Local, ...]:
+def integers(interpreter: Interpreter) -> tuple[Local, ...]:
     """The module's variables that are integers."""
-    return tuple(local for local in seen.globals if integer(local.text) is not None)
+    return tuple(local for local in interpreter.globals if integer(local.text) is not None)
 
 
 def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
@@ -119,23 +121,23 @@ def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
             continue
         with contextlib.suppress(Unreadable):  # a variable that is none of these kinds, or is just being changed
             value = variable(memory, name, address)
-            values = _of_object(memory, name, address) if value is None else (value,)
+            values = _object_variables(memory, name, address) if value is None else (value,)
             found += [Local(name=v.name, text=v.text, length=v.length) for v in values]
     return tuple(found[:_MAX_VARIABLES])
 
 
-def _of_object(memory: Memory, name: str, address: int) -> Iterator[Variable]:
+def _object_variables(memory: Memory, name: str, address: int) -> Iterator[Variable]:
     """What an object computes in, and how much it has."""
     yield from precisions(memory, name, address)
     yield from amounts(memory, name, address)
 
 
-def _changed(target: Target, memory: Memory, os_module: dict[str, int]) -> dict[str, str]:
+def _changed_environment(target: Target, memory: Memory, os_module: dict[str, int]) -> dict[str, str]:
     """Variables the process set or changed after its start."""
-    now = target.inner_environment
+    now = target.live_environment
     if not now and "environ" in os_module:
         try:
-            now = inner_environment(memory, os_module)
+            now = live_environment(memory, os_module)
         except Unreadable:
             return {}
     started = target.environment if isinstance(target.environment, dict) else {}

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.discover import Found, Scope, adopt, discover
+from hangdoc.observe.discover import Discovered, Scope, adopt, discover
 from hangdoc.observe.observation import Target
 from hangdoc.observe.procfs import ProcError, ProcFS, Stat, age
 from hangdoc.observe.rank_search import is_python
@@ -15,7 +15,7 @@ _YOUNG_SECONDS = 10.0
 _SEARCHES = (0.0, 1.0, 3.0, 10.0, 30.0)
 """Seconds after a new Python was seen at which the host is searched."""
 _YOUNG_RANK_SECONDS = 60.0
-_OWN = ("py-spy",)
+_OWN_PROGRAMS = ("py-spy",)
 
 
 class Membership:
@@ -23,12 +23,12 @@ class Membership:
 
     def __init__(self, proc: ProcFS, scope: Scope) -> None:
         self._proc, self._scope = proc, scope
-        self.found = Found({}, [])
+        self.found = Discovered({}, [])
         self._seen: set[int] = set()
         self._young: dict[int, float] = {}
         """When new processes that are no Python yet were seen."""
         self._search_at: list[float] = []
-        self._began = False
+        self._searched = False
 
     @property
     def targets(self) -> dict[int, Target]:
@@ -44,16 +44,16 @@ class Membership:
         before = {pid: target.start_ticks for pid, target in self.targets.items()}
         self._drop_gone(pids, now)
         for pid, stat in stats.items():
-            if stat.name not in _OWN:
-                self._consider(pid, stat, now)
+            if stat.name not in _OWN_PROGRAMS:
+                self._classify(pid, stat, now)
         for pid in [pid for pid, seen in self._young.items() if pid not in pids or now - seen > _YOUNG_SECONDS]:
             del self._young[pid]
         for pid in list(self._young):
             if is_python(self._proc, pid):
                 del self._young[pid]
                 self._search(now)
-        if not self._began:
-            self._began = True
+        if not self._searched:
+            self._searched = True
             self._search(now)
         if self._search_at and now >= self._search_at[0]:
             self._search_at = [at for at in self._search_at if at > now]
@@ -73,20 +73,20 @@ class Membership:
             if target.role != "helper":
                 self._search(now)
 
-    def _consider(self, pid: int, stat: Stat, now: float) -> None:
+    def _classify(self, pid: int, stat: Stat, now: float) -> None:
         """A new process: a helper of a rank, or one that may be a rank."""
-        above = list(self._above(stat.ppid))
-        rank = next((one for one in above if one in self.targets and self.targets[one].role == "rank"), None)
-        named = not self._scope.pids or self._scope.run_of is not None or {pid, *above} & set(self._scope.pids)
+        ancestors = list(self._ancestors(stat.ppid))
+        rank = next((one for one in ancestors if one in self.targets and self.targets[one].role == "rank"), None)
+        named = not self._scope.pids or self._scope.run_of is not None or {pid, *ancestors} & set(self._scope.pids)
         if rank is None:
-            if named and (self._scope.pids or os.getpid() not in above):
+            if named and (self._scope.pids or os.getpid() not in ancestors):
                 self._young[pid] = now
-        elif os.getpid() not in above and adopt(self._proc, self.targets, pid, stat, rank):
+        elif os.getpid() not in ancestors and adopt(self._proc, self.targets, pid, stat, rank):
             started = age(self._proc, self.targets[rank].start_ticks)
             if started < _YOUNG_RANK_SECONDS and self.targets[pid].python:
                 self._search(now)  # of two Pythons with a rank's variables, the one that imports torch is the rank
 
-    def _above(self, pid: int) -> Iterator[int]:
+    def _ancestors(self, pid: int) -> Iterator[int]:
         seen: set[int] = set()
         while pid > 0 and pid not in seen:
             yield pid
@@ -95,7 +95,7 @@ class Membership:
             pid = stat.ppid if stat is not None else 0
 
     def _search(self, now: float) -> None:
-        self._search_at = sorted({*self._search_at, *(now + later for later in _SEARCHES)})[: 2 * len(_SEARCHES)]
+        self._search_at = sorted({*self._search_at, *(now + delay for delay in _SEARCHES)})[: 2 * len(_SEARCHES)]
 
     def _stat(self, pid: int) -> Stat | None:
         try:

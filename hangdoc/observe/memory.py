@@ -87,14 +87,17 @@ class Memory:
 
     def kind(self, address: int) -> tuple[str, int]:
         """(type name, tp_flags) of the object at `address`."""
-        of = self.word(address + 8)
-        flags = self._flags(of)
-        return self._types[of][0], flags
+        type_address = self.word(address + 8)
+        flags = self._flags(type_address)
+        return self._types[type_address][0], flags
 
-    def _flags(self, of: int) -> int:
-        if of not in self._types:
-            self._types[of] = (self.c_string(self.word(of + _TP_NAME)), self.word(of + _TP_FLAGS))
-        return self._types[of][1]
+    def _flags(self, type_address: int) -> int:
+        if type_address not in self._types:
+            self._types[type_address] = (
+                self.c_string(self.word(type_address + _TP_NAME)),
+                self.word(type_address + _TP_FLAGS),
+            )
+        return self._types[type_address][1]
 
     def text(self, address: int) -> str:
         """The str at `address`, cut at 4096 characters."""
@@ -151,12 +154,12 @@ class Memory:
             return self.word(address + (24 if name in ("set", "frozenset") else 16))
         return None
 
-    def elements(self, address: int, most: int) -> Iterator[int]:
+    def elements(self, address: int, limit: int) -> Iterator[int]:
         """Addresses of the first elements of the list or tuple at `address`."""
         flags = self.kind(address)[1]
         if not flags & (LIST | TUPLE):
             raise Unreadable("not a list")
-        count = min(self.word(address + 16), most)
+        count = min(self.word(address + 16), limit)
         first = self.word(address + 24) if flags & LIST else address + self.layout.tuple_items
         yield from struct.unpack(f"<{count}Q", self.read(first, count * 8)) if count else ()
 
@@ -206,8 +209,8 @@ class Memory:
         """Names and addresses of the variables of the module at `module`."""
         return dict(self.named_items(self.word(module + self._dict_offset(self.word(module + 8)))))
 
-    def _dict_offset(self, of: int) -> int:
-        offset = self.word(of + _TP_DICTOFFSET)
+    def _dict_offset(self, type_address: int) -> int:
+        offset = self.word(type_address + _TP_DICTOFFSET)
         if not 16 <= offset < 4096 or offset % 8:  # none, or counted from the end of an object of variable size
             raise Unreadable("no attributes")
         return offset
@@ -218,13 +221,13 @@ class Memory:
         They are kept in a dict, or as values beside the key names that the class shares (InternalDocs/object_layout.md,
         Include/internal/pycore_dict.h).
         """
-        of = self.word(instance + 8)
-        flags = self._flags(of)
+        type_address = self.word(instance + 8)
+        flags = self._flags(type_address)
         values = 0
         if not flags & MANAGED_DICT:
             if not flags & _HEAP_TYPE or flags & _TYPE:
                 raise Unreadable("a built-in object or a class")
-            whole = self.word(instance + self._dict_offset(of))
+            whole = self.word(instance + self._dict_offset(type_address))
         elif self.layout.instances == "before":
             values, whole = self.word(instance - 32), self.word(instance - 24)
         elif self.layout.instances == "tagged":
@@ -232,7 +235,7 @@ class Memory:
             values, whole = (either + 1, 0) if either & 1 else (0, either)  # PyDictOrValues: tagged by the lowest bit
         elif self.layout.instances == "inline":
             whole = self.word(instance - 24)
-            values = instance + self.word(of + _TP_BASICSIZE) if flags & _INLINE_VALUES else 0
+            values = instance + self.word(type_address + _TP_BASICSIZE) if flags & _INLINE_VALUES else 0
         else:
             raise Unreadable("attributes in an unknown place")
         if whole:
@@ -241,7 +244,7 @@ class Memory:
                 yield from self.named_items(whole)
                 return
         elif values and self.layout.cached_keys is not None:
-            at = self.word(of + self.layout.cached_keys)
+            at = self.word(type_address + self.layout.cached_keys)
         else:
             return
         if self.layout.instances == "inline":

@@ -15,10 +15,10 @@ from hangdoc.snapshot import Clocks, Connection, Connections, Interpreter, Pytho
 
 _GPU_THREAD = re.compile(r"^(pt_nccl|nccl|cuda-EvtHandlr)")
 _POINT_TO_POINT = re.compile(r"(Send|Recv)Work::wait|UnboundBuffer::wait(Send|Recv)")
-_OF_TORCH = re.compile(r"/lib(torch|c10|cuda|nccl)[^/]*\.so")
+_TORCH_LIBRARY = re.compile(r"/lib(torch|c10|cuda|nccl)[^/]*\.so")
 _NUMBER = re.compile(r"-?\d[\d.e+-]*")
-_MOST_OF_A_CLASS = 16
-_LEAST_SECONDS = 1.0
+_MAX_PER_CLASS = 16
+_MIN_SECONDS = 1.0
 """What must be left for a native dump to be begun."""
 _IDLE = 0.05
 """Share of a core that a waiting thread may use: one that polls takes 2 to 4 %."""
@@ -27,7 +27,7 @@ Gathered = Mapping[int | None, Mapping[str, Any]]
 """What the probes handed over: by pid, or None for the host, and field."""
 
 
-def take(
+def read(
     observation: Observation, gathered: Gathered, earlier: Mapping[int, tuple[Stack, Stack]]
 ) -> dict[int, Stack | Unavailable]:
     """Native stacks by pid. `earlier` holds those of an earlier look with the Python stacks they belong to: a rank that
@@ -39,20 +39,20 @@ def take(
     found: dict[int, Stack | Unavailable] = {}
     moved = moved_bytes(gathered)
     for target in observation.ranks():
-        seen = gathered.get(target.pid, {})
-        stack = seen.get("stack")
+        evidence = gathered.get(target.pid, {})
+        stack = evidence.get("stack")
         if target.held or not isinstance(stack, Stack):
             continue
-        stands = target.pid not in moved and stood(target.pid, seen)
+        unmoved = target.pid not in moved and made_no_progress(target.pid, evidence)
         known = earlier.get(target.pid)
-        if stands and known is not None and places(known[0]) == places(stack):
+        if unmoved and known is not None and location(known[0]) == location(stack):
             found[target.pid] = known[1]
             continue
-        if not stands and observation.native != "always":
+        if not unmoved and observation.native != "always":
             continue
         key: object = target.pid if observation.native == "always" else _class(stack)
         classes.setdefault(key, []).append(target)
-        if observation.native == "always" or _unclear(seen, stack):
+        if observation.native == "always" or _needs_native(evidence, stack):
             chosen.setdefault(key, target)
     found |= _dump(observation, chosen.values())
     differ: list[Target] = []
@@ -60,7 +60,7 @@ def take(
         others = [target for target in classes[key] if target is not first]
         native = found[first.pid]
         if isinstance(native, Stack) and _in_point_to_point(native):
-            differ += others[:_MOST_OF_A_CLASS]
+            differ += others[:_MAX_PER_CLASS]
         elif isinstance(native, Stack):
             found |= dict.fromkeys((target.pid for target in others), native)
     return found | _dump(observation, differ)
@@ -68,42 +68,42 @@ def take(
 
 def _dump(observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
     targets = list(targets)
-    if observation.deadline.remaining() < _LEAST_SECONDS:
+    if observation.deadline.remaining() < _MIN_SECONDS:
         for target in targets:
             observation.deadline.miss("native stack", target.pid)
         return {target.pid: Unavailable(reason="no time left") for target in targets}
     stacks = observation.each(
         lambda t: attach.dump(observation.proc, t.pid, observation.deadline, native=True, locals_=False), targets
     )
-    return {target.pid: believed(stack) for target, stack in zip(targets, stacks, strict=True)}
+    return {target.pid: validated(stack) for target, stack in zip(targets, stacks, strict=True)}
 
 
-def believed(native: Stack | Unavailable) -> Stack | Unavailable:
+def validated(native: Stack | Unavailable) -> Stack | Unavailable:
     """The stack, unless no frame of it is torch's: it names no operation then, and in a container or chroot, whose files
     py-spy does not find, its names are made up."""
     if isinstance(native, Unavailable):
         return native
-    if any(f.native and _OF_TORCH.search(f.file) for thread in native.threads for f in thread.frames):
+    if any(f.native and _TORCH_LIBRARY.search(f.file) for thread in native.threads for f in thread.frames):
         return native
     return Unavailable(
         reason="its native stack shows no frame of torch: it waits elsewhere, or in another root directory"
     )
 
 
-def stood(pid: int, seen: Mapping[str, Any]) -> bool:
+def made_no_progress(pid: int, evidence: Mapping[str, Any]) -> bool:
     """Whether a process's main thread did not move between both looks: same frames, same numbers in them and at module
     level, and off the processor, unless it is one that NCCL makes spin."""
-    before, after = seen.get("stack_before"), seen.get("stack")
+    before, after = evidence.get("stack_before"), evidence.get("stack")
     if not isinstance(before, Stack) or not isinstance(after, Stack):
         return False
-    if places(before) != places(after) or _numbers(before, after):
+    if location(before) != location(after) or _numbers_changed(before, after):
         return False
-    state = seen.get("interpreter")
+    state = evidence.get("interpreter")
     if isinstance(state, Interpreter):
         now = {local.name: local.text for local in state.globals}
         if any(now.get(local.name, local.text) != local.text for local in state.globals_before):
             return False
-    clocks = seen.get("clocks")
+    clocks = evidence.get("clocks")
     if not isinstance(clocks, Clocks) or clocks.window_seconds <= 0:
         return False
     main = next((thread for thread in clocks.threads if thread.tid == pid), None)
@@ -111,8 +111,8 @@ def stood(pid: int, seen: Mapping[str, Any]) -> bool:
     return idle or _drives_gpus(clocks)
 
 
-def _unclear(seen: Mapping[str, Any], stack: Stack) -> bool:
-    return _drives_gpus(seen.get("clocks")) or not _speaks_for_itself(stack)
+def _needs_native(evidence: Mapping[str, Any], stack: Stack) -> bool:
+    return _drives_gpus(evidence.get("clocks")) or not _names_operation(stack)
 
 
 def _drives_gpus(clocks: object) -> bool:
@@ -142,7 +142,7 @@ def _main(stack: Stack) -> PythonThread | None:
     return next((t for t in stack.threads if t.name == "MainThread"), stack.threads[-1] if stack.threads else None)
 
 
-def places(stack: Stack) -> object:
+def location(stack: Stack) -> object:
     """Where the main thread stands: equal for equal frames."""
     main = _main(stack)
     return tuple((f.file, f.function, f.line) for f in main.frames) if main is not None else None
@@ -151,15 +151,15 @@ def places(stack: Stack) -> object:
 def _class(stack: Stack) -> object:
     """Equal for ranks whose native stacks are the same: the main threads stand at one place, and so do all others that run the
     user's code. In a worker of Ray Train the main thread runs Ray's loop, the same in every rank, and another thread trains."""
-    own = (
+    user_code = (
         tuple((f.file, f.function, f.line) for f in thread.frames)
         for thread in stack.threads
         if any(not frame.library and not frame.native for frame in thread.frames)
     )
-    return (places(stack), frozenset(own))
+    return (location(stack), frozenset(user_code))
 
 
-def _numbers(before: Stack, after: Stack) -> bool:
+def _numbers_changed(before: Stack, after: Stack) -> bool:
     """Whether a number in the main thread's frames has changed."""
     first, second = _main(before), _main(after)
     if first is None or second is None:
@@ -172,7 +172,7 @@ def _numbers(before: Stack, after: Stack) -> bool:
     return False
 
 
-def _speaks_for_itself(stack: Stack) -> bool:
+def _names_operation(stack: Stack) -> bool:
     """Whether the main thread's innermost frame already names what it waits in."""
     main = _main(stack)
     if main is None or not main.frames:

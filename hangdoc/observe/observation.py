@@ -34,7 +34,7 @@ class Target:
     whole_tree: bool = True
     unreadable_below: int = 0
     environment: dict[str, str] | Unavailable = field(default_factory=dict)
-    inner_environment: dict[str, str] = field(default_factory=dict)
+    live_environment: dict[str, str] = field(default_factory=dict)
     python: bool = True
     held: bool = False
     """Stopped, frozen or traced: never pause it."""

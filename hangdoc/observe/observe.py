@@ -47,14 +47,14 @@ PROBES: tuple[Callable[[], Probe], ...] = (
 )
 
 
-_LATE_SECONDS = 8.0
-"""What a probe may take beyond the window on a machine that is not overloaded; one that takes longer is left behind."""
-_MOST_LOAD = 3.0
-_SHARE_OF_NAPS = 0.25
+_GRACE_SECONDS = 8.0
+"""What a probe may take beyond the window on a machine that is not overloaded; one that takes extra is left behind."""
+_MAX_LOAD = 3.0
+_NAPS_SHARE = 0.25
 """Of the time that is left, what may be spent on waiting for sleeping processes."""
-_SHARE_BETWEEN = 0.7
+_CLOSE_BEFORE = 0.7
 """Of the time for the whole look, when the second half of it must begin."""
-_LEAST_SECONDS = 0.5
+_MIN_SECONDS = 0.5
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ def observe(
         window_seconds=options.window,
         elapsed_seconds=round(deadline.elapsed(), 3),
         processes=tuple(
-            _looked_at(observation, target, evidence.get(pid, {}))
+            _process_of(observation, target, evidence.get(pid, {}))
             for pid, target in sorted(observation.targets.items())
         ),
         problems=tuple(dict.fromkeys([*observation.problems, *not_read(deadline)])),
@@ -130,11 +130,11 @@ def not_read(deadline: Deadline) -> list[str]:
     return [f"{text}; give the look more time with --timeout" for text in missed]
 
 
-def _late(observation: Observation) -> float:
-    """How long to wait for a probe after the window: longer where everything waits for a processor."""
-    load = min(_MOST_LOAD, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+def _grace_seconds(observation: Observation) -> float:
+    """How long to wait for a probe after the window: extra where everything waits for a processor."""
+    load = min(_MAX_LOAD, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
     deadline = observation.deadline
-    return min(_LATE_SECONDS * load, max(0.0, _SHARE_BETWEEN * deadline.seconds - deadline.elapsed()))
+    return min(_GRACE_SECONDS * load, max(0.0, _CLOSE_BEFORE * deadline.seconds - deadline.elapsed()))
 
 
 def machine_id(proc: ProcFS) -> str | None:
@@ -167,30 +167,30 @@ def _run(
     )
     progress(f"watching for {observation.window:g} s whether anything moves")
     time.sleep(max(0.0, pause))
-    longer = min(naps.until_awake(observation), observation.deadline.remaining() * _SHARE_OF_NAPS)
-    time.sleep(longer)
-    patience = Deadline(_late(observation))
+    extra = min(naps.seconds_until_awake(observation), observation.deadline.remaining() * _NAPS_SHARE)
+    time.sleep(extra)
+    grace = Deadline(_grace_seconds(observation))
     for name, job in running.items():
         try:
-            job.result(patience.remaining())
+            job.result(grace.remaining())
         except FutureTimeout:
             observation.problems.append(
-                f"the {name} probe was left behind: it had not ended {patience.seconds:.0f} s after the window"
+                f"the {name} probe was left behind: it had not ended {grace.seconds:.0f} s after the window"
             )
     between.shutdown(wait=False)
     # Stacks take longest, so they go first; the clocks are read last, when the window ends.
     for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
         if isinstance(probe, CpuClocks):
             time.sleep(
-                max(0.0, min(observation.deadline.remaining(), began + observation.window + longer - time.monotonic()))
+                max(0.0, min(observation.deadline.remaining(), began + observation.window + extra - time.monotonic()))
             )
-        _in_time(observation, probe, probe.close)
+        _bounded(observation, probe, probe.close)
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:
-        for pid, field, value in _in_time(observation, probe, _evidence_of(probe)) or ():
+        for pid, field, value in _bounded(observation, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
     try:
-        for pid, native in natives.take(observation, gathered, {}).items():
+        for pid, native in natives.read(observation, gathered, {}).items():
             gathered.setdefault(pid, {})["native"] = native
     except Exception as error:
         observation.problems.append(f"native stacks failed ({type(error).__name__}: {error}): please report it")
@@ -201,12 +201,12 @@ def _evidence_of(probe: Probe) -> Callable[[Observation], list[ProbeResult]]:
     return lambda observation: list(probe.evidence(observation))
 
 
-def _in_time(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
+def _bounded(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
     """As `_guarded`, and one that does not end in time is left behind."""
     alone = ThreadPoolExecutor(1, thread_name_prefix=probe.name)
     try:
         return alone.submit(_guarded, observation, probe, action).result(
-            observation.deadline.remaining() + _LEAST_SECONDS
+            observation.deadline.remaining() + _MIN_SECONDS
         )
     except FutureTimeout:
         observation.problems.append(
@@ -228,7 +228,7 @@ def _guarded(observation: Observation, probe: Probe, action: Callable[[Observati
         return None
 
 
-def _looked_at(observation: Observation, target: Target, evidence: dict[str, Any]) -> Process:
+def _process_of(observation: Observation, target: Target, evidence: dict[str, Any]) -> Process:
     """Everything about one process, with the integers that both looks have in common."""
     found: tuple[Counter, ...] = ()
     if target.role == "rank":
@@ -247,28 +247,28 @@ def process(
     """A process with its evidence, by the names of the fields, and what can be asked at any time; what it refuses stays at its
     default."""
     proc, pid = observation.proc, target.pid
-    facts: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     try:
         owner, resident = proc.fields(str(pid), "Uid", "VmRSS")
-        facts["uid"] = int((owner or "").split()[0])
-        facts["resident_bytes"] = int(resident.split()[0]) * 1024 if resident is not None else None
+        fields["uid"] = int((owner or "").split()[0])
+        fields["resident_bytes"] = int(resident.split()[0]) * 1024 if resident is not None else None
     except (ProcError, ValueError, IndexError):
         pass
     end = evidence.pop("at_end", None)
     state = target.state
     if isinstance(end, KernelState):
         state = end.state
-        facts |= {"tracer_pid": end.tracer_pid, "tracer": end.tracer, "frozen": end.frozen}
+        fields |= {"tracer_pid": end.tracer_pid, "tracer": end.tracer, "frozen": end.frozen}
     try:
         stat = proc.stat(str(pid))
         if stat.start_ticks == target.start_ticks and stat.state in "ZX":
             state = stat.state
-            facts["exit_code"] = stat.exit_code
+            fields["exit_code"] = stat.exit_code
     except ProcError:
         state = "X"
     try:
-        facts["cwd"] = proc.link(f"{pid}/cwd")
-        facts["namespaces"] = {name: proc.link(f"{pid}/ns/{name}") for name in ("net", "pid", "mnt")}
+        fields["cwd"] = proc.link(f"{pid}/cwd")
+        fields["namespaces"] = {name: proc.link(f"{pid}/ns/{name}") for name in ("net", "pid", "mnt")}
     except ProcError:
         pass
     environment = target.environment
@@ -291,6 +291,6 @@ def process(
         unreadable_below=target.unreadable_below,
         environment=environment if isinstance(environment, Unavailable) else Environment(variables=environment),
         progress=progress,
-        **facts,
+        **fields,
         **evidence,
     )

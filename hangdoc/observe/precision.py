@@ -25,16 +25,16 @@ def precisions(memory: Memory, name: str, instance: int, depth: int = 2) -> Iter
     first parameters. `autocast(cpu, bfloat16)` for a torch.autocast that was entered and is enabled. Also of the
     object's own attributes."""
     try:
-        held = dict(islice(memory.attributes(instance), 256))
+        attributes = dict(islice(memory.attributes(instance), 256))
     except Unreadable:
         return
-    if "_parameters" in held and "_modules" in held:
+    if "_parameters" in attributes and "_modules" in attributes:
         yield from _parameters(memory, name, instance)
     elif memory.kind(instance)[0] == "autocast":
         with contextlib.suppress(Unreadable, KeyError):
-            yield from _autocast(memory, name, held)
+            yield from _autocast(memory, name, attributes)
     elif depth > 1:
-        for attribute, address in islice(held.items(), 48):
+        for attribute, address in islice(attributes.items(), 48):
             with contextlib.suppress(Unreadable):
                 yield from precisions(memory, f"{name}.{attribute}", address, depth - 1)
 
@@ -44,13 +44,13 @@ def _parameters(memory: Memory, name: str, module: int) -> Iterator[Variable]:
     seen, todo, parameters = {module}, [module], 0
     while todo and len(seen) < _MAX_MODULES and parameters < _MAX_PARAMETERS:
         with contextlib.suppress(Unreadable, KeyError):  # changed meanwhile, or no plain object
-            held = dict(memory.attributes(todo.pop()))
-            for _, parameter in memory.named_items(held["_parameters"]):
+            attributes = dict(memory.attributes(todo.pop()))
+            for _, parameter in memory.named_items(attributes["_parameters"]):
                 match = _TENSOR.fullmatch(torch_value(memory, parameter) or "")
                 if match is not None and match[1].startswith(_FLOATS):
                     parameters += 1
                     elements[match[1]] += math.prod(int(size) for size in match[2].split(", ") if size)
-            below = [child for _, child in memory.named_items(held["_modules"]) if child not in seen]
+            below = [child for _, child in memory.named_items(attributes["_modules"]) if child not in seen]
             seen.update(below)
             todo += below
     if elements:
@@ -58,8 +58,8 @@ def _parameters(memory: Memory, name: str, module: int) -> Iterator[Variable]:
         yield Variable(f"{name}.parameters()", f"{dtype}[{count}]", None, None)
 
 
-def _autocast(memory: Memory, name: str, held: dict[str, int]) -> Iterator[Variable]:
+def _autocast(memory: Memory, name: str, attributes: dict[str, int]) -> Iterator[Variable]:
     """By the attributes of torch/amp/autocast_mode.py: `prev` is set by `__enter__`."""
-    dtype = (torch_value(memory, held["fast_dtype"]) or "").removeprefix("torch.")
-    if "prev" in held and dtype and memory.integer(held["_enabled"]):
-        yield Variable(name, f"autocast({memory.text(held['device'])}, {dtype})", None, None)
+    dtype = (torch_value(memory, attributes["fast_dtype"]) or "").removeprefix("torch.")
+    if "prev" in attributes and dtype and memory.integer(attributes["_enabled"]):
+        yield Variable(name, f"autocast({memory.text(attributes['device'])}, {dtype})", None, None)

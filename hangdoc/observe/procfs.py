@@ -85,13 +85,13 @@ class ProcFS:
                 continue
         return found
 
-    def stat(self, of: str) -> Stat:
+    def stat(self, task: str) -> Stat:
         """The stat of `PID` or `PID/task/TID`; raises ProcError."""
-        text = self.read(f"{of}/stat").decode("utf-8", "replace")
+        text = self.read(f"{task}/stat").decode("utf-8", "replace")
         opening, closing = text.find("("), text.rfind(")")  # a name may hold spaces and parentheses
         rest = text[closing + 2 :].split()
         if opening < 0 or len(rest) < 20:
-            raise ProcError(f"{self.root}/{of}/stat is not in the known form")
+            raise ProcError(f"{self.root}/{task}/stat is not in the known form")
         return Stat(
             name=text[opening + 1 : closing],
             state=rest[0],
@@ -101,15 +101,15 @@ class ProcFS:
             exit_code=int(rest[-1]),
         )
 
-    def status(self, of: str) -> dict[str, str]:
+    def status(self, task: str) -> dict[str, str]:
         """/proc/PID/status as names and values; raises ProcError."""
-        lines = self.text(f"{of}/status").splitlines()
+        lines = self.text(f"{task}/status").splitlines()
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
-    def fields(self, of: str, *names: str) -> list[str | None]:
+    def fields(self, task: str, *names: str) -> list[str | None]:
         """Some values of /proc/PID/status, None for one that is not there: a tenth of the time that `status` takes. Raises
         ProcError."""
-        raw = b"\n" + self.read(f"{of}/status")
+        raw = b"\n" + self.read(f"{task}/status")
         found: list[str | None] = []
         for name in names:
             at = raw.find(b"\n%s:" % name.encode())

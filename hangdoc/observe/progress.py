@@ -95,7 +95,7 @@ class Beacons:
             if beat is not None:
                 self._second[target.pid] = (beat, time.monotonic_ns())
 
-    def again(self, observation: Observation) -> None:
+    def start_next_window(self, observation: Observation) -> None:
         """The end of this window is the beginning of the next."""
         self._first = {pid: beat for pid, (beat, _) in self._second.items()}
 

@@ -28,7 +28,9 @@ class Variable(NamedTuple):
 
 
 _modules: dict[tuple[int, int, int, frozenset[int]], dict[str, int]] = {}
-_USUAL = frozenset(map(len, ("os", "__main__", "torch.distributed.distributed_c10d", "torch.distributed.debug")))
+_COMMON_LENGTHS = frozenset(
+    map(len, ("os", "__main__", "torch.distributed.distributed_c10d", "torch.distributed.debug"))
+)
 """Lengths of the names that are asked for: one reading serves all who ask."""
 _reading = threading.Lock()
 """Probes ask side by side, and who comes second need not read it all once more."""
@@ -45,14 +47,14 @@ class Modules:
         """For each wanted module that is imported: its variables' names and addresses."""
         found: dict[str, dict[str, int]] = {}
         lengths = frozenset(map(len, wanted))
-        modules = self._named(_USUAL if lengths <= _USUAL else lengths)
+        modules = self._of_lengths(_COMMON_LENGTHS if lengths <= _COMMON_LENGTHS else lengths)
         for name in wanted:
             if (module := modules.get(name)) is not None:
                 with contextlib.suppress(Unreadable):
                     found[name] = self._memory.namespace(module)
         return found
 
-    def _named(self, lengths: frozenset[int]) -> dict[str, int]:
+    def _of_lengths(self, lengths: frozenset[int]) -> dict[str, int]:
         """The addresses of the modules whose names are of these lengths, by name. Two thousand names take some ms, so they are
         kept for as long as their number is the same: a module that took another's place keeps its name."""
         used = self._memory.word(self._address + 16)  # PyDictObject: ob_base, ma_used
@@ -119,7 +121,7 @@ def torch_value(memory: Memory, address: int) -> str | None:
     return None
 
 
-def inner_environment(memory: Memory, os_module: dict[str, int]) -> dict[str, str]:
+def live_environment(memory: Memory, os_module: dict[str, int]) -> dict[str, str]:
     """`os.environ` as the process has it now; raises Unreadable."""
     # os._Environ keeps its dict in the instance attribute `_data`; the same dict is found from the instance's values.
     address = dict(memory.attributes(os_module["environ"]))["_data"]
@@ -146,16 +148,16 @@ def amounts(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterato
                 yield from amounts(memory, path, address, depth - 1)
 
 
-def posted(memory: Memory, name: str, address: int) -> Iterator[Variable]:
+def p2p_ops(memory: Memory, name: str, address: int) -> Iterator[Variable]:
     """Point-to-point calls in a list for batch_isend_irecv, each as `P2POp(isend, 1)`: the call and its peer."""
     name_at = memory.layout.function_name
     if name_at is None:
         return
     for index, element in enumerate(memory.elements(address, 64)):
         with contextlib.suppress(Unreadable, KeyError):
-            of = dict(memory.attributes(element))
-            call = memory.text(memory.word(of["op"] + name_at))
-            yield Variable(f"{name}[{index}]", f"P2POp({call}, {memory.integer(of['peer'])})", None, None)
+            fields = dict(memory.attributes(element))
+            call = memory.text(memory.word(fields["op"] + name_at))
+            yield Variable(f"{name}[{index}]", f"P2POp({call}, {memory.integer(fields['peer'])})", None, None)
 
 
 def process_groups(memory: Memory, c10d: dict[str, int]) -> tuple[Group, ...]:

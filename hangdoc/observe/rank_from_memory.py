@@ -14,7 +14,7 @@ from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.process_group import own_rank
 from hangdoc.observe.procfs import ProcFS, network_of
-from hangdoc.observe.python_state import Modules, inner_environment, process_groups
+from hangdoc.observe.python_state import Modules, live_environment, process_groups
 from hangdoc.parse import natural
 from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
 
@@ -38,14 +38,14 @@ def rank_from_memory(
     environment: dict[str, str] = {}
     groups: tuple[Group, ...] = ()
     numbers: dict[str, int] = {}
-    in_group: int | None = None
+    pg_rank: int | None = None
     try:
         image = locate(proc, pid)
         with Memory(pid, image.layout, str(proc.root)) as memory:
             found = Modules(memory, image).namespace("os", "__main__", _C10D)
-            environment = inner_environment(memory, found["os"])
+            environment = live_environment(memory, found["os"])
             groups = process_groups(memory, found.get(_C10D, {}))
-            in_group = own_rank(memory, groups[0]) if groups else None
+            pg_rank = own_rank(memory, groups[0]) if groups else None
             for name in _RANK_NAMES:
                 if name in found.get("__main__", {}):
                     with contextlib.suppress(Unreadable):
@@ -55,26 +55,30 @@ def rank_from_memory(
     network = network_of(proc, pid)
     if who := identity.by_environment(environment, network):
         return msgspec.structs.replace(who, source="os.environ"), environment
-    if in_group is not None:
-        meeting = identity.meeting_point(environment, network)
+    if pg_rank is not None:
+        rendezvous = identity.rendezvous_fields(environment, network)
         return RankIdentity(
-            rank=in_group, source="process group", world_size=len(groups[0].ranks), **meeting
+            rank=pg_rank, source="process group", world_size=len(groups[0].ranks), **rendezvous
         ), environment
-    told = _rank_in_arguments(argv)
-    meets = "MASTER_ADDR" in environment or "LOCAL_RANK" in environment
-    if not (groups or forked or meets or told is not None):
+    argument_rank = _rank_in_arguments(argv)
+    has_rendezvous = "MASTER_ADDR" in environment or "LOCAL_RANK" in environment
+    if not (groups or forked or has_rendezvous or argument_rank is not None):
         return None, environment
     stack = attach.dump(proc, pid, deadline)
     threads = () if isinstance(stack, Unavailable) else stack.threads
     in_torch = bool(groups) or any("torch/distributed/" in f.file for t in threads for f in t.frames)
     rank, world, source = _rank_in_frames(threads, in_torch)
     if rank is None and in_torch:
-        rank, source = (told, "arguments") if told is not None else (next(iter(numbers.values()), None), "variable")
+        rank, source = (
+            (argument_rank, "arguments")
+            if argument_rank is not None
+            else (next(iter(numbers.values()), None), "variable")
+        )
     if rank is None:
         return None, environment
     world = len(groups[0].ranks) if groups else world
-    meeting = identity.meeting_point(environment, network)
-    return RankIdentity(rank=rank, source=source, local_rank=rank, world_size=world, **meeting), environment
+    rendezvous = identity.rendezvous_fields(environment, network)
+    return RankIdentity(rank=rank, source=source, local_rank=rank, world_size=world, **rendezvous), environment
 
 
 def _rank_in_arguments(argv: tuple[str, ...]) -> int | None:

@@ -27,7 +27,7 @@ class Search:
     """Processes in the scope, without hangdoc's own."""
     launchers: dict[int, Launch]
     ranks: dict[int, RankIdentity] = field(default_factory=dict)
-    inner: dict[int, dict[str, str]] = field(default_factory=dict)
+    live_environments: dict[int, dict[str, str]] = field(default_factory=dict)
     """`os.environ` of ranks that had to be looked into."""
 
     def below_a_rank(self, pid: int) -> bool:
@@ -37,7 +37,7 @@ class Search:
 def find(search: Search, deadline: Deadline) -> None:
     """Fill in the ranks among the wanted processes, the cheapest evidence first."""
     _find_by_environment(search)
-    _find_inside(search, deadline)
+    _find_in_memory(search, deadline)
     _find_by_beacon(search)
 
 
@@ -62,7 +62,8 @@ def _representatives(search: Search, known: dict[int, RankIdentity]) -> dict[int
         if not is_python(proc, pid):
             continue
         if not maps_torch(proc, pid) and any(
-            below in known and _same(known[below], who) and maps_torch(proc, below) for below in table.descendants(pid)
+            below in known and _same_rank(known[below], who) and maps_torch(proc, below)
+            for below in table.descendants(pid)
         ):
             continue
         # Only torch's own variables make a rank by themselves; a cluster's do for whatever runs under it.
@@ -70,7 +71,7 @@ def _representatives(search: Search, known: dict[int, RankIdentity]) -> dict[int
             continue
         nearest = next((a for a in table.ancestors(pid) if a in search.launchers or a in chosen), None)
         above = chosen.get(nearest) if nearest is not None else None
-        if above is None or not _same(above, who):
+        if above is None or not _same_rank(above, who):
             chosen[pid] = who
     # In a container whose environment names a rank, everything in it looks like that rank: those with torch win.
     by_rank: dict[tuple[object, ...], list[int]] = {}
@@ -84,7 +85,7 @@ def _representatives(search: Search, known: dict[int, RankIdentity]) -> dict[int
     return chosen
 
 
-def _same(one: RankIdentity, other: RankIdentity) -> bool:
+def _same_rank(one: RankIdentity, other: RankIdentity) -> bool:
     return (one.rank, one.run) == (other.rank, other.run)
 
 
@@ -102,7 +103,7 @@ def _communicates(proc: ProcFS, pid: int) -> bool:
         return False
 
 
-def _find_inside(search: Search, deadline: Deadline) -> None:
+def _find_in_memory(search: Search, deadline: Deadline) -> None:
     """Look into processes with torch whose environment names no rank."""
     for pid in sorted(search.wanted):  # parents come before their children: pids of one boot seldom wrap
         if pid in search.ranks or pid in search.launchers or not maps_torch(search.proc, pid):
@@ -111,7 +112,7 @@ def _find_inside(search: Search, deadline: Deadline) -> None:
             continue
         entry = search.table[pid]
         forked = maps_torch(search.proc, entry.stat.ppid)
-        found, search.inner[pid] = rank_from_memory(search.proc, deadline, pid, entry.argv, forked)
+        found, search.live_environments[pid] = rank_from_memory(search.proc, deadline, pid, entry.argv, forked)
         if found:
             search.ranks[pid] = found
 

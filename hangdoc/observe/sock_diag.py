@@ -30,7 +30,7 @@ _TCP_INFO = struct.Struct("=2xBxB3x16xI16xI4xI12xI48xQQ24xQQ")
 _ALL_STATES = 0xFFF & ~(1 << 6)
 """But TIME_WAIT: no process owns such a socket any more."""
 _BUFFER_BYTES = 1 << 18
-_PATIENCE_SECONDS = 5.0
+_REPLY_SECONDS = 5.0
 _CLONE_NEWNET = 0x40000000
 LISTEN = 10
 
@@ -100,7 +100,7 @@ class SockDiag:
             # setns(2) acts on one thread, a socket stays in the namespace that it was made in.
             with ThreadPoolExecutor(1) as pool:
                 self._socket = pool.submit(_connected_in, namespace_file).result()
-        self._asked = 0
+        self._sequence = 0
 
     def __enter__(self) -> "SockDiag":
         return self
@@ -117,17 +117,17 @@ class SockDiag:
     def sockets(self) -> Iterator[TcpSocket]:
         """All TCP sockets, IPv4 and IPv6, that a process owns."""
         for family in (socket.AF_INET, socket.AF_INET6):
-            self._asked += 1
+            self._sequence += 1
             body = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _ALL_STATES)
-            head = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, self._asked, 0)
+            head = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, self._sequence, 0)
             self._socket.send(head + body)
             try:
-                yield from self._answers()
+                yield from self._replies()
             except FileNotFoundError:
                 if family == socket.AF_INET:  # a kernel without IPv6 has nobody to ask about it
                     raise
 
-    def _answers(self) -> Iterator[TcpSocket]:
+    def _replies(self) -> Iterator[TcpSocket]:
         header, header_size, message, message_size = (
             _HEADER.unpack_from,
             _HEADER.size,
@@ -142,7 +142,7 @@ class SockDiag:
                 if length < header_size:
                     raise OSError("the kernel's answer is not in the known form")
                 body = at + header_size
-                if sequence == self._asked:  # not left over from a question that was given up
+                if sequence == self._sequence:  # not left over from a question that was given up
                     if kind == _DONE:
                         return
                     if kind == _ERROR:
@@ -179,7 +179,7 @@ def address(family: int, raw: bytes) -> str:
 def _connected() -> socket.socket:
     made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
     try:
-        made.settimeout(_PATIENCE_SECONDS)
+        made.settimeout(_REPLY_SECONDS)
         made.bind((0, 0))
         made.connect((0, 0))  # the kernel, and nobody else
     except OSError:

@@ -20,7 +20,7 @@ _STATES = {
     7: "CLOSE", 8: "CLOSE_WAIT", 9: "LAST_ACK", 10: "LISTEN", 11: "CLOSING", 12: "NEW_SYN_RECV",
 }  # fmt: skip
 _INODE = re.compile(r"socket:\[(\d+)\]")
-_TRUSTED_LOOKS = 8
+_OWNER_READINGS = 8
 """For so many looks it is taken for granted which sockets a process has, unless a new one appears on the host."""
 _Key = tuple[str, int]
 """Network namespace and inode of a socket."""
@@ -38,45 +38,45 @@ class Sockets:
         self._listeners: list[Listener] = []
         self._connections: list[Connection] = []
         self._failed: str | None = None
-        self._asked: dict[str, SockDiag] = {}
-        self._held: dict[int, tuple[str, frozenset[int]]] = {}
+        self._diags: dict[str, SockDiag] = {}
+        self._owned: dict[int, tuple[str, frozenset[int]]] = {}
         """Namespace and inodes of each process's sockets."""
-        self._trusted = 0
+        self._lookups_left = 0
 
     def open(self, observation: Observation) -> None:
         """Remember how many bytes have passed."""
-        self._first = self._look(observation)
+        self._first = self._read_all(observation)
 
     def during(self, observation: Observation) -> None:
         """Nothing."""
 
     def close(self, observation: Observation) -> None:
         """Read all sockets and tie them to their processes."""
-        self._second = sockets = self._look(observation)
+        self._second = sockets = self._read_all(observation)
         self._connections = []
         if not sockets:
             return
-        self._trusted -= 1
-        if self._trusted < 0 or not sockets.keys() <= self._first.keys():
-            self._held.clear()
-            self._trusted = _TRUSTED_LOOKS
+        self._lookups_left -= 1
+        if self._lookups_left < 0 or not sockets.keys() <= self._first.keys():
+            self._owned.clear()
+            self._lookups_left = _OWNER_READINGS
             self._listeners = listeners(observation, sockets)
         for target in observation.alive():
-            namespace, inodes = self._holds(observation, target.pid)
+            namespace, inodes = self._sockets_of(observation, target.pid)
             for inode in inodes:
                 key = (namespace, inode)
                 if (raw := sockets.get(key)) is not None:
                     self._connections.append(_connection(target.pid, key, self._first.get(key), raw))
 
-    def again(self, observation: Observation) -> None:
+    def start_next_window(self, observation: Observation) -> None:
         """What was read last is the first reading of the next window."""
         self._first = self._second
 
-    def end(self) -> None:
+    def release(self) -> None:
         """No more looks."""
-        for diag in self._asked.values():
+        for diag in self._diags.values():
             diag.close()
-        self._asked.clear()
+        self._diags.clear()
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """All of them, for the host."""
@@ -86,12 +86,12 @@ class Sockets:
             ordered = sorted(self._connections, key=lambda c: (c.pid, c.local_port, c.remote_port))
             yield None, "connections", Connections(connections=tuple(ordered), listeners=tuple(self._listeners))
 
-    def _holds(self, observation: Observation, pid: int) -> tuple[str, frozenset[int]]:
+    def _sockets_of(self, observation: Observation, pid: int) -> tuple[str, frozenset[int]]:
         """Network namespace and inodes of a process's sockets."""
-        known = self._held.get(pid)
+        known = self._owned.get(pid)
         if known is None:
             try:
-                known = self._held[pid] = (network_of(observation.proc, pid), _inodes(observation, pid))
+                known = self._owned[pid] = (network_of(observation.proc, pid), _inodes(observation, pid))
             except Gone:  # it ended while we looked, and took its sockets along
                 return "", frozenset()
             except ProcError as error:
@@ -99,25 +99,25 @@ class Sockets:
                 return "", frozenset()
         return known
 
-    def _look(self, observation: Observation) -> dict[_Key, TcpSocket]:
+    def _read_all(self, observation: Observation) -> dict[_Key, TcpSocket]:
         """All sockets of every network namespace that a target lives in."""
         found: dict[_Key, TcpSocket] = {}
         own = _own_namespace()
-        seen: dict[str, int] = {}
+        pids: dict[str, int] = {}
         for target in observation.alive():
-            known = self._held.get(target.pid)
-            seen.setdefault(known[0] if known is not None else network_of(observation.proc, target.pid), target.pid)
-        for namespace, pid in seen.items():
+            known = self._owned.get(target.pid)
+            pids.setdefault(known[0] if known is not None else network_of(observation.proc, target.pid), target.pid)
+        for namespace, pid in pids.items():
             try:
-                if namespace not in self._asked:
+                if namespace not in self._diags:
                     elsewhere = namespace not in (own, "")
-                    self._asked[namespace] = SockDiag(f"{observation.proc.root}/{pid}/ns/net" if elsewhere else None)
-                for one in self._asked[namespace].sockets():
+                    self._diags[namespace] = SockDiag(f"{observation.proc.root}/{pid}/ns/net" if elsewhere else None)
+                for one in self._diags[namespace].sockets():
                     found[namespace, one.inode] = one
             except OSError as error:
                 self._failed = f"sock_diag: {error.strerror or error}"
-                if namespace in self._asked:
-                    self._asked.pop(namespace).close()
+                if namespace in self._diags:
+                    self._diags.pop(namespace).close()
         return found
 
 

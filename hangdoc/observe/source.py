@@ -34,7 +34,7 @@ _BOUND_SECONDS = 2.0
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_Around = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
+_Structure = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
 """Loops of a function, and the conditions and contexts around a line of it."""
 
 
@@ -48,7 +48,7 @@ class Sources:
         self._stuck = False
         self._trees: dict[tuple[str, str], ast.Module | None] = {}
         self._defined: dict[tuple[str, str], list[_Function]] = {}
-        self._structure: dict[tuple[str, str, str, int], _Around] = {}
+        self._structure: dict[tuple[str, str, str, int], _Structure] = {}
         self._boot = next(
             (float(line.split()[1]) for line in proc.text("stat").splitlines() if line.startswith("btime")),
             0.0,
@@ -67,9 +67,9 @@ class Sources:
     def _thread(self, pid: int, started: float, thread: PythonThread) -> PythonThread:
         frames = []
         context_given = False
-        deciding = {id(frame) for frame in program(thread.frames)}
+        program_frames = {id(frame) for frame in program(thread.frames)}
         for frame in thread.frames:
-            annotated = self._frame(pid, started, frame, context=not context_given, loops=id(frame) in deciding)
+            annotated = self._frame(pid, started, frame, context=not context_given, loops=id(frame) in program_frames)
             context_given = context_given or annotated.context is not None
             frames.append(annotated)
         return msgspec.structs.replace(thread, frames=tuple(frames))
@@ -85,7 +85,7 @@ class Sources:
         if not loops:
             return msgspec.structs.replace(frame, source=source)
         around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]
-        found, conditions, contexts = self._around(key, frame)
+        found, conditions, contexts = self._structure_of(key, frame)
         return msgspec.structs.replace(
             frame,
             source=source,
@@ -115,7 +115,7 @@ class Sources:
                     self._stuck = True  # a file system that does not answer: the next file would not come either
         return key
 
-    def _around(self, key: tuple[str, str], frame: Frame) -> _Around:
+    def _structure_of(self, key: tuple[str, str], frame: Frame) -> _Structure:
         """Of the frame's function and line; once for all ranks that stand there."""
         place = (*key, frame.function, frame.line)
         if place not in self._structure:
@@ -127,8 +127,8 @@ class Sources:
 
     def _scope(self, key: tuple[str, str], frame: Frame) -> ast.AST | None:
         """The frame's function, or module; None where it can't be parsed."""
-        if frame.library and (alone := _function_alone(self._lines[key], frame)) is not None:
-            return alone  # a package's module may have thousands of lines
+        if frame.library and (function := _parse_function(self._lines[key], frame)) is not None:
+            return function  # a package's module may have thousands of lines
         if key not in self._trees:
             self._trees[key] = _tree("\n".join(self._lines[key]))
         tree = self._trees[key]
@@ -150,7 +150,7 @@ def _tree(text: str) -> ast.Module | None:
         return None
 
 
-def _function_alone(lines: list[str], frame: Frame) -> ast.AST | None:
+def _parse_function(lines: list[str], frame: Frame) -> ast.AST | None:
     """The function around a frame's line, parsed without its module; None where its text can't be told apart."""
     name = re.escape(frame.function.rpartition(".")[2])
     head = re.compile(rf"(\s*)(async )?def {name}\b")
@@ -195,13 +195,13 @@ def _conditions(scope: ast.AST, line: int) -> tuple[str, ...]:
     for node in _own_nodes(scope):
         if isinstance(node, ast.If):
             test = ast.unparse(node.test)
-            found += [(node.lineno, test)] * _holds(node.body, line)
-            found += [(node.lineno, negated(test))] * _holds(node.orelse, line)
-        elif isinstance(node, ast.ExceptHandler) and _holds(node.body, line):
+            found += [(node.lineno, test)] * _contains(node.body, line)
+            found += [(node.lineno, negated(test))] * _contains(node.orelse, line)
+        elif isinstance(node, ast.ExceptHandler) and _contains(node.body, line):
             found.append((node.lineno, f"except {ast.unparse(node.type) if node.type else ''}".strip()))
     for node in (scope, *_own_nodes(scope)):
         for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
-            if isinstance(block, list) and _holds(block, line):
+            if isinstance(block, list) and _contains(block, line):
                 found += [
                     (guard.lineno, negated(ast.unparse(guard.test)))
                     for guard in block
@@ -213,12 +213,12 @@ def _conditions(scope: ast.AST, line: int) -> tuple[str, ...]:
 
 def _contexts(scope: ast.AST, line: int) -> tuple[str, ...]:
     """What the `with` statements around a line enter, outermost first."""
-    around = [n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and _holds(n.body, line)]
+    around = [n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and _contains(n.body, line)]
     items = [item for node in sorted(around, key=lambda node: node.lineno) for item in node.items]
     return tuple(ast.unparse(item.context_expr)[:200] for item in items)
 
 
-def _holds(block: list[ast.stmt], line: int) -> bool:
+def _contains(block: list[ast.stmt], line: int) -> bool:
     return bool(block) and block[0].lineno <= line <= (block[-1].end_lineno or 0)
 
 
@@ -252,11 +252,11 @@ def _statements(scope: ast.AST, *, inner: bool = True) -> Iterator[ast.AST]:
 
 def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
     common: dict[str, Any] = {
-        "line": node.lineno, "end_line": node.end_lineno or node.lineno, "advances": _moved_on(node),
+        "line": node.lineno, "end_line": node.end_lineno or node.lineno, "advances": _advanced_names(node),
         "exits": tuple(sorted(_exits(node.body), key=lambda one: one.line))[:_MAX_EXITS],
     }  # fmt: skip
     if isinstance(node, ast.While):
-        counters = _counted_by_hand(node)
+        counters = _incremented_names(node)
         tested = [n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)]
         first = tuple(sorted(dict.fromkeys(counters), key=lambda name: name not in tested))
         return Loop(
@@ -273,10 +273,10 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
         if isinstance(target, ast.Name):
             counters = (target.id,)
         if call.func.id == "enumerate":
-            given = (
+            start_value = (
                 call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "start"), None)
             )
-            start = 0 if given is None else _constant(given)
+            start = 0 if start_value is None else _constant(start_value)
         else:
             # A run that begins at `first_step` counts its steps from 0, as people do.
             start = 0 if len(call.args) == 1 else _constant(call.args[0]) or 0
@@ -284,33 +284,33 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
                 bound = _plain(call.args[min(1, len(call.args) - 1)])
     if not counters:
         # `for batch in loader: ...; n += 1` counts by hand.
-        counters = _counted_by_hand(node)
+        counters = _incremented_names(node)
     return Loop(**common, header=header, counters=counters, start=start, bound=bound)
 
 
-def _exits(block: list[ast.stmt], under: tuple[str, ...] = (), *, inner: bool = False) -> Iterator[Exit]:
+def _exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inner: bool = False) -> Iterator[Exit]:
     """What leaves a loop from a block of it; a `break` of a loop inside it (`inner`) does not."""
     for node in block:
         if isinstance(node, ast.Return) or (isinstance(node, ast.Break) and not inner):
-            yield Exit(line=node.lineno, statement=type(node).__name__.lower(), conditions=under)
+            yield Exit(line=node.lineno, statement=type(node).__name__.lower(), conditions=conditions)
         elif isinstance(node, ast.If):
             test = ast.unparse(node.test)[:200]
-            yield from _exits(node.body, (*under, test), inner=inner)
-            yield from _exits(node.orelse, (*under, negated(test)), inner=inner)
+            yield from _exits(node.body, (*conditions, test), inner=inner)
+            yield from _exits(node.orelse, (*conditions, negated(test)), inner=inner)
         elif isinstance(node, ast.Try):
-            yield from _exits([*node.body, *node.orelse, *node.finalbody], under, inner=inner)
+            yield from _exits([*node.body, *node.orelse, *node.finalbody], conditions, inner=inner)
             for handler in node.handlers:
                 caught = f"except {ast.unparse(handler.type) if handler.type else ''}".strip()
-                yield from _exits(handler.body, (*under, caught), inner=inner)
+                yield from _exits(handler.body, (*conditions, caught), inner=inner)
         elif isinstance(node, ast.With | ast.AsyncWith):
-            yield from _exits(node.body, under, inner=inner)
+            yield from _exits(node.body, conditions, inner=inner)
         elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
-            yield from _exits([*node.body, *node.orelse], under, inner=True)
+            yield from _exits([*node.body, *node.orelse], conditions, inner=True)
         elif isinstance(node, ast.Match):
-            yield from (found for case in node.cases for found in _exits(case.body, under, inner=inner))
+            yield from (found for case in node.cases for found in _exits(case.body, conditions, inner=inner))
 
 
-def _counted_by_hand(loop: ast.AST) -> tuple[str, ...]:
+def _incremented_names(loop: ast.AST) -> tuple[str, ...]:
     """Names that a loop's body advances by one: `n += 1`."""
     return tuple(
         node.target.id
@@ -323,7 +323,7 @@ def _counted_by_hand(loop: ast.AST) -> tuple[str, ...]:
     )
 
 
-def _moved_on(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]:
+def _advanced_names(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]:
     """Names that a loop moves on: its targets, `n += k` and `n = n + k`, in itself and the loops inside it."""
     found: list[str] = []
     for node in (loop, *_statements(loop)):

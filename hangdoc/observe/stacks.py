@@ -17,17 +17,17 @@ from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.precision import precisions
 from hangdoc.observe.procfs import ProcError
-from hangdoc.observe.python_state import Variable, amounts, posted, torch_value
+from hangdoc.observe.python_state import Variable, amounts, p2p_ops, torch_value
 from hangdoc.observe.source import Sources
 from hangdoc.program import program
 from hangdoc.snapshot import Frame, Local, Stack, Unavailable
 
 _HELPERS_PER_RANK = 16
-_MAX_INSIDE = 60
+_MAX_CONTENTS = 60
 _RESERVE_SECONDS = 1.0
 """What must be left for the other probes before sources and variables are read."""
 _C10D = "torch/distributed/distributed_c10d.py"
-_LAYERS = "/torch/nn/modules/"
+_LAYER_FILES = "/torch/nn/modules/"
 _WAITS_FOR_A_CHILD = (
     "torch/utils/data/dataloader.py",
     "multiprocessing/connection.py",
@@ -55,7 +55,7 @@ class Stacks:
         """Dump every rank."""
         began = time.monotonic()
         targets = [t for t in observation.ranks() if t.state not in "ZX" and t.python]
-        self._first = self._first_look(observation, targets)
+        self._first = self._first_dump(observation, targets)
         self._took = time.monotonic() - began
 
     def during(self, observation: Observation) -> None:
@@ -65,7 +65,7 @@ class Stacks:
         for rank in observation.ranks():
             if waits_for_a_child(self._first.get(rank.pid)):
                 wanted += helpers_of(observation, rank)
-        self._first |= self._first_look(observation, wanted)
+        self._first |= self._first_dump(observation, wanted)
         self._sources = Sources(observation.proc)
         for pid, stack in self._first.items():  # most frames are the same at the second look: read their files now
             if isinstance(stack, Stack):
@@ -78,23 +78,23 @@ class Stacks:
         self._first |= {t.pid: Unavailable(reason="read at the end of the window alone") for t in launchers}
         for pid in adopt_helpers(observation):
             self._first[pid] = attach.dump(observation.proc, pid, observation.deadline)
-        again = []
+        to_dump = []
         for pid, first in self._first.items():
-            if isinstance(first, Stack) and self._stands(observation, pid, first):
+            if isinstance(first, Stack) and self._is_off_cpu(observation, pid, first):
                 self._second[pid] = msgspec.structs.replace(first, at_seconds=observation.deadline.elapsed())
             elif isinstance(first, Stack):
-                again.append(observation.targets[pid])
-        self._second |= self._dump(observation, [*again, *launchers])
+                to_dump.append(observation.targets[pid])
+        self._second |= self._dump(observation, [*to_dump, *launchers])
 
     def lead_seconds(self) -> float:
         """How long before the window's end `close` should begin, so that it ends with the window."""
         return self._took + 0.04  # sockets, memory and clocks are read behind them
 
-    def _stands(self, observation: Observation, pid: int, first: Stack) -> bool:
+    def _is_off_cpu(self, observation: Observation, pid: int, first: Stack) -> bool:
         before, now = self._clocks.get(pid, {}), threads_of(observation.proc, pid)
         return bool(before) and not isinstance(now, Unavailable) and not has_run(pid, first, before, now)
 
-    def _first_look(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
+    def _first_dump(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
         found = self._dump(observation, targets)
         for pid, stack in found.items():
@@ -114,7 +114,7 @@ class Stacks:
         for pid, first in self._first.items():
             missing = Unavailable(reason="no time was left for a second look") if isinstance(first, Stack) else first
             second = self._second.get(pid, missing)
-            if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_there(observation, pid):
+            if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_alive(observation, pid):
                 first, second = second, first  # one look is something: it must not pass for two
             if isinstance(second, Stack):
                 second = annotated(observation, sources, pid, second)
@@ -122,19 +122,19 @@ class Stacks:
             yield pid, "stack", second
         for target in observation.targets.values():
             if target.pid not in self._first:
-                reason = why_not(target)
+                reason = no_stack_reason(target)
                 yield target.pid, "stack", Unavailable(reason=reason)
                 yield target.pid, "stack_before", Unavailable(reason=reason)
 
 
-def _is_there(observation: Observation, pid: int) -> bool:
+def _is_alive(observation: Observation, pid: int) -> bool:
     try:
         return observation.proc.stat(str(pid)).state not in "ZX"
     except ProcError:
         return False
 
 
-def why_not(target: Target) -> str:
+def no_stack_reason(target: Target) -> str:
     """Why a process has no stack that was not tried."""
     if target.state in "ZX":
         return "the process has ended"
@@ -149,8 +149,8 @@ def has_run(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads)
         return True
     wanted = {pid}
     for thread in stack.threads if isinstance(stack, Stack) else ():
-        at_work = thread.owns_gil or any(not f.library or "/torch/distributed/" in f.file for f in thread.frames)
-        if at_work and thread.name != "MainThread":
+        matters = thread.owns_gil or any(not f.library or "/torch/distributed/" in f.file for f in thread.frames)
+        if matters and thread.name != "MainThread":
             wanted |= {thread.tid} if thread.tid is not None else now.keys()
     return any(
         tid not in now
@@ -183,13 +183,13 @@ def annotated(observation: Observation, sources: Sources, pid: int, stack: Stack
 
 
 def _with_amounts(observation: Observation, pid: int, stack: Stack) -> Stack:
-    """The stack with lengths of containers, and with numbers and lengths inside the objects that the user's own frames
+    """The stack with lengths of containers, and with numbers and lengths contents the objects that the user's own frames
     hold (`loader.dataset.paths`), read from memory: py-spy's texts are short."""
     try:
         image = observation.image(pid)
         with Memory(pid, image.layout, str(observation.proc.root)) as memory:
             threads = tuple(
-                msgspec.structs.replace(thread, frames=tuple(_looked_into(memory, thread.frames)))
+                msgspec.structs.replace(thread, frames=tuple(_annotated_frames(memory, thread.frames)))
                 for thread in stack.threads
             )
             return msgspec.structs.replace(stack, threads=threads)
@@ -197,16 +197,16 @@ def _with_amounts(observation: Observation, pid: int, stack: Stack) -> Stack:
         return stack
 
 
-def _looked_into(memory: Memory, frames: tuple[Frame, ...]) -> Iterator[Frame]:
-    of_program = {id(frame) for frame in program(frames)}
+def _annotated_frames(memory: Memory, frames: tuple[Frame, ...]) -> Iterator[Frame]:
+    program_frames = {id(frame) for frame in program(frames)}
     for frame in frames:
         if not frame.library or frame.file.endswith(_C10D):
-            yield _measured(memory, frame)
+            yield _with_contents(memory, frame)
         else:
-            yield _counted(memory, frame) if id(frame) in of_program else _typed(memory, frame)
+            yield _with_lengths(memory, frame) if id(frame) in program_frames else _with_dtypes(memory, frame)
 
 
-def _counted(memory: Memory, frame: Frame) -> Frame:
+def _with_lengths(memory: Memory, frame: Frame) -> Frame:
     """A frame of a framework with the lengths of its containers, and the numbers of the object whose method it is: a trainer
     keeps there how many batches it has."""
     found: list[Local] = []
@@ -217,14 +217,14 @@ def _counted(memory: Memory, frame: Frame) -> Frame:
                 if local.text[:1] in "[({":
                     length = memory.length(local.address)
                 elif local.name == "self":
-                    found += map(_as_local, islice(amounts(memory, "self", local.address, depth=1), _MAX_INSIDE))
+                    found += map(_as_local, islice(amounts(memory, "self", local.address, depth=1), _MAX_CONTENTS))
         found.append(msgspec.structs.replace(local, length=length))
     return msgspec.structs.replace(frame, locals=tuple(found))
 
 
-def _typed(memory: Memory, frame: Frame) -> Frame:
+def _with_dtypes(memory: Memory, frame: Frame) -> Frame:
     """A frame of one of torch's own layers with the types of its tensors: what it computes in."""
-    if _LAYERS not in frame.file:
+    if _LAYER_FILES not in frame.file:
         return frame
     found = []
     for local in frame.locals:
@@ -240,9 +240,9 @@ def _as_local(variable: Variable) -> Local:
     return Local(name=variable.name, text=variable.text, length=variable.length)
 
 
-def _measured(memory: Memory, frame: Frame) -> Frame:
+def _with_contents(memory: Memory, frame: Frame) -> Frame:
     found: list[Local] = []
-    inside: list[Local] = []
+    contents: list[Local] = []
     for local in frame.locals:
         length = None
         if local.address is not None:
@@ -250,12 +250,12 @@ def _measured(memory: Memory, frame: Frame) -> Frame:
                 if local.text[:1] in "[({":
                     length = memory.length(local.address)
                     if "<P2POp at " in local.text:
-                        inside += map(_as_local, posted(memory, local.name, local.address))
+                        contents += map(_as_local, p2p_ops(memory, local.name, local.address))
                 elif local.text.startswith("<") and (text := torch_value(memory, local.address)) is not None:
                     found.append(msgspec.structs.replace(local, text=text))
                     continue
-                elif local.text.startswith("<") and len(inside) < _MAX_INSIDE:
-                    inside += map(_as_local, precisions(memory, local.name, local.address))
-                    inside += map(_as_local, amounts(memory, local.name, local.address))
+                elif local.text.startswith("<") and len(contents) < _MAX_CONTENTS:
+                    contents += map(_as_local, precisions(memory, local.name, local.address))
+                    contents += map(_as_local, amounts(memory, local.name, local.address))
         found.append(msgspec.structs.replace(local, length=length))
-    return msgspec.structs.replace(frame, locals=(*found, *inside[:_MAX_INSIDE]))
+    return msgspec.structs.replace(frame, locals=(*found, *contents[:_MAX_CONTENTS]))

@@ -32,7 +32,7 @@ class Storage:
         """And again."""
         self._second = {pid: _read(observation, pid) for pid in self._first if pid in observation.targets}
 
-    def again(self, observation: Observation) -> None:
+    def start_next_window(self, observation: Observation) -> None:
         """The end of this window is the beginning of the next."""
         self._first = self._second
 

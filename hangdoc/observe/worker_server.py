@@ -13,7 +13,7 @@ import psutil
 
 from hangdoc.observe.observation import Observation, Target
 
-_ASK_SECONDS = 2.0
+_TIMEOUT_SECONDS = 2.0
 _MAX_BYTES = 16 << 20
 
 
@@ -21,14 +21,14 @@ def ask(observation: Observation, target: Target, path: str | None, handler: str
     """What a handler answers; `path` of its socket, None for torch's debug server, which listens on a port. Raises OSError,
     ProcError."""
     try:
-        return _answer(_worker_server(observation, target, path), handler)
+        return _response(_worker_server(observation, target, path), handler)
     except (http.client.HTTPException, psutil.Error) as error:
         raise ConnectionError(str(error)) from error
 
 
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str, pid: int) -> None:
-        super().__init__("localhost", timeout=_ASK_SECONDS)
+        super().__init__("localhost", timeout=_TIMEOUT_SECONDS)
         self._path, self._pid = path, pid
 
     def connect(self) -> None:
@@ -51,7 +51,7 @@ def _worker_server(observation: Observation, target: Target, path: str | None) -
     ports = set(_open_ports(target)) - {target.identity.master_port if target.identity else None}
     if len(ports) != 1:
         raise ConnectionError(f"which of its ports {sorted(p for p in ports if p)} it is can't be told")
-    return http.client.HTTPConnection("localhost", ports.pop(), timeout=_ASK_SECONDS)
+    return http.client.HTTPConnection("localhost", ports.pop(), timeout=_TIMEOUT_SECONDS)
 
 
 def _open_ports(target: Target) -> Iterator[int]:
@@ -60,7 +60,7 @@ def _open_ports(target: Target) -> Iterator[int]:
             yield one.laddr.port
 
 
-def _answer(connection: http.client.HTTPConnection, handler: str) -> bytes:
+def _response(connection: http.client.HTTPConnection, handler: str) -> bytes:
     with contextlib.closing(connection):
         connection.request("POST", f"/handler/{handler}")
         answer = connection.getresponse()

@@ -120,7 +120,7 @@ def take(*seen_of: dict[str, object], earlier: Stack | None = None, **host: obje
             proc=ProcFS(), deadline=Deadline(10), window=1.0, native="auto", targets=targets, pool=pool
         )  # fmt: skip
         gathered: dict[int | None, dict[str, object]] = {None: host, **dict(enumerate(seen_of, 7))}
-        return natives.take(observation, gathered, {7: (earlier, NATIVE)} if earlier is not None else {})
+        return natives.read(observation, gathered, {7: (earlier, NATIVE)} if earlier is not None else {})
 
 
 MOVED = Frame(function="main", file="/home/u/train.py", line=9, locals=(Local(name="step", text="5"),))
@@ -195,8 +195,8 @@ def test_equal_ranks_share_one_dump(dumped: list[int]) -> None:
 
 
 def test_a_native_stack_without_torch_counts_as_none() -> None:
-    assert natives.believed(NATIVE) == NATIVE
-    refused = natives.believed(FOREIGN)
+    assert natives.validated(NATIVE) == NATIVE
+    refused = natives.validated(FOREIGN)
     assert isinstance(refused, Unavailable)
     assert "no frame of torch" in refused.reason
 

@@ -23,7 +23,7 @@ from hangdoc.observe.maps import mapped_files, reach
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.python_state import Modules, amounts, inner_environment, posted, process_groups, variable
+from hangdoc.observe.python_state import Modules, amounts, live_environment, p2p_ops, process_groups, variable
 from hangdoc.snapshot import Group, Interpreter, Unavailable
 from tests.pythons import VERSIONS, command, running
 
@@ -126,7 +126,7 @@ def test_attributes_wherever_an_object_keeps_them(memory: Memory) -> None:
 
 def test_posted_calls_and_groups(memory: Memory) -> None:
     main = main_of(memory)
-    assert [v.text for v in posted(memory, "calls", main["calls"])] == ["P2POp(isend, 1)", "P2POp(isend, 3)"]
+    assert [v.text for v in p2p_ops(memory, "calls", main["calls"])] == ["P2POp(isend, 1)", "P2POp(isend, 3)"]
     assert process_groups(memory, main) == (
         Group(address=main["world"], name="0", ranks=(0, 1, 2), default=True),
         Group(address=main["half"], name="half", ranks=(0, 2), default=False),
@@ -134,7 +134,7 @@ def test_posted_calls_and_groups(memory: Memory) -> None:
 
 
 def test_the_environment_as_it_is_now(memory: Memory) -> None:
-    inside = inner_environment(memory, main_of(memory, "os"))
+    inside = live_environment(memory, main_of(memory, "os"))
     assert inside["SET_LATER"] == "yes, später"
     assert inside["PATH"] == os.environ["PATH"]
     assert "SET_LATER" not in ProcFS().environ(memory.pid)

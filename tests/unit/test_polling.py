@@ -79,13 +79,16 @@ def test_what_stands_counts_as_seen_twice() -> None:
         globals_before=(Local(name="step", text="1"),),
     )  # fmt: skip
     known = Known(10, 1, 100.0, clocks(t10=5), STACK, interpreter=inside, counters=(counter,))
-    moves, stands = known.fields(103.0, stands=False), known.fields(103.0, stands=True)
+    moves, stands = known.fields(103.0, current=False), known.fields(103.0, current=True)
     assert isinstance(moves["stack_before"], Unavailable)
     assert moves["stack"].at_seconds == -3.0
     assert moves["interpreter"].globals_before == (Local(name="step", text="1"),)
     assert stands["stack_before"].threads == stands["stack"].threads
     assert stands["interpreter"].globals_before == (Local(name="step", text="4"),)
-    assert [(one.before, one.after) for one in (*known.counted(stands=False), *known.counted(stands=True))] == [
+    assert [
+        (one.before, one.after)
+        for one in (*known.current_counters(current=False), *known.current_counters(current=True))
+    ] == [
         (1, 4),
         (4, 4),
     ]
@@ -136,7 +139,7 @@ def test_a_kernel_that_does_not_count_is_known_by_its_zeros(tmp_path: Path) -> N
     assert isinstance(found, dict)
     assert found[10] == Reading(30_000_000, None, 7, 2, "na me) S", "S")
     probe = CpuClocks()
-    assert probe.seen(10) == ({}, {})
+    assert probe.readings(10) == ({}, {})
 
 
 # --- who is looked at ------------------------------------------------------------------------------------------------

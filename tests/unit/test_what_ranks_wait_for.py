@@ -20,7 +20,7 @@ from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.procfs import ProcFS
-from hangdoc.observe.python_state import Modules, posted, torch_value
+from hangdoc.observe.python_state import Modules, p2p_ops, torch_value
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.storage import Storage
 from hangdoc.snapshot import AwaitedFile, Connections, FileBytes, RankIdentity
@@ -200,7 +200,7 @@ def test_the_peers_of_posted_calls_are_read_from_memory() -> None:
         "calls = [dist.P2POp(dist.isend, t, 0), dist.P2POp(dist.irecv, t, 0), None]; print(flush=True); sys.stdin.read()"
     )
     with variables_of(program) as (memory, main):
-        found = [(call.name, call.text) for call in posted(memory, "calls", main["calls"])]
+        found = [(call.name, call.text) for call in p2p_ops(memory, "calls", main["calls"])]
     assert found == [("calls[0]", "P2POp(isend, 0)"), ("calls[1]", "P2POp(irecv, 0)")]
 
 
