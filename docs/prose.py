@@ -48,7 +48,7 @@ _CODE = re.compile(r"```.*?^\s*```|~~~.*?~~~|<!--.*?-->", re.DOTALL | re.MULTILI
 _SPANS = re.compile(r"`[^`]*`|!?\[([^\]]*)\]\([^)]*\)|https?://\S+")
 _END = re.compile(r"(?<=[.!?;])[)\"*]*\s+")
 
-# What is clean. The texts of hangdoc/diagnose, hangdoc/observe and tui are added as they are rewritten.
+# What is clean. The texts of tui are added as they are rewritten.
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/howto/*.md", "docs/rules/*.md")
 _PARTS = (
     "agents",
@@ -58,7 +58,9 @@ _PARTS = (
     "diagnose/rules",
     "fleet",
     "launch",
+    "observe",
     "preflight",
+    "redact",
     "render",
     "watch",
     "watchdog",

@@ -1,1 +1,1 @@
-"""The first room: probes look at processes, twice across a window, and touch nothing. See docs/design.md."""
+"""The first stage: probes read processes twice, at both ends of a window, and change nothing. See docs/design.md."""

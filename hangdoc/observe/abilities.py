@@ -1,4 +1,4 @@
-"""What hangdoc may do on this host, tried for real on a process of its own."""
+"""What hangdoc is able to do on this host. Each ability is tested on a child process."""
 
 import os
 import shutil
@@ -23,12 +23,12 @@ _PTRACE_REMEDY = (
 _PY_SPY_REMEDY = f"Permissions are not the reason. py-spy may be too old for Python {sys.version.split()[0]}."
 _PYTHON_REMEDY = (
     f"Permissions are not the reason: hangdoc reads the memory of {SUPPORTED} with a GIL. Of other interpreters, module "
-    "variables, changes of os.environ and process groups stay unknown; stacks, sockets and clocks are still used."
+    "variables, changes of os.environ and process groups stay unknown. hangdoc still uses stacks, sockets and clocks."
 )
 
 
 class Ability(NamedTuple):
-    """One thing that hangdoc needs, whether it works here, and what to do where it does not."""
+    """One thing that hangdoc needs: whether it works here, what was found, and the remedy if it does not work."""
 
     name: str
     works: bool
@@ -37,9 +37,9 @@ class Ability(NamedTuple):
 
 
 def check_all() -> Iterator[Ability]:
-    """Try everything."""
+    """Test every ability."""
     yield _py_spy()
-    # A stranger to ptrace as a rank is: neither our child by fork alone, nor ourselves.
+    # A separate program, not a fork of this process: ptrace treats a rank the same way.
     child = subprocess.Popen(
         [sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.read()"],
         stdin=subprocess.PIPE,
@@ -61,7 +61,7 @@ def check_all() -> Iterator[Ability]:
 
 def _py_spy() -> Ability:
     program = pyspy.executable()
-    remedy = "pip install py-spy, in hangdoc's own environment."
+    remedy = "Run `pip install py-spy` in hangdoc's own environment."
     if program is None:
         return Ability("py-spy", False, "not found", remedy)
     version = subprocess.run(
@@ -108,17 +108,22 @@ def _yama() -> Ability:
 
 
 def _sockets() -> Ability:
-    remedy = "Needs netlink sock_diag: a seccomp profile or a kernel without INET_DIAG forbids it; ages of sockets stay unknown."
+    remedy = (
+        "Allow netlink sock_diag: a seccomp profile may forbid it, or the kernel lacks INET_DIAG. "
+        "Without it, the ages of sockets stay unknown."
+    )
     try:
         with SockDiag() as diag:
             count = sum(1 for _ in diag.sockets())
     except OSError as error:
         return Ability("sockets (sock_diag)", False, str(error), remedy)
-    return Ability("sockets (sock_diag)", True, f"{count} TCP sockets seen", "")
+    return Ability("sockets (sock_diag)", True, f"{count} TCP sockets read", "")
 
 
 def _other_users() -> Ability:
     if os.geteuid() == 0:
-        return Ability("other users' ranks", True, "uid 0 sees them", "")
-    sudo = "sudo hangdoc" if shutil.which("sudo") else "root"
-    return Ability("other users' ranks", True, f"only those of uid {os.geteuid()}; {sudo} would see all", "")
+        return Ability("other users' ranks", True, "readable (uid 0)", "")
+    sudo = "`sudo hangdoc`" if shutil.which("sudo") else "hangdoc as root"
+    return Ability(
+        "other users' ranks", True, f"only ranks of uid {os.geteuid()} are readable; {sudo} can read all", ""
+    )

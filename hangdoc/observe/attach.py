@@ -1,8 +1,8 @@
-"""The one way to attach to a process: it knows stopped, frozen and traced targets, and other observers.
+"""The only way to attach to a process. It handles stopped, frozen and traced processes, and other observers.
 
 A process has at most one tracer (ptrace(2)). While another py-spy, hangdoc, pystack or gdb is attached, a second attach
-fails with EPERM, which looks like a lack of permission and is none: such a tracer is waited out, or named. What is
-stopped, frozen, or in the kernel without an answer can't be paused, and need not be: it is read as it stands.
+fails with EPERM, as if permission were missing. So hangdoc waits for such a tracer to detach, or names it in the reason.
+A process that is stopped, frozen, or uninterruptible in the kernel can't be paused. It is read without a pause.
 """
 
 import contextlib
@@ -17,26 +17,28 @@ from hangdoc.observe.procfs import Denied, ProcError, ProcFS
 from hangdoc.snapshot import KernelState, Stack, Unavailable
 
 BOUND_SECONDS = 6.0
-"""For one py-spy; a dump takes 20 ms, with native frames up to 2 s on a busy machine."""
+"""Limit for one py-spy. A dump takes 20 ms, with native frames up to 2 s on a busy machine."""
 _SHARE = 0.3
-"""Of the time for the whole look, the most that one py-spy may take of it."""
+"""One py-spy may take at most this share of the time limit of the whole observation."""
 _TRACER_WAIT = 0.4
-"""How long another tracer is waited for, before the rank is read in its hands. A plain dump holds a rank for 2 to 20 ms."""
+"""Seconds to wait for another tracer to detach. After that, the rank is read while it is traced. A plain dump pauses a rank for
+2 to 20 ms."""
 _TRACER_WAIT_NATIVE = 3.0
-"""The same where only a pause of our own will do: other observers' native dumps take 0.4 to 2 s."""
+"""The same for native frames, which need a pause of our own. Native dumps of other observers take 0.4 to 2 s."""
 _TRIES = 12
 _POLL_SECONDS = 0.003
 _MANY_THREADS = 400
-"""Pausing costs about 0.1 ms a thread, in which the first ones already stand: a process with more is read as it runs."""
+"""A process with more threads is read without a pause. Pausing takes about 0.1 ms per thread, and the first threads are
+paused for all of that time."""
 
 
 def dump(
     proc: ProcFS, pid: int, deadline: Deadline, *, native: bool = False, locals_: bool = True, off_cpu: bool = False
 ) -> Stack | Unavailable:
-    """All Python threads of `pid`, innermost frames first; never raises, and leaves the process as it found it.
+    """All Python threads of `pid`, innermost frames first. Never raises, and leaves the process as it was.
 
-    With `native`, C and C++ frames between the Python ones: that takes a pause of 0.4 to 2 s. `off_cpu`: it has not run for a
-    while, so it is read without a pause, and with one only if it runs meanwhile.
+    `native` includes C and C++ frames, which takes a pause of 0.4 to 2 s. `off_cpu` says that the process has not run for a
+    while: it is read without a pause, and read again with one if it runs during the read.
     """
     bound = Deadline(deadline.remaining(min(BOUND_SECONDS, _SHARE * deadline.seconds)))
     tracer_wait = Deadline(_TRACER_WAIT_NATIVE if native else _TRACER_WAIT)
@@ -73,7 +75,7 @@ def dump(
             )  # fmt: skip
         except pyspy.NotPaused:
             refused, reason = True, _pause_refusal(proc, pid)
-            time.sleep(0.001 + os.urandom(1)[0] / 255 * 0.011)  # two observers must not meet again and again
+            time.sleep(0.001 + os.urandom(1)[0] / 255 * 0.011)  # random, so that two observers do not collide each time
             continue
         except pyspy.TooLate as late:
             deadline.miss("stack", pid)
@@ -89,15 +91,13 @@ def dump(
         if pausable or not is_traced(now) or _clock(proc, pid) == before:
             return stack
         reason = f"{describe_tracer(now)} is attached to it and lets it run"
-        if (
-            tracer_wait.remaining() <= 0
-        ):  # a tracer that follows a running process (strace): that is as exact as it gets
+        if tracer_wait.remaining() <= 0:  # strace and the like let the process run: no better stack is available
             return stack
-    return Unavailable(reason=reason or "another observer was attached at every try")
+    return Unavailable(reason=reason or "another observer was attached at every attempt")
 
 
 def kernel_state(proc: ProcFS, pid: int) -> KernelState:
-    """State, tracer and freezer of a process just now; a py-spy of our own is nobody. Raises ProcError."""
+    """State, tracer and freezer of a process at this moment. A py-spy of our own does not count as a tracer. Raises ProcError."""
     return msgspec.structs.replace(_thread_state(proc, str(pid)), frozen=control_groups.frozen(proc, pid))
 
 
@@ -114,19 +114,19 @@ def _thread_state(proc: ProcFS, task: str) -> KernelState:
 
 
 def is_traced(now: KernelState) -> bool:
-    """Whether somebody else is attached; one outside of our pid namespace shows in the state alone."""
+    """Whether another tracer is attached. Of a tracer outside of our pid namespace, only the state `t` is visible."""
     return bool(now.tracer_pid) or now.state == "t"
 
 
 def describe_tracer(now: KernelState) -> str:
-    """The tracer, in words."""
+    """Name and pid of the tracer, for messages."""
     if not now.tracer_pid:
         return "a tracer outside of this container"
     return f"{now.tracer or 'a process'} (pid {now.tracer_pid})"
 
 
 def _pausable(proc: ProcFS, pid: int, now: KernelState) -> bool:
-    """Whether a pause would come about: stopped and frozen threads never answer, and those in the kernel may not."""
+    """Whether a pause can succeed. Stopped and frozen threads never react to it, uninterruptible ones may not."""
     if now.frozen or now.state == "T":
         return False
     try:
@@ -143,8 +143,8 @@ def _uninterruptible(proc: ProcFS, thread: str) -> bool:
 
 
 def _other_root(proc: ProcFS, pid: int) -> str | None:
-    """The root directory of a process in a chroot that has the same processes in its /proc; None for any other. A
-    container's, in a mount namespace of its own, is / even when seen from here."""
+    """The root directory of a process in a chroot whose /proc shows the same processes; None for any other process. In a
+    container, which has its own mount namespace, the link reads `/` even from outside."""
     with contextlib.suppress(ProcError):
         root = proc.link(f"{pid}/root")
         if root != "/" and ProcFS(f"{root}/proc").stat(str(pid)).start_ticks == proc.stat(str(pid)).start_ticks:
@@ -153,25 +153,27 @@ def _other_root(proc: ProcFS, pid: int) -> str | None:
 
 
 def _wait_for_tracer(proc: ProcFS, pid: int, tracer_wait: Deadline) -> None:
-    """Until nobody is attached any more, or for as long as `tracer_wait` says."""
+    """Wait until no tracer is attached, or until `tracer_wait` ends."""
     with contextlib.suppress(ProcError):
         while tracer_wait.remaining() > 0 and is_traced(kernel_state(proc, pid)):
             time.sleep(_POLL_SECONDS)
 
 
 def _pause_refusal(proc: ProcFS, pid: int) -> str:
-    """Why a pause was refused, in words: who is attached to one of its threads, or that nobody is there any more."""
+    """Why the process could not be paused, for messages: the tracer of one of its threads, or the likely reasons."""
     with contextlib.suppress(ProcError):
         for tid in proc.tids(pid)[:_MANY_THREADS]:
             with contextlib.suppress(ProcError):
                 now = _thread_state(proc, f"{pid}/task/{tid}")
                 if is_traced(now):
                     return f"{describe_tracer(now)} is attached to it"
-    return "another observer was attached at every try, or the kernel forbids ptrace (a container's seccomp profile)"
+    return (
+        "another observer was attached at every attempt, or the kernel forbids ptrace (a container's seccomp profile)"
+    )
 
 
 def _clock(proc: ProcFS, pid: int) -> tuple[str, ...] | None:
-    """What changes whenever the main thread runs: nanoseconds on CPU and switches."""
+    """Values that change whenever the main thread runs: CPU nanoseconds and voluntary switches; None if unreadable."""
     try:
         status = proc.status(f"{pid}/task/{pid}")
         return proc.text(f"{pid}/task/{pid}/schedstat").split()[0], status["voluntary_ctxt_switches"]

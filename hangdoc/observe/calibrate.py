@@ -1,7 +1,7 @@
-"""Learns how an interpreter lays out its objects, from objects whose values are known.
+"""Learns the object layout of an interpreter from objects whose values are known.
 
-A form is taken only if it reads a known object right, so there is no table of offsets per version: a new version works
-where nothing that matters changed, and an interpreter that can't be understood is refused instead of misread.
+A form of the layout is used only if it reads a known object correctly. So there is no table of offsets per version: a new
+version works if no relevant part changed. An interpreter with an unknown layout is refused, never misread.
 """
 
 import contextlib
@@ -15,21 +15,21 @@ from hangdoc.observe.memory import DICT, MANAGED_DICT, Memory, Unreadable
 _ENVIRON = frozenset({"encodekey", "decodekey", "encodevalue", "decodevalue", "_data"})
 """The attributes of os.environ."""
 _FLOAT_INFO = {1: sys.float_info.max_exp, 4: sys.float_info.min_exp, 7: sys.float_info.mant_dig}
-"""Fields of sys.float_info, a tuple, that are the same everywhere; one is negative."""
+"""Fields of the tuple sys.float_info that are the same on every platform; one is negative."""
 _PREFERRED: dict[tuple[int, int], Instances] = {(3, 11): "before", (3, 12): "tagged"}
-"""Where the version decides because an instance looks the same in two forms: its attributes were moved into a dict."""
+"""The form to try first, by version: an instance whose attributes were moved into a dict looks the same in two forms."""
 
 
 class Misread(Exception):
-    """No known form reads a known object right; the text names the kind of object."""
+    """No known form reads a known object correctly. The text names the kind of object."""
 
 
 def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
-    """Complete `memory.layout` and return the interpreter's (major, minor) version; `modules` is the address of
-    sys.modules, and the forms of str and dict are known already.
+    """Complete `memory.layout` and return the interpreter's (major, minor) version. `modules` is the address of sys.modules;
+    the forms of str and dict must be known already.
 
-    Raises Misread where objects are not understood. `instances` stays None where those are not, or where `os` is not imported
-    (yet).
+    Raises Misread for objects of an unknown form. `instances` stays None if the form of instances is unknown, or if `os` is
+    not imported (yet).
     """
     names = dict(memory.named_items(modules))
     system: dict[str, int] = {}
@@ -50,9 +50,9 @@ def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
     version = release >> 24, release >> 16 & 0xFF
     os_module = memory.namespace(names["os"]) if "os" in names else {}
     if not {"environ", "environb", "getenv"} <= os_module.keys():
-        return version  # os is not imported, or not to its end
+        return version  # os is not imported, or still being imported
     memory.layout = memory.layout._replace(function_name=_name_offset(memory, os_module["getenv"]))
-    for name in ("environ", "environb"):  # a script may have put something else in the place of the first
+    for name in ("environ", "environb"):  # a script may have replaced os.environ
         with contextlib.suppress(Unreadable, Misread):
             _learn_instances(memory, os_module[name], version)
             break
@@ -60,7 +60,7 @@ def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
 
 
 def _choose(memory: Memory, what: str, forms: Iterable[dict[str, Any]], reads_right: Callable[[], bool]) -> None:
-    """Set the first of the forms with which a known object is read right."""
+    """Set the first form that reads a known object correctly. Raises Misread if none does."""
     original: Layout = memory.layout
     for form in forms:
         memory.layout = original._replace(**form)
@@ -90,7 +90,7 @@ def _name_offset(memory: Memory, function: int) -> int | None:
 
 
 def _learn_instances(memory: Memory, environ: int, version: tuple[int, int]) -> None:
-    """Where an instance has its attributes, from `os.environ` and its class."""
+    """Learn from `os.environ` and its class where an instance stores its attributes."""
     type_address = memory.word(environ + 8)
     if not memory.kind(environ)[1] & MANAGED_DICT:
         forms: list[Instances] = ["dict"]

@@ -1,8 +1,8 @@
-"""CPU nanoseconds and context switches of every thread across the window, and where the kernel has it wait.
+"""CPU nanoseconds and context switches of every thread across the window, and what it waits for in the kernel.
 
 Sources: /proc/PID/task/TID/{schedstat,status,wchan,syscall,stat} (Documentation/scheduler/sched-stats.rst).
 
-A thread that has not run since the last reading is not read again: all but its schedstat is as it was.
+If a thread has not run since the last reading, only its schedstat is read: everything else is unchanged.
 """
 
 import time
@@ -16,15 +16,14 @@ from hangdoc.parse import natural
 from hangdoc.snapshot import AwaitedFile, Clocks, KernelThread, Unavailable
 
 _PLACE_SECONDS = 10.0
-"""How long what a standing thread waits for is taken for granted: the holders of a pipe's other end may change."""
-
+"""What a thread off the CPU waits for is read again after this time: another process may hold the other end of a pipe by then."""
 
 _BACKENDS = ("gloo_", "pt_gloo", "pt_nccl")
-"""Threads of torch's backends that tick for ever, on hundreds of sockets that are seen anyway."""
+"""Names of the threads of torch's backends. They poll all the time, on hundreds of sockets that `sockets` reads anyway."""
 
 
 class _Place(NamedTuple):
-    """Where the kernel has a thread wait."""
+    """Where a thread waits in the kernel."""
 
     wchan: str | None = None
     syscall: str | None = None
@@ -39,7 +38,7 @@ class Reading(NamedTuple):
 
     cpu_ns: int
     slices: int | None
-    """How often it was put on a processor; None where the kernel does not count that."""
+    """How often it was scheduled; None where the kernel does not count that."""
     voluntary: int | None
     involuntary: int | None
     name: str
@@ -47,7 +46,7 @@ class Reading(NamedTuple):
 
     @property
     def ran(self) -> tuple[int | None, ...]:
-        """What is equal at two moments exactly if the thread has not run between them. Only in a state other than R."""
+        """Equal in two readings if and only if the thread has not run between them. Not valid in state R."""
         return self.cpu_ns, self.slices, self.voluntary, self.involuntary
 
 
@@ -55,7 +54,7 @@ Threads = dict[int, Reading]
 
 
 class CpuClocks:
-    """The probe. It can look again and again."""
+    """The probe. It can be used for several windows in a row."""
 
     name = "clocks"
 
@@ -74,7 +73,7 @@ class CpuClocks:
         """Nothing."""
 
     def close(self, observation: Observation) -> None:
-        """Read every thread again, and where it waits."""
+        """Read every thread again, and what it waits for."""
         self._times = (self._times[0], time.monotonic())
         self._second = {}
         for pid in self._first:
@@ -83,7 +82,7 @@ class CpuClocks:
         self._places = {key: place for key, place in self._places.items() if key[1] in self._threads(key[0])}
 
     def read(self, proc: ProcFS, pid: int) -> Threads:
-        """Read the threads of one process, as they are now, for the window's end; empty for one that can't be read."""
+        """Read the threads of one process now, as the end of the window; empty for a process that can't be read."""
         first = self._first.get(pid)
         before = self._threads(pid) or (first if isinstance(first, dict) else {})
         self._second[pid] = threads = threads_of(proc, pid, before)
@@ -108,7 +107,7 @@ class CpuClocks:
         return found if isinstance(found, dict) else {}
 
     def readings(self, pid: int) -> tuple[Threads, Threads]:
-        """A process's threads at both ends of the window, as far as they could be read."""
+        """The threads of a process at both ends of the window; empty for an end that could not be read."""
         first = self._first.get(pid)
         return first if isinstance(first, dict) else {}, self._threads(pid)
 
@@ -118,12 +117,12 @@ class CpuClocks:
         self._times = (self._times[1], 0.0)
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
-        """The difference, thread by thread."""
+        """The differences, per thread."""
         for pid in self._first:
             yield pid, "clocks", self.across(observation, pid)
 
     def across(self, observation: Observation, pid: int) -> Clocks | Unavailable:
-        """The window of one process."""
+        """The differences of one process across the window."""
         first = self._first.get(pid, Unavailable(reason="the window was cut short"))
         second = self._second.get(pid, Unavailable(reason="the window was cut short"))
         if isinstance(first, Unavailable):
@@ -156,7 +155,7 @@ def _difference(before: int | None, now: int | None) -> int | None:
 
 
 def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads | Unavailable:
-    """All threads of a process; those that have not run since `before` are the same objects."""
+    """All threads of a process. Threads that have not run since `before` are the same objects as there."""
     try:
         tids = proc.tids(pid)
     except ProcError as error:
@@ -183,8 +182,8 @@ def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads
 
 
 def _schedstat(proc: ProcFS, task: str) -> tuple[int, int | None]:
-    """(nanoseconds on a processor, how often it got one). A kernel that does not count prints zeros, and no thread has run for
-    0 ns."""
+    """(CPU nanoseconds, number of time slices). A kernel that does not count them prints zeros, which no thread that has run
+    can have."""
     try:
         cpu, _, slices = proc.read(f"{task}/schedstat").split()
         return int(cpu), int(slices) or None
@@ -193,7 +192,7 @@ def _schedstat(proc: ProcFS, task: str) -> tuple[int, int | None]:
 
 
 def _switches(proc: ProcFS, task: str) -> tuple[int | None, int | None]:
-    """Voluntary and involuntary context switches, from the end of a long file; raises ProcError."""
+    """Voluntary and involuntary context switches, which are the last lines of a long file. Raises ProcError."""
     _, found, tail = proc.read(f"{task}/status").rpartition(b"\nvoluntary_ctxt_switches:")
     fields = tail.split() if found else []
     if len(fields) < 3:
@@ -202,7 +201,7 @@ def _switches(proc: ProcFS, task: str) -> tuple[int | None, int | None]:
 
 
 def _waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = True) -> _Place:
-    """As far as it can be read; without `what`, not on what it waits."""
+    """Where a thread waits, as far as it can be read. `files_too` includes the files that it waits for."""
     task = f"{pid}/task/{tid}"
     place = _Place()
     try:

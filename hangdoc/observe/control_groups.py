@@ -12,8 +12,8 @@ _MOUNT = Path("/sys/fs/cgroup")
 
 
 def path_of(proc: ProcFS, pid: int) -> str | None:
-    """The control group that rations a process's CPU: the v1 cpu group where that hierarchy is mounted, else the unified
-    one (v2), which then holds all controllers."""
+    """The control group that limits a process's CPU time: the v1 cpu group where that hierarchy is mounted, else the v2 group,
+    which then has all controllers. None if it can't be read."""
     try:
         lines = proc.text(f"{pid}/cgroup").splitlines()
     except ProcError:
@@ -25,7 +25,7 @@ def path_of(proc: ProcFS, pid: int) -> str | None:
 
 
 def frozen(proc: ProcFS, pid: int) -> bool:
-    """Whether the process's control group is frozen: the kernel shows state S for it, and no clock moves."""
+    """Whether the process's control group is frozen. The kernel then shows state S, and the process uses no CPU time."""
     try:
         lines = proc.text(f"{pid}/cgroup").splitlines()
     except ProcError:
@@ -45,7 +45,7 @@ def frozen(proc: ProcFS, pid: int) -> bool:
 
 
 def _unified(path: str, file: str, key: str) -> int | None:
-    """A value of a v2 group, wherever the hierarchy is mounted (beside v1 ones it lies in `unified`)."""
+    """A value of a v2 group; None if it can't be read. Next to v1 hierarchies, v2 is mounted as `unified`."""
     found = _value(_MOUNT / path.lstrip("/") / file, key)
     return found if found is not None else _value(_MOUNT / "unified" / path.lstrip("/") / file, key)
 
@@ -72,7 +72,7 @@ class ControlGroups:
         self._throttled_after: dict[str, int | None] = {}
 
     def open(self, observation: Observation) -> None:
-        """Read the quotas' counters."""
+        """Read the throttling counters."""
         self._paths |= {t.pid: path_of(observation.proc, t.pid) for t in observation.alive()}
         self._throttled |= {path: _throttled(path) for path in set(self._paths.values()) if path}
 
@@ -84,7 +84,7 @@ class ControlGroups:
         self._throttled_after = {path: _throttled(path) for path in self._throttled}
 
     def start_next_window(self, observation: Observation) -> None:
-        """The end of this window is the beginning of the next, for the groups that the processes are in by then."""
+        """The end of this window becomes the beginning of the next, for the groups that the processes are in now."""
         self._paths = {t.pid: path_of(observation.proc, t.pid) for t in observation.alive()}
         paths = {path for path in self._paths.values() if path}
         self._throttled = {path: self._throttled_after.get(path, _throttled(path)) for path in paths}

@@ -1,7 +1,7 @@
-"""The training data each rank sees: directories named in its environment, command line and variables, or held open.
+"""The training data of each rank: directories named in its environment and command line, and those of open files.
 
-Only names and sizes are read, bounded in number; a directory that does not answer (a dead NFS mount) must not hold the
-observation up, so each is listed in a thread that may be left behind.
+Only names and sizes are read, and only a limited number. A directory on a dead mount (NFS) may never respond, so each is
+listed in a thread of its own, which is abandoned after a time limit.
 """
 
 import hashlib
@@ -53,7 +53,8 @@ _OF_TOOLS = re.compile(
     r"(PYENV|CONDA|MAMBA|VIRTUAL_ENV|UV|POETRY|PYTHON|XDG|LD|NVM|CUDA|CUDNN|JAVA|GO|CARGO|RUSTUP|MODULE|LMOD|SLURM|SSH|DBUS|TORCH|"
     r"TRITON|NCCL|GLOO|MPI|OMPI|PMI|PMIX)[A-Z0-9_]*|(OLD)?PWD|PATH|HOME|TMP|TEMP|TMPDIR"
 )
-"""Variables of shells, package managers and launchers (pyenv's PYENV_DIR is whatever folder it was called in)."""
+"""Variables of shells, package managers and launchers, which do not name training data (PYENV_DIR is pyenv's working
+directory)."""
 _NOT_DATA = ("/proc", "/sys", "/dev", "/usr", "/lib", "/bin", "/etc", "/run", "/var/log")
 
 
@@ -94,7 +95,9 @@ class TrainingData:
                 try:
                     listing = listings[key].result(observation.deadline.remaining(_BOUND_SECONDS))
                 except FutureTimeout:
-                    observation.problems.append(f"data directory {path} did not answer within {_BOUND_SECONDS:.0f} s")
+                    observation.problems.append(
+                        f"data directory {path} could not be listed within {_BOUND_SECONDS:.0f} s (a dead mount?)"
+                    )
                     continue
                 if listing is not None:
                     files, size, suffixes, digest = listing
@@ -120,7 +123,7 @@ class TrainingData:
 
 
 def _candidates(observation: Observation, target: Target) -> dict[str, str]:
-    """As `named_folders`, of a process, with what it has open."""
+    """`named_folders` of a process, including the directories of its open data files."""
     try:
         cwd = observation.proc.link(f"{target.pid}/cwd")
     except ProcError:
@@ -136,7 +139,7 @@ def _candidates(observation: Observation, target: Target) -> dict[str, str]:
 def named_folders(
     environment: Mapping[str, str], argv: tuple[str, ...], cwd: str, opened: Iterable[str] = ()
 ) -> dict[str, str]:
-    """Absolute paths that may be data directories, with where they were found; the surest first."""
+    """Absolute paths that may be data directories, with where each was found; the most likely first, at most 24."""
     found: dict[str, str] = {}
 
     def add(text: str, origin: str) -> None:
@@ -178,7 +181,7 @@ def is_data_file(path: str) -> bool:
 
 
 def list_shards(folder: str) -> tuple[int, int, tuple[str, ...], str] | None:
-    """(files, bytes, suffixes, digest) of the shards in a folder and one level below; None where it is no folder."""
+    """(files, bytes, suffixes, digest) of the shards in a folder and one level below; None if it can't be listed."""
     entries: list[tuple[str, int]] = []
     kinds: Counter[str] = Counter()
     try:

@@ -1,10 +1,10 @@
-"""One bound on the whole observation, handed to everything that may take time."""
+"""One time limit for the whole observation. Every slow step gets it."""
 
 import time
 
 
 class Deadline:
-    """Ends `seconds` from its making; monotonic. It remembers what was left out when it had passed."""
+    """Ends `seconds` after its creation, on the monotonic clock. It records what was skipped for lack of time."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -13,7 +13,7 @@ class Deadline:
         self._missed: dict[str, list[int]] = {}
 
     def elapsed(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the creation."""
         return time.monotonic() - self.started
 
     def remaining(self, at_most: float = float("inf")) -> float:
@@ -21,11 +21,11 @@ class Deadline:
         return max(0.0, min(at_most, self._end - time.monotonic()))
 
     def miss(self, what: str, pid: int) -> None:
-        """Remember that `what` of a process was not read for lack of time."""
+        """Record that `what` of a process was not read for lack of time."""
         self._missed.setdefault(what, []).append(pid)
 
     def missed(self) -> list[str]:
-        """What was left out, one sentence for each kind."""
+        """What was skipped: one clause for each kind."""
         return [
             f"the {what} of {len(set(pids))} process(es) could not be read in time: pid "
             + ", ".join(map(str, sorted(set(pids))[:_SHOWN]))

@@ -1,5 +1,6 @@
-"""What is costly to read of a process: stacks, the interpreter's memory, data, the recorder. Read when it can tell something
-new, and kept as long as the process current still: a process that has not run has the stack that it had.
+"""The expensive evidence of a process: stacks, the interpreter's memory, data, the flight recorder.
+
+It is read only when it can be new. As long as a process has not run, its stack is the same, so the last reading is kept.
 """
 
 import time
@@ -22,9 +23,9 @@ from hangdoc.observe.stacks import annotated, has_run
 from hangdoc.snapshot import Counter, Interpreter, Stack, Unavailable
 
 _SLOW_SECONDS = 60.0
-"""What hardly ever changes in a running process (data directories, versions) is read again after so long."""
+"""Interval for what hardly ever changes in a running process (data directories, versions)."""
 _SETTLES_SECONDS = 0.05
-"""Within this time a thread that a tracer has let go is back in its system call."""
+"""A thread that a tracer has released is back in its system call within this time."""
 _NOT_LOOKED_AT = Unavailable(reason="not looked at")
 _READ_ONCE = Unavailable(reason="read once so far")
 _NOT_NEEDED = Unavailable(reason="not needed")
@@ -32,14 +33,14 @@ _NOT_NEEDED = Unavailable(reason="not needed")
 
 @dataclass
 class Known:
-    """What is known of one process."""
+    """The last readings of one process."""
 
     pid: int
     start_ticks: int
     read_at: float
     """Monotonic."""
     threads: Threads
-    """Its clocks when it was read."""
+    """Its clocks at the time of the reading."""
     stack: Stack | Unavailable
     stack_before: Stack | Unavailable = _READ_ONCE
     read_before_at: float = 0.0
@@ -47,24 +48,24 @@ class Known:
     counters: tuple[Counter, ...] = ()
     native: Stack | Unavailable = _NOT_NEEDED
     native_tried: bool = False
-    """Whether C++ frames were asked for, or found unnecessary, since it came to where it current."""
+    """Whether C++ frames were read, or found unnecessary, since the main thread arrived at its present location."""
     off_cpu: bool = False
-    """Whether it did not run in the whole window in which it was read."""
+    """Whether it did not run in the whole window of the reading."""
     slow: dict[str, Any] = field(default_factory=dict)
     """Data, runtime and recorder, by the names of their fields."""
     slow_at: float = float("-inf")
 
     def has_run_since(self, now: Threads) -> bool:
-        """Whether a thread that matters has run since the process was read, or it could not be read."""
+        """Whether a relevant thread has run since the reading. Also True if the process could not be read."""
         return not isinstance(self.stack, Stack) or has_run(self.pid, self.stack, self.threads, now)
 
     def was_off_cpu(self, first: Threads, second: Threads) -> bool:
-        """Whether it stood still over a window, wherever it may be by now."""
+        """Whether no relevant thread ran between two readings of the clocks."""
         return not has_run(self.pid, self.stack, first, second)
 
     def fields(self, began: float, *, current: bool) -> dict[str, Any]:
-        """By the names of snapshot.Process's fields; `began` is when the poll did, monotonic; `current`: it has not run since it
-        was read."""
+        """The readings, by field of snapshot.Process. `began` is the monotonic time at which the poll began; `current` says that
+        the process has not run since the reading."""
         stack, before, interpreter = self.stack, self.stack_before, self.interpreter
         if isinstance(stack, Stack):
             at = time.monotonic() if current else self.read_at
@@ -80,14 +81,14 @@ class Known:
         }  # fmt: skip
 
     def current_counters(self, *, current: bool) -> tuple[Counter, ...]:
-        """The integers of the user's code, unchanged where it current."""
+        """The integers in the user's code; with `current`, the values before and after are equal."""
         if not current:
             return self.counters
         return tuple(msgspec.structs.replace(one, before=one.after) for one in self.counters)
 
 
 class DeepReader:
-    """Reads processes, and knows what it has read of which."""
+    """Reads processes and keeps the last readings of each."""
 
     def __init__(self, clocks: CpuClocks) -> None:
         self._clocks = clocks
@@ -97,15 +98,16 @@ class DeepReader:
         self._torch_versions: dict[str, str | None] = {}
 
     def drop_ended(self, observation: Observation, new: Iterable[int]) -> None:
-        """Drop who is no longer looked at; `new` are processes that have started, maybe from files that have changed."""
+        """Drop the readings of processes that are no longer targets. `new` are processes that have started: their source files
+        may have changed, so cached sources are dropped too."""
         for pid in [pid for pid, one in self.known.items() if _start(observation, pid) != one.start_ticks]:
             del self.known[pid]
         if self._sources is None or set(new):
             self._sources = Sources(observation.proc)
 
     def read(self, observation: Observation, targets: Iterable[Target], off_cpu: set[int]) -> None:
-        """Read some processes now. Those in `still` have not run over the window: they are read without a pause, and if they do
-        not run meanwhile, what is read was so for the whole window."""
+        """Read some processes now. Those in `off_cpu` have not run in the window, so they are read without a pause. If they do
+        not run during the reading either, it is valid for the whole window."""
         targets = list(targets)
         stacks = observation.each(
             lambda t: attach.dump(observation.proc, t.pid, observation.deadline, off_cpu=t.pid in off_cpu), targets
@@ -118,7 +120,7 @@ class DeepReader:
             known.slow = {**known.slow, **more}
 
     def _store(self, observation: Observation, target: Target, stack: Stack | Unavailable, *, off_cpu: bool) -> None:
-        """Put together what was read of a process, and its clocks after that."""
+        """Store what was read of a process, with its clocks after the reading."""
         pid, before = target.pid, self.known.get(target.pid)
         if isinstance(stack, Stack):
             sources = self._sources = self._sources or Sources(observation.proc)
@@ -148,7 +150,7 @@ class DeepReader:
         self.known[pid] = known
 
     def _read_slow(self, observation: Observation, targets: list[Target]) -> dict[int, dict[str, Any]]:
-        """What its recorder knows now, and what hardly ever changes, of each rank by the names of the fields."""
+        """By rank and field: its flight recorder now, and what hardly ever changes if that is due."""
         now = time.monotonic()
         ranks = {t.pid: t for t in targets if t.role == "rank"}
         known = {pid: one for pid in ranks if (one := self.known.get(pid)) is not None}
@@ -166,8 +168,8 @@ class DeepReader:
         return found
 
     def native(self, observation: Observation, gathered: natives.Gathered, pids: set[int]) -> None:
-        """C++ frames of those of `pids` that stand still and need them. They are read with a pause, so their Python stacks are
-        read once more, without one."""
+        """Read the C++ frames of those `pids` that make no progress and need them. That takes a pause, so their Python stacks are
+        read once more, without a pause."""
         part = observation.part(pids)
         earlier = {
             pid: (one.stack, one.native)
@@ -184,7 +186,7 @@ class DeepReader:
             self.known[pid].native, self.known[pid].native_tried = native, True
 
     def drop_native(self, pid: int) -> None:
-        """A process moves again: what its C++ frames were says nothing any more."""
+        """Drop the C++ frames of a process that moves again: they are out of date."""
         if (known := self.known.get(pid)) is not None and known.native_tried:
             known.native, known.native_tried = _NOT_NEEDED, False
 
@@ -199,7 +201,7 @@ class DeepReader:
             before = now
 
     def problems(self) -> list[str]:
-        """What was not understood."""
+        """Interpreters that are not supported, one sentence each."""
         return self._interpreters.problems()
 
 

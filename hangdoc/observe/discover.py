@@ -1,8 +1,8 @@
-"""Finds every rank of torch.distributed on this host, the launchers above and the helpers below them.
+"""Finds every rank of torch.distributed on this host, the launchers above them and the helpers below them.
 
-A rank is found by the environment it was started with; failing that by what its interpreter holds now (`os.environ`,
-torch's process groups), by torch's own spawn frame, and by the beacon that its watchdog publishes. Everything else that
-descends from a rank is its helper: it inherits the rank's environment and often its command line, and is no rank.
+A rank is recognized by the environment it was started with. If that does not name a rank, by its interpreter's memory
+(`os.environ`, torch's process groups), by torch's spawn frame, or by the beacon of its watchdog. Every other descendant of a
+rank is a helper: it inherits the rank's environment and often its command line, but is no rank.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """Which ranks are wanted: all of this host where nothing is named."""
+    """Which ranks to observe; all ranks of this host by default."""
 
     pids: tuple[int, ...] = ()
-    """Only ranks in the trees of these processes."""
+    """Only ranks in the process trees of these pids."""
     run_of: int | None = None
     """Only ranks of the run that this process is a rank of, and those in the trees of `pids`."""
     slurm_job: str | None = None
@@ -38,12 +38,12 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Discovered:
-    """What discovery hands over."""
+    """The result of discovery."""
 
     targets: dict[int, Target]
     problems: list[str]
     restricted: bool = False
-    """Only the trees of named processes were looked at."""
+    """Only the trees of named processes were searched."""
 
 
 def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Discovered:
@@ -54,7 +54,7 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Di
     find(search, deadline)
     restricted = bool(scope.pids) and scope.run_of is None and _may_have_ranks_outside(search)
     if scope.run_of is not None:
-        # A run with a name was looked for on the whole host.
+        # A run that has a name is searched for on the whole host.
         restricted = _digest_of(search, scope.run_of) is None
         search.ranks = _ranks_of_run(search, scope)
         search.wanted &= {below for pid in search.ranks for below in table.tree(pid)}
@@ -68,19 +68,19 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Di
 
 
 def _wanted(table: ProcessTable, scope: Scope) -> set[int]:
-    """The processes that may be ranks. hangdoc is none, nor is what this one runs below, unless somebody names that: a watchdog
-    has hangdoc run below the very rank that it looks at."""
+    """The processes that may be ranks. hangdoc is not one, and neither are its ancestors, unless the scope names them: a
+    watchdog starts hangdoc below the rank that it observes."""
     named = {pid for root in scope.pids for pid in table.tree(root) | tasks_of(table, root)}
     if scope.run_of is not None:
         named |= table.tree(scope.run_of)
-    # A watch goes on looking after a process that was named has ended.
+    # A named process may have ended: a watch goes on all the same.
     wanted = named & set(table) if scope.pids and scope.run_of is None else set(table)
     if scope.slurm_job is not None:
         wanted &= {pid for pid, entry in table.items() if scope.slurm_job in _slurm_job(entry)}
     own = {*table.ancestors(os.getpid()), *table.descendants(os.getpid())} - named
     other = {
         pid for pid in wanted if _is_hangdoc(table[pid].argv)
-    }  # `hangdoc run` carries the variables of its command
+    }  # `hangdoc run` has the variables of the command that it starts
     return wanted - own - other - {os.getpid()}
 
 
@@ -95,8 +95,8 @@ def _slurm_job(entry: Entry) -> frozenset[str]:
 
 
 def _ranks_of_run(search: Search, scope: Scope) -> dict[int, RankIdentity]:
-    """The ranks of the run that `scope.run_of` is a rank of, and those in the trees of `scope.pids`. Of a run without a name,
-    nothing else is known."""
+    """The ranks of the run that `scope.run_of` belongs to, and those in the trees of `scope.pids`. For a run without a name,
+    only the ranks in these trees."""
     assert scope.run_of is not None  # noqa: S101
     digest = _digest_of(search, scope.run_of)
     named = {pid for root in (scope.run_of, *scope.pids) for pid in search.table.tree(root)}
@@ -108,8 +108,8 @@ def _ranks_of_run(search: Search, scope: Scope) -> dict[int, RankIdentity]:
 
 
 def _may_have_ranks_outside(search: Search) -> bool:
-    """Whether ranks of the runs that were found may live outside of the named trees: a process says so by its variables, or
-    has torch in its memory and says nothing, or the run has no name to look for."""
+    """Whether ranks of the same runs may exist outside of the named trees: a process there has the run's variables, or has loaded
+    torch and has no variables, or the run has no name to compare."""
     digests = {run_identity.digest_of(who) for who in search.ranks.values()}
     inside = {below for pid in search.ranks for below in search.table.tree(pid)} | search.wanted
     for pid, entry in search.table.items():
@@ -146,7 +146,7 @@ def _rank_targets(search: Search) -> dict[int, Target]:
 
 
 def _report_unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
-    """What to say of processes below a launcher that forbid to be read, and counted in their launcher."""
+    """Problems for processes below a launcher that can't be read; counts them in `Target.unreadable_below` of the launcher."""
     denied = {
         pid
         for pid, entry in search.table.items()
@@ -167,8 +167,8 @@ def _report_unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
         f"{len(unreadable)} process(es) below a launcher belong to another user and can't be read: "
         "run hangdoc as that user or as root"
         if others
-        else f"{len(unreadable)} process(es) below a launcher can't be read though they are this user's: the container "
-        "lacks CAP_SYS_PTRACE, or they forbid it; run hangdoc as root with that capability"
+        else f"{len(unreadable)} process(es) of this user below a launcher can't be read: the container lacks "
+        "CAP_SYS_PTRACE, or the processes forbid it; run hangdoc as root with that capability"
     ]
 
 
@@ -203,8 +203,8 @@ def _uid(proc: ProcFS, pid: int) -> int | None:
 
 
 def _add_launchers(search: Search, targets: dict[int, Target], *, restricted: bool) -> None:
-    """Launchers in scope or above a rank, and as one the Python parent that ranks share (mp.spawn); where only some processes
-    are wanted, no other parent is touched."""
+    """Add launchers in scope or above a rank, and the Python parent of ranks (mp.spawn) as a launcher. With `restricted`, only
+    parents in the scope."""
     proc, table = search.proc, search.table
     above = {ancestor for pid in targets for ancestor in table.ancestors(pid)}
     for pid, launch in search.launchers.items():
@@ -217,7 +217,7 @@ def _add_launchers(search: Search, targets: dict[int, Target], *, restricted: bo
 
 
 def _add_zombies(search: Search, targets: dict[int, Target]) -> None:
-    """Children that ranks' parents have not reaped: ranks that ended. Their environment went with their memory."""
+    """Add ranks that have ended and whose parent has not reaped them. Their environment is gone, so they have no identity."""
     parents = {t.ppid for t in targets.values() if t.role == "rank"} | {
         pid for pid, t in targets.items() if t.role == "launcher"
     }
@@ -231,7 +231,8 @@ def _add_zombies(search: Search, targets: dict[int, Target]) -> None:
 
 
 def _add_helpers(search: Search, targets: dict[int, Target]) -> None:
-    """A watchdog's hangdoc, and what it starts, is below the rank and no helper of it. `hangdoc run` is above its ranks."""
+    """Add the helpers. A hangdoc that a watchdog started, and its children, are below the rank but are no helpers of it.
+    `hangdoc run` is above its ranks."""
     below = {os.getpid(), *search.table.descendants(os.getpid())}
     for pid in search.ranks:
         own = set() if pid in below else below
@@ -242,8 +243,8 @@ def _add_helpers(search: Search, targets: dict[int, Target]) -> None:
 
 
 def adopt_helpers(observation: Observation) -> list[int]:
-    """Add the helpers that ranks have started since discovery; their pids. A loader whose workers were not there yet
-    must not look like one whose workers are gone."""
+    """Add the helpers that ranks have started since discovery, and return the pids of those that run Python. Without this, a
+    dataloader that starts its workers late would look as if its workers had died."""
     table = {}
     for pid in observation.proc.pids():
         if pid not in observation.targets:
@@ -258,7 +259,7 @@ def adopt_helpers(observation: Observation) -> list[int]:
 
 
 def adopt(proc: ProcFS, targets: dict[int, Target], pid: int, stat: Stat, rank: int) -> bool:
-    """Add a process as a helper of a rank; whether it is one: hangdoc and what has ended are none."""
+    """Add a process as a helper of a rank. Returns False for hangdoc itself and for a process that has ended."""
     if stat.state in "ZX" or pid == os.getpid() or stat.ppid == os.getpid():
         return False
     try:

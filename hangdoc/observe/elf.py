@@ -1,8 +1,8 @@
-"""Symbols of a file that a process has mapped, read from its memory.
+"""Symbols of a file that a process has mapped, read from the memory of the process.
 
-The file itself may be out of reach: deleted, replaced by an upgrade, or in a container whose paths mean nothing here. What
-the dynamic linker reads (program headers, dynamic section, hash and symbol tables) is mapped in any case. Sources: elf(5),
-and for DT_GNU_HASH glibc's elf/dl-lookup.c.
+The file itself may be unreachable: deleted, replaced by an upgrade, or in a container with other paths. But the parts that
+the dynamic linker needs (program headers, dynamic section, hash and symbol tables) are always mapped. Sources: elf(5), and
+for DT_GNU_HASH glibc's elf/dl-lookup.c.
 """
 
 import struct
@@ -24,7 +24,7 @@ class Symbol(NamedTuple):
 
 
 class MappedFile:
-    """An ELF file, mapped at `base`: the address of its first byte. Raises Unreadable for anything else."""
+    """An ELF file. `base` is the address at which its first byte is mapped. Raises Unreadable for anything else."""
 
     def __init__(self, memory: Memory, base: int) -> None:
         self._memory = memory
@@ -43,13 +43,13 @@ class MappedFile:
             tag, value = struct.unpack("<QQ", memory.read(self._bias + dynamic + index * 16, 16))
             if tag == 0:
                 break
-            # glibc has turned offsets into addresses, musl leaves them as they are in the file.
+            # glibc replaces the offsets by addresses when it loads the file; musl does not.
             self._tables[tag] = value if value >= base else value + self._bias
         if not {_DT_STRTAB, _DT_SYMTAB} <= self._tables.keys():
             raise Unreadable("no symbols")
 
     def symbol(self, name: str) -> Symbol | None:
-        """The symbol `name` that the file exports; None where it does not."""
+        """The exported symbol `name`; None if the file does not export it."""
         if _DT_GNU_HASH in self._tables:
             return self._by_gnu_hash(name, self._tables[_DT_GNU_HASH])
         if _DT_HASH in self._tables:
@@ -82,5 +82,5 @@ class MappedFile:
         raw = self._memory.read(self._tables[_DT_SYMTAB] + index * _SYMBOL_BYTES, _SYMBOL_BYTES)
         text, _info, _other, section, value, size = struct.unpack("<IBBHQQ", raw)
         if not section or self._memory.c_string(self._tables[_DT_STRTAB] + text) != name:
-            return None  # a section of 0: used here, defined elsewhere
+            return None  # section 0: an undefined symbol, which this file only uses
         return Symbol(self._bias + value, size)

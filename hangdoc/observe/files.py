@@ -1,6 +1,6 @@
-"""What a thread waits for in its system call: a path, an open file, a pipe with who holds its other end, sockets.
+"""What a thread waits for in its system call: a path, an open file, a pipe and the holders of its other end, sockets.
 
-Only links, mount tables and a few bytes of memory are read: the file itself is never touched, it may not answer.
+Only links, mount tables and a few bytes of memory are read. The file itself is never opened: its file system may be dead.
 """
 
 import os
@@ -22,12 +22,13 @@ _MAX_HOLDERS = 3
 _ACCESS_MODE = 0o3
 _WRITE_ONLY = 0o1
 _ABSOLUTE = 1
-"""TIMER_ABSTIME: the time is that of the clock at which the sleep ends, as Python asks for it."""
+"""TIMER_ABSTIME: the argument is the time at which the sleep ends. Python uses it."""
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
 def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: bool) -> tuple[AwaitedFile, ...]:
-    """The files of a system call; none for one that concerns no file. `search`: look for the holders of a pipe's other end.
+    """The files that a system call waits for; empty for a call without files. `search` looks for the holders of the other end of
+    a pipe, which reads all processes of the host.
 
     Raises ProcError or ValueError for what can't be read.
     """
@@ -52,8 +53,8 @@ def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: 
 
 
 def system_call(proc: ProcFS, task: str) -> tuple[str | None, list[int]]:
-    """The system call that a process or thread (`PID`, `PID/task/TID`) is in, and its six arguments; None and no arguments where
-    the kernel names none (proc_pid_syscall(5)). Raises ProcError, and ValueError for what can't be read."""
+    """The system call that a process or thread (`PID`, `PID/task/TID`) is in, and its six arguments; None and no arguments if the
+    kernel shows none (proc_pid_syscall(5)). Raises ProcError, and ValueError for what can't be read."""
     words = proc.text(f"{task}/syscall").split()
     number = integer(words[0]) if words else None
     call = syscalls.name(number) if number is not None else None
@@ -61,7 +62,7 @@ def system_call(proc: ProcFS, task: str) -> tuple[str | None, list[int]]:
 
 
 def sleep_seconds(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> float | None:
-    """How much longer a sleep lasts at the most; None for another call. Raises ValueError for what can't be read."""
+    """The seconds that a sleep lasts at most from now; None for any other call. Raises ValueError for what can't be read."""
     if call not in syscalls.SLEEPS:
         return None
     clock, flags, request = (
@@ -74,7 +75,7 @@ def sleep_seconds(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> fl
     requested: float = seconds + nanoseconds / 1e9
     try:
         return max(0.0, requested - time.clock_gettime(clock)) if flags & _ABSOLUTE else requested
-    except OSError:  # a clock that this process does not know
+    except OSError:  # a clock id that is invalid in this process
         return None
 
 
@@ -88,7 +89,7 @@ def _memory(proc: ProcFS, pid: int, address: int, size: int) -> bytes:
 
 
 def _text_at(proc: ProcFS, pid: int, address: int) -> str:
-    """The path that a system call was given, absolute where it is relative to the working directory."""
+    """The path argument of a system call, made absolute with the process's working directory."""
     path = _memory(proc, pid, address, _MAX_PATH).split(b"\0", 1)[0].decode("utf-8", "replace")
     return posixpath.join(proc.link(f"{pid}/cwd"), path) if path and not path.startswith("/") else path
 
@@ -100,7 +101,7 @@ def _polled(proc: ProcFS, pid: int, address: int, count: int) -> list[int]:
 
 
 def _selected(proc: ProcFS, pid: int, highest: int, address: int) -> list[int]:
-    """The descriptors in a set that is to be read (select(2))."""
+    """The descriptors in the read set of a select(2)."""
     if not address:
         return []
     raw = _memory(proc, pid, address, (min(highest, 1024) + 7) // 8)
@@ -131,7 +132,8 @@ def _open(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool
 
 
 def at_path(proc: ProcFS, pid: int, path: str) -> AwaitedFile:
-    """A path, with its mount where that is no local file system (proc_pid_mountinfo(5)), and whether a local one is full."""
+    """A path with its mount. `mount` is set for file systems that are not local (proc_pid_mountinfo(5)); `full` says whether a
+    local one is full. Raises ProcError."""
     mount_point, kind, source = "", "", ""
     for line in proc.text(f"{pid}/mountinfo").splitlines():
         fields = line.split()
@@ -154,7 +156,7 @@ def _is_full(mount: str) -> bool:
 
 
 def _other_end(proc: ProcFS, link: str, writes: bool) -> tuple[Holder, ...] | None:
-    """Who holds the other end of a pipe; None where nobody was found and not everybody could be looked at."""
+    """The holders of the other end of a pipe; None if none was found and some processes could not be read."""
     held: list[Holder] = []
     hidden = False
     for other in proc.pids():
@@ -177,7 +179,7 @@ def _holder(proc: ProcFS, pid: int) -> Holder:
 
 
 def _lock_holders(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:
-    """Who holds locks on a file (proc_locks(5)); None where that can't be read, or the lock is another host's."""
+    """The holders of locks on a file (proc_locks(5)); None if that can't be read, or if the lock belongs to another host."""
     try:
         status = os.stat(path)
         lines = proc.text("locks").splitlines()
@@ -186,7 +188,7 @@ def _lock_holders(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:
     wanted = (os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
     held: list[Holder] = []
     for fields in (line.split() for line in lines):
-        if len(fields) < 6 or fields[1] == "->":  # a process that waits for the lock, too
+        if len(fields) < 6 or fields[1] == "->":  # "->" marks a process that waits for the lock
             continue
         major, _, rest = fields[5].partition(":")
         minor, _, inode = rest.partition(":")

@@ -1,9 +1,9 @@
-"""What torch's flight recorder knows of each rank: which collective of which group is its last, and of what.
+"""torch's flight recorder of each rank: the last collectives of each process group, with their tensors.
 
-From a rank with a watchdog, the dump that this has left at its alarm; from any other, through the worker server that its
-trainer has started: torch.distributed.elastic.control_plane listens on `TORCH_WORKER_SERVER_SOCKET`, torch's debug server on
-a TCP port. Nothing else is ever sent to a rank: a port that is not surely the worker server's is left alone. The server
-answers from a C++ thread, so also for a rank that holds the GIL.
+There are two sources. A watchdog writes a dump to a file at its alarm. Otherwise hangdoc asks torch's worker server, if the
+trainer has started it: torch.distributed.elastic.control_plane listens on `TORCH_WORKER_SERVER_SOCKET`, torch's debug server
+on a TCP port. hangdoc sends nothing else to a rank, and connects to a port only if it is certainly the worker server's. The
+server runs in a C++ thread, so it also replies for a rank that holds the GIL.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ class _Status(msgspec.Struct):
 
 
 class _Dump(msgspec.Struct):
-    """torch's JSON; its numbers are sometimes texts. `read_ns` is ours: CLOCK_MONOTONIC of the dump."""
+    """torch's JSON, in which numbers are sometimes strings. `read_ns` is hangdoc's own field: CLOCK_MONOTONIC of the dump."""
 
     entries: tuple[_Entry, ...] = ()
     pg_status: dict[str, _Status] = {}
@@ -82,7 +82,7 @@ class FlightRecorders:
         """Nothing."""
 
     def during(self, observation: Observation) -> None:
-        """Read what lies there, else ask."""
+        """Read each rank's dump file, or ask its worker server."""
         for target in observation.ranks():
             if target.state not in "ZX":
                 self._found[target.pid] = _read_recorder(observation, target)
@@ -91,7 +91,7 @@ class FlightRecorders:
         """Nothing."""
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
-        """One for each rank."""
+        """The recorder of each rank."""
         for pid, found in self._found.items():
             yield pid, "recorder", found
 
@@ -101,11 +101,11 @@ def _read_recorder(observation: Observation, target: Target) -> FlightRecorder |
         with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
             return read(file.read(_MAX_BYTES), "the watchdog")
     if target.held:
-        return Unavailable(reason="the rank is held, and answers nobody")
+        return Unavailable(reason="the rank is stopped, frozen or traced, so its worker server can't reply")
     socket_path, debug_server = _worker_server(observation, target)
     if not socket_path and not debug_server:
         return Unavailable(reason="the rank has neither a watchdog nor torch's worker server")
-    from hangdoc.observe.worker_server import ask  # loads http, which hardly any look needs
+    from hangdoc.observe.worker_server import ask  # imports http, which is rarely needed
 
     try:
         for handler in _HANDLERS:
@@ -118,7 +118,7 @@ def _read_recorder(observation: Observation, target: Target) -> FlightRecorder |
 
 
 def read(raw: bytes, source: str) -> FlightRecorder:
-    """What a dump in torch's JSON says; raises ValueError where it is none."""
+    """Parse a dump in torch's JSON. Raises ValueError for anything else."""
     dump = _decoder.decode(raw)
     by_group: dict[tuple[int, str, bool], list[_Entry]] = {}
     for entry in dump.entries:
@@ -171,7 +171,7 @@ def _tensors(dtypes: tuple[str, ...], sizes: tuple[tuple[int, ...], ...]) -> tup
 
 
 def _worker_server(observation: Observation, target: Target) -> tuple[str | None, bool]:
-    """(path of its worker server's socket, whether it has torch's debug server), as the rank's own memory tells."""
+    """(path of the worker server's socket, whether torch's debug server runs), read from the rank's memory."""
     environment = target.environment if isinstance(target.environment, dict) else {}
     try:
         image = observation.image(target.pid)

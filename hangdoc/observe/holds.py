@@ -1,6 +1,6 @@
-"""What holds a process at both ends of the window: a stop, a frozen control group, a tracer.
+"""What prevents a process from running, at both ends of the window: a stop signal, a frozen control group, a tracer.
 
-One look never concludes a stop: a tracer that is there for a moment is another observer.
+One reading is not enough to conclude a stop: a tracer that is attached for a moment is another observer.
 """
 
 import time
@@ -25,7 +25,7 @@ class Holds:
         self._second: dict[int, KernelState] = {}
 
     def open(self, observation: Observation) -> None:
-        """Read the state of every process; what somebody is just reading, once more."""
+        """Read the state of every process. A process that another observer is reading is read again a little later."""
         self._first |= _read_states(observation)
         _mark_held(observation, self._first)
 
@@ -33,18 +33,18 @@ class Holds:
         """Nothing."""
 
     def close(self, observation: Observation) -> None:
-        """And again."""
+        """Read the states again."""
         self._second = _read_states(observation)
 
     def start_next_window(self, observation: Observation) -> None:
-        """The end of this window is the beginning of the next."""
+        """The end of this window becomes the beginning of the next."""
         self._first = self._second
         _mark_held(observation, self._first)
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
-        """Both."""
+        """Both states of each process."""
         for pid in self._first.keys() | self._second.keys():
-            yield pid, "at_start", self._first.get(pid, _UNSEEN)  # a helper that was started meanwhile
+            yield pid, "at_start", self._first.get(pid, _UNSEEN)  # unknown for a helper that has started since
             if pid in self._second:
                 yield pid, "at_end", self._second[pid]
 

@@ -1,6 +1,6 @@
-"""Which rank of which job a process is, by the environment that launchers give.
+"""The rank and run of a process, from the environment variables that launchers set.
 
-torchrun, plain `RANK=... python`, Lightning and Accelerate use torch's own names; Open MPI, MPICH/PMI and Slurm theirs
+torchrun, plain `RANK=... python`, Lightning and Accelerate use torch's names; Open MPI, MPICH/PMI and Slurm have their own
 (torch/distributed/elastic/agent/server/local_elastic_agent.py; the launchers' manuals).
 """
 
@@ -30,7 +30,7 @@ TORCH = "environment"
 
 
 class RendezvousFields(TypedDict):
-    """The fields of a RankIdentity that say where the run meets and what it is called."""
+    """The fields of a RankIdentity for the rendezvous and the name of the run."""
 
     master_address: str | None
     master_port: int | None
@@ -40,15 +40,15 @@ class RendezvousFields(TypedDict):
 
 
 def by_environment(environment: Mapping[str, str], network: str = "") -> RankIdentity | None:
-    """The identity that `environment` gives, or None. `network` is the process's network namespace."""
+    """The identity that `environment` names, or None. `network` is the process's network namespace."""
     for source, rank_name, world_name, local_name, local_world_name, node_name in _SCHEMES:
         rank, world = natural(environment.get(rank_name)), natural(environment.get(world_name))
         if rank is None or world is None or not 0 <= rank < world:
             continue
         if source != TORCH and world == 1:
-            continue  # a cluster's shell (`srun --pty bash`), in which anything may run
+            continue  # an interactive shell (`srun --pty bash`), in which any program may run
         if source == "Slurm" and "SLURM_STEP_ID" not in environment:
-            continue  # the batch script itself: what it starts inherits the number 0
+            continue  # the batch script itself, whose children inherit SLURM_PROCID 0
         return RankIdentity(
             rank=rank,
             source=source,
@@ -58,8 +58,8 @@ def by_environment(environment: Mapping[str, str], network: str = "") -> RankIde
             node_rank=natural(environment.get(node_name) or environment.get("NODE_RANK")),
             **rendezvous_fields(environment, network),
         )
-    # Lightning's own launcher names everything but the rank (lightning/fabric/strategies/launchers/subprocess_script.py), and
-    # people who start each process by hand need not name the world's size either.
+    # Lightning's own launcher sets everything but RANK (lightning/fabric/strategies/launchers/subprocess_script.py). Users who
+    # start each process by hand may not set WORLD_SIZE either.
     local, world = natural(environment.get("LOCAL_RANK")), natural(environment.get("WORLD_SIZE"))
     if local is not None and "MASTER_ADDR" in environment:
         node = natural(environment.get("NODE_RANK")) or 0
@@ -76,7 +76,7 @@ def by_environment(environment: Mapping[str, str], network: str = "") -> RankIde
 
 
 def rendezvous_fields(environment: Mapping[str, str], network: str = "") -> RendezvousFields:
-    """Where the run meets and what it is called, as fields of a RankIdentity."""
+    """The rendezvous and the name of the run that `environment` names, as fields of a RankIdentity."""
     return {
         "master_address": environment.get("MASTER_ADDR") or None,
         "master_port": natural(environment.get("MASTER_PORT")),
@@ -87,7 +87,7 @@ def rendezvous_fields(environment: Mapping[str, str], network: str = "") -> Rend
 
 
 def launch_of(name: str, argv: tuple[str, ...]) -> Launch | None:
-    """What a launcher's command line asks for; None where the process is none. `name` is the kernel's short name."""
+    """The options in a launcher's command line; None for any other process. `name` is the kernel's short name."""
     found = launchers.split(name, argv)
     if found is None:
         return None

@@ -1,6 +1,6 @@
-"""What a rank's interpreter holds: environment set after the start, variables at module level, process groups.
+"""What a rank's interpreter contains: environment variables set after the start, module variables, process groups.
 
-Reads memory without stopping the process; see `python_state`.
+Reads memory without a pause; see `python_state`.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
 _MAX_VARIABLES = 300
 _C10D = "torch.distributed.distributed_c10d"
 _STARTING_SECONDS = 10.0
-"""The interpreter of a younger process may not be ready, which looks as if it were not understood."""
+"""In a younger process, the interpreter may not be initialized yet, which looks like an unsupported one."""
 _CONSEQUENCE = "the module variables, changes of os.environ and process groups of its ranks are unknown"
 
 
@@ -37,25 +37,25 @@ class InterpreterState:
         self._first: dict[int, Interpreter | Unavailable] = {}
         self._second: dict[int, Interpreter | Unavailable] = {}
         self._unsupported: set[str] = set()
-        """Kinds of interpreters that are not understood: said once, whatever the number of ranks."""
+        """Reasons why interpreters are not supported. Each is reported once, for any number of ranks."""
 
     def open(self, observation: Observation) -> None:
-        """Nothing: the look is taken beside the window's other work."""
+        """Nothing: reading takes a while, so it is done in `during`."""
 
     def during(self, observation: Observation) -> None:
-        """Variables and groups, the first time."""
+        """Read variables and groups."""
         for target in observation.ranks():
             if target.state not in "ZX" and target.python:
                 self._first[target.pid] = self.read(observation, target)
 
     def close(self, observation: Observation) -> None:
-        """And again."""
+        """Read the variables again."""
         for pid, first in self._first.items():
             if isinstance(first, Interpreter):
                 self._second[pid] = self.read(observation, observation.targets[pid], groups=False)
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
-        """The second look, with the numbers and the groups of the first."""
+        """The second reading, with the integers and the groups of the first."""
         observation.problems += self.problems()
         for pid, first in self._first.items():
             second = self._second.get(pid, first)
@@ -74,7 +74,7 @@ class InterpreterState:
             )
 
     def read(self, observation: Observation, target: Target, groups: bool = True) -> Interpreter | Unavailable:
-        """What the interpreter of a process holds now; without `groups`, only the variables of its module."""
+        """Read the interpreter of a process now; without `groups`, only the variables of `__main__`."""
         try:
             image = observation.image(target.pid)
             if image.gap:
@@ -87,7 +87,7 @@ class InterpreterState:
                     return Interpreter(environment={}, globals=variables)
                 members: tuple[Group, ...] = ()
                 if _C10D in found:
-                    with contextlib.suppress(Unreadable):  # torch may keep them elsewhere in another version
+                    with contextlib.suppress(Unreadable):  # another version of torch may store them elsewhere
                         members = process_groups(memory, found[_C10D])
                 return Interpreter(
                     environment=_changed_environment(target, memory, found.get("os", {})),
@@ -101,7 +101,7 @@ class InterpreterState:
             return Unavailable(reason=str(error))
 
     def problems(self) -> list[str]:
-        """Kinds of interpreters that were not understood, one sentence each."""
+        """Interpreters that are not supported, one sentence each."""
         return [f"{reason}; {_CONSEQUENCE}" for reason in sorted(self._unsupported)]
 
     def _note_unsupported(self, observation: Observation, target: Target, reason: str) -> None:
@@ -110,7 +110,7 @@ class InterpreterState:
 
 
 def integers(interpreter: Interpreter) -> tuple[Local, ...]:
-    """The module's variables that are integers."""
+    """The module variables that are integers."""
     return tuple(local for local in interpreter.globals if integer(local.text) is not None)
 
 
@@ -119,7 +119,7 @@ def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
     for name, address in namespace.items():
         if name.startswith("__") or len(found) >= _MAX_VARIABLES:
             continue
-        with contextlib.suppress(Unreadable):  # a variable that is none of these kinds, or is just being changed
+        with contextlib.suppress(Unreadable):  # a variable of another kind, or one that is changing right now
             value = variable(memory, name, address)
             values = _object_variables(memory, name, address) if value is None else (value,)
             found += [Local(name=v.name, text=v.text, length=v.length) for v in values]
@@ -127,13 +127,13 @@ def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
 
 
 def _object_variables(memory: Memory, name: str, address: int) -> Iterator[Variable]:
-    """What an object computes in, and how much it has."""
+    """The dtypes that an object computes in, and its sizes."""
     yield from precisions(memory, name, address)
     yield from amounts(memory, name, address)
 
 
 def _changed_environment(target: Target, memory: Memory, os_module: dict[str, int]) -> dict[str, str]:
-    """Variables the process set or changed after its start."""
+    """Environment variables that the process has set or changed since its start."""
     now = target.live_environment
     if not now and "environ" in os_module:
         try:

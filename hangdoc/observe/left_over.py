@@ -1,4 +1,4 @@
-"""Whether a process has lost the launcher that started it."""
+"""Whether the launcher of a process has ended."""
 
 from hangdoc.observe import identity
 from hangdoc.observe.process_table import ProcessTable
@@ -6,14 +6,14 @@ from hangdoc.snapshot import Unavailable
 
 
 def launcher_gone(table: ProcessTable, pid: int) -> bool:
-    """Whether a launcher started a process and is none of its ancestors any more. Only torchrun's agent and
-    multiprocessing's `spawn` leave a mark on what they start; of other processes nothing is concluded."""
+    """Whether a launcher started the process and is no longer among its ancestors. Only torchrun's agent and multiprocessing's
+    `spawn` mark the processes that they start; False for all others."""
     entry = table[pid]
     above = [table[ancestor] for ancestor in table.ancestors(pid) if ancestor in table]
     if not isinstance(entry.environment, Unavailable) and "TORCHELASTIC_RUN_ID" in entry.environment:
         if pid != 1 and entry.stat.ppid == 0:
-            return False  # its parent is outside of this namespace of processes
+            return False  # its parent is outside of this pid namespace
         return not any(identity.launch_of(e.stat.name, e.argv) and e.stat.state not in "ZX" for e in above)
-    # `python -c "from multiprocessing.spawn import spawn_main; ..." --multiprocessing-fork`: its parent is a Python.
+    # `python -c "from multiprocessing.spawn import spawn_main; ..." --multiprocessing-fork`: its parent runs Python.
     spawned = "--multiprocessing-fork" in entry.argv
     return spawned and not any("python" in e.stat.name or "python" in "".join(e.argv[:1]) for e in above[:1])

@@ -1,4 +1,4 @@
-"""Who listens on a port."""
+"""The process that listens on a port."""
 
 from hangdoc.observe.left_over import launcher_gone
 from hangdoc.observe.process_table import read_ancestry
@@ -7,7 +7,7 @@ from hangdoc.snapshot import Listener
 
 
 def listener(proc: ProcFS, port: int, namespace: str, pid: int | None) -> Listener:
-    """The process that listens on `port`, as far as it can be read; `pid` is None where it could not be found."""
+    """Describe the process that listens on `port`, as far as it can be read. `pid` is None if it was not found."""
     table = read_ancestry(proc, pid or 0)
     if pid is None or pid not in table:
         return Listener(port=port, namespace=namespace, pid=pid)

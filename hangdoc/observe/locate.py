@@ -1,7 +1,7 @@
-"""Finds the CPython in another process.
+"""Finds the CPython interpreter in another process.
 
-`sys.modules` is found by looking through the `_PyRuntime` structure, whose symbol every CPython exports, for the pointer to
-a dict that has `__main__` among its keys: no table of offsets per version, and no file of the process is opened.
+Every CPython exports the symbol `_PyRuntime`. hangdoc searches that structure for a pointer to a dict that has the key
+`__main__`: this is `sys.modules`. It needs no table of offsets per version, and opens no file of the process.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.procfs import ProcError, ProcFS
 
 SUPPORTED = "CPython 3.10 to 3.15"
-"""What was tried (docs/attaching.md)."""
+"""The tested versions (docs/attaching.md)."""
 _NAMED_PYTHON = re.compile(r"/(?:lib)?python[^/]*$")
 _VERSION = re.compile(r"python(\d)\.(\d+)")
 
 
 _Build = tuple[str, int, int, int]
-"""Device and inode of the interpreter's file, where `_PyRuntime` lies in it, and the release."""
+"""Device and inode of the interpreter's file, the offset of `_PyRuntime` in it, and the release."""
 
 
 class Image(NamedTuple):
@@ -36,7 +36,7 @@ class Image(NamedTuple):
     modules: int
     """Address of the dict `sys.modules`."""
     gap: str = ""
-    """What can't be read in this interpreter; empty where everything can."""
+    """What can't be read in this interpreter; empty if everything can."""
 
 
 class _Runtime(NamedTuple):
@@ -46,25 +46,25 @@ class _Runtime(NamedTuple):
     size: int
     dict_type: int
     name: str
-    """The version, and the file."""
+    """The version and the file, for messages."""
     key: _Build
     free_threaded: bool
 
 
-# What is the same in all processes of one build: where sys.modules is found, and the layout.
+# The same in all processes of one build: the offsets that lead to sys.modules, and the layout.
 _places: dict[_Build, tuple[int, ...]] = {}
 _layouts: dict[_Build, tuple[tuple[int, int], Layout]] = {}
 
 
 def python_version(proc: ProcFS, pid: int) -> tuple[int, int] | None:
-    """The (major, minor) of the CPython that `pid` runs, from the names of files it has mapped; None for anything else."""
+    """(major, minor) of the CPython that `pid` runs, from the names of its mapped files; None for anything else."""
     versions = (_VERSION.search(mapped.path.rsplit("/", 1)[-1]) for mapped in _mapped_pythons(proc, pid))
     return next(((int(match[1]), int(match[2])) for match in versions if match), None)
 
 
 def locate(proc: ProcFS, pid: int) -> Image:
-    """The interpreter of `pid`. Raises Unreadable with the reason; Unsupported where the reason is the interpreter's kind, or
-    where the process has just started: that looks the same.
+    """The interpreter of `pid`. Raises Unreadable with the reason, or Unsupported if hangdoc does not support the interpreter. A
+    process that has just started can't be distinguished from an unsupported one.
     """
     try:
         files = _mapped_pythons(proc, pid)
@@ -76,7 +76,7 @@ def locate(proc: ProcFS, pid: int) -> Image:
         if runtime is None:
             raise Unsupported(f"no CPython found in {program}")
         if runtime.free_threaded:
-            raise Unsupported(f"{runtime.name} is free-threaded: hangdoc does not know how it stores objects")
+            raise Unsupported(f"{runtime.name} is free-threaded, which hangdoc does not support")
         modules = _modules(memory, runtime)
         version, layout = _layouts.get(runtime.key) or _calibrated(memory, modules, runtime)
         gap = "" if layout.instances else f"hangdoc does not know where {runtime.name} stores attributes of objects"
@@ -85,13 +85,13 @@ def locate(proc: ProcFS, pid: int) -> Image:
 
 def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[int, int], Layout]:
     forms = memory.layout
-    for last in (False, True):  # the process runs on, and may have changed something under the first try
+    for last in (False, True):  # the process runs: an object may have changed during the first attempt
         memory.layout = forms
         try:
             version = calibrate(memory, modules)
         except Misread as what:
             if last:
-                memory.word(runtime.address)  # raises where the process has ended meanwhile
+                memory.word(runtime.address)  # raises Unreadable if the process has ended
                 raise Unsupported(f"hangdoc does not know how {runtime.name} stores {what}") from what
             continue
         if memory.layout.instances:
@@ -101,7 +101,7 @@ def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[
 
 
 def _mapped_pythons(proc: ProcFS, pid: int) -> list[Mapping]:
-    """The files that may hold the interpreter: those called python or libpython, and then the program itself."""
+    """The files that may contain the interpreter: first those named python or libpython, then the program itself."""
     found = mapped_files(proc, pid)
     try:
         program = proc.link(f"{pid}/exe").removesuffix(" (deleted)")
@@ -133,7 +133,7 @@ def _runtimes(memory: Memory, files: list[Mapping]) -> Iterator[_Runtime]:
 
 
 def _modules(memory: Memory, runtime: _Runtime) -> int:
-    """The address of sys.modules; chooses the forms of str and dict with which it can be read."""
+    """The address of sys.modules. Sets the forms of str and dict in `memory.layout` with which it can be read."""
     known = _places.get(runtime.key)
     if known is not None:
         with contextlib.suppress(Unreadable):
@@ -147,7 +147,7 @@ def _modules(memory: Memory, runtime: _Runtime) -> int:
             if _is_modules(memory, address, runtime.dict_type):
                 _places[runtime.key] = place
                 return address
-    memory.word(runtime.address)  # raises where the process has ended meanwhile
+    memory.word(runtime.address)  # raises Unreadable if the process has ended
     raise Unsupported(f"sys.modules was not found in {runtime.name}")
 
 
@@ -157,7 +157,7 @@ def _dicts(memory: Memory, runtime: _Runtime) -> Iterator[tuple[tuple[int, ...],
     for offset, pointer in pointers:
         if _type(memory, pointer) == runtime.dict_type:
             yield (offset,), pointer
-    if runtime.size < 1 << 15:  # 3.10 keeps the state of an interpreter apart
+    if runtime.size < 1 << 15:  # 3.10 stores the state of an interpreter in a structure of its own
         for offset, pointer in pointers:
             for inner, address in _pointers(memory, pointer, 1 << 12):
                 if _type(memory, address) == runtime.dict_type:
@@ -165,7 +165,7 @@ def _dicts(memory: Memory, runtime: _Runtime) -> Iterator[tuple[tuple[int, ...],
 
 
 def _pointers(memory: Memory, address: int, size: int) -> Iterator[tuple[int, int]]:
-    """The words that may be pointers, with their offsets."""
+    """(offset, value) of the words that may be pointers."""
     try:
         raw = memory.read(address, size // 8 * 8)
     except Unreadable:
@@ -188,7 +188,7 @@ def _is_modules(memory: Memory, address: int, dict_type: int) -> bool:
     for form in TEXTS_AND_KEYS:
         memory.layout = form
         with contextlib.suppress(Unreadable):
-            first = {name for name, _ in islice(memory.named_items(address), 128)}  # all three come early
+            first = {name for name, _ in islice(memory.named_items(address), 128)}  # these three are imported early
             if {"sys", "builtins", "__main__"} <= first:
                 return True
     return False

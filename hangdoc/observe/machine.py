@@ -1,6 +1,6 @@
-"""The host itself: processor, memory, interfaces, names; and the software each rank runs, from its own files.
+"""The host: processor, memory, network interfaces, names. And the software of each rank, from the files it has mapped.
 
-psutil is imported where it is used: it loads while the window runs.
+psutil is imported in the functions that use it, so that it loads during the window and not before it.
 """
 
 import os
@@ -34,7 +34,7 @@ class HostMachine:
         self._swapped: int | None = None
 
     def open(self, observation: Observation) -> None:
-        """Remember the swap counters."""
+        """Read the swap counters."""
         self._swapped = swapped()
 
     def during(self, observation: Observation) -> None:
@@ -46,12 +46,12 @@ class HostMachine:
                 self._runtimes[target.pid] = runtime(observation.proc, target, torch_versions)
 
     def close(self, observation: Observation) -> None:
-        """Swap counters again."""
+        """Read the swap counters again."""
         before, after = self._swapped, swapped()
         self._swapped = None if before is None or after is None else after - before
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
-        """The host's and each rank's."""
+        """The machine, and the software of each rank."""
         if isinstance(self._machine, Machine):
             self._machine = msgspec.structs.replace(self._machine, swapped_bytes=self._swapped)
         yield None, "machine", self._machine
@@ -60,7 +60,7 @@ class HostMachine:
 
 
 def swapped() -> int | None:
-    """Bytes swapped in and out since the start of the machine; None where nobody can tell."""
+    """Bytes swapped in and out since boot; None if unknown."""
     import psutil
 
     try:
@@ -71,7 +71,7 @@ def swapped() -> int | None:
 
 
 def machine(proc: ProcFS) -> Machine | Unavailable:
-    """What can be said of the host in one reading."""
+    """The host at this moment. `swapped_bytes` is None: it needs two readings."""
     import psutil
 
     try:
@@ -149,7 +149,7 @@ def _network(address: str, mask: str) -> str:
 
 
 def resolve(name: str) -> tuple[str, ...] | Unavailable:
-    """What a host name resolves to; a resolver that does not answer is given a second."""
+    """The addresses of a host name. Waits at most one second for the resolver."""
     pool = ThreadPoolExecutor(1)
     try:
         found = pool.submit(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM).result(1.0)
@@ -163,7 +163,7 @@ def resolve(name: str) -> tuple[str, ...] | Unavailable:
 
 
 def runtime(proc: ProcFS, target: Target, torch_versions: dict[str, str | None]) -> Runtime | Unavailable:
-    """The software of a rank. `torch_versions` keeps what is the same for all ranks with the same files."""
+    """The software of a rank. `torch_versions` is a cache, by device and inode of torch's library."""
     pid = target.pid
     try:
         executable: str | None = proc.link(f"{pid}/exe")
@@ -191,7 +191,7 @@ def runtime(proc: ProcFS, target: Target, torch_versions: dict[str, str | None])
 
 
 def _torch_version(package: Path) -> str | None:
-    """From the metadata beside the package a rank has mapped, else from its version.py; nothing is imported."""
+    """The version in the metadata next to a torch package, else in its version.py. Imports nothing."""
     for metadata in sorted(package.parent.glob("torch-*.dist-info/METADATA")):
         try:
             match = _METADATA_VERSION.search(metadata.read_text("utf-8", "replace")[:4000])

@@ -12,14 +12,14 @@ class Mapping(NamedTuple):
 
     base: int
     path: str
-    """As the kernel shows it to us. For a process in a container it may be the path there, the path here, or neither."""
+    """As the kernel shows it here. For a process in a container, it may be valid there, here, or in neither place."""
     device: str
     """`major:minor`, hexadecimal."""
     inode: int
 
 
 def mapped_files(proc: ProcFS, pid: int) -> list[Mapping]:
-    """Every file that `pid` has mapped from its beginning, by address; raises ProcError."""
+    """Every file whose first byte `pid` has mapped, by ascending address. Raises ProcError."""
     found = []
     for line in proc.read(f"{pid}/maps").decode("utf-8", "replace").splitlines():
         fields = line.split(maxsplit=5)
@@ -30,9 +30,9 @@ def mapped_files(proc: ProcFS, pid: int) -> list[Mapping]:
 
 
 def reach(proc: ProcFS, pid: int, mapping: Mapping) -> Path | None:
-    """Where the mapped file can be opened from here; None where no file with its device and inode is found.
+    """A path by which the mapped file can be opened from here; None if no file with its inode is found.
 
-    Its path is tried below the root of `pid` and, for one that a bind mount or a chroot makes visible here, as it stands.
+    Its path is tried below the root directory of `pid` first, then as an absolute path here (bind mounts, chroots).
     """
     same_inode = None
     for path in (Path(f"{proc.root}/{pid}/root{mapping.path}"), Path(mapping.path)):
@@ -43,5 +43,5 @@ def reach(proc: ProcFS, pid: int, mapping: Mapping) -> Path | None:
         if about.st_ino == mapping.inode:
             if f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}" == mapping.device:
                 return path
-            same_inode = same_inode or path  # overlayfs and btrfs may show another device in maps than in stat(2)
+            same_inode = same_inode or path  # overlayfs and btrfs may show different devices in maps and stat(2)
     return same_inode

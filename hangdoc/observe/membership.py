@@ -1,4 +1,4 @@
-"""Which processes are looked at, from poll to poll: a new process is noticed by its pid, and only then is the host searched."""
+"""Keeps the set of observed processes up to date from poll to poll. The host is searched only when a new pid appears."""
 
 import os
 import time
@@ -11,22 +11,22 @@ from hangdoc.observe.procfs import ProcError, ProcFS, Stat, age
 from hangdoc.observe.rank_search import is_python
 
 _YOUNG_SECONDS = 10.0
-"""A process may become a Python (exec) or a rank (an import of torch, a process group) some time after its start."""
+"""A process may become a Python process (exec) or a rank (import of torch, process group) some time after its start."""
 _SEARCHES = (0.0, 1.0, 3.0, 10.0, 30.0)
-"""Seconds after a new Python was seen at which the host is searched."""
+"""The host is searched at these seconds after a new Python process was first seen."""
 _YOUNG_RANK_SECONDS = 60.0
 _OWN_PROGRAMS = ("py-spy",)
 
 
 class Membership:
-    """The processes of interest on this host."""
+    """The observed processes of this host."""
 
     def __init__(self, proc: ProcFS, scope: Scope) -> None:
         self._proc, self._scope = proc, scope
         self.found = Discovered({}, [])
         self._seen: set[int] = set()
         self._young: dict[int, float] = {}
-        """When new processes that are no Python yet were seen."""
+        """When each new process that does not run Python yet was first seen, by pid."""
         self._search_at: list[float] = []
         self._searched = False
 
@@ -36,7 +36,7 @@ class Membership:
         return self.found.targets
 
     def refresh(self, deadline: Deadline) -> set[int]:
-        """Follow what started and ended since the last call; the pids of processes that are new among the targets."""
+        """Update the targets with the processes that started or ended since the last call. Returns the pids of new targets."""
         now = time.monotonic()
         pids = set(self._proc.pids())
         stats = {pid: stat for pid in pids - self._seen if (stat := self._stat(pid)) is not None}
@@ -61,7 +61,8 @@ class Membership:
         return {pid for pid, target in self.targets.items() if before.get(pid) != target.start_ticks}
 
     def _drop_gone(self, pids: set[int], now: float) -> None:
-        """Whoever has ended is no target any more; where a rank or a launcher has, others may have lost their parent."""
+        """Remove targets that have ended. After the end of a rank or launcher the host is searched, because other processes may
+        have lost their parent."""
         for pid, target in list(self.targets.items()):
             stat = self._stat(pid) if pid in pids else None
             if stat is None or stat.start_ticks != target.start_ticks:
@@ -74,7 +75,7 @@ class Membership:
                 self._search(now)
 
     def _classify(self, pid: int, stat: Stat, now: float) -> None:
-        """A new process: a helper of a rank, or one that may be a rank."""
+        """Handle a new process: a helper of a rank, or a process that may become a rank."""
         ancestors = list(self._ancestors(stat.ppid))
         rank = next((one for one in ancestors if one in self.targets and self.targets[one].role == "rank"), None)
         named = not self._scope.pids or self._scope.run_of is not None or {pid, *ancestors} & set(self._scope.pids)
@@ -84,7 +85,9 @@ class Membership:
         elif os.getpid() not in ancestors and adopt(self._proc, self.targets, pid, stat, rank):
             started = age(self._proc, self.targets[rank].start_ticks)
             if started < _YOUNG_RANK_SECONDS and self.targets[pid].python:
-                self._search(now)  # of two Pythons with a rank's variables, the one that imports torch is the rank
+                self._search(
+                    now
+                )  # two Python processes have the rank's variables: the rank is the one that imports torch
 
     def _ancestors(self, pid: int) -> Iterator[int]:
         seen: set[int] = set()

@@ -1,7 +1,7 @@
-"""Reads Python objects in another process's memory, without stopping it.
+"""Reads Python objects in another process's memory, without a pause.
 
-Every read is checked and bounded: the process runs on meanwhile, so whatever does not look right is left out. What
-differs between versions of CPython is in `layout`; what all supported versions share comes from Include/object.h,
+The process runs during the reads, so every read is checked and bounded, and implausible objects are skipped. `layout` has
+what differs between versions of CPython. What all supported versions share comes from Include/object.h,
 Include/cpython/object.h, Include/cpython/listobject.h, Include/cpython/setobject.h and Include/internal/pycore_dict.h.
 """
 
@@ -24,11 +24,11 @@ _MAX_TEXT = 4_096
 
 
 class Unreadable(Exception):
-    """Memory that can't be read, or does not hold what was expected."""
+    """Memory that can't be read, or does not contain what was expected."""
 
 
 class Unsupported(Unreadable):
-    """An interpreter whose memory hangdoc does not understand. The reason names the interpreter, not the process."""
+    """An interpreter that hangdoc does not support. The reason names the interpreter, not the process."""
 
 
 class Keys(NamedTuple):
@@ -44,7 +44,7 @@ class Keys(NamedTuple):
 
 
 class Memory:
-    """The memory of process `pid`, read through `<root>/PID/mem`; raises Unreadable where that is not allowed."""
+    """The memory of process `pid`, read through `<root>/PID/mem`. Every method raises Unreadable."""
 
     def __init__(self, pid: int, layout: Layout, root: str = "/proc") -> None:
         self.pid, self.layout = pid, layout
@@ -102,7 +102,7 @@ class Memory:
     def text(self, address: int) -> str:
         """The str at `address`, cut at 4096 characters."""
         try:
-            head = self.read(address, 112)  # one read serves most names
+            head = self.read(address, 112)  # enough for most names, in one system call
         except Unreadable:
             head = self.read(address, 40)
         if not self._flags(int.from_bytes(head[8:16], "little")) & UNICODE:
@@ -112,7 +112,7 @@ class Memory:
         width, compact, ascii_only = (state >> 2) & 7, (state >> 5) & 1, (state >> 6) & 1
         if not compact or width not in (1, 2, 4):
             raise Unreadable("not a compact str")
-        # Other characters come after the UTF-8 form's length and pointer and, where there was one, wstr's length.
+        # In a str that is not ASCII, the UTF-8 length and pointer (and wstr's length, up to 3.11) precede the characters.
         offset = self.layout.text + (0 if ascii_only else self.layout.text - 24)
         size = min(length, _MAX_TEXT) * width
         raw = head[offset : offset + size]
@@ -127,7 +127,7 @@ class Memory:
         return self.read(address + 32, min(self.word(address + 16), _MAX_TEXT))
 
     def integer(self, address: int) -> int:
-        """The int (or bool) at `address`, if it has at most two digits (60 bits)."""
+        """The int (or bool) at `address`, of at most two digits (60 bits)."""
         if not self.kind(address)[1] & LONG:
             raise Unreadable("not an int")
         tag, digits = struct.unpack("<q8s", self.read(address + 16, 16))
@@ -155,7 +155,7 @@ class Memory:
         return None
 
     def elements(self, address: int, limit: int) -> Iterator[int]:
-        """Addresses of the first elements of the list or tuple at `address`."""
+        """Addresses of the first `limit` elements of the list or tuple at `address`."""
         flags = self.kind(address)[1]
         if not flags & (LIST | TUPLE):
             raise Unreadable("not a list")
@@ -195,8 +195,8 @@ class Memory:
         return Keys(count, address + header + indices, stride, skip)
 
     def named_items(self, address: int, lengths: Container[int] | None = None) -> Iterator[tuple[str, int]]:
-        """The str keys of a dict with the addresses of their values; other keys are passed over. With `lengths`, keys of these
-        lengths alone: it takes a fifth of the time to pass over one."""
+        """The str keys of a dict with the addresses of their values; other keys are skipped. With `lengths`, only keys of these
+        lengths: skipping a key takes a fifth of the time of reading it."""
         for key, value in self.items(address):
             try:
                 if lengths is not None and int.from_bytes(os.pread(self._fd, 8, key + 16), "little") not in lengths:
@@ -206,19 +206,19 @@ class Memory:
                 continue
 
     def namespace(self, module: int) -> dict[str, int]:
-        """Names and addresses of the variables of the module at `module`."""
+        """The variables of the module at address `module`: names and addresses."""
         return dict(self.named_items(self.word(module + self._dict_offset(self.word(module + 8)))))
 
     def _dict_offset(self, type_address: int) -> int:
         offset = self.word(type_address + _TP_DICTOFFSET)
-        if not 16 <= offset < 4096 or offset % 8:  # none, or counted from the end of an object of variable size
+        if not 16 <= offset < 4096 or offset % 8:  # no dict, or an offset from the end of an object of variable size
             raise Unreadable("no attributes")
         return offset
 
     def attributes(self, instance: int) -> Iterator[tuple[str, int]]:
-        """Names and addresses of the attributes of an instance of a Python class; raises Unreadable for any other object.
+        """Names and addresses of the attributes of an instance of a Python class. Raises Unreadable for any other object.
 
-        They are kept in a dict, or as values beside the key names that the class shares (InternalDocs/object_layout.md,
+        They are stored in a dict, or as an array of values whose names the class has (InternalDocs/object_layout.md,
         Include/internal/pycore_dict.h).
         """
         type_address = self.word(instance + 8)
@@ -248,18 +248,18 @@ class Memory:
         else:
             return
         if self.layout.instances == "inline":
-            values += 8  # four bytes of state and padding
+            values += 8  # the values follow four bytes of state and padding
         yield from self._shared(self.keys(at), values)
 
     def _shared(self, keys: Keys, values: int) -> Iterator[tuple[str, int]]:
-        """Attributes whose names lie in `keys` and whose values are an array of pointers at `values`."""
+        """Attributes whose names are in `keys` and whose values are an array of pointers at `values`."""
         for index in range(min(keys.entries, _MAX_ATTRIBUTES)):
             with contextlib.suppress(Unreadable):
                 if value := self.word(values + index * 8):
                     yield self.text(self.word(keys.first + index * keys.size + keys.skip)), value
 
     def shared_names(self, keys: int) -> set[str]:
-        """The names in the dict keys at `keys`; raises Unreadable where there are none."""
+        """The names in the dict keys at address `keys`. Raises Unreadable if there are no dict keys."""
         found = self.keys(keys)
         return {
             self.text(self.word(found.first + index * found.size + found.skip))

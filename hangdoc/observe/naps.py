@@ -1,17 +1,17 @@
-"""Short sleeps that end soon after the window. What works between two of them (a rate limit, a paced loop) shows it then."""
+"""Short sleeps of ranks that end soon after the window. A loop with a sleep in it (a rate limit) makes progress only after it."""
 
 from hangdoc.observe import files
 from hangdoc.observe.observation import Observation
 from hangdoc.observe.procfs import ProcError, ProcFS
 
 _MAX_SLEEP_SECONDS = 3.0
-"""Seconds. A longer sleep is not waited for: the report would come too late."""
+"""hangdoc does not wait for a longer sleep: the report would come too late."""
 _WORK_SECONDS = 0.2
-"""Seconds for the work after the sleep."""
+"""Time for the work after the sleep."""
 
 
 def seconds_until_awake(observation: Observation) -> float:
-    """Seconds until each rank and helper whose main thread is in a short sleep has woken and worked; 0 where none is."""
+    """Seconds until all main threads of ranks and helpers in a short sleep have woken up and worked; 0 if none sleeps."""
     sleeps = (
         _sleep_left(observation.proc, target.pid) for target in observation.alive() if target.role in ("rank", "helper")
     )
@@ -20,7 +20,7 @@ def seconds_until_awake(observation: Observation) -> float:
 
 
 def _sleep_left(proc: ProcFS, pid: int) -> float:
-    """Seconds that the main thread's sleep goes on; 0 for none, and where it can't be read."""
+    """Seconds until the main thread wakes up; 0 if it does not sleep or can't be read."""
     try:
         call, arguments = files.system_call(proc, str(pid))
         return (files.sleep_seconds(proc, pid, call, arguments) or 0.0) if call and arguments else 0.0

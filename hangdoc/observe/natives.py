@@ -1,8 +1,8 @@
-"""Native stacks, after the window: of ranks that did not move in it, and whose Python stack leaves the operation open.
+"""Native stacks, read after the window: of ranks that made no progress in it, and whose Python stack does not show the operation.
 
-A native dump holds a rank for 0.4 to 2 s. One that moves is never dumped: nothing depends on where it was. The others
-are dumped once per class of equal stacks, but each of them where that one stack shows a send or a receive: which of
-several works a line waits for may differ.
+A native dump pauses a rank for 0.4 to 2 s, so a rank that makes progress is never dumped. Of the others, one rank per class
+of equal stacks is dumped. If its native stack shows a send or a receive, all ranks of the class are dumped, because the same
+source line may wait for different works.
 """
 
 import re
@@ -19,19 +19,19 @@ _TORCH_LIBRARY = re.compile(r"/lib(torch|c10|cuda|nccl)[^/]*\.so")
 _NUMBER = re.compile(r"-?\d[\d.e+-]*")
 _MAX_PER_CLASS = 16
 _MIN_SECONDS = 1.0
-"""What must be left for a native dump to be begun."""
+"""A native dump needs at least this time."""
 _IDLE = 0.05
-"""Share of a core that a waiting thread may use: one that polls takes 2 to 4 %."""
+"""Share of a core that a waiting thread may use. A polling thread uses 2 to 4 %."""
 
 Gathered = Mapping[int | None, Mapping[str, Any]]
-"""What the probes handed over: by pid, or None for the host, and field."""
+"""The probe results: by pid (None for the host), then by field."""
 
 
 def read(
     observation: Observation, gathered: Gathered, earlier: Mapping[int, tuple[Stack, Stack]]
 ) -> dict[int, Stack | Unavailable]:
-    """Native stacks by pid. `earlier` holds those of an earlier look with the Python stacks they belong to: a rank that
-    still stands there is not dumped again."""
+    """Native stacks by pid. `earlier` has (Python stack, native stack) of earlier readings: a rank that is still at the same
+    location is not dumped again."""
     if observation.native == "never":
         return {}
     classes: dict[object, list[Target]] = {}
@@ -79,20 +79,20 @@ def _dump(observation: Observation, targets: Iterable[Target]) -> dict[int, Stac
 
 
 def validated(native: Stack | Unavailable) -> Stack | Unavailable:
-    """The stack, unless no frame of it is torch's: it names no operation then, and in a container or chroot, whose files
-    py-spy does not find, its names are made up."""
+    """The stack if it has a frame of torch. Without one it names no operation, and in a container or chroot, where py-spy does
+    not find the files, its function names are wrong."""
     if isinstance(native, Unavailable):
         return native
     if any(f.native and _TORCH_LIBRARY.search(f.file) for thread in native.threads for f in thread.frames):
         return native
     return Unavailable(
-        reason="its native stack shows no frame of torch: it waits elsewhere, or in another root directory"
+        reason="its native stack has no frame of torch: it waits elsewhere, or py-spy did not find its libraries"
     )
 
 
 def made_no_progress(pid: int, evidence: Mapping[str, Any]) -> bool:
-    """Whether a process's main thread did not move between both looks: same frames, same numbers in them and at module
-    level, and off the processor, unless it is one that NCCL makes spin."""
+    """Whether the main thread made no progress between both readings: same frames, same numbers in them and at module level,
+    and almost no CPU time. CPU time does not count with NCCL, which spins while it waits."""
     before, after = evidence.get("stack_before"), evidence.get("stack")
     if not isinstance(before, Stack) or not isinstance(after, Stack):
         return False
@@ -116,13 +116,13 @@ def _needs_native(evidence: Mapping[str, Any], stack: Stack) -> bool:
 
 
 def _drives_gpus(clocks: object) -> bool:
-    """Whether a process has threads of NCCL: the names that torch and CUDA give them."""
+    """Whether a process has threads with the names that torch, NCCL and CUDA give theirs."""
     return isinstance(clocks, Clocks) and any(_GPU_THREAD.match(thread.name) for thread in clocks.threads)
 
 
 def moved_bytes(gathered: Gathered) -> set[int]:
-    """Processes that exchanged bytes in the window with another process of interest: not with a tracker on the network,
-    nor with torch's store, which is asked by threads of its own."""
+    """Processes that exchanged bytes with another observed process in the window. Connections to other hosts (trackers) do not
+    count, nor does torch's store, which background threads poll."""
     connections = gathered.get(None, {}).get("connections")
     if not isinstance(connections, Connections):
         return set()
@@ -143,14 +143,14 @@ def _main(stack: Stack) -> PythonThread | None:
 
 
 def location(stack: Stack) -> object:
-    """Where the main thread stands: equal for equal frames."""
+    """A key for the main thread's location in the program: equal for equal frames."""
     main = _main(stack)
     return tuple((f.file, f.function, f.line) for f in main.frames) if main is not None else None
 
 
 def _class(stack: Stack) -> object:
-    """Equal for ranks whose native stacks are the same: the main threads stand at one place, and so do all others that run the
-    user's code. In a worker of Ray Train the main thread runs Ray's loop, the same in every rank, and another thread trains."""
+    """A key that is equal for ranks with equal native stacks: their main threads, and all other threads that run the user's code,
+    have equal frames. In a Ray Train worker, the main thread runs Ray's loop and another thread trains."""
     user_code = (
         tuple((f.file, f.function, f.line) for f in thread.frames)
         for thread in stack.threads
@@ -173,7 +173,7 @@ def _numbers_changed(before: Stack, after: Stack) -> bool:
 
 
 def _names_operation(stack: Stack) -> bool:
-    """Whether the main thread's innermost frame already names what it waits in."""
+    """Whether the main thread's innermost Python frame already shows the operation that it waits in."""
     main = _main(stack)
     if main is None or not main.frames:
         return False

@@ -1,4 +1,4 @@
-"""What all probes share: the machine, the processes of interest, and the bound on time."""
+"""What all probes share: /proc, the observed processes, and the time limit."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 @dataclass
 class Target:
-    """A process of interest, while it is being looked at."""
+    """An observed process."""
 
     pid: int
     ppid: int
@@ -42,7 +42,7 @@ class Target:
 
 @dataclass
 class Observation:
-    """One observation under way."""
+    """One run of the probes."""
 
     proc: ProcFS
     deadline: Deadline
@@ -56,23 +56,23 @@ class Observation:
     _locating: threading.Lock = field(default_factory=threading.Lock)
 
     def image(self, pid: int) -> Image:
-        """Where a process keeps its Python, looked up once; raises Unreadable."""
-        with self._locating:  # probes ask side by side, and it takes a while
+        """The interpreter of a process, located once. Raises Unreadable."""
+        with self._locating:  # probes run in parallel, and locating takes a while
             if pid not in self._images:
                 self._images[pid] = locate(self.proc, pid)
             return self._images[pid]
 
     def forget_images(self, pids: Iterable[int]) -> None:
-        """These processes are not the ones that were known under their pids."""
+        """Drop the interpreters of these pids, which other processes have now."""
         for pid in pids:
             self._images.pop(pid, None)
 
     def part(self, pids: Iterable[int]) -> "Observation":
-        """The same with some of the targets alone."""
+        """This observation restricted to some of its targets."""
         return replace(self, targets={pid: self.targets[pid] for pid in pids})
 
     def ranks(self) -> list[Target]:
-        """The ranks among the targets, by pid."""
+        """The ranks among the targets."""
         return [target for target in self.targets.values() if target.role == "rank"]
 
     def alive(self) -> list[Target]:
@@ -80,33 +80,33 @@ class Observation:
         return [target for target in self.targets.values() if target.state not in "ZX"]
 
     def each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """`function` of every item, side by side, in the items' order."""
+        """`function` of every item, computed in parallel, in the order of the items."""
         return list(self.pool.map(function, items))
 
 
 ProbeResult = tuple[int | None, str, object]
-"""(pid, field of snapshot.Process, value), or with None for the pid a field of snapshot.Host."""
+"""(pid, field of snapshot.Process, value), or (None, field of snapshot.Host, value)."""
 
 
 class Probe(Protocol):
     """One source of evidence.
 
-    `open` is the look at the window's beginning, `during` whatever may happen at any time in it, `close` the look at its
-    end; `evidence` hands over. What one process refuses is an `Unavailable` for that process. A probe that raises all
-    the same becomes a problem in the report, not a dead run.
+    `open` reads at the beginning of the window, `close` at its end, and `during` at any time in between. `evidence` returns
+    the results. What can't be read of one process is an `Unavailable` for that process. An exception in a probe becomes a
+    problem in the report and does not end the observation.
     """
 
     name: str
 
     def open(self, observation: Observation) -> None:
-        """First look."""
+        """Read at the beginning of the window."""
 
     def during(self, observation: Observation) -> None:
-        """In between."""
+        """Read at any time in the window."""
 
     def close(self, observation: Observation) -> None:
-        """Second look."""
+        """Read at the end of the window."""
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
-        """What was seen."""
+        """The results."""
         ...

@@ -1,4 +1,4 @@
-"""Runs all probes across one window, under one deadline, and puts what they saw into a Snapshot."""
+"""Runs all probes across one window, under one deadline, and combines their results into a Snapshot."""
 
 import datetime
 import os
@@ -31,7 +31,7 @@ from hangdoc.observe.storage import Storage
 from hangdoc.snapshot import Counter, Environment, Host, KernelState, Process, Progress, Snapshot, Unavailable
 from hangdoc.version import __version__
 
-# A new probe is one file and one line here. Clocks come first: they are read at the window's very ends.
+# A new probe is one file and one line here. Clocks come first: they are read exactly at both ends of the window.
 PROBES: tuple[Callable[[], Probe], ...] = (
     CpuClocks,
     Holds,
@@ -48,17 +48,17 @@ PROBES: tuple[Callable[[], Probe], ...] = (
 
 
 _GRACE_SECONDS = 8.0
-"""What a probe may take beyond the window on a machine that is not overloaded; one that takes extra is left behind."""
+"""A probe may run for this time after the window, and longer on an overloaded machine. After that it is abandoned."""
 _MAX_LOAD = 3.0
 _NAPS_SHARE = 0.25
-"""Of the time that is left, what may be spent on waiting for sleeping processes."""
+"""Share of the remaining time that may be spent on waiting for sleeping processes."""
 _CLOSE_BEFORE = 0.7
-"""Of the time for the whole look, when the second half of it must begin."""
+"""The probes must close before this share of the time limit has passed."""
 _MIN_SECONDS = 0.5
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to look. Times in seconds; `native` is `auto`, `never` or `always`."""
+    """How to observe. Times in seconds; `native` is `auto`, `never` or `always`."""
 
     window: float = 1.0
     timeout: float = 30.0
@@ -68,11 +68,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     slurm_job: str | None = None
     """See hangdoc.observe.discover.Scope."""
     locals: redact.Locals = "used"
-    """Which texts of variables are kept."""
+    """Whose values are kept of the variables in stacks."""
 
     @property
     def scope(self) -> Scope:
-        """Which ranks to look at."""
+        """Which ranks to observe."""
         return Scope(pids=self.pids, run_of=self.run_of, slurm_job=self.slurm_job)
 
 
@@ -81,10 +81,10 @@ def observe(
     progress: Callable[[str], None] = lambda text: None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Snapshot:
-    """Look at this host once. Never raises for what it can't see.
+    """Observe this host once. What can't be read never raises.
 
-    `progress` is told what is being looked at; `meanwhile` is called once in the window, beside the probes, for what
-    the caller has to do anyway. Whoever looks again and again uses hangdoc.observe.polling.
+    `progress` is called with a short text at each step. `meanwhile` is called once during the window, in parallel to the
+    probes, for work that the caller has to do anyway. For repeated observations, use hangdoc.observe.polling.
     """
     deadline = Deadline(options.timeout)
     proc = ProcFS()
@@ -125,20 +125,20 @@ def observe(
 
 
 def not_read(deadline: Deadline) -> list[str]:
-    """One sentence each: what there was no time for."""
+    """Problems for what was skipped for lack of time, one sentence each."""
     missed = deadline.missed()
-    return [f"{text}; give the look more time with --timeout" for text in missed]
+    return [f"{text}; allow more time with --timeout" for text in missed]
 
 
 def _grace_seconds(observation: Observation) -> float:
-    """How long to wait for a probe after the window: extra where everything waits for a processor."""
+    """How long to wait for a probe after the window: longer on an overloaded machine."""
     load = min(_MAX_LOAD, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
     deadline = observation.deadline
     return min(_GRACE_SECONDS * load, max(0.0, _CLOSE_BEFORE * deadline.seconds - deadline.elapsed()))
 
 
 def machine_id(proc: ProcFS) -> str | None:
-    """The same for one machine under two names, another for each container on it."""
+    """The same for one machine under two names, different for each container on it; None if unknown."""
     try:
         return f"{proc.text('sys/kernel/random/boot_id').strip()} {proc.link('self/ns/pid')}"
     except ProcError:
@@ -150,7 +150,7 @@ def _run(
     progress: Callable[[str], None],
     meanwhile: Callable[[], None],
 ) -> dict[int | None, dict[str, Any]]:
-    """Open all probes, let them work through the window, close them, and gather their evidence."""
+    """Open all probes, run them through the window, close them, and gather their evidence."""
     stacks = Stacks()
     probes: list[Probe] = [stacks if make is Stacks else make() for make in PROBES]
     began = time.monotonic()
@@ -158,7 +158,7 @@ def _run(
     progress(f"reading {ranks} rank{'s' * (ranks != 1)}")
     for probe in probes:
         _guarded(observation, probe, probe.open)
-    # In between, side by side. One that does not come back (a dead mount) is left behind, and said.
+    # In parallel. A probe that does not return (a dead mount) is abandoned and reported.
     between = ThreadPoolExecutor(len(probes), thread_name_prefix="between")
     observation.pool.submit(meanwhile)
     running = {probe.name: between.submit(_guarded, observation, probe, probe.during) for probe in probes}
@@ -175,10 +175,10 @@ def _run(
             job.result(grace.remaining())
         except FutureTimeout:
             observation.problems.append(
-                f"the {name} probe was left behind: it had not ended {grace.seconds:.0f} s after the window"
+                f"the {name} probe was abandoned: it had not ended {grace.seconds:.0f} s after the window"
             )
     between.shutdown(wait=False)
-    # Stacks take longest, so they go first; the clocks are read last, when the window ends.
+    # Stacks take longest, so they are read first. The clocks are read last, exactly at the end of the window.
     for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
         if isinstance(probe, CpuClocks):
             time.sleep(
@@ -202,7 +202,7 @@ def _evidence_of(probe: Probe) -> Callable[[Observation], list[ProbeResult]]:
 
 
 def _bounded(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
-    """As `_guarded`, and one that does not end in time is left behind."""
+    """As `_guarded`, but abandons an action that does not end before the deadline."""
     alone = ThreadPoolExecutor(1, thread_name_prefix=probe.name)
     try:
         return alone.submit(_guarded, observation, probe, action).result(
@@ -210,7 +210,7 @@ def _bounded(observation: Observation, probe: Probe, action: Callable[[Observati
         )
     except FutureTimeout:
         observation.problems.append(
-            f"the {probe.name} probe was left out: no time was left; give the look more with --timeout"
+            f"the {probe.name} probe was skipped: no time was left; allow more time with --timeout"
         )
         return None
     finally:
@@ -218,7 +218,7 @@ def _bounded(observation: Observation, probe: Probe, action: Callable[[Observati
 
 
 def _guarded(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
-    """The action's result; a probe that raises becomes a problem, not a dead run."""
+    """The result of the action. An exception becomes a problem in the report and does not end the observation."""
     try:
         return action(observation)
     except Exception as error:
@@ -229,7 +229,7 @@ def _guarded(observation: Observation, probe: Probe, action: Callable[[Observati
 
 
 def _process_of(observation: Observation, target: Target, evidence: dict[str, Any]) -> Process:
-    """Everything about one process, with the integers that both looks have in common."""
+    """One process with its evidence, and with the integers that are in both readings."""
     found: tuple[Counter, ...] = ()
     if target.role == "rank":
         unavailable = Unavailable(reason="not looked at")
@@ -244,8 +244,7 @@ def _process_of(observation: Observation, target: Target, evidence: dict[str, An
 def process(
     observation: Observation, target: Target, evidence: dict[str, Any], counted: tuple[Counter, ...]
 ) -> Process:
-    """A process with its evidence, by the names of the fields, and what can be asked at any time; what it refuses stays at its
-    default."""
+    """A process with its evidence (by field) and with what is read from /proc now. What can't be read keeps its default."""
     proc, pid = observation.proc, target.pid
     fields: dict[str, Any] = {}
     try:

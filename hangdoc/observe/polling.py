@@ -1,10 +1,10 @@
-"""Looks at this host again and again: at clocks, sockets and states each time, at stacks and memory where they may be new.
+"""Observes this host repeatedly: clocks, sockets and states at each poll, stacks and memory only when they may be new.
 
-A rank that has not run since it was read stands where it stood: its stack is as good as one that is read now, and nobody attaches
-to it. One that has just come to rest is read at once, so that a freeze is named within seconds. Of those that move, some are read
-at each poll, in turns, for a bounded share of a processor; what is said of the others carries its age
-(`Process.deep_seconds_ago`). Where nothing passes between the ranks any more and some still move (they poll, or spin), all that
-moved are read at every poll, so that the picture is of one moment: then polls cost more, and whoever asks paces them.
+The stack of a rank that has not run since the last reading is still current, so hangdoc does not attach to it. A rank that has
+just stopped running is read at once, so that a freeze is reported within seconds. Moving ranks are read in turns, for a bounded
+share of a core; older readings carry their age (`Process.deep_seconds_ago`). If no bytes pass between the ranks but some ranks
+still run (they poll or spin), all of them are read at every poll, so that their stacks are of one moment. Such polls cost more,
+and the caller paces them.
 """
 
 import datetime
@@ -36,28 +36,28 @@ from hangdoc.snapshot import Clocks, Host, Machine, Process, Snapshot, Stack, Un
 from hangdoc.version import __version__
 
 _MOVING_SHARE = 0.02
-"""Of a core, for reading in turns what moves."""
+"""Share of a core for reading moving processes, in turns."""
 _OFF_CPU_SHARE = 0.02
-"""Of a core, for reading what has come to rest; what is not needed is saved up for the moment when all do."""
+"""Share of a core for reading processes that have stopped running. It is saved up, because often all stop at the same time."""
 _SWEEP_SECONDS = 0.5
-"""CPU that reading all that moves may cost, where nothing passes between the ranks any more."""
+"""CPU that reading all moving ranks of a silent run may cost at one poll."""
 _SAVED_SECONDS = 0.5
-"""CPU that may be saved up for the turns: of somebody who looks every quarter of a minute, most ranks are read at each look."""
+"""CPU that may be saved up for moving processes. With a poll every 15 s, this is enough to read most ranks at each poll."""
 _QUIET_POLLS = 2
-"""For so many, nothing must have passed; one is enough for somebody who looks seldom."""
+"""A run is silent after this number of polls without bytes between its ranks; after one, if polls are far apart."""
 _NATIVE_SECONDS = 4.0
-"""So long nothing has passed between the ranks when one of them is paused for its C++ frames."""
+"""A rank is paused for its C++ frames only after its run has been silent for this time."""
 _READ_SECONDS = 0.04
-"""CPU that reading one process is thought to cost before it was measured."""
+"""Estimated CPU for reading one process, until it has been measured."""
 _MACHINE_SECONDS = 10.0
 _LONGEST_WINDOW = 3.0
-"""After a longer pause between two polls a window of its own begins: over minutes, everything has moved a little."""
+"""After a longer gap between two polls, a new window begins: over minutes, every process has moved a little."""
 _IDLE = 0.10
-"""Share of a core that a rank uses which only polls."""
+"""A rank that only polls uses less than this share of a core."""
 
 
 class Polling:
-    """Polls of this host. `look` is called again and again by one thread; a poll's window is the time since the one before."""
+    """Polls this host. One thread calls `look` repeatedly; the window of a poll is the time since the previous poll."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -79,17 +79,17 @@ class Polling:
         self._ended: float | None = None
         """When the last window ended, monotonic."""
         self._silent: dict[str, tuple[int, float]] = {}
-        """For how many polls, and since when, nothing has passed between the ranks of a run."""
+        """By run: for how many polls, and since when (monotonic), no byte has passed between its ranks."""
         self._after_gap = False
-        """Whether the last poll was so long ago that a window of its own began."""
+        """Whether the last poll was so long ago that a new window began."""
         self._just_read: set[int] = set()
-        """Who was read in this poll."""
+        """Processes whose stack and memory were read in this poll."""
         self._machine: tuple[float, Machine | Unavailable] = (float("-inf"), Unavailable(reason="not looked at"))
         self._swapped: int | None = None
 
     def look(self) -> Snapshot:
-        """One poll. Never raises for what can't be seen. Where the last one was less than `Options.window` ago, it waits until
-        that has passed: over a moment, everything stands still."""
+        """One poll. What can't be read never raises. Waits until `Options.window` seconds have passed since the last poll: in a
+        shorter window, a working rank would look frozen."""
         observation = self._observation
         observation.deadline = deadline = Deadline(self._options.timeout)
         observation.problems = []
@@ -114,14 +114,14 @@ class Polling:
         return snapshot
 
     def close(self) -> None:
-        """No more polls."""
+        """End the polling, and release its sockets and threads."""
         self._sockets.release()
         self._observation.pool.shutdown(wait=False, cancel_futures=True)
 
-    # --- who is looked at ------------------------------------------------------------------------------------------------
+    # --- targets ---------------------------------------------------------------------------------------------------------
 
     def _start_window(self, deadline: Deadline) -> None:
-        """The beginning of a window: the first one, or one after a long pause."""
+        """Begin a new window: the first one, or one after a long gap."""
         self._update_targets(deadline)
         for probe in self._probes:
             self._guarded(probe.name, probe.close, self._observation)
@@ -134,7 +134,7 @@ class Polling:
         self._deep.read(self._observation, first, set())
 
     def _update_targets(self, deadline: Deadline) -> set[int]:
-        """Take in who has started and ended; the pids of those that are new."""
+        """Add processes that have started and drop those that have ended. Returns the pids of new processes."""
         observation = self._observation
         new = self._membership.refresh(deadline)
         observation.targets = self._membership.targets
@@ -148,10 +148,10 @@ class Polling:
                     self._guarded(probe.name, probe.open, part)
         return new
 
-    # --- what is read ----------------------------------------------------------------------------------------------------
+    # --- readings --------------------------------------------------------------------------------------------------------
 
     def _cheap_evidence(self) -> dict[int | None, dict[str, Any]]:
-        """What the cheap probes saw in this window."""
+        """The results of the cheap probes in this window."""
         found: dict[int | None, dict[str, Any]] = {}
         for probe in self._probes:
             for pid, name, value in (
@@ -162,7 +162,7 @@ class Polling:
         return found
 
     def _read_deep(self, gathered: dict[int | None, dict[str, Any]], new: set[int]) -> None:
-        """Read the processes of which something new may be learned and that can be afforded."""
+        """Read stack and memory of the processes where they may be new, within the budget."""
         observation, used = self._observation, cpu_seconds()
         wanted = self._readable()
         off_cpu = {t.pid for t in wanted if t.pid not in new and self._was_off_cpu(t.pid)}
@@ -176,7 +176,7 @@ class Polling:
         if len(silent) * self._budget.cost_each <= _SWEEP_SECONDS:
             chosen |= {t.pid: t for t in silent}
         alone = not any(t.role == "rank" for t in wanted)
-        for target in moving:  # a launcher ticks for ever, and says something only where it has no rank
+        for target in moving:  # a launcher always polls, and matters only if it has no rank
             turn = target.role != "launcher" and target.pid not in chosen
             if alone or (turn and self._budget.spend_on_moving()):
                 chosen[target.pid] = target
@@ -189,7 +189,7 @@ class Polling:
             gathered.setdefault(pid, {})["clocks"] = self._clocks.across(observation, pid)
 
     def _readable(self) -> list[Target]:
-        """Ranks, launchers, and the helpers that a rank waits for."""
+        """The processes worth reading: ranks, launchers, and the helpers that a rank waits for."""
         observation = self._observation
         found = [t for t in observation.alive() if t.python and t.role != "helper"]
         for rank in observation.ranks():
@@ -199,7 +199,7 @@ class Polling:
         return found
 
     def _was_off_cpu(self, pid: int) -> bool:
-        """Whether the process has not run over the window."""
+        """Whether the process has not run in the window."""
         known, (first, second) = self._deep.known.get(pid), self._clocks.readings(pid)
         return known is not None and known.was_off_cpu(first, second)
 
@@ -208,7 +208,7 @@ class Polling:
         return known is None or known.has_run_since(self._clocks.readings(pid)[1])
 
     def _is_current(self, pid: int) -> bool:
-        """Whether what is known of the process is so now, and was so over the window."""
+        """Whether the last reading of the process is valid for the whole window."""
         known = self._deep.known.get(pid)
         if known is None:
             return False
@@ -219,7 +219,7 @@ class Polling:
         return known.read_at if known is not None else float("-inf")
 
     def _run_of(self, target: Target) -> str:
-        """Equal for ranks of one run, and their helpers."""
+        """A key for the run of a process: equal for its ranks and their helpers."""
         rank = self._observation.targets.get(target.owner or 0, target) if target.role == "helper" else target
         who = rank.identity
         return (who.run or who.run_digest if who is not None else None) or f"{rank.owner}"
@@ -228,7 +228,7 @@ class Polling:
         return self._silent.get(self._run_of(target), (0, 0.0))
 
     def _update_silence(self, gathered: natives.Gathered, wanted: list[Target], off_cpu: set[int]) -> None:
-        """In which runs nothing passes between the ranks, and some of them stand still or all are idle."""
+        """Update which runs are silent: no byte passes between their ranks, and some ranks do not run or all are idle."""
         runs: dict[str, list[Target]] = {}
         for target in self._observation.ranks():
             runs.setdefault(self._run_of(target), []).append(target)
@@ -249,7 +249,7 @@ class Polling:
         return max((t.cpu_ns for t in clocks.threads), default=0) / 1e9 / clocks.window_seconds
 
     def _read_natives(self, gathered: dict[int | None, dict[str, Any]], current: set[int]) -> None:
-        """C++ frames of ranks whose Python stack leaves open what they wait in, once their run has been silent for a while."""
+        """Read the C++ frames of ranks whose Python stack does not show the operation, if their run is silent for long enough."""
         if self._options.native == "never":
             return
         now, wanted = time.monotonic(), set()
@@ -267,10 +267,10 @@ class Polling:
                 "native stacks", lambda observation: self._deep.native(observation, seen, wanted), self._observation
             )
 
-    # --- what is handed over ---------------------------------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------------------------------------------
 
     def _deep_fields(self, pid: int | None) -> dict[str, Any]:
-        """What is known of a process, by the names of the fields."""
+        """Stack and memory of a process, by field of snapshot.Process."""
         known = self._deep.known.get(pid) if pid is not None else None
         if pid is None or known is None:
             target = self._observation.targets.get(pid) if pid is not None else None
@@ -311,7 +311,7 @@ class Polling:
         twice = known is not None and isinstance(known.stack_before, Stack)
         if known is None or current or (fresh and twice):
             return found
-        # What moves and was read once so far may be anywhere, too.
+        # A moving process that was read only once may be anywhere by now.
         ago = max(0.01, time.monotonic() - known.read_at)
         if target.role == "helper":
             gone = Unavailable(reason=f"it has run since its stack was read {ago:.1f} s ago")
@@ -329,7 +329,7 @@ class Polling:
         return known
 
     def _guarded(self, name: str, action: Any, observation: Observation) -> Any:
-        """The action's result; a probe that raises becomes a problem, not a dead watch."""
+        """The result of the action. An exception becomes a problem in the report and does not end the polling."""
         try:
             return action(observation)
         except Exception as error:
@@ -340,16 +340,16 @@ class Polling:
 
 
 class _Budget:
-    """How much reading can be afforded: CPU seconds, in two pockets."""
+    """CPU seconds that may be spent on reading: one account for moving processes, one for those that have stopped running."""
 
     def __init__(self) -> None:
         self.cost_each = _READ_SECONDS
-        """What reading one process costs, as measured lately."""
+        """CPU seconds for reading one process, as a moving average."""
         self._updated_at = time.monotonic()
         self._moving, self._off_cpu = 0.0, float("inf")
 
     def spend_on_moving(self) -> bool:
-        """Whether one more process that moves can be read now."""
+        """Whether one more moving process may be read now."""
         self._accrue(1)
         if self._moving <= 0:
             return False
@@ -357,7 +357,7 @@ class _Budget:
         return True
 
     def spend_on_off_cpu(self, processes: int) -> bool:
-        """Whether one more process that came to rest can be read now, of so many that could be."""
+        """Whether one more process that has stopped running may be read now. `processes` is the number of readable ones."""
         self._accrue(processes)
         if self._off_cpu <= 0:
             return False
@@ -365,7 +365,7 @@ class _Budget:
         return True
 
     def measure(self, count: int, cost: float) -> None:
-        """Reading so many processes cost so many CPU seconds."""
+        """Record that reading `count` processes took `cost` CPU seconds."""
         self.cost_each = 0.7 * self.cost_each + 0.3 * max(0.005, min(0.5, cost / count))
 
     def _accrue(self, processes: int) -> None:
@@ -376,6 +376,6 @@ class _Budget:
 
 
 def cpu_seconds() -> float:
-    """What looking has cost so far: CPU of this process and of its children that have ended."""
+    """CPU seconds of this process and of its children that have ended."""
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime

@@ -1,6 +1,6 @@
-"""In which floating type an object of a rank computes: a model by its parameters, an autocast by its own type.
+"""The floating-point type in which an object of a rank computes: the parameters of a model, the dtype of an autocast.
 
-A variable that names a type (`dtype = "float16"`) does not say that anything computes in it; these do.
+A variable such as `dtype = "float16"` does not prove that anything computes in float16; these objects do.
 """
 
 import contextlib
@@ -16,14 +16,16 @@ from hangdoc.observe.python_state import Variable, torch_value
 _TENSOR = re.compile(r"(\w+)\[([\d, ]*)\]")
 _MAX_MODULES = 64
 _MAX_PARAMETERS = 24
-"""Of one model: a sample that takes 2 to 3 ms. The parameters of a layer are read together."""
+"""Limit per model: a sample of this size takes 2 to 3 ms. The parameters of one layer are always read together."""
 _FLOATS = ("float", "bfloat")
 
 
 def precisions(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterator[Variable]:
-    """`model.parameters()` as `bfloat16[65792]` for a torch.nn.Module: the type that most elements have, and how many, of its
-    first parameters. `autocast(cpu, bfloat16)` for a torch.autocast that was entered and is enabled. Also of the
-    object's own attributes."""
+    """The floating-point types of an object and, up to `depth`, of its attributes.
+
+    A torch.nn.Module gives `name.parameters()` as `bfloat16[65792]`: the dtype of most elements of its first parameters, and
+    the number of these elements. A torch.autocast that is entered and enabled gives `autocast(cpu, bfloat16)`.
+    """
     try:
         attributes = dict(islice(memory.attributes(instance), 256))
     except Unreadable:
@@ -43,7 +45,7 @@ def _parameters(memory: Memory, name: str, module: int) -> Iterator[Variable]:
     elements = Counter[str]()
     seen, todo, parameters = {module}, [module], 0
     while todo and len(seen) < _MAX_MODULES and parameters < _MAX_PARAMETERS:
-        with contextlib.suppress(Unreadable, KeyError):  # changed meanwhile, or no plain object
+        with contextlib.suppress(Unreadable, KeyError):  # it has changed during the read, or is no plain object
             attributes = dict(memory.attributes(todo.pop()))
             for _, parameter in memory.named_items(attributes["_parameters"]):
                 match = _TENSOR.fullmatch(torch_value(memory, parameter) or "")
@@ -59,7 +61,7 @@ def _parameters(memory: Memory, name: str, module: int) -> Iterator[Variable]:
 
 
 def _autocast(memory: Memory, name: str, attributes: dict[str, int]) -> Iterator[Variable]:
-    """By the attributes of torch/amp/autocast_mode.py: `prev` is set by `__enter__`."""
+    """Read the attributes of torch/amp/autocast_mode.py. `__enter__` sets `prev`."""
     dtype = (torch_value(memory, attributes["fast_dtype"]) or "").removeprefix("torch.")
     if "prev" in attributes and dtype and memory.integer(attributes["_enabled"]):
         yield Variable(name, f"autocast({memory.text(attributes['device'])}, {dtype})", None, None)

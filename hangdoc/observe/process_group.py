@@ -1,4 +1,4 @@
-"""A process's own rank, from torch's process group in its memory: for ranks that no variable, argument or frame names."""
+"""A process's own rank, from torch's process group in its memory. Used if no variable, argument or frame names the rank."""
 
 import struct
 
@@ -13,7 +13,7 @@ and `size_`, two 32-bit numbers (torch/csrc/distributed/c10d/ProcessGroup.hpp)."
 
 
 def own_rank(memory: Memory, group: Group) -> int | None:
-    """The rank that the process has in a group; None where memory does not show the group's known size beside it."""
+    """The global rank of the process. None if the memory next to it does not contain the known size of the group."""
     for offset in _RANK_AT:
         try:
             pair: tuple[int, int] = struct.unpack(

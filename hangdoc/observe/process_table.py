@@ -1,4 +1,4 @@
-"""Every process of this host, and who descends from whom (proc(5))."""
+"""All processes of this host, as a tree (proc(5))."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -26,14 +26,14 @@ class ProcessTable(dict[int, Entry]):
             self._children.setdefault(entry.stat.ppid, []).append(pid)
 
     def ancestors(self, pid: int) -> Iterator[int]:
-        """Nearest first; empty for a process that is not in the table."""
+        """The ancestors, nearest first; empty for a process that is not in the table."""
         seen = {pid}
         while pid in self and (pid := self[pid].stat.ppid) > 0 and pid not in seen:
             seen.add(pid)
             yield pid
 
     def descendants(self, pid: int) -> Iterator[int]:
-        """Parents before their children."""
+        """The descendants, parents before their children."""
         todo = list(self._children.get(pid, ()))
         while todo:
             pid = todo.pop(0)
@@ -46,13 +46,13 @@ class ProcessTable(dict[int, Entry]):
 
 
 def read(proc: ProcFS) -> ProcessTable:
-    """The table of this moment. What vanishes meanwhile is left out."""
+    """The table at this moment, without processes that end during the read."""
     entries = (_entry(proc, pid) for pid in proc.pids())
     return ProcessTable({entry.pid: entry for entry in entries if entry is not None})
 
 
 def read_ancestry(proc: ProcFS, pid: int) -> ProcessTable:
-    """A process and its ancestors alone; empty where it has ended."""
+    """Only a process and its ancestors; empty if it has ended."""
     entries: dict[int, Entry] = {}
     while pid > 0 and pid not in entries and (entry := _entry(proc, pid)) is not None:
         entries[pid] = entry

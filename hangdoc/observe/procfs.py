@@ -1,7 +1,7 @@
-"""/proc, with its errors translated in one place (proc(5)).
+"""Reads /proc, and translates its errors in one place (proc(5)).
 
-The root is a parameter, so that tests can lay out a fake one. Every reader raises `ProcError` alone: gone, denied or
-unreadable, one sentence each.
+The root is a parameter, so that tests can use a fake one. Every reader raises only `ProcError` or a subclass: the process is
+gone, permission is denied, or the file is unreadable.
 """
 
 import os
@@ -22,7 +22,7 @@ class Gone(ProcError):
 
 
 class Stat(NamedTuple):
-    """The fields of /proc/PID/stat that matter (proc_pid_stat(5))."""
+    """The fields of /proc/PID/stat that hangdoc uses (proc_pid_stat(5))."""
 
     name: str
     state: str
@@ -30,12 +30,12 @@ class Stat(NamedTuple):
     cpu_ticks: int
     """utime + stime."""
     start_ticks: int
-    """After boot."""
+    """Clock ticks after boot."""
     exit_code: int
 
 
 class ProcFS:
-    """Reads below `root`."""
+    """The /proc at `root`."""
 
     def __init__(self, root: str = "/proc") -> None:
         self.root = Path(root)
@@ -72,7 +72,7 @@ class ProcFS:
             raise _translate(error, name) from error
 
     def links(self, name: str) -> dict[str, str]:
-        """All links in the directory `name`; raises ProcError for the directory, passes over what vanishes in it."""
+        """All links in the directory `name`, without those that vanish during the read. Raises ProcError for the directory."""
         try:
             names = os.listdir(f"{self.root}/{name}")
         except OSError as error:
@@ -88,10 +88,10 @@ class ProcFS:
     def stat(self, task: str) -> Stat:
         """The stat of `PID` or `PID/task/TID`; raises ProcError."""
         text = self.read(f"{task}/stat").decode("utf-8", "replace")
-        opening, closing = text.find("("), text.rfind(")")  # a name may hold spaces and parentheses
+        opening, closing = text.find("("), text.rfind(")")  # a name may contain spaces and parentheses
         rest = text[closing + 2 :].split()
         if opening < 0 or len(rest) < 20:
-            raise ProcError(f"{self.root}/{task}/stat is not in the known form")
+            raise ProcError(f"{self.root}/{task}/stat has an unknown format")
         return Stat(
             name=text[opening + 1 : closing],
             state=rest[0],
@@ -107,8 +107,7 @@ class ProcFS:
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
     def fields(self, task: str, *names: str) -> list[str | None]:
-        """Some values of /proc/PID/status, None for one that is not there: a tenth of the time that `status` takes. Raises
-        ProcError."""
+        """Some values of /proc/PID/status; None for a missing one. It takes a tenth of the time of `status`. Raises ProcError."""
         raw = b"\n" + self.read(f"{task}/status")
         found: list[str | None] = []
         for name in names:
@@ -119,17 +118,17 @@ class ProcFS:
         return found
 
     def words(self, name: str) -> tuple[str, ...]:
-        """A NUL-separated list, as cmdline and environ are; raises ProcError."""
+        """The words of a NUL-separated file such as cmdline and environ. Raises ProcError."""
         return tuple(self.read(name).decode("utf-8", "replace").rstrip("\0").split("\0"))
 
     def environ(self, pid: int) -> dict[str, str]:
-        """The environment a process was started with (not what it set later); raises ProcError."""
+        """The environment with which a process was started, without later changes. Raises ProcError."""
         pairs = (word.partition("=") for word in self.words(f"{pid}/environ"))
         return {name: value for name, equals, value in pairs if equals}
 
 
 def age(proc: ProcFS, start_ticks: int) -> float:
-    """Seconds since a process started, from `Stat.start_ticks`; 0 where the machine's uptime can't be read."""
+    """Seconds since a process started, from `Stat.start_ticks`; 0 if the machine's uptime can't be read."""
     try:
         uptime = float(proc.text("uptime").split()[0])
     except (ProcError, ValueError, IndexError):
@@ -138,7 +137,7 @@ def age(proc: ProcFS, start_ticks: int) -> float:
 
 
 def network_of(proc: ProcFS, pid: int) -> str:
-    """The network namespace of a process, as `net:[4026531840]`; empty where it can't be read."""
+    """The network namespace of a process, as `net:[4026531840]`; empty if it can't be read."""
     try:
         return proc.link(f"{pid}/ns/net")
     except ProcError:

@@ -1,6 +1,6 @@
-"""Counters: integers of the user's own code at both looks, and what a trainer's beacon says.
+"""Counters: integers in the user's code in both readings, and the values of a trainer's beacon.
 
-Not a probe that looks by itself at stacks: it reads what the stack and interpreter probes brought, and the beacons.
+The integers come from the results of the stack and interpreter probes. The beacon has a probe of its own.
 """
 
 import time
@@ -17,8 +17,8 @@ _MAX_COUNTERS = 80
 def counters(
     before: Stack | Unavailable, after: Stack | Unavailable, interpreter: Interpreter | Unavailable
 ) -> tuple[Counter, ...]:
-    """Integer variables seen at both looks, in the user's own functions and at module level; those of the innermost
-    frame first."""
+    """Integer variables that are in both readings, in the user's functions and at module level; those of the innermost frame
+    first, at most 80."""
     found: dict[tuple[str, str, str], Counter] = {}
     if isinstance(before, Stack) and isinstance(after, Stack):
         earlier: dict[tuple[str, str, str], int] = {}
@@ -69,7 +69,7 @@ def _module_frame(stack: Stack | Unavailable) -> Frame | None:
 
 
 class Beacons:
-    """Reads each rank's beacon at both looks; part of the progress evidence."""
+    """The probe that reads each rank's beacon at both ends of the window."""
 
     name = "progress"
 
@@ -78,7 +78,7 @@ class Beacons:
         self._second: dict[int, tuple[beacon.Beat, int]] = {}
 
     def open(self, observation: Observation) -> None:
-        """First beat."""
+        """Read the first beat."""
         for target in observation.ranks():
             beat = beat_of(observation.proc, target.pid, target.environment)
             if beat is not None:
@@ -88,7 +88,7 @@ class Beacons:
         """Nothing."""
 
     def close(self, observation: Observation) -> None:
-        """Second beat."""
+        """Read the second beat."""
         self._second = {}
         for target in observation.ranks():
             beat = beat_of(observation.proc, target.pid, target.environment)
@@ -96,15 +96,15 @@ class Beacons:
                 self._second[target.pid] = (beat, time.monotonic_ns())
 
     def start_next_window(self, observation: Observation) -> None:
-        """The end of this window is the beginning of the next."""
+        """The end of this window becomes the beginning of the next."""
         self._first = {pid: beat for pid, (beat, _) in self._second.items()}
 
     def evidence(self, observation: Observation) -> list[tuple[int | None, str, object]]:
-        """A Progress that holds the beacon alone; `observe` adds the counters."""
+        """A Progress with only the beacon; `observe` adds the counters."""
         found: list[tuple[int | None, str, object]] = []
         for pid, (beat, now) in self._second.items():
             if pid not in self._first:
-                continue  # it has just begun: nobody knows yet whether it beats
+                continue  # it has just started: whether it beats needs two readings
             reading = BeaconReading(
                 step=beat.step,
                 batches_done=beat.batches_done,

@@ -1,7 +1,7 @@
 """py-spy: the Python stacks of a running process, read from outside (https://github.com/benfred/py-spy).
 
-py-spy pauses a process for the milliseconds it reads (PTRACE_SEIZE: if py-spy dies, the kernel lets the process go), or
-with `--nonblocking` reads it as it runs. Which of the two a process can take is decided in `attach`, the only caller.
+py-spy pauses a process for some milliseconds (PTRACE_SEIZE: if py-spy dies, the kernel resumes the process). With
+`--nonblocking` it reads the process without a pause. `attach`, the only caller, decides which of the two is safe.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import msgspec
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack
 
 running: set[int] = set()
-"""Pids of this process's own py-spy children: as tracers of a rank they are no strangers."""
+"""Pids of the py-spy children of this process. As tracers of a rank they do not count as other observers."""
 _MAX_TEXT = 240
 _MAX_LOCALS = 80
 
@@ -49,13 +49,13 @@ _DECODER = msgspec.json.Decoder(list[_Thread])
 
 
 def executable() -> str | None:
-    """py-spy beside this Python, else on the PATH."""
+    """The path of py-spy: next to this Python, else on the PATH; None if it is not installed."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
 
 
 class Refused(Exception):
-    """py-spy printed no stack; the text is one clause for a person."""
+    """py-spy printed no stack. The text is one clause for the report."""
 
 
 class NotPaused(Refused):
@@ -69,10 +69,10 @@ class TooLate(Refused):
 def dump(
     pid: int, seconds: float, at: float, *, native: bool, paused: bool, locals_: bool, root: str | None = None
 ) -> Stack:
-    """All Python threads of `pid`, innermost frames first, within `seconds`; `at` is when, for `Stack.at_seconds`.
+    """All Python threads of `pid`, innermost frames first, within `seconds`. `at` becomes `Stack.at_seconds`.
 
-    `paused` pauses the process while it is read; native frames need that. `root` is the root directory that a process in
-    a chroot has: py-spy would look for the files of /proc/PID/maps below it twice, unless it runs in there itself.
+    `paused` pauses the process during the read, which native frames need. `root` is the root directory of a process in a
+    chroot: py-spy then runs in the chroot too, because otherwise it would prefix the paths of /proc/PID/maps twice.
     Raises Refused.
     """
     program = executable()
@@ -83,13 +83,13 @@ def dump(
     inside: dict[str, Any] = {}
     file = os.open(program, os.O_RDONLY | os.O_CLOEXEC) if root is not None else None
     if root is not None and file is not None:
-        enter = root  # py-spy is linked statically: it needs no file of the other root
+        enter = root  # py-spy is linked statically: it needs no files of the other root directory
         inside = {
             "executable": f"/proc/self/fd/{file}",
             "pass_fds": (file,),
             "preexec_fn": lambda: _enter(enter),
         }
-    # A session of its own: a Ctrl-C at the terminal reaches us, not a py-spy that is just holding a rank.
+    # A session of its own: a Ctrl-C at the terminal must not end a py-spy that has paused a rank.
     try:
         child = subprocess.Popen(
             command,
@@ -109,7 +109,7 @@ def dump(
     try:
         out, complaint = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        raise TooLate(f"py-spy did not answer within {seconds:.1f} s") from None
+        raise TooLate(f"py-spy did not end within {seconds:.1f} s") from None
     finally:
         if child.poll() is None:
             child.kill()
@@ -121,13 +121,13 @@ def dump(
     try:
         threads = _DECODER.decode(out)
     except msgspec.DecodeError as error:
-        raise Refused(f"py-spy printed what can't be read: {error}") from error
+        raise Refused(f"py-spy's output can't be parsed: {error}") from error
     return Stack(at_seconds=at, threads=tuple(_thread(thread) for thread in threads))
 
 
 def _hurry(pid: int) -> None:
-    """Let py-spy run before others: while it waits for a processor, the rank that it holds waits too. Only root may raise a
-    priority; `top` and `watch`, which are nice, may at least not pass theirs on."""
+    """Raise the priority of py-spy: while it waits for a CPU, the paused rank waits too. Only root may go below 0. Others set 0,
+    because `top` and `watch` run with a lower priority, which py-spy would inherit."""
     for niceness in (-20, 0):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, pid, niceness)
@@ -150,7 +150,7 @@ def _thread(thread: _Thread) -> PythonThread:
 
 
 def _frame(frame: _Frame) -> Frame:
-    # py-spy gives native frames no line and names the shared object where others name the source file.
+    # In native frames, py-spy gives no line, and the shared object instead of the source file.
     native = not frame.line and (frame.filename.endswith(".py") is False)
     return Frame(
         function=frame.name,
@@ -173,8 +173,7 @@ def _local(local: _Local) -> Local:
 
 
 def is_library(file: str) -> bool:
-    """True for the standard library, site-packages, hangdoc's own part in a trainer, and what has no file: not the user's
-    own code."""
+    """Whether a frame is not the user's code: the standard library, site-packages, hangdoc's watchdog, or code without a file."""
     if "/site-packages/" in file or "/dist-packages/" in file or "/hangdoc/watchdog/" in file or file.startswith("<"):
         return True
     _, python, tail = file.rpartition("/lib/python3.")
@@ -183,11 +182,11 @@ def is_library(file: str) -> bool:
 
 def _refusal(complaint: str, code: int) -> Refused:
     lowered = complaint.lower()
-    if "failed to suspend process" in lowered:  # before permissions: another tracer gives EPERM, too
+    if "failed to suspend process" in lowered:  # checked before permissions: another tracer causes EPERM, too
         return NotPaused("the process could not be paused")
     if "permission denied" in lowered or "operation not permitted" in lowered:
         return Refused(
-            "permission denied (needs ptrace: root, CAP_SYS_PTRACE, or the ranks' user with Yama's ptrace_scope 0)"
+            "permission denied (ptrace needs root, CAP_SYS_PTRACE, or the ranks' user with Yama's ptrace_scope 0)"
         )
     if "no such process" in lowered or "failed to open process" in lowered or "os error 3" in lowered:
         return Refused("the process has ended")

@@ -1,8 +1,7 @@
-"""What the modules of another process's interpreter hold that no stack shows.
+"""The state in the modules of another process's interpreter that stacks do not show.
 
-Three things can't be had from stacks: variables of a loop at module level, what the process put into `os.environ` after
-its start (launchers that make themselves rank 0, `mp.spawn` workers), and the members of torch's process groups. All
-three hang below `sys.modules`.
+There are three kinds: variables of a loop at module level, changes of `os.environ` after the start (launchers that become
+rank 0 themselves, `mp.spawn` workers), and the members of torch's process groups. All can be reached from `sys.modules`.
 """
 
 import contextlib
@@ -31,9 +30,9 @@ _modules: dict[tuple[int, int, int, frozenset[int]], dict[str, int]] = {}
 _COMMON_LENGTHS = frozenset(
     map(len, ("os", "__main__", "torch.distributed.distributed_c10d", "torch.distributed.debug"))
 )
-"""Lengths of the names that are asked for: one reading serves all who ask."""
+"""Lengths of all module names that hangdoc looks up, so that one reading is enough for all probes."""
 _reading = threading.Lock()
-"""Probes ask side by side, and who comes second need not read it all once more."""
+"""Probes run in parallel. The lock makes the others wait for the first reading instead of reading again."""
 
 
 class Modules:
@@ -44,7 +43,7 @@ class Modules:
         self._address = image.modules
 
     def namespace(self, *wanted: str) -> dict[str, dict[str, int]]:
-        """For each wanted module that is imported: its variables' names and addresses."""
+        """By wanted module: names and addresses of its variables. Modules that are not imported are missing."""
         found: dict[str, dict[str, int]] = {}
         lengths = frozenset(map(len, wanted))
         modules = self._of_lengths(_COMMON_LENGTHS if lengths <= _COMMON_LENGTHS else lengths)
@@ -55,8 +54,8 @@ class Modules:
         return found
 
     def _of_lengths(self, lengths: frozenset[int]) -> dict[str, int]:
-        """The addresses of the modules whose names are of these lengths, by name. Two thousand names take some ms, so they are
-        kept for as long as their number is the same: a module that took another's place keeps its name."""
+        """Addresses of the modules whose names have one of these lengths, by name. Two thousand names take some ms, so they are
+        cached as long as `sys.modules` has the same number of entries."""
         used = self._memory.word(self._address + 16)  # PyDictObject: ob_base, ma_used
         key = (self._memory.pid, self._address, used, lengths)
         with _reading:
@@ -68,7 +67,7 @@ class Modules:
 
 
 def variable(memory: Memory, name: str, address: int) -> Variable | None:
-    """A variable as a short text, or None where it is nothing a person would compare."""
+    """A variable as a short text; None for objects without one."""
     kind, flags = memory.kind(address)
     if kind == "bool":
         return Variable(name, str(bool(memory.integer(address))), None, None)
@@ -94,9 +93,9 @@ _DTYPES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float1
 def torch_value(memory: Memory, address: int) -> str | None:
     """A torch.dtype as `torch.bfloat16`, a tensor as `float32[64, 8]`; None for anything else.
 
-    torch/csrc/Dtype.h keeps the name inline. A tensor's Python object points to its c10::TensorImpl, whose fields move
-    between versions: sizes are looked for as a count, so many numbers, and their product where `numel` must be, with a
-    known dtype behind it. What does not agree with itself is not taken.
+    torch/csrc/Dtype.h stores the name inline. A tensor's Python object points to its c10::TensorImpl, whose fields move
+    between versions. So hangdoc searches for a consistent sequence: the number of dimensions, the sizes, their product in
+    `numel`, and a known dtype. Anything inconsistent is ignored.
     """
     kind, _ = memory.kind(address)
     if kind == "torch.dtype":
@@ -104,7 +103,7 @@ def torch_value(memory: Memory, address: int) -> str | None:
         return f"torch.{name.decode()}" if name.isalnum() or name.replace(b"_", b"").isalnum() else None
     if kind not in _TENSORS:
         return None
-    for offset in (16, 24):  # since 2.10 an owning pointer alone, before behind a flag
+    for offset in (16, 24):  # since torch 2.10 only an owning pointer, before that a flag and the pointer
         with contextlib.suppress(Unreadable):
             words = struct.unpack("<26Q", memory.read(memory.word(address + offset), 208))
             for at in range(4, 10):
@@ -122,8 +121,8 @@ def torch_value(memory: Memory, address: int) -> str | None:
 
 
 def live_environment(memory: Memory, os_module: dict[str, int]) -> dict[str, str]:
-    """`os.environ` as the process has it now; raises Unreadable."""
-    # os._Environ keeps its dict in the instance attribute `_data`; the same dict is found from the instance's values.
+    """`os.environ` of the process at this moment. Raises Unreadable."""
+    # os._Environ has its dict in the instance attribute `_data`.
     address = dict(memory.attributes(os_module["environ"]))["_data"]
     found = {}
     for key, value in memory.items(address):
@@ -133,8 +132,8 @@ def live_environment(memory: Memory, os_module: dict[str, int]) -> dict[str, str
 
 
 def amounts(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterator[Variable]:
-    """Numbers and lengths of containers below an object, as `loader.dataset.paths`: where a script keeps how much data
-    it has. Names with an underscore are the object's own business."""
+    """Numbers and lengths of containers in the attributes of an object, such as `loader.dataset.paths`: a script keeps the size
+    of its data there. Attributes that begin with an underscore are skipped."""
     for attribute, address in islice(memory.attributes(instance), 48):
         if attribute.startswith("_"):
             continue
@@ -149,7 +148,7 @@ def amounts(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterato
 
 
 def p2p_ops(memory: Memory, name: str, address: int) -> Iterator[Variable]:
-    """Point-to-point calls in a list for batch_isend_irecv, each as `P2POp(isend, 1)`: the call and its peer."""
+    """The operations in a list for batch_isend_irecv, each as `P2POp(isend, 1)`: the call and its peer."""
     name_at = memory.layout.function_name
     if name_at is None:
         return
@@ -161,7 +160,7 @@ def p2p_ops(memory: Memory, name: str, address: int) -> Iterator[Variable]:
 
 
 def process_groups(memory: Memory, c10d: dict[str, int]) -> tuple[Group, ...]:
-    """torch's process groups, their members and backends, from torch.distributed.distributed_c10d's own registry."""
+    """torch's process groups with their members and backends, from the registry in torch.distributed.distributed_c10d."""
     names, backends = (_texts_by_group(memory, c10d, table) for table in ("_pg_names", "_pg_backend_config"))
     found = []
     for group, members in memory.items(c10d["_pg_group_ranks"]) if "_pg_group_ranks" in c10d else ():
@@ -169,7 +168,7 @@ def process_groups(memory: Memory, c10d: dict[str, int]) -> tuple[Group, ...]:
             if memory.kind(members)[1] & DICT:
                 ranks = tuple(sorted(memory.integer(rank) for rank, _ in memory.items(members)))
                 found.append((group, ranks))
-    # init_process_group makes the default group first, and a dict keeps its order.
+    # init_process_group creates the default group first, and a dict is ordered.
     return tuple(
         Group(address=group, name=names.get(group), ranks=ranks, default=index == 0, backend=backends.get(group))
         for index, (group, ranks) in enumerate(found)
@@ -177,7 +176,7 @@ def process_groups(memory: Memory, c10d: dict[str, int]) -> tuple[Group, ...]:
 
 
 def _texts_by_group(memory: Memory, c10d: dict[str, int], table: str) -> dict[int, str]:
-    """A dict of strings by process group; empty where this torch has none of that name."""
+    """The dict of strings by process group in the variable `table`; empty if this torch has no such variable."""
     found: dict[int, str] = {}
     for group, text in memory.items(c10d[table]) if table in c10d else ():
         with contextlib.suppress(Unreadable):

@@ -1,7 +1,7 @@
-"""Ranks whose first environment does not say so: what their interpreter, their frames and their arguments tell.
+"""Finds ranks whose first environment names no rank, by their interpreter, their frames and their arguments.
 
-Spawned workers have no RANK at all; some launchers make the process they run in rank 0; some scripts take the rank from
-their command line.
+Spawned workers have no RANK at all, some launchers become rank 0 themselves, and some scripts get the rank from the command
+line.
 """
 
 import contextlib
@@ -20,17 +20,17 @@ from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
 
 _C10D = "torch.distributed.distributed_c10d"
 _SHARE = 0.4
-"""Of the time for the whole look, that finding its ranks may take."""
+"""Finding the ranks may take this share of the time limit."""
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
 
 
 def rank_from_memory(
     proc: ProcFS, deadline: Deadline, pid: int, argv: tuple[str, ...], forked: bool
 ) -> tuple[RankIdentity | None, dict[str, str]]:
-    """The identity of a process with torch whose first environment names none, and its environment now.
+    """The identity of a process with torch whose first environment names no rank, and its `os.environ` now.
 
-    `forked` says that it is a child of a process with torch: then it may be a spawned worker. Others are looked at
-    further only if they have process groups or are told a rank: most torch processes of a host are no ranks at all.
+    `forked` says that its parent has torch, so it may be a spawned worker. Of all others, a stack is read only if they have
+    process groups or a hint of a rank, because most torch processes on a host are not ranks.
     """
     if deadline.elapsed() > _SHARE * deadline.seconds:
         deadline.miss("interpreter (is it a rank?)", pid)
@@ -51,7 +51,7 @@ def rank_from_memory(
                     with contextlib.suppress(Unreadable):
                         numbers[name] = memory.integer(found["__main__"][name])
     except (Unreadable, KeyError):
-        pass  # the frames may still tell
+        pass  # the frames may name the rank
     network = network_of(proc, pid)
     if who := identity.by_environment(environment, network):
         return msgspec.structs.replace(who, source="os.environ"), environment
@@ -91,8 +91,8 @@ def _rank_in_arguments(argv: tuple[str, ...]) -> int | None:
 
 
 def _rank_in_frames(threads: tuple[PythonThread, ...], in_torch: bool) -> tuple[int | None, int | None, str]:
-    """(rank, world size, source): from torch's spawn frame, from init_process_group's own arguments, or from a variable
-    called rank of a process that uses torch.distributed."""
+    """(rank, world size, source), from the arguments of init_process_group, from torch's spawn frame, or from a variable named
+    rank in a process that uses torch.distributed."""
     frames = [frame for thread in threads for frame in reversed(thread.frames)]  # outermost first
     values = [{local.name: natural(local.text) for local in frame.locals} for frame in frames]
     for frame, known in zip(frames, values, strict=True):

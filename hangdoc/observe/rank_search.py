@@ -1,5 +1,4 @@
-"""Which processes of a host are ranks: by the environment they were started with, by what their interpreter holds, by their
-beacon."""
+"""Finds the processes of a host that are ranks: by their first environment, by their interpreter's memory, by their beacon."""
 
 import os
 import re
@@ -14,21 +13,21 @@ from hangdoc.observe.watchdog_files import beat_of
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 _COMMUNICATION_THREAD = re.compile(r"^(pt_gloo|gloo_tcp|pt_nccl|nccl|pt_mpi)")
-"""Threads that torch's backends start in a process that has a process group."""
+"""Names of threads that torch's backends start in a process with a process group."""
 
 
 @dataclass
 class Search:
-    """The ranks of a host, as far as they were found."""
+    """The state of a search for ranks on this host."""
 
     proc: ProcFS
     table: ProcessTable
     wanted: set[int]
-    """Processes in the scope, without hangdoc's own."""
+    """Processes in the scope, without those of hangdoc."""
     launchers: dict[int, Launch]
     ranks: dict[int, RankIdentity] = field(default_factory=dict)
     live_environments: dict[int, dict[str, str]] = field(default_factory=dict)
-    """`os.environ` of ranks that had to be looked into."""
+    """`os.environ` of processes whose memory was read."""
 
     def below_a_rank(self, pid: int) -> bool:
         return any(ancestor in self.ranks for ancestor in self.table.ancestors(pid))
@@ -53,8 +52,8 @@ def _find_by_environment(search: Search) -> None:
 
 
 def _representatives(search: Search, known: dict[int, RankIdentity]) -> dict[int, RankIdentity]:
-    """Of the processes that share an identity down a tree, the topmost Python with torch, or the topmost Python while none has
-    it yet: above it are shells, and Pythons that only start another program."""
+    """One process for each identity. Several processes of a tree inherit the same variables. The rank is the topmost Python
+    process with torch, or the topmost Python process if none has loaded torch yet. Above it are shells and wrapper programs."""
     proc, table = search.proc, search.table
     chosen: dict[int, RankIdentity] = {}
     for pid in sorted(known, key=lambda p: sum(1 for _ in table.ancestors(p))):
@@ -66,14 +65,14 @@ def _representatives(search: Search, known: dict[int, RankIdentity]) -> dict[int
             for below in table.descendants(pid)
         ):
             continue
-        # Only torch's own variables make a rank by themselves; a cluster's do for whatever runs under it.
+        # torch's variables prove a rank by themselves. Those of MPI and Slurm do not: every program gets them.
         if who.source != identity.TORCH and (not maps_torch(proc, pid) or _starts_ranks(search, pid)):
             continue
         nearest = next((a for a in table.ancestors(pid) if a in search.launchers or a in chosen), None)
         above = chosen.get(nearest) if nearest is not None else None
         if above is None or not _same_rank(above, who):
             chosen[pid] = who
-    # In a container whose environment names a rank, everything in it looks like that rank: those with torch win.
+    # If a container's environment names a rank, every process in it looks like that rank: those with torch win.
     by_rank: dict[tuple[object, ...], list[int]] = {}
     for pid, who in chosen.items():
         by_rank.setdefault((who.rank, who.run), []).append(pid)
@@ -90,7 +89,7 @@ def _same_rank(one: RankIdentity, other: RankIdentity) -> bool:
 
 
 def _starts_ranks(search: Search, pid: int) -> bool:
-    """Whether the ranks are below a process and not the process itself: a task of srun that spawns one rank per GPU."""
+    """Whether a process only starts ranks below it, such as a task of srun that spawns one rank per GPU."""
     return not _communicates(search.proc, pid) and any(
         _communicates(search.proc, below) for below in search.table.descendants(pid)
     )
@@ -104,8 +103,8 @@ def _communicates(proc: ProcFS, pid: int) -> bool:
 
 
 def _find_in_memory(search: Search, deadline: Deadline) -> None:
-    """Look into processes with torch whose environment names no rank."""
-    for pid in sorted(search.wanted):  # parents come before their children: pids of one boot seldom wrap
+    """Search the memory of processes with torch whose environment names no rank."""
+    for pid in sorted(search.wanted):  # parents before children, unless pids have wrapped around
         if pid in search.ranks or pid in search.launchers or not maps_torch(search.proc, pid):
             continue
         if search.below_a_rank(pid):
@@ -127,8 +126,8 @@ def _find_by_beacon(search: Search) -> None:
 
 
 def launchers_of(table: ProcessTable) -> dict[int, Launch]:
-    """All launchers of the host. `bash -c "torchrun ..."` and a pager that shows the word are none: the program itself must
-    run it. One that has ended tells nothing."""
+    """All launchers of the host that are alive. `bash -c "torchrun ..."` and a pager that shows the word are not launchers: the
+    program itself must be one."""
     found = {}
     for pid, entry in table.items():
         launch = identity.launch_of(entry.stat.name, entry.argv)
@@ -138,7 +137,7 @@ def launchers_of(table: ProcessTable) -> dict[int, Launch]:
 
 
 def is_python(proc: ProcFS, pid: int) -> bool:
-    """Whether a process runs a Python, whatever it calls itself."""
+    """Whether a process runs Python, whatever its name is."""
     try:
         program = os.path.basename(proc.link(f"{pid}/exe")).removesuffix(" (deleted)")
     except ProcError:
@@ -152,7 +151,7 @@ def is_python(proc: ProcFS, pid: int) -> bool:
 
 
 def maps_torch(proc: ProcFS, pid: int) -> bool:
-    """Whether a process has torch's Python library in its memory."""
+    """Whether a process has loaded torch's Python library."""
     try:
         return b"/libtorch_python" in proc.read(f"{pid}/maps")
     except ProcError:

@@ -1,4 +1,4 @@
-"""What srun started: its tasks are children of slurmstepd, and nothing of srun is among their ancestors."""
+"""Finds the tasks of an srun. They are children of slurmstepd, so srun is not among their ancestors."""
 
 import psutil
 
@@ -7,11 +7,11 @@ from hangdoc.parse import natural
 from hangdoc.snapshot import Unavailable
 
 _PORTS = ("SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT")
-"""srun listens on these; every task has them in its environment (srun(1), output environment variables)."""
+"""srun listens on these ports; every task has them in its environment (srun(1), output environment variables)."""
 
 
 def tasks_of(table: ProcessTable, srun: int) -> set[int]:
-    """The processes that an srun on this host started on it; empty for any other process."""
+    """The processes on this host that the process `srun` started; empty if it is not an srun."""
     if srun not in table or table[srun].stat.name != "srun":
         return set()
     ports = {port for pid in table.tree(srun) for port in _listens_on(pid)}

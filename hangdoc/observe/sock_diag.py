@@ -1,7 +1,7 @@
-"""All TCP sockets of a network namespace, asked of the kernel: sock_diag(7), linux/inet_diag.h, `struct tcp_info` of linux/tcp.h.
+"""All TCP sockets of a network namespace, from the kernel: sock_diag(7), linux/inet_diag.h, `struct tcp_info` of linux/tcp.h.
 
-A few lines of our own: importing pyroute2 loads all of its parts, which takes 0.13 to 0.25 s of CPU, half of a whole diagnose.
-One request, one kind of answer, and a structure that the kernel only ever lengthens are all that is needed.
+This is not done with pyroute2, whose import takes 0.13 to 0.25 s of CPU, half of a whole diagnose. hangdoc needs only one
+request, one kind of reply, and one structure to which the kernel only appends.
 """
 
 import os
@@ -20,15 +20,15 @@ _ERROR, _DONE = 2, 3
 _HEADER = struct.Struct("=IHHII")
 """nlmsghdr: length, type, flags, sequence number, port."""
 _REQUEST = struct.Struct("=BBBxI48x")
-"""inet_diag_req_v2: family, protocol, extensions, states; no socket in particular."""
+"""inet_diag_req_v2: family, protocol, extensions, states; no particular socket."""
 _MESSAGE = struct.Struct("=BB2x2s2s16s16s12x4xIIII")
-"""inet_diag_msg: family, state, ports, addresses, both queues, user, inode."""
+"""inet_diag_msg: family, state, ports, addresses, queues, user, inode."""
 _ATTRIBUTE = struct.Struct("=HH")
 _INFO = 2
-"""INET_DIAG_INFO, an attribute with a tcp_info."""
+"""INET_DIAG_INFO: the attribute that contains a tcp_info."""
 _TCP_INFO = struct.Struct("=2xBxB3x16xI16xI4xI12xI48xQQ24xQQ")
 _ALL_STATES = 0xFFF & ~(1 << 6)
-"""But TIME_WAIT: no process owns such a socket any more."""
+"""Without TIME_WAIT: no process owns such a socket."""
 _BUFFER_BYTES = 1 << 18
 _REPLY_SECONDS = 5.0
 _CLONE_NEWNET = 0x40000000
@@ -36,7 +36,7 @@ LISTEN = 10
 
 
 class TcpInfo(NamedTuple):
-    """The part of `struct tcp_info` that tells something. Times since in ms; `busy_us` since the connection began."""
+    """The fields of `struct tcp_info` that hangdoc uses. `last_*_ms` are ages; `busy_us` is the total of the connection."""
 
     retransmits: int
     backoff: int
@@ -47,18 +47,18 @@ class TcpInfo(NamedTuple):
     bytes_acked: int
     bytes_received: int
     delivery_rate: int
-    """Bytes a second."""
+    """Bytes per second."""
     busy_us: int
 
 
 class TcpSocket(NamedTuple):
-    """One socket; the queues in bytes, of a listening socket in connections."""
+    """One socket. The queues are in bytes, or in connections for a listening socket."""
 
     family: int
     state: int
     """include/net/tcp_states.h."""
     local_port_bytes: bytes
-    """As on the wire."""
+    """In network byte order."""
     remote_port_bytes: bytes
     local: bytes
     remote: bytes
@@ -70,34 +70,34 @@ class TcpSocket(NamedTuple):
 
     @property
     def local_port(self) -> int:
-        """Its own."""
+        """Port of this end."""
         return int.from_bytes(self.local_port_bytes, "big")
 
     @property
     def remote_port(self) -> int:
-        """The peer's."""
+        """Port of the peer."""
         return int.from_bytes(self.remote_port_bytes, "big")
 
     @property
     def local_address(self) -> str:
-        """As text; IPv4 mapped into IPv6 is the IPv4 address."""
+        """Address of this end as text. An IPv4-mapped IPv6 address is given as IPv4."""
         return address(self.family, self.local)
 
     @property
     def remote_address(self) -> str:
-        """As text."""
+        """Address of the peer as text, in the same way."""
         return address(self.family, self.remote)
 
 
 class SockDiag:
-    """An open question to one network namespace; asking again costs one system call a hundred sockets. Raises OSError."""
+    """A netlink socket in one network namespace. A request takes one system call per hundred sockets. Raises OSError."""
 
     def __init__(self, namespace_file: str | None = None) -> None:
         """`namespace_file` is /proc/PID/ns/net of a process in another namespace; None for our own."""
         if namespace_file is None:
             self._socket = _connected()
         else:
-            # setns(2) acts on one thread, a socket stays in the namespace that it was made in.
+            # setns(2) changes only one thread, and a socket stays in the namespace where it was created.
             with ThreadPoolExecutor(1) as pool:
                 self._socket = pool.submit(_connected_in, namespace_file).result()
         self._sequence = 0
@@ -111,11 +111,11 @@ class SockDiag:
         self.close()
 
     def close(self) -> None:
-        """Done with it."""
+        """Close the netlink socket."""
         self._socket.close()
 
     def sockets(self) -> Iterator[TcpSocket]:
-        """All TCP sockets, IPv4 and IPv6, that a process owns."""
+        """All TCP sockets that some process owns, IPv4 and IPv6."""
         for family in (socket.AF_INET, socket.AF_INET6):
             self._sequence += 1
             body = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _ALL_STATES)
@@ -124,7 +124,7 @@ class SockDiag:
             try:
                 yield from self._replies()
             except FileNotFoundError:
-                if family == socket.AF_INET:  # a kernel without IPv6 has nobody to ask about it
+                if family == socket.AF_INET:  # a kernel without IPv6 refuses the second request
                     raise
 
     def _replies(self) -> Iterator[TcpSocket]:
@@ -140,9 +140,9 @@ class SockDiag:
             while at + header_size <= size:
                 length, kind, _, sequence, _ = header(data, at)
                 if length < header_size:
-                    raise OSError("the kernel's answer is not in the known form")
+                    raise OSError("the kernel's reply has an unknown format")
                 body = at + header_size
-                if sequence == self._sequence:  # not left over from a question that was given up
+                if sequence == self._sequence:  # otherwise a late reply to an earlier request
                     if kind == _DONE:
                         return
                     if kind == _ERROR:
@@ -154,13 +154,13 @@ class SockDiag:
 
 
 def _info(data: bytes, at: int, end: int) -> TcpInfo | None:
-    """The attribute with a tcp_info, among those from `at` to `end`."""
+    """The tcp_info among the attributes from `at` to `end`; None if there is none."""
     while at + 4 <= end:
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         if kind == _INFO:
             if length - 4 >= _TCP_INFO.size:
                 return TcpInfo._make(_TCP_INFO.unpack_from(data, at + 4))
-            # An older kernel's is shorter (4.10 brought the last field that is used here).
+            # In older kernels the structure is shorter (4.10 added the last field that is used here).
             return TcpInfo._make(_TCP_INFO.unpack(data[at + 4 : at + length].ljust(_TCP_INFO.size, b"\0")))
         at += (length if length > 4 else 4) + 3 & ~3
     return None
@@ -168,7 +168,7 @@ def _info(data: bytes, at: int, end: int) -> TcpInfo | None:
 
 @lru_cache(8192)
 def address(family: int, raw: bytes) -> str:
-    """The first 4 or all 16 bytes as text; IPv4 mapped into IPv6 (`::ffff:127.0.0.1`) is the IPv4 address."""
+    """The first 4 bytes (IPv4) or all 16 as text. An IPv4-mapped address (`::ffff:127.0.0.1`) is given as IPv4."""
     if family == socket.AF_INET:
         return socket.inet_ntop(socket.AF_INET, raw[:4])
     if raw.startswith(b"\0" * 10 + b"\xff\xff"):
@@ -181,7 +181,7 @@ def _connected() -> socket.socket:
     try:
         made.settimeout(_REPLY_SECONDS)
         made.bind((0, 0))
-        made.connect((0, 0))  # the kernel, and nobody else
+        made.connect((0, 0))  # pid 0 is the kernel
     except OSError:
         made.close()
         raise
@@ -194,5 +194,5 @@ def _connected_in(namespace_file: str) -> socket.socket:
     libc = ctypes.CDLL(None, use_errno=True)
     with open(namespace_file) as file:
         if libc.setns(file.fileno(), _CLONE_NEWNET) != 0:
-            raise PermissionError(f"entering a rank's network namespace: {os.strerror(ctypes.get_errno())}")
+            raise PermissionError(f"can't enter the rank's network namespace: {os.strerror(ctypes.get_errno())}")
     return _connected()

@@ -1,6 +1,6 @@
-"""TCP connections of every process of interest, with their memory: how long ago the last byte passed.
+"""TCP connections of every observed process, and how long ago the last byte passed.
 
-Through sock_diag(7), inside each process's own network namespace; tied to processes by socket inode.
+sock_diag(7) lists the sockets of each process's network namespace. Inodes assign them to processes.
 """
 
 import os
@@ -21,14 +21,13 @@ _STATES = {
 }  # fmt: skip
 _INODE = re.compile(r"socket:\[(\d+)\]")
 _OWNER_READINGS = 8
-"""For so many looks it is taken for granted which sockets a process has, unless a new one appears on the host."""
+"""Which sockets a process owns is looked up again after this number of readings, or when a new socket appears on the host."""
 _Key = tuple[str, int]
 """Network namespace and inode of a socket."""
 
 
 class Sockets:
-    """The probe. It can look again and again: the questions to the kernel stay open, and so does what is known of who holds
-    which socket."""
+    """The probe. It can be used for several windows in a row: it keeps its netlink sockets and the owners of TCP sockets."""
 
     name = "sockets"
 
@@ -44,14 +43,14 @@ class Sockets:
         self._lookups_left = 0
 
     def open(self, observation: Observation) -> None:
-        """Remember how many bytes have passed."""
+        """Read how many bytes have passed."""
         self._first = self._read_all(observation)
 
     def during(self, observation: Observation) -> None:
         """Nothing."""
 
     def close(self, observation: Observation) -> None:
-        """Read all sockets and tie them to their processes."""
+        """Read all sockets again, and assign them to their processes."""
         self._second = sockets = self._read_all(observation)
         self._connections = []
         if not sockets:
@@ -69,17 +68,17 @@ class Sockets:
                     self._connections.append(_connection(target.pid, key, self._first.get(key), raw))
 
     def start_next_window(self, observation: Observation) -> None:
-        """What was read last is the first reading of the next window."""
+        """The end of this window becomes the beginning of the next."""
         self._first = self._second
 
     def release(self) -> None:
-        """No more looks."""
+        """Close the netlink sockets."""
         for diag in self._diags.values():
             diag.close()
         self._diags.clear()
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
-        """All of them, for the host."""
+        """All connections and listeners of the host."""
         if self._failed and not self._connections:
             yield None, "connections", Unavailable(reason=self._failed)
         else:
@@ -92,7 +91,7 @@ class Sockets:
         if known is None:
             try:
                 known = self._owned[pid] = (network_of(observation.proc, pid), _inodes(observation, pid))
-            except Gone:  # it ended while we looked, and took its sockets along
+            except Gone:  # it has ended, and so have its sockets
                 return "", frozenset()
             except ProcError as error:
                 observation.problems.append(f"sockets of pid {pid}: {error}")
@@ -100,7 +99,7 @@ class Sockets:
         return known
 
     def _read_all(self, observation: Observation) -> dict[_Key, TcpSocket]:
-        """All sockets of every network namespace that a target lives in."""
+        """All sockets of the network namespaces of all targets."""
         found: dict[_Key, TcpSocket] = {}
         own = _own_namespace()
         pids: dict[str, int] = {}
@@ -149,7 +148,7 @@ def _connection(pid: int, key: _Key, before: TcpSocket | None, now: TcpSocket) -
 
 
 def _bytes(info: TcpInfo | None) -> int:
-    """Payload in both directions since the connection began."""
+    """Payload bytes in both directions since the start of the connection."""
     return info.bytes_acked + info.bytes_received if info is not None else 0
 
 
@@ -159,8 +158,8 @@ def _inodes(observation: Observation, pid: int) -> frozenset[int]:
 
 
 def listeners(observation: Observation, sockets: dict[_Key, TcpSocket]) -> list[Listener]:
-    """Who listens on the master ports of the ranks and launchers among the targets. Owners outside of them are looked
-    for among all processes of the host, which only a port held by a stranger costs."""
+    """The processes that listen on the master ports of the ranks and launchers. The targets are searched first, and all other
+    processes of the host only if a port belongs to none of them."""
     ports = {t.identity.master_port for t in observation.targets.values() if t.identity is not None}
     ports |= {
         natural(t.launch.endpoint.rpartition(":")[2])

@@ -1,7 +1,7 @@
 """Source lines of frames, and the loops around them, from the files as the process sees them.
 
-Captured while observing, so that a bundle can be read on a machine that has none of the code. A file newer than the
-process is not trusted: its lines may have moved.
+They are captured during the observation, so that a bundle can be read on a machine without the code. A file that is newer
+than the process is not used: its lines may have moved.
 """
 
 import ast
@@ -28,18 +28,18 @@ from hangdoc.snapshot import Exit, Frame, Loop, PythonThread, Stack
 _MAX_BYTES = 2_000_000
 _CONTEXT_LINES = 30
 _MAX_WHOLE = 300_000
+"""Characters of a file whose secrets are filtered as a whole. This takes 0.2 s of CPU, once."""
 _MAX_EXITS = 6
-"""Characters; they take 0.2 s of CPU to filter, once."""
 _BOUND_SECONDS = 2.0
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Structure = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
-"""Loops of a function, and the conditions and contexts around a line of it."""
+"""Loops of a function, and the conditions and `with` contexts around one of its lines."""
 
 
 class Sources:
-    """Reads and keeps source files for one observation."""
+    """Reads and caches source files for one observation."""
 
     def __init__(self, proc: ProcFS) -> None:
         self._proc = proc
@@ -55,7 +55,7 @@ class Sources:
         )
 
     def annotate(self, pid: int, stack: Stack) -> Stack:
-        """The stack with source lines in all Python frames, loops in those of the program, and context in the user's own."""
+        """The stack with source lines in all Python frames, loops in the program's frames, and context in the user's code."""
         try:
             started = self._boot + self._proc.stat(str(pid)).start_ticks / self._proc.ticks_per_second
         except ProcError:
@@ -108,15 +108,15 @@ class Sources:
                 try:
                     path = f"{self._proc.root}/{pid}/root{file}"
                     lines = self._reader.submit(_read_lines, path, started).result(_BOUND_SECONDS)
-                    # A literal may begin lines above the one that is shown, so the user's code is read as a whole.
+                    # A literal with a secret may begin above the line that is shown, so the whole file is filtered.
                     whole = not library and sum(map(len, lines)) < _MAX_WHOLE
                     self._lines[key] = redact.source("\n".join(lines)).split("\n") if whole else lines
                 except FutureTimeout:
-                    self._stuck = True  # a file system that does not answer: the next file would not come either
+                    self._stuck = True  # a dead file system: the next file would not be readable either
         return key
 
     def _structure_of(self, key: tuple[str, str], frame: Frame) -> _Structure:
-        """Of the frame's function and line; once for all ranks that stand there."""
+        """The structure around the frame's line, computed once for all ranks at this line."""
         place = (*key, frame.function, frame.line)
         if place not in self._structure:
             scope = self._scope(key, frame)
@@ -126,9 +126,9 @@ class Sources:
         return self._structure[place]
 
     def _scope(self, key: tuple[str, str], frame: Frame) -> ast.AST | None:
-        """The frame's function, or module; None where it can't be parsed."""
+        """The frame's function or module; None if it can't be parsed."""
         if frame.library and (function := _parse_function(self._lines[key], frame)) is not None:
-            return function  # a package's module may have thousands of lines
+            return function  # parsing the whole module of a package may take long
         if key not in self._trees:
             self._trees[key] = _tree("\n".join(self._lines[key]))
         tree = self._trees[key]
@@ -143,7 +143,7 @@ class Sources:
 
 @lru_cache(16)
 def _tree(text: str) -> ast.Module | None:
-    """Kept between looks, for somebody who looks again and again."""
+    """The syntax tree of a file; None if it can't be parsed. Cached between polls."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -151,7 +151,7 @@ def _tree(text: str) -> ast.Module | None:
 
 
 def _parse_function(lines: list[str], frame: Frame) -> ast.AST | None:
-    """The function around a frame's line, parsed without its module; None where its text can't be told apart."""
+    """The function around a frame's line, parsed without its module; None if its text can't be found."""
     name = re.escape(frame.function.rpartition(".")[2])
     head = re.compile(rf"(\s*)(async )?def {name}\b")
     first = next((at for at in range(frame.line - 1, -1, -1) if head.match(lines[at])), None)
@@ -174,7 +174,7 @@ def _dedents(line: str, indent: int) -> bool:
 
 
 def _read_lines(path: str, started: float) -> list[str]:
-    """The lines of a regular file that is no newer than the process; none where it can't be read."""
+    """The lines of a regular file that is not newer than the process; empty if it can't be used."""
     try:
         about = os.stat(path)
         if stat.S_ISREG(about.st_mode) and about.st_mtime <= started + 1 and about.st_size <= _MAX_BYTES:
@@ -189,8 +189,8 @@ def _loops(scope: ast.AST) -> tuple[Loop, ...]:
 
 
 def _conditions(scope: ast.AST, line: int) -> tuple[str, ...]:
-    """What is known to hold at a line, outermost first: tests of the `if`s around it, of earlier ones that would have
-    left its block (`if rank != 0: return`), and the `except` it stands in."""
+    """The conditions that are true at a line, outermost first: the tests of the `if`s around it, the negated tests of earlier
+    `if`s that leave its block (`if rank != 0: return`), and the `except` around it."""
     found: list[tuple[int, str]] = []
     for node in _own_nodes(scope):
         if isinstance(node, ast.If):
@@ -212,7 +212,7 @@ def _conditions(scope: ast.AST, line: int) -> tuple[str, ...]:
 
 
 def _contexts(scope: ast.AST, line: int) -> tuple[str, ...]:
-    """What the `with` statements around a line enter, outermost first."""
+    """The context managers of the `with` statements around a line, outermost first."""
     around = [n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and _contains(n.body, line)]
     items = [item for node in sorted(around, key=lambda node: node.lineno) for item in node.items]
     return tuple(ast.unparse(item.context_expr)[:200] for item in items)
@@ -223,7 +223,7 @@ def _contains(block: list[ast.stmt], line: int) -> bool:
 
 
 def _scope_of(tree: ast.Module, functions: list[_Function], frame: Frame) -> ast.AST:
-    """The innermost function around the frame's line, the module for module-level code."""
+    """The innermost function around the frame's line; the module for module-level code."""
     if frame.function == "<module>":
         return tree
     name = frame.function.rpartition(".")[2]
@@ -232,13 +232,13 @@ def _scope_of(tree: ast.Module, functions: list[_Function], frame: Frame) -> ast
 
 
 def _own_nodes(scope: ast.AST) -> list[ast.AST]:
-    """All statements of a function and the handlers of its `try`s, not those of functions and classes inside it."""
+    """All statements of a function and the handlers of its `try`s, without those of functions and classes inside it."""
     return list(_statements(scope, inner=False))
 
 
 def _statements(scope: ast.AST, *, inner: bool = True) -> Iterator[ast.AST]:
-    """All statements below a node and the handlers of its `try`s, those near to it first; with `inner`, also those of the
-    functions and classes in it. `ast.walk` would look at all expressions, too, which are twenty times as many."""
+    """All statements below a node and the handlers of its `try`s, breadth first. With `inner`, also those of the functions and
+    classes in it. `ast.walk` would also visit all expressions, which are twenty times as many nodes."""
     todo = deque([scope])
     while todo:
         node = todo.popleft()
@@ -278,18 +278,18 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
             )
             start = 0 if start_value is None else _constant(start_value)
         else:
-            # A run that begins at `first_step` counts its steps from 0, as people do.
+            # A range that begins at a variable counts its steps from 0.
             start = 0 if len(call.args) == 1 else _constant(call.args[0]) or 0
             if len(call.args) < 3:
                 bound = _plain(call.args[min(1, len(call.args) - 1)])
     if not counters:
-        # `for batch in loader: ...; n += 1` counts by hand.
+        # `for batch in loader: ...; n += 1`
         counters = _incremented_names(node)
     return Loop(**common, header=header, counters=counters, start=start, bound=bound)
 
 
 def _exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inner: bool = False) -> Iterator[Exit]:
-    """What leaves a loop from a block of it; a `break` of a loop inside it (`inner`) does not."""
+    """The statements in a block that leave the loop. A `break` of a loop inside it (`inner`) does not leave it."""
     for node in block:
         if isinstance(node, ast.Return) or (isinstance(node, ast.Break) and not inner):
             yield Exit(line=node.lineno, statement=type(node).__name__.lower(), conditions=conditions)
@@ -311,7 +311,7 @@ def _exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inner: bo
 
 
 def _incremented_names(loop: ast.AST) -> tuple[str, ...]:
-    """Names that a loop's body advances by one: `n += 1`."""
+    """Names that a loop's body increments by one: `n += 1`."""
     return tuple(
         node.target.id
         for node in _statements(loop)
@@ -324,7 +324,7 @@ def _incremented_names(loop: ast.AST) -> tuple[str, ...]:
 
 
 def _advanced_names(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]:
-    """Names that a loop moves on: its targets, `n += k` and `n = n + k`, in itself and the loops inside it."""
+    """Names that a loop and the loops inside it change: their targets, `n += k` and `n = n + k`."""
     found: list[str] = []
     for node in (loop, *_statements(loop)):
         if isinstance(node, ast.For | ast.AsyncFor):
@@ -346,7 +346,7 @@ def _advanced_names(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]
 
 
 def _innermost_counting_call(node: ast.expr) -> ast.Call | None:
-    """The `enumerate(...)` or `range(...)` that a for runs over, also inside `tqdm(...)`."""
+    """The `enumerate(...)` or `range(...)` that a `for` iterates over, also inside `tqdm(...)`."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in ("enumerate", "range"):
             return inner if inner.args else None
@@ -368,7 +368,7 @@ def _constant(node: ast.expr) -> int | None:
 
 
 def _plain(node: ast.expr) -> str | None:
-    """A number or a name as text; None for what would have to be computed."""
+    """A number or a name as text; None for any other expression."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return str(node.value)
     return node.id if isinstance(node, ast.Name) else None

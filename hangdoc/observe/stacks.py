@@ -1,6 +1,6 @@
-"""Stacks of all ranks, twice across the window; of helpers and launchers where they matter.
+"""Stacks of all ranks at both ends of the window, and of helpers and launchers that matter.
 
-A dump costs 12 to 22 ms, of which it holds the rank for 2; native frames (`natives`) cost far more.
+A dump takes 12 to 22 ms and pauses the rank for 2 ms. Native frames (`natives`) take far longer.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from hangdoc.snapshot import Frame, Local, Stack, Unavailable
 _HELPERS_PER_RANK = 16
 _MAX_CONTENTS = 60
 _RESERVE_SECONDS = 1.0
-"""What must be left for the other probes before sources and variables are read."""
+"""Source and variables are read only if more than this time is left, which the other probes need."""
 _C10D = "torch/distributed/distributed_c10d.py"
 _LAYER_FILES = "/torch/nn/modules/"
 _WAITS_FOR_A_CHILD = (
@@ -59,7 +59,7 @@ class Stacks:
         self._took = time.monotonic() - began
 
     def during(self, observation: Observation) -> None:
-        """Helpers that a rank waits for, and the source of what was seen."""
+        """Dump helpers that a rank may wait for, and read the source files of all frames."""
         adopt_helpers(observation)
         wanted = []
         for rank in observation.ranks():
@@ -67,15 +67,15 @@ class Stacks:
                 wanted += helpers_of(observation, rank)
         self._first |= self._first_dump(observation, wanted)
         self._sources = Sources(observation.proc)
-        for pid, stack in self._first.items():  # most frames are the same at the second look: read their files now
+        for pid, stack in self._first.items():  # most frames will be the same in the second dump
             if isinstance(stack, Stack):
                 self._sources.annotate(pid, stack)
 
     def close(self, observation: Observation) -> None:
-        """Dump everything seen before once more, and what a rank has started since. What has not run since it was dumped stands
-        where it stood. Launchers are dumped once: of them it only matters where they are."""
+        """Dump every process again, and helpers that have started since. A process that has not run since its first dump has the
+        same stack. Launchers are dumped only once: whether they move does not matter."""
         launchers = [t for t in observation.alive() if t.role == "launcher" and t.python]
-        self._first |= {t.pid: Unavailable(reason="read at the end of the window alone") for t in launchers}
+        self._first |= {t.pid: Unavailable(reason="read only at the end of the window") for t in launchers}
         for pid in adopt_helpers(observation):
             self._first[pid] = attach.dump(observation.proc, pid, observation.deadline)
         to_dump = []
@@ -87,8 +87,8 @@ class Stacks:
         self._second |= self._dump(observation, [*to_dump, *launchers])
 
     def lead_seconds(self) -> float:
-        """How long before the window's end `close` should begin, so that it ends with the window."""
-        return self._took + 0.04  # sockets, memory and clocks are read behind them
+        """How long before the end of the window `close` should begin, so that it ends with the window."""
+        return self._took + 0.04  # sockets, memory and clocks are read after the stacks
 
     def _is_off_cpu(self, observation: Observation, pid: int, first: Stack) -> bool:
         before, now = self._clocks.get(pid, {}), threads_of(observation.proc, pid)
@@ -112,10 +112,10 @@ class Stacks:
         """Both stacks, the second with source lines and lengths."""
         sources = self._sources or Sources(observation.proc)
         for pid, first in self._first.items():
-            missing = Unavailable(reason="no time was left for a second look") if isinstance(first, Stack) else first
+            missing = Unavailable(reason="no time was left for a second reading") if isinstance(first, Stack) else first
             second = self._second.get(pid, missing)
             if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_alive(observation, pid):
-                first, second = second, first  # one look is something: it must not pass for two
+                first, second = second, first  # one reading is useful, but must not count as two
             if isinstance(second, Stack):
                 second = annotated(observation, sources, pid, second)
             yield pid, "stack_before", first
@@ -135,16 +135,16 @@ def _is_alive(observation: Observation, pid: int) -> bool:
 
 
 def no_stack_reason(target: Target) -> str:
-    """Why a process has no stack that was not tried."""
+    """Why no stack of a process was read."""
     if target.state in "ZX":
         return "the process has ended"
     return "not needed" if target.python else "not a Python process"
 
 
 def has_run(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads) -> bool:
-    """Whether a thread that matters has run between two readings of a process's clocks: the main thread, and one that runs the
-    user's code, waits in torch.distributed or had the GIL. Other threads of Python tick for ever (progress bars, monitors), those
-    of torch's backends have no Python stack."""
+    """Whether a relevant thread has run between two readings of a process's clocks. Relevant are the main thread, and threads
+    that run the user's code, wait in torch.distributed, or have the GIL. Other Python threads run all the time (progress bars,
+    monitors), and threads of torch's backends have no Python stack. Also True if the threads can't be compared."""
     if not before or not now.keys() <= before.keys():
         return True
     wanted = {pid}
@@ -169,13 +169,13 @@ def waits_for_a_child(stack: Stack | Unavailable | None) -> bool:
 
 
 def helpers_of(observation: Observation, rank: Target) -> list[Target]:
-    """The helpers of a rank that are worth a look, at most a few."""
+    """The Python helpers of a rank, at most 16."""
     helpers = [t for t in observation.alive() if t.role == "helper" and t.owner == rank.pid and t.python]
     return helpers[:_HELPERS_PER_RANK]
 
 
 def annotated(observation: Observation, sources: Sources, pid: int, stack: Stack) -> Stack:
-    """The stack with source lines, lengths and numbers of objects, if there is time."""
+    """The stack with source lines, lengths of containers and numbers in objects, if there is time."""
     if observation.deadline.remaining() > _RESERVE_SECONDS:
         return sources.annotate(pid, _with_amounts(observation, pid, stack))
     observation.deadline.miss("source and variables", pid)
@@ -183,8 +183,8 @@ def annotated(observation: Observation, sources: Sources, pid: int, stack: Stack
 
 
 def _with_amounts(observation: Observation, pid: int, stack: Stack) -> Stack:
-    """The stack with lengths of containers, and with numbers and lengths contents the objects that the user's own frames
-    hold (`loader.dataset.paths`), read from memory: py-spy's texts are short."""
+    """The stack with lengths of containers, and with numbers and lengths in the objects of the user's frames
+    (`loader.dataset.paths`). They are read from memory, because py-spy's texts are short."""
     try:
         image = observation.image(pid)
         with Memory(pid, image.layout, str(observation.proc.root)) as memory:
@@ -207,8 +207,8 @@ def _annotated_frames(memory: Memory, frames: tuple[Frame, ...]) -> Iterator[Fra
 
 
 def _with_lengths(memory: Memory, frame: Frame) -> Frame:
-    """A frame of a framework with the lengths of its containers, and the numbers of the object whose method it is: a trainer
-    keeps there how many batches it has."""
+    """A frame of a framework with the lengths of its containers, and with the numbers in `self`: a framework's trainer keeps the
+    number of batches there."""
     found: list[Local] = []
     for local in frame.locals:
         length = None
@@ -223,7 +223,7 @@ def _with_lengths(memory: Memory, frame: Frame) -> Frame:
 
 
 def _with_dtypes(memory: Memory, frame: Frame) -> Frame:
-    """A frame of one of torch's own layers with the types of its tensors: what it computes in."""
+    """A frame of one of torch's layers with the dtypes of its tensors; any other frame unchanged."""
     if _LAYER_FILES not in frame.file:
         return frame
     found = []

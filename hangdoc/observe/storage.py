@@ -1,6 +1,6 @@
-"""Bytes that each process read from storage and wrote to it across the window: a checkpoint that grows is movement.
+"""Bytes that each process read from and wrote to storage in the window: writing a checkpoint is progress.
 
-Source: /proc/PID/io, `read_bytes` and `write_bytes` (proc_pid_io(5)), which leave out sockets and pipes.
+Source: /proc/PID/io, `read_bytes` and `write_bytes` (proc_pid_io(5)), which do not count sockets and pipes.
 """
 
 from collections.abc import Iterable
@@ -29,11 +29,11 @@ class Storage:
         """Nothing."""
 
     def close(self, observation: Observation) -> None:
-        """And again."""
+        """Read the counters again."""
         self._second = {pid: _read(observation, pid) for pid in self._first if pid in observation.targets}
 
     def start_next_window(self, observation: Observation) -> None:
-        """The end of this window is the beginning of the next."""
+        """The end of this window becomes the beginning of the next."""
         self._first = self._second
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:

@@ -1,21 +1,21 @@
 """Names of the system calls that a thread may wait in, by their numbers on this machine's architecture.
 
-Source: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux. Only those that a diagnosis tells
-apart; a library that knows all of them for all architectures loads for longer than a whole look may take.
+Source: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h of Linux. The tables have only the calls that
+a diagnosis distinguishes. Importing a library with all calls of all architectures would take longer than a diagnosis.
 """
 
 import os
 
 RESTART = "restart_syscall"
-"""What the kernel makes of a call with a timeout that a pause by ptrace has interrupted (restart_syscall(2)); the registers keep
-the arguments of the call."""
+"""Shown for a call with a timeout that a ptrace pause has interrupted (restart_syscall(2)). The registers still have the
+arguments of the original call."""
 _INTERRUPTED = {
     "poll_schedule_timeout": "poll",
     "futex_": "futex",
     "hrtimer_nanosleep": "nanosleep",
     "do_nanosleep": "nanosleep",
 }
-"""The call behind it, by the function of the kernel in which it waits."""
+"""The original call, by the kernel function in which the thread waits."""
 _X86_64 = {
     0: "read", 1: "write", 2: "open", 4: "stat", 6: "lstat", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv",
     20: "writev", 21: "access", 23: "select", 26: "msync", 35: "nanosleep", 40: "sendfile", 42: "connect", 43: "accept",
@@ -47,24 +47,24 @@ WITH_PATH = {
     "open": 0, "stat": 0, "lstat": 0, "access": 0, "mkdir": 0, "unlink": 0, "openat": 1, "newfstatat": 1, "faccessat": 1,
     "statx": 1, "openat2": 1, "faccessat2": 1, "mkdirat": 1, "unlinkat": 1,
 }  # fmt: skip
-"""They are given a path, in this argument."""
+"""Index of the argument that is a path."""
 SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
 LOCKS = frozenset({"fcntl", "flock"})
 """They wait for a lock on a file."""
 POLLS = frozenset({"poll", "ppoll"})
-"""They are given an array of `struct pollfd` and its length."""
+"""Their arguments are an array of `struct pollfd` and its length."""
 SELECTS = frozenset({"select", "pselect6"})
 EPOLLS = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
 
 
 def interrupted(wchan: str | None) -> str | None:
-    """Which call a restarted one is; None where the kernel does not show where it waits."""
+    """The original call of a restart_syscall; None if `wchan` does not show it."""
     return next((call for function, call in _INTERRUPTED.items() if (wchan or "").startswith(function)), None)
 
 
 def name(number: int, machine: str | None = None) -> str:
-    """What a system call is called on `machine` (this one for None): its number as text where the table has no name, and empty
-    for -1, which the kernel shows of a thread that is in none."""
+    """The name of a system call on `machine` (default: this one); its number as text if the table has no name. Empty for -1,
+    which the kernel shows for a thread outside of any call."""
     if number < 0:
         return ""
     return _TABLES.get(machine or os.uname().machine, {}).get(number, str(number))

@@ -1,4 +1,4 @@
-"""Files that a trainer's watchdog leaves for readers outside, as the trainer's own mount and pid namespaces name them."""
+"""Files that a trainer's watchdog writes for hangdoc, found through the trainer's mount and pid namespaces."""
 
 import time
 from pathlib import Path
@@ -11,8 +11,8 @@ from hangdoc.snapshot import Unavailable
 def watchdog_files(
     proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable, suffix: str
 ) -> list[tuple[Path, int]]:
-    """(path, the process's own pid in its namespace) of each place where `<pid><suffix>` of a process may lie. What is read
-    there is untrusted."""
+    """(path, the process's pid in its own pid namespace) of each place where `<pid><suffix>` of a process may be. The content of
+    these files is untrusted."""
     known = environment if isinstance(environment, dict) else {}
     try:
         owner, inside = proc.fields(str(pid), "Uid", "NSpid")
@@ -28,9 +28,9 @@ def watchdog_files(
 
 
 def beat_of(proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable) -> beacon.Beat | None:
-    """The last beat of a process; None where it has no beacon, or one that is not its own."""
+    """The last beat of a process; None if it has no beacon of its own."""
     for path, inner_pid in watchdog_files(proc, pid, environment, beacon.SUFFIX):
-        for _ in range(3):  # a beat may be under way
+        for _ in range(3):  # the trainer may be writing a beat right now
             try:
                 with path.open("rb") as file:
                     raw = file.read(beacon.SIZE)
@@ -43,7 +43,7 @@ def beat_of(proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable) -
 
 
 def _is_from(proc: ProcFS, pid: int, beat: beacon.Beat) -> bool:
-    """Whether a process was there when the beat was: one that was killed leaves its beacon to whoever gets its pid next."""
+    """Whether the beat is younger than the process. A killed process leaves its beacon, and its pid may be reused."""
     try:
         started = proc.stat(str(pid)).start_ticks / proc.ticks_per_second
     except ProcError:

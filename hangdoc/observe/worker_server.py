@@ -1,4 +1,4 @@
-"""Asks the worker server of a rank: a C++ thread of torch that answers HTTP, also for a rank that holds the GIL
+"""A client of a rank's worker server: a C++ thread of torch that serves HTTP, even while the rank holds the GIL
 (torch/distributed/elastic/control_plane.py).
 """
 
@@ -18,8 +18,8 @@ _MAX_BYTES = 16 << 20
 
 
 def ask(observation: Observation, target: Target, path: str | None, handler: str) -> bytes:
-    """What a handler answers; `path` of its socket, None for torch's debug server, which listens on a port. Raises OSError,
-    ProcError."""
+    """The response of a handler. `path` is the server's Unix socket, None for torch's debug server, which listens on a port.
+    Raises OSError, ProcError."""
     try:
         return _response(_worker_server(observation, target, path), handler)
     except (http.client.HTTPException, psutil.Error) as error:
@@ -36,21 +36,21 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
         peer, _, _ = struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if peer != self._pid:  # all ranks of a host were told one path, and one of them has it
+        if peer != self._pid:  # all ranks of a host are configured with the same path, and one of them owns it
             self.sock.close()
             raise ConnectionRefusedError(f"its socket belongs to pid {peer}")
 
 
 def _worker_server(observation: Observation, target: Target, path: str | None) -> http.client.HTTPConnection:
-    """A connection to a rank's worker server, not yet opened."""
+    """A connection to a rank's worker server, not opened yet. Raises ConnectionError if its port is not certain."""
     if path:
         return _UnixConnection(f"{observation.proc.root}/{target.pid}/root{os.path.abspath(path)}", target.pid)
     if observation.proc.link(f"{target.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
         raise ConnectionError("it is in another network namespace")
-    # Gloo listens on one address; the worker server, like a store, on all.
+    # Gloo listens on one address. The worker server and the store listen on all addresses.
     ports = set(_open_ports(target)) - {target.identity.master_port if target.identity else None}
     if len(ports) != 1:
-        raise ConnectionError(f"which of its ports {sorted(p for p in ports if p)} it is can't be told")
+        raise ConnectionError(f"it can't be identified among the rank's ports {sorted(p for p in ports if p)}")
     return http.client.HTTPConnection("localhost", ports.pop(), timeout=_TIMEOUT_SECONDS)
 
 
@@ -67,5 +67,5 @@ def _response(connection: http.client.HTTPConnection, handler: str) -> bytes:
         if answer.status == http.client.NOT_FOUND:
             return b"{}"
         if answer.status != http.client.OK:
-            raise ConnectionError(f"{handler} answered {answer.status}")
+            raise ConnectionError(f"{handler} returned status {answer.status}")
         return answer.read(_MAX_BYTES)
