@@ -1,7 +1,7 @@
 """hangdoc finds the rank that a frozen torch.distributed run is waiting for, and why.
 
-`hangdoc.diagnose(pids=..., hosts=...)` is the Python API (`hangdoc.api`). Importing hangdoc loads nothing else: the watchdog does
-it in trainers.
+`hangdoc.diagnose(pids=..., hosts=...)` is the Python API (`hangdoc.api`). Importing hangdoc loads nothing else, because the
+watchdog imports it in trainers.
 """
 
 import sys
@@ -9,7 +9,7 @@ from types import ModuleType
 
 from hangdoc.version import __version__
 
-TYPE_CHECKING = False  # as typing's, which takes a millisecond to load
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING, without the millisecond that importing typing takes
 if TYPE_CHECKING:
     from typing import Any
 
@@ -19,7 +19,7 @@ __all__ = ["DiagnoseError", "Result", "__version__", "diagnose"]
 
 
 class _CallablePackage(ModuleType):
-    """`hangdoc.diagnose`, the package of the reasoning, which is called as the API's function of the same name."""
+    """The package `hangdoc.diagnose`, made callable: calling it calls the API function of the same name."""
 
     def __call__(self, *arguments: "Any", **options: "Any") -> "Result":
         from hangdoc.api import diagnose
@@ -28,7 +28,7 @@ class _CallablePackage(ModuleType):
 
 
 class _Package(ModuleType):
-    """hangdoc itself. The import system sets `hangdoc.diagnose` to the package whenever that is loaded."""
+    """hangdoc itself. The import system sets the attribute `diagnose` to the package when it loads that."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "diagnose" and isinstance(value, ModuleType):

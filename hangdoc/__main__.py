@@ -1,4 +1,4 @@
-"""`python -m hangdoc`: the command, where its script is not on the path."""
+"""`python -m hangdoc`: the command, for environments in which its script is not on the PATH."""
 
 from hangdoc.cli.main import main
 

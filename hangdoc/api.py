@@ -1,4 +1,4 @@
-"""The Python API: one look at running ranks, or at saved bundles, as a value.
+"""The Python API: diagnoses running ranks, or saved bundles, and returns the result as a value.
 
     import hangdoc
 
@@ -11,7 +11,7 @@
         for finding in result.jobs[0].findings:
             print(finding.code, finding.summary, finding.culprits)
 
-Call it in a process that is no rank: a rank that calls it shows itself calling. In a rank, use `hangdoc.watchdog`.
+Call it in a process that is not a rank: a rank that calls it would observe its own call. In a rank, use `hangdoc.watchdog`.
 """
 
 import html
@@ -33,8 +33,8 @@ _FRAME_PIXELS = 640
 
 
 class DiagnoseError(Exception):
-    """Nothing could be diagnosed; the message says why and what to do. `exit_code` is the one of `hangdoc diagnose`: 2 for a
-    wrong argument, 3 for no rank, 4 where too little could be seen."""
+    """Nothing could be diagnosed. The message gives the reason and the remedy. `exit_code` is that of `hangdoc diagnose`: 2 for a
+    wrong argument, 3 if there is no rank, 4 if too little could be observed."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -42,23 +42,23 @@ class DiagnoseError(Exception):
 
 
 class Result(Diagnosis, frozen=True, kw_only=True, dict=True):
-    """A `hangdoc.diagnosis.Diagnosis` with the evidence from which it was made. Its JSON is the diagnosis alone:
-    `msgspec.json.encode(result)`. In a notebook it shows itself as the page."""
+    """A `hangdoc.diagnosis.Diagnosis` together with its evidence. `msgspec.json.encode(result)` gives the diagnosis without the
+    evidence. A notebook displays it as the HTML page."""
 
     @property
     def evidence(self) -> "Snapshot":
-        """What was seen: a `hangdoc.snapshot.Snapshot`."""
+        """What was observed: a `hangdoc.snapshot.Snapshot`."""
         snapshot: Snapshot = self.__dict__["snapshot"]
         return snapshot
 
     def save(self, path: "str | os.PathLike[str]") -> None:
-        """Write the evidence as a bundle, for `hangdoc diagnose FILE`. Raises hangdoc.codec.BundleError."""
+        """Write the evidence to a bundle, for `hangdoc diagnose FILE`. Raises hangdoc.codec.BundleError."""
         from hangdoc import codec
 
         codec.write(self.evidence, Path(path))
 
     def text(self, width: int = 100) -> str:
-        """The report, as `hangdoc diagnose` prints it, in lines of at most so many characters."""
+        """The report that `hangdoc diagnose` prints, in lines of at most `width` characters."""
         import io
 
         from rich.console import Console
@@ -70,7 +70,7 @@ class Result(Diagnosis, frozen=True, kw_only=True, dict=True):
         return console.export_text()
 
     def html(self) -> str:
-        """The page that `hangdoc diagnose --html` writes: one document that loads nothing."""
+        """The page that `hangdoc diagnose --html` writes: one self-contained document."""
         from hangdoc.diagnose.detail import details
         from hangdoc.diagnose.engine import examine
         from hangdoc.render.html import page
@@ -79,7 +79,7 @@ class Result(Diagnosis, frozen=True, kw_only=True, dict=True):
         return page(self, details(self, runs))
 
     def _repr_html_(self) -> str:
-        """For Jupyter: the page in a frame of its own, which can reach neither the notebook nor the network."""
+        """For Jupyter: the page in a sandboxed frame without access to the notebook or the network."""
         return (
             f'<iframe sandbox="allow-scripts" srcdoc="{html.escape(self.html(), quote=True)}" '
             f'style="width:100%;height:{_FRAME_PIXELS}px;border:0" title="hangdoc: {self.verdict}"></iframe>'
@@ -103,40 +103,45 @@ def diagnose(
     ssh_options: Iterable[str] = (),
     remote_command: str = "hangdoc",
 ) -> Result:
-    """Look once, and say who waits for whom and why. It reads only; the ranks go on as they were.
+    """Observe the ranks once, and find out which rank is waiting for which, and why. It only reads, and changes no rank.
 
-    Without arguments: every rank of this host that may be read. `pids`: only ranks in the trees of these processes. `run_of`:
-    only the run that this process is a rank of. `slurm_job`: only the processes of this job. `hosts`: these hosts instead, as a
-    node set (`"node[0-63]"`, `"slurm:JOBID"`) or their names; `via`, `ssh_options` and `remote_command` say how to reach them, as
-    the options of `hangdoc diagnose` do. `bundles`: saved evidence instead. `job`: only the job of this id.
+    Without arguments, it diagnoses every readable rank of this host. These arguments choose others:
 
-    `window` (the length of the observation), `patience` (how old a wait for a rank without progress must be to be an error) and
-    `timeout` (the bound on the look) in seconds. Raises DiagnoseError.
+    - `pids`: only ranks in the process trees of these pids.
+    - `run_of`: only the run that this pid is a rank of.
+    - `slurm_job`: only the processes of this Slurm job.
+    - `hosts`: the ranks of these hosts, as a node set (`"node[0-63]"`, `"slurm:JOBID"`) or as names. `via`, `ssh_options` and
+      `remote_command` say how to reach the hosts, like the options of `hangdoc diagnose`.
+    - `bundles`: saved evidence.
+    - `job`: only the job with this id.
+
+    `window` is the length of the observation, `timeout` its time limit, and `patience` the age at which a wait for a rank without
+    progress becomes an error; all in seconds. Raises DiagnoseError.
     """
     from hangdoc.codec import BundleError
     from hangdoc.diagnose.engine import examine
 
     try:
         if bundles:
-            evidence = _saved(bundles)
+            evidence = _read_bundles(bundles)
         else:
-            evidence = _seen(
+            evidence = _observe(
                 pids=tuple(pids), run_of=run_of, slurm_job=slurm_job, hosts=hosts, window=window, timeout=timeout, native=native,
                 kept=locals, via=via, ssh_options=tuple(ssh_options), remote_command=remote_command,
             )  # fmt: skip
-        answer, _ = examine(evidence, patience=patience, job=job)
+        diagnosis, _ = examine(evidence, patience=patience, job=job)
     except CommandError as error:
         raise DiagnoseError(str(error), error.exit_code) from None
     except BundleError as error:
         raise DiagnoseError(str(error), 2) from None
-    if job is not None and not answer.jobs:
-        raise DiagnoseError(f"no job {job!r} among what was looked at.", 2)
-    result = Result(**msgspec.structs.asdict(answer))
+    if job is not None and not diagnosis.jobs:
+        raise DiagnoseError(f"no job has the id {job!r}. The diagnosis without `job` lists the ids.", 2)
+    result = Result(**msgspec.structs.asdict(diagnosis))
     result.__dict__.update(snapshot=evidence, patience=patience, job=job)
     return result
 
 
-def _saved(bundles: "Iterable[str | os.PathLike[str]]") -> "Snapshot":
+def _read_bundles(bundles: "Iterable[str | os.PathLike[str]]") -> "Snapshot":
     from hangdoc import codec
     from hangdoc.commands.bundles import files
     from hangdoc.commands.errors import NO_RANK
@@ -144,11 +149,11 @@ def _saved(bundles: "Iterable[str | os.PathLike[str]]") -> "Snapshot":
 
     snapshot = merge(tuple(codec.read(path) for path in files(tuple(map(Path, bundles)))))
     if not any(host.processes for host in snapshot.hosts):
-        raise CommandError("no rank in these bundles: they were taken where no training ran.", NO_RANK)
+        raise CommandError("no rank in these bundles. They were written on hosts without a training run.", NO_RANK)
     return snapshot
 
 
-def _seen(
+def _observe(
     *, hosts: str | Iterable[str] | None, via: str | None, ssh_options: tuple[str, ...], remote_command: str, kept: Locals,
     **options: Any,
 ) -> "Snapshot":  # fmt: skip

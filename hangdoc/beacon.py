@@ -1,4 +1,4 @@
-"""The progress beacon: a small memory-mapped file in which a trainer says how far it is.
+"""The progress beacon: a small memory-mapped file to which a trainer writes its progress.
 
 Layout, version 3, 256 bytes, little-endian:
 
@@ -7,7 +7,7 @@ Layout, version 3, 256 bytes, little-endian:
       8     8   sequence, odd while a beat is being written (a seqlock)
      16     8   CLOCK_MONOTONIC of the beat, ns
      24     8   pid, in the writer's own pid namespace
-     32     8   step                     -1 where unknown, here and below
+     32     8   step                     -1 if unknown, also in the fields below
      40     8   batches done
      48     8   batches expected
      56     8   epoch
@@ -17,11 +17,11 @@ Layout, version 3, 256 bytes, little-endian:
     168     8   seconds that the phase may take without a beat, IEEE double; 0 if unknown
     176     8   rank
     184     8   world size
-    192    32   digest of the run's name (hangdoc.run_identity), ASCII, padded with NUL: never a part of the name itself
+    192    32   digest of the run's name (hangdoc.run_identity), ASCII, padded with NUL
     224    32   four stages (data, forward, backward, optimizer): microseconds of the last step, then smoothed, u32 each
 
-The file lies at `<directory>/<pid>.beacon` in a per-user directory of mode 0700. A reader treats it as untrusted bytes.
-A left-over file is harmless: its pid or its start no longer fits.
+The path is `<directory>/<pid>.beacon`, in a per-user directory of mode 0700. Readers treat the content as untrusted.
+A stale file is harmless: no process has its pid any more, or the process started after the last beat.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ MAGIC = b"HANGDOC3"
 SIZE = 256
 SUFFIX = ".beacon"
 FLIGHT_SUFFIX = ".flight.json"
-"""torch's flight recorder as the rank itself has dumped it at an alarm, beside the beacon."""
+"""Suffix of the dump of torch's flight recorder, which the rank writes next to the beacon at an alarm."""
 STAGES = ("data", "forward", "backward", "optimizer")
 _LAYOUT = struct.Struct("<8s Q q q q q q q q 32s 64s d q q 32s 8I")
 _BEAT = struct.Struct("<Q q q q q q q q")
@@ -56,7 +56,7 @@ _LONGEST_US = 0xFFFFFFFF
 
 
 class Beat(NamedTuple):
-    """One beat, as read: numbers are None where the trainer does not know them."""
+    """One beat. Numbers that the trainer does not know are None."""
 
     sequence: int
     monotonic_ns: int
@@ -73,16 +73,16 @@ class Beat(NamedTuple):
     world_size: int | None = None
     run_digest: str | None = None
     stages: tuple[float, ...] = ()
-    """Smoothed seconds of each of STAGES; empty where the trainer measures none."""
+    """Smoothed seconds of each of STAGES; empty if the trainer does not measure them."""
 
 
 def directory(uid: int, runtime_dir: str | None = None) -> Path:
-    """Where the beacons of user `uid` lie: below its XDG_RUNTIME_DIR, else below /tmp."""
+    """The directory of the beacons of user `uid`: below its XDG_RUNTIME_DIR, else below /tmp."""
     return Path(runtime_dir) / "hangdoc" if runtime_dir else Path(f"/tmp/hangdoc-{uid}")  # noqa: S108
 
 
 def parse(raw: bytes) -> Beat | None:
-    """The beat in `raw`, or None where it is no beacon, was cut short, or was being written (read it again)."""
+    """The beat in `raw`. None if it is not a beacon, is truncated, or was being written (then read the file again)."""
     if len(raw) < SIZE:
         return None
     magic, sequence, when, pid, *numbers, phase, digest, patience, rank, world, run, s0, s1, s2, s3, t0, t1, t2, t3 = (
@@ -128,11 +128,10 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class Beacon:
-    """Writes this process's beacon. Never raises after construction: a trainer must not die of its beacon.
+    """Writes this process's beacon. Only the constructor raises: a beacon must never end its trainer.
 
-    `run` is the run's whole name (hangdoc.run_identity). With `published=False` it keeps to itself, and no file is made.
-    Raises OSError from the constructor where the directory
-    can't be made or belongs to somebody else.
+    `run` is the full name of the run (hangdoc.run_identity). With `published=False`, the beacon stays in memory and no file is
+    created. The constructor raises OSError if the directory can't be created or belongs to another user.
     """
 
     def __init__(
@@ -141,7 +140,7 @@ class Beacon:
         self._mine = True
         self._sequence = 0
         self.last_ns = time.monotonic_ns()
-        """When it last beat, on the monotonic clock."""
+        """Time of the last beat, on the monotonic clock."""
         self._numbers = [_UNKNOWN] * 5
         self._texts: tuple[str, str, float] = ("train", "", 0.0)
         self._smoothed = [0.0] * len(STAGES)
@@ -153,7 +152,7 @@ class Beacon:
         who = (_UNKNOWN if rank is None else rank, _UNKNOWN if world_size is None else world_size)
         _LAYOUT.pack_into(self._map, 0, MAGIC, 0, self.last_ns, self._pid, *self._numbers, b"train", b"", 0.0,
                           *who, _fit(run_identity.digest(run) if run else "", 32), *[0] * 8)  # fmt: skip
-        if published:  # made aside and renamed: no reader ever sees a short file, and a left-over is replaced whole
+        if published:  # renamed when complete, so that no reader sees a short file; this also replaces a stale file
             fresh.rename(self.path)
         _living.add(self)
 
@@ -169,10 +168,11 @@ class Beacon:
         phase: str | None = None,
         patience: float | None = None,
     ) -> None:
-        """Publish where the trainer is; what is not given stays as it was. Below a microsecond; no system call.
+        """Publish the trainer's progress. Arguments that are not given keep their value. Takes less than a microsecond, without a
+        system call.
 
-        `batches` are done, `of` are expected; `digest` is of the shards' names; `patience` is how many seconds the phase may
-        take without another beat.
+        `batches` is the number of batches done, `of` the number expected. `digest` is a digest of the shard names. `patience` is
+        the number of seconds that the phase may take without another beat.
         """
         if not self._mine:
             return
@@ -203,21 +203,21 @@ class Beacon:
 
     @property
     def beats(self) -> int:
-        """How often it has beaten, about."""
+        """The approximate number of beats so far."""
         return self._sequence // 2
 
     @property
     def step(self) -> int | None:
-        """The last step published."""
+        """The last published step."""
         return None if self._numbers[0] == _UNKNOWN else self._numbers[0]
 
     @property
     def phase(self) -> tuple[str, float]:
-        """(name, patience in seconds or 0) of the current phase."""
+        """(name, patience in seconds) of the current phase; patience 0 is unknown."""
         return self._texts[0], self._texts[2]
 
     def stages(self, seconds: tuple[float, ...]) -> None:
-        """Publish how long each of STAGES took in the last step; a smoothed value is kept beside it."""
+        """Publish the seconds that each of STAGES took in the last step, and a moving average of them."""
         if not self._mine:
             return
         old = self._smoothed
@@ -229,11 +229,11 @@ class Beacon:
         _SEQUENCE.pack_into(self._map, _BEAT_AT, self._sequence)
 
     def disown(self) -> None:
-        """In a forked child: the object is inherited, not the right to speak."""
+        """Stop writing. A forked child inherits the object, but the beacon belongs to its parent."""
         self._mine = False
 
     def close(self) -> None:
-        """Remove the file; safe to call twice and in a forked child (which removes nothing)."""
+        """Remove the file. May be called twice, and in a forked child, where it does nothing."""
         if self._mine:
             self._mine = False
             with contextlib.suppress(OSError):
@@ -241,7 +241,7 @@ class Beacon:
 
 
 def _mapped(folder: Path, fresh: Path) -> mmap.mmap:
-    """A new file of this user alone, in memory; raises OSError."""
+    """Map a new file that only this user can read. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise PermissionError(f"{folder} is not this user's own directory")
@@ -252,5 +252,5 @@ def _mapped(folder: Path, fresh: Path) -> mmap.mmap:
 
 
 def _fit(text: str, size: int) -> bytes:
-    """UTF-8, cut between characters. A field may be full: only a shorter text ends with a NUL."""
+    """The text as UTF-8, cut at a character boundary. A text that fills its field has no NUL at the end."""
     return text.encode()[:size].decode("utf-8", "ignore").encode()

@@ -1,10 +1,10 @@
-"""A bundle as lines of text, for transports that pass on lines and may say other things before and after (an ssh banner).
+"""A bundle as lines of text, for transports that carry lines and may add lines of their own (an ssh banner).
 
-    -----HANGDOC 1 BEGIN 0.1.0 1732200000.123-----     as soon as the collector runs: its version, its clock
-    H4sIAAAAAAAC/...                                   base64, once it has looked
-    -----HANGDOC 1 END 9f86d081884c7d65-----           the first half of the bytes' SHA-256
+    -----HANGDOC 1 BEGIN 0.1.0 1732200000.123-----     when the collector starts: its version and its clock
+    H4sIAAAAAAAC/...                                   the bundle in base64, when the observation is complete
+    -----HANGDOC 1 END 9f86d081884c7d65-----           the first half of the SHA-256 of the bundle
 
-The reader takes untrusted input: it bounds what it keeps, and raises `BundleTextError`.
+The input of the reader is untrusted: it limits what it stores, and raises `BundleTextError`.
 """
 
 import base64
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 
 MAX_BYTES = 256 << 20
-"""Of one host's compressed bundle, as text; 1,000 ranks take about a hundredth of it."""
+"""Limit for the compressed bundle of one host, as text. 1,000 ranks take about a hundredth of it."""
 LINE = 4096
 _BEGIN = re.compile(rb"-----HANGDOC (\d{1,4}) BEGIN (\S{1,40}) (\d{1,12}\.\d{1,6})-----")
 _END = re.compile(rb"-----HANGDOC 1 END ([0-9a-f]{32})-----")
@@ -22,16 +22,16 @@ _FORMAT = 1
 
 
 class BundleTextError(Exception):
-    """What came is not a bundle; one clause for a person."""
+    """The received lines are not a bundle. The text is one clause for the report."""
 
 
 def begin(version: str, clock: float) -> str:
-    """The line that says: the collector runs."""
+    """The line that announces that the collector runs. `clock` is in seconds since 1970."""
     return f"-----HANGDOC {_FORMAT} BEGIN {version} {clock:.6f}-----"
 
 
 def lines(raw: bytes) -> Iterator[str]:
-    """The bundle and the line that ends it."""
+    """The lines of the bundle, and the line that ends it."""
     text = base64.b64encode(raw).decode()
     yield from (text[at : at + LINE] for at in range(0, len(text), LINE))
     yield f"-----HANGDOC {_FORMAT} END {_digest(raw)}-----"
@@ -42,18 +42,19 @@ def _digest(raw: bytes) -> str:
 
 
 class Reader:
-    """Takes lines as they come. `version` and `clock` (seconds since 1970 on the other host) are known once it has begun."""
+    """Reads a bundle line by line. `version` and `clock` (seconds since 1970 on the other host) are set by its first line."""
 
     def __init__(self) -> None:
         self.version: str | None = None
         self.clock: float | None = None
         self.raw: bytes | None = None
-        """The bundle, once it is whole."""
+        """The bundle, once it is complete."""
         self._body: list[bytes] = []
         self._size = 0
 
     def feed(self, line: bytes) -> bool:
-        """One line, without its end; whether the bundle begins with it. What comes before and after a bundle is passed over."""
+        """Read one line, without its line end. Returns True for the line that begins the bundle. Lines before and after a bundle
+        are ignored. Raises BundleTextError."""
         line = line.strip()
         if self.version is None:
             begun = _BEGIN.fullmatch(line)
@@ -61,7 +62,7 @@ class Reader:
                 return False
             if int(begun[1]) != _FORMAT:
                 raise BundleTextError(
-                    f"it has hangdoc {begun[2].decode('ascii', 'replace')}, which sends another format"
+                    f"its hangdoc {begun[2].decode('ascii', 'replace')} sends another format: install the same version"
                 )
             self.version, self.clock = begun[2].decode("ascii", "replace"), float(begun[3])
             return True
@@ -81,8 +82,8 @@ class Reader:
         try:
             raw = base64.b64decode(b"".join(self._body), validate=True)
         except (binascii.Error, ValueError):
-            raise BundleTextError("its bundle is mixed with something else") from None
+            raise BundleTextError("its bundle is mixed with other output") from None
         if _digest(raw) != digest:
-            raise BundleTextError("its bundle was changed on the way")
+            raise BundleTextError("its bundle was corrupted in transit")
         self._body.clear()
         self.raw = raw

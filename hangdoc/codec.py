@@ -1,7 +1,7 @@
-"""Bundles: a snapshot on disk, as gzip-compressed JSON.
+"""Bundles: snapshots on disk, as gzip-compressed JSON.
 
-`write` is atomic (written aside, then renamed). `read` takes untrusted bytes: it bounds the size, checks the schema and
-raises `BundleError`, one sentence with the remedy.
+`write` is atomic: it writes a temporary file and renames it. The input of `read` is untrusted: it limits the size, checks the
+schema, and raises `BundleError` with the problem and the remedy.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ import msgspec
 from hangdoc.snapshot import SCHEMA, Snapshot
 
 MAX_BYTES = 1 << 30
-"""Uncompressed; 10 000 ranks take about a tenth of it."""
+"""Limit for the uncompressed JSON. 10,000 ranks take about a tenth of it."""
 
 
 class BundleError(Exception):
-    """A bundle that can't be read or written; the message is for a person."""
+    """A bundle can't be read or written. The message gives the problem and the remedy."""
 
 
 class _Header(msgspec.Struct):
@@ -28,12 +28,12 @@ class _Header(msgspec.Struct):
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    """The bundle's bytes. The same snapshot gives the same bytes."""
+    """The bytes of a bundle. The same snapshot gives the same bytes."""
     return gzip.compress(msgspec.json.encode(snapshot), compresslevel=6, mtime=0)
 
 
 def decode(raw: bytes, name: str = "bundle") -> Snapshot:
-    """The snapshot in `raw`; `name` is for the message of a BundleError."""
+    """The snapshot in `raw`. Raises BundleError, in whose message `name` is the file."""
     if not raw:
         raise BundleError(f"{name} is empty. Write it again with `hangdoc snapshot -o FILE`.")
     if raw[:2] != b"\x1f\x8b":
@@ -54,8 +54,8 @@ def decode(raw: bytes, name: str = "bundle") -> Snapshot:
     if header.schema != SCHEMA:
         if header.schema.startswith("hangdoc.snapshot/"):
             raise BundleError(
-                f"{name} was written by hangdoc {header.hangdoc} ({header.schema}), and this one reads {SCHEMA}: "
-                "use the same version of hangdoc on both machines."
+                f"{name} was written by hangdoc {header.hangdoc} ({header.schema}), but this version reads {SCHEMA}. "
+                "Use the same version of hangdoc on both machines."
             )
         raise BundleError(f"{name} is not a hangdoc bundle: its schema is {header.schema[:40]!r}.")
     try:
@@ -65,7 +65,7 @@ def decode(raw: bytes, name: str = "bundle") -> Snapshot:
 
 
 def read(path: Path) -> Snapshot:
-    """The snapshot in the file at `path`."""
+    """The snapshot in the file at `path`. Raises BundleError."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -74,13 +74,13 @@ def read(path: Path) -> Snapshot:
 
 
 def write(snapshot: Snapshot, path: Path) -> None:
-    """Write the bundle to `path`, whole or not at all."""
+    """Write the bundle to `path` atomically. Raises BundleError."""
     write_aside(path, encode(snapshot))
 
 
 def write_aside(path: Path, content: bytes) -> None:
-    """Put `content` at `path` by writing beside it and renaming; raises BundleError where that can't be done."""
-    import tempfile  # a look that keeps nothing does not need it
+    """Write `content` to `path` atomically: to a temporary file next to it, which is then renamed. Raises BundleError."""
+    import tempfile  # most commands do not write a file
 
     aside: str | None = None
     try:
@@ -88,11 +88,11 @@ def write_aside(path: Path, content: bytes) -> None:
         with open(handle, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())  # or a host that crashes leaves an empty file under the new name
+            os.fsync(file.fileno())  # without this, a crash of the host may leave an empty file
         Path(aside).chmod(0o600)
         Path(aside).replace(path)
     except OSError as error:
-        raise BundleError(f"cannot write {path}: {error.strerror}. Choose another place.") from error
+        raise BundleError(f"cannot write {path}: {error.strerror}. Choose another path.") from error
     finally:
         if aside is not None:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a page shows of a job beyond its diagnosis, as frozen values. `hangdoc.diagnose.detail` makes them."""
+"""What the page shows of a job in addition to its diagnosis, as frozen values. `hangdoc.diagnose.detail` makes them."""
 
 from dataclasses import dataclass
 
@@ -8,35 +8,36 @@ from hangdoc.snapshot import Frame
 
 @dataclass(frozen=True)
 class WaitNode:
-    """Ranks that wait at one point, do the same without waiting, or could not be looked at."""
+    """Ranks that wait at one point, that do the same without waiting, or that could not be observed."""
 
     ranks: tuple[int, ...]
     """Ascending."""
     label: Label | None
-    """None for ranks that nobody could look at."""
+    """None for ranks that could not be observed."""
     doing: str
     """One phrase: `waits in barrier`."""
     place: str | None = None
     """`train.py:15`."""
     source: str | None = None
-    """The line of code there."""
+    """The source line at `place`."""
     culprit: bool = False
 
 
 @dataclass(frozen=True)
 class WaitGraph:
-    """Who waits for whom."""
+    """Which ranks wait for which."""
 
     nodes: tuple[WaitNode, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
-    """(who waits, for whom), by positions in `nodes`, ascending; both the same where ranks of one node wait for each other."""
+    """(waiting node, awaited node), as positions in `nodes`, ascending. Equal if ranks of one node wait for each other."""
     apart: int = 0
-    """How many ranks are left out, because they wait for nobody and nobody waits for them."""
+    """Number of ranks that are not shown, because they wait for no rank and no rank waits for them."""
 
 
 @dataclass(frozen=True)
 class Branch:
-    """Frames that exactly these ranks have in common, outermost first, and where they part. No frames at the root."""
+    """A node in the tree of stacks: the frames that exactly these ranks share, outermost first, and the branches below them. The
+    root has no frames."""
 
     ranks: tuple[int, ...]
     frames: tuple[Frame, ...]
@@ -45,12 +46,12 @@ class Branch:
 
 @dataclass(frozen=True)
 class Batches:
-    """Ranks that have done equally many batches."""
+    """Ranks that have done the same number of batches."""
 
     ranks: tuple[int, ...]
     done: int
     total: int | None
-    """How many they expect; None where nobody can tell."""
+    """The number that they expect; None if unknown."""
     ended: bool
     """Whether they have left their loop over the data."""
     culprit: bool
@@ -61,17 +62,17 @@ class Setting:
     """An argument or a variable in which ranks differ."""
 
     name: str
-    """As a person writes it: `--lr`, `OMP_NUM_THREADS`."""
+    """As users write it: `--lr`, `OMP_NUM_THREADS`."""
     standing: str
     """`must agree`, `should agree`, `names data`, `unknown`, `tuning`, `inert`, `meant to differ`."""
     why: str
     values: tuple[tuple[str | None, tuple[int, ...]], ...]
-    """Each value (None: not set) with the ranks that have it, the commonest first."""
+    """Each value (None: not set) with its ranks, the most frequent first."""
 
 
 @dataclass(frozen=True)
 class Detail:
-    """All of it, for one job."""
+    """All details of one job."""
 
     job: str
     """The job's id."""
@@ -79,7 +80,7 @@ class Detail:
     """The script or module that its ranks run."""
     graph: WaitGraph
     batches: tuple[Batches, ...]
-    """Culprits first, then those that have done least."""
+    """Culprits first, then the fewest batches."""
     stacks: Branch
     settings: tuple[Setting, ...]
-    """The gravest first."""
+    """The most severe first."""

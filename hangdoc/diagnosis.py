@@ -1,5 +1,4 @@
-"""The answer, as frozen values. Its JSON is fixed by the contract page (docs/json.md): fields may be added, none
-renamed, retyped or dropped."""
+"""The diagnosis, as frozen values. docs/json.md fixes its JSON: fields may be added, but never renamed, retyped or removed."""
 
 from typing import Literal
 
@@ -17,10 +16,10 @@ class DocumentPart(Struct, frozen=True, kw_only=True):
 
 
 class Operation(DocumentPart, frozen=True, kw_only=True):
-    """What a rank waits in, in torch.distributed's own names.
+    """What a rank waits in, in the names of torch.distributed.
 
-    `group` is None for the default group; `peer` is the rank a point-to-point call names; `seq` is the collective's
-    sequence number where a flight recorder gave it; `backend` is the group's (`gloo`, `cpu:gloo,cuda:nccl`), where known.
+    `group` is None for the default group. `peer` is the peer of a point-to-point call. `seq` is the collective's sequence number,
+    if a flight recorder gives it. `backend` is the backend of the group (`gloo`, `cpu:gloo,cuda:nccl`), if known.
     """
 
     op: str
@@ -32,7 +31,7 @@ class Operation(DocumentPart, frozen=True, kw_only=True):
 
 
 class Where(DocumentPart, frozen=True, kw_only=True):
-    """The innermost frame of the user's own code."""
+    """The innermost frame of the user's code."""
 
     file: str
     line: int
@@ -41,7 +40,7 @@ class Where(DocumentPart, frozen=True, kw_only=True):
 
 
 class RankView(DocumentPart, frozen=True, kw_only=True):
-    """One rank as it was seen. A rank nobody could look at has no label."""
+    """One rank as it was observed. A rank that could not be observed has no label."""
 
     rank: int
     local_rank: int | None
@@ -52,13 +51,13 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     operation: Operation | None
     where: Where | None
     cpu_percent: float | None
-    """Of one core, main thread and all others together, over the window."""
+    """Percent of one core, for all threads together, in the window."""
     batches_done: int | None
     batches_total: int | None
     silent_seconds: float | None
-    """Since the last byte to or from any other rank."""
+    """Seconds since the last byte to or from any other rank."""
     stack_seconds_ago: float | None = None
-    """Age of what `operation` and `where` were read from; 0 for a stack that is as it would be read now, None without a stack."""
+    """Age of the stack that `operation` and `where` come from. 0 if the stack is still the same; None without a stack."""
 
 
 class Evidence(DocumentPart, frozen=True, kw_only=True):
@@ -82,18 +81,18 @@ class Finding(DocumentPart, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...]
     remedy: str
     commands: tuple[str, ...] = ()
-    """What to type next, each a whole command line."""
+    """What to run next; each is a complete command line."""
     explained_by: str | None = None
     """Always None: each blockage has one finding, and none is the consequence of another."""
     cause: str | None = None
-    """What explains the blockage, where something does (`fewer-data`); None where the finding is about the blockage itself."""
+    """The cause of the blockage, if one is known (`fewer-data`); None if the finding describes the blockage itself."""
     id: str = ""
-    """The same for the same hang in every look, live or replayed; another run or another blockage has another one. The same
-    blockage at the same ranks has it again after the run went on in between."""
+    """The same hang has the same id in every diagnosis, live or replayed; another run or blockage has another id. If the same
+    ranks get into the same blockage again later, they have the same id again."""
 
 
 class Blocked(DocumentPart, frozen=True, kw_only=True):
-    """One thing that holds up ranks. A job's verdict and its first findings follow from these."""
+    """A blockage: one reason why ranks do not continue. A job's verdict and its first findings follow from its blockages."""
 
     kind: str
     """`stopped`, `left-loop`, `rendezvous`, ..."""
@@ -101,11 +100,11 @@ class Blocked(DocumentPart, frozen=True, kw_only=True):
     culprits: tuple[int, ...]
     victims: tuple[int, ...]
     ends_by_itself: bool | None
-    """Whether it can end without anybody's help; None where nobody can tell."""
+    """Whether it can end without intervention; None if unknown."""
 
 
 class Unseen(DocumentPart, frozen=True, kw_only=True):
-    """A rank of the job that nobody could look at."""
+    """A rank of the job that could not be observed."""
 
     rank: int
     why: str
@@ -126,11 +125,11 @@ class Job(DocumentPart, frozen=True, kw_only=True):
     """Most likely cause first."""
     unseen: tuple[Unseen, ...]
     blockages: tuple[Blocked, ...] = ()
-    """The gravest first."""
+    """The most severe first."""
 
 
 class Diagnosis(DocumentPart, frozen=True, kw_only=True):
-    """The whole answer."""
+    """A complete diagnosis: the JSON document."""
 
     hangdoc: str
     taken_at: str
@@ -143,7 +142,7 @@ class Diagnosis(DocumentPart, frozen=True, kw_only=True):
 
 
 def exit_code(diagnosis: Diagnosis) -> int:
-    """The contract's exit code of a diagnosis: 0, 1, 3 or 4."""
+    """The exit code for a diagnosis: 3 without a job, 1 with an error, 4 if the verdict is unknown, else 0."""
     if not diagnosis.jobs:
         return 3
     findings = [finding for job in diagnosis.jobs for finding in job.findings]

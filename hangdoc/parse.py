@@ -1,4 +1,4 @@
-"""Numbers and conditions in texts that come from elsewhere: processes, bundles, command lines, source."""
+"""Parses numbers and conditions in texts from outside: processes, bundles, command lines, source."""
 
 import re
 
@@ -6,19 +6,19 @@ _COMPARISON = re.compile(r"^([\w.\[\]()'\"]+) (==|!=) ([\w.\[\]()'\"]+)$")
 
 
 def integer(text: str | None) -> int | None:
-    """A decimal integer of at most 18 digits, or None for anything else (also for what `str.isdigit` alone lets by)."""
+    """A decimal integer of at most 18 ASCII digits; None for anything else."""
     digits = (text or "").removeprefix("-")
     return int(text or "") if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
 
 
 def natural(text: str | None) -> int | None:
-    """As `integer`, without negative ones."""
+    """As `integer`, but None for negative numbers."""
     number = integer(text)
     return number if number is not None and number >= 0 else None
 
 
 def negated(test: str) -> str:
-    """The opposite of a condition in Python source: `rank != 0` for `rank == 0`, else `not (...)`."""
+    """The negation of a condition in Python source: `rank != 0` for `rank == 0`; `not (...)` in general."""
     if match := _COMPARISON.match(test):
         return f"{match[1]} {'!=' if match[2] == '==' else '=='} {match[3]}"
     if test.startswith("not (") and test.endswith(")"):

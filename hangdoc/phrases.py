@@ -1,4 +1,4 @@
-"""How ranks, durations and the callers of operations are written, in findings and in reports."""
+"""Formats ranks, durations and the callers of operations for findings and reports."""
 
 from collections.abc import Iterable
 
@@ -13,12 +13,12 @@ _CALLERS = {
 
 
 def caller(origin: str) -> str:
-    """Which part of torch called an operation, as people write it: `DDP backward` for `ddp-backward`."""
+    """The part of torch that called an operation, for readers: `DDP backward` for `ddp-backward`."""
     return _CALLERS.get(origin, origin)
 
 
 def numbers(ranks: Iterable[int]) -> str:
-    """`0-2, 5`: ascending, with runs shortened."""
+    """`0-2, 5`: ascending, with consecutive ranks as a range."""
     ordered = sorted(set(ranks))
     parts: list[str] = []
     index = 0
@@ -48,7 +48,7 @@ def ranks(which: Iterable[int]) -> str:
 
 
 def beginning(report: str) -> str:
-    """The first lines of a report, up to the evidence of its first finding: short enough for a log."""
+    """The first lines of a report, at most up to the evidence of its first finding, for logs."""
     lines = [line for line in report.splitlines() if line.strip()]
     end = next((at for at, line in enumerate(lines) if line.startswith("  evidence")), len(lines))
     return "\n".join(lines[: min(end, _BEGINNING_LINES)])

@@ -1,7 +1,7 @@
-"""Which frames of a stack are the program: the code that decides which collective comes next.
+"""Finds the frames of a stack that are the program: the code that decides which collective comes next.
 
-That is the user's own code, and where a framework has the training loop (Lightning, transformers, trl), the framework's frames as
-well. What lies inside a call of torch is a layer, a hook or a transport: it decides nothing.
+This is the user's code. If a framework has the training loop (Lightning, transformers, trl), its frames belong to the program
+too. Frames inside a call of torch do not: they are layers, hooks and transports, which decide nothing.
 """
 
 import re
@@ -13,13 +13,13 @@ from hangdoc.snapshot import Frame
 
 _PACKAGES = "-packages/"
 _TORCH = "-packages/torch/"
-_HANDS_ON = re.compile(r"/torch/(utils/_contextlib\.py|distributed/(elastic/|run\.py|launch)|multiprocessing/)")
+_CALLS_PROGRAM = re.compile(r"/torch/(utils/_contextlib\.py|distributed/(elastic/|run\.py|launch)|multiprocessing/)")
 """Parts of torch that call the program: decorators such as `no_grad`, and launchers."""
 _CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
 
 
 def program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
-    """The program's frames among all frames of a thread, innermost first as these are."""
+    """The program's frames among the frames of a thread; both innermost first."""
     found: list[Frame] = []
     outside = True
     for frame in reversed(frames):
@@ -34,13 +34,13 @@ def program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
 
 
 def is_entry(frame: Frame) -> bool:
-    """Whether it is a script that pip writes for a package's command: it says nothing about where the program is."""
+    """Whether the frame is the script that pip generates for a package's command, which is not part of the program."""
     return bool(_CONSOLE_SCRIPT.search(frame.file)) and (frame.source or "").startswith("sys.exit(")
 
 
 @lru_cache(4096)
 def _kind(file: str) -> Literal["package", "layer"] | None:
-    """What a library's file is: part of a package, of torch below the program, or neither."""
+    """Whether a library file belongs to a package, to torch below the program ("layer"), or to neither (None)."""
     if _TORCH in file:
-        return None if _HANDS_ON.search(file) else "layer"
+        return None if _CALLS_PROGRAM.search(file) else "layer"
     return "package" if _PACKAGES in file else None

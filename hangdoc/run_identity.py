@@ -1,11 +1,11 @@
-"""What a run is called: one name for all of its ranks, on all hosts, whoever asks.
+"""The identity of a run: one name that is the same for all of its ranks, on all hosts.
 
-Discovery, jobs, beacons and the watchdog all take the name from here. The evidence, in order: the launcher's own name for the
-run, then the meeting point. Connections and the process tree come after that (`hangdoc.diagnose.runs.gather`): they need
-more than one process.
+Discovery, jobs, beacons and the watchdog get the name from here. It is the launcher's own name for the run, or else the
+rendezvous. Connections and the process tree are used later (`hangdoc.diagnose.runs.gather`), because they need more than one
+process.
 
-A name survives its carrier whole: where a field is short it holds `digest(name)`, never the name's beginning.
-Standard library only: the watchdog brings this module into a trainer.
+A name is never truncated: a short field has `digest(name)` instead.
+Only the standard library is used, because the watchdog imports this module in trainers.
 """
 
 import hashlib
@@ -16,31 +16,31 @@ from typing import Protocol
 
 DIGEST_LENGTH = 24
 _TORCHRUN_DEFAULT = "none"
-"""torchrun's run id where nobody gave one and the rendezvous is static (torch/distributed/run.py); it names no run."""
+"""torchrun's default run id for a static rendezvous (torch/distributed/run.py), which identifies no run."""
 
 
 def name(environment: Mapping[str, str], network: str = "") -> str | None:
-    """The name of the run that a process's variables belong to; None where they name none.
+    """The name of the run that a process's environment variables identify; None if they identify none.
 
-    `network` tells apart meeting points on loopback addresses: the network namespace as /proc/PID/ns/net names it.
+    `network` is the network namespace as in /proc/PID/ns/net. It distinguishes rendezvous on loopback addresses.
     """
     torchrun = environment.get("TORCHELASTIC_RUN_ID")
-    meeting = _meeting_point(environment, network)
+    rendezvous = _rendezvous(environment, network)
     if torchrun not in (None, "", _TORCHRUN_DEFAULT):
-        # People reuse `--rdzv-id job`: the port that the agents agreed on tells two such runs apart.
+        # Users reuse ids such as `--rdzv-id job`. The port that the agents agreed on distinguishes two such runs.
         return f"torchrun:{torchrun}@{environment.get('MASTER_PORT', '')}"
-    if meeting is not None and "RANK" in environment:
-        return meeting  # more exact than the launcher: one Slurm step may start several runs
-    return _of_cluster(environment) or meeting
+    if rendezvous is not None and "RANK" in environment:
+        return rendezvous  # more exact than the launcher: one Slurm step may start several runs
+    return _cluster_name(environment) or rendezvous
 
 
 def digest(run: str) -> str:
-    """`run` as 24 hexadecimal digits: equal for equal names only."""
+    """24 hexadecimal digits that stand for the name `run`."""
     return hashlib.blake2b(run.encode(), digest_size=DIGEST_LENGTH // 2).hexdigest()
 
 
-class Named(Protocol):
-    """What carries a run's name, or its digest alone (hangdoc.snapshot.RankIdentity)."""
+class HasRun(Protocol):
+    """An object with the name of a run, or only with its digest (hangdoc.snapshot.RankIdentity)."""
 
     @property
     def run(self) -> str | None:
@@ -48,16 +48,16 @@ class Named(Protocol):
 
     @property
     def run_digest(self) -> str | None:
-        """Its digest, where only that is known."""
+        """The digest, if only that is known."""
 
 
-def digest_of(who: Named) -> str | None:
-    """Digest of the name of a rank's run; None where the run has no name."""
+def digest_of(who: HasRun) -> str | None:
+    """The digest of the name of a rank's run; None if the run has no name."""
     return digest(who.run) if who.run is not None else who.run_digest
 
 
 def slurm_job(environment: Mapping[str, str]) -> frozenset[str]:
-    """All names under which Slurm knows the job of a process: `123`, `123.0`, `100_3`; empty outside of Slurm."""
+    """All names that Slurm has for the job of a process: `123`, `123.0`, `100_3`; empty outside of Slurm."""
     job = environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOBID")
     if not job:
         return frozenset()
@@ -73,18 +73,18 @@ def slurm_job(environment: Mapping[str, str]) -> frozenset[str]:
     return frozenset(names)
 
 
-@lru_cache(4096)  # a run has few meeting points and many ranks
+@lru_cache(4096)  # many ranks share few addresses
 def is_loopback(address: str) -> bool:
-    """Whether an address or a host's name means the host itself."""
+    """Whether an address or a host name is a loopback address."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address == "localhost" or address.startswith("localhost.")
 
 
-def _of_cluster(environment: Mapping[str, str]) -> str | None:
-    """The name that MPI (PMIx, Open MPI 4) or Slurm gives to the processes that one command started. A step of one task
-    is a shell or a launcher, which may start several runs."""
+def _cluster_name(environment: Mapping[str, str]) -> str | None:
+    """The name that MPI (PMIx, Open MPI 4) or Slurm gives to the processes of one command; None for a command with one task:
+    this is a shell or a launcher, which may start several runs."""
     if _several(environment, "OMPI_COMM_WORLD_SIZE"):
         mpi = environment.get("PMIX_NAMESPACE") or environment.get("OMPI_MCA_ess_base_jobid")
         if mpi:
@@ -95,12 +95,12 @@ def _of_cluster(environment: Mapping[str, str]) -> str | None:
 
 
 def _several(environment: Mapping[str, str], *names: str) -> bool:
-    """Whether the first of these variables that is there is a number above 1."""
+    """Whether the first of these variables that is set is a number above 1."""
     known = next((environment[name] for name in names if name in environment), "")
     return known.isdigit() and int(known) > 1
 
 
-def _meeting_point(environment: Mapping[str, str], network: str) -> str | None:
+def _rendezvous(environment: Mapping[str, str], network: str) -> str | None:
     address, port = environment.get("MASTER_ADDR"), environment.get("MASTER_PORT")
     if not address or not port:
         return None

@@ -15,7 +15,7 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def diagnosis_schema() -> dict[str, Any]:
-    """The schema (draft 2020-12). It allows unknown fields: later versions of hangdoc may add some."""
+    """The schema (draft 2020-12). It allows unknown fields, because later versions of hangdoc may add some."""
     schema = of(diagnosis.Diagnosis)
     schema["properties"]["schema"] = {"const": diagnosis.SCHEMA}
     schema["required"] = [*schema["required"], "schema"]
@@ -23,7 +23,7 @@ def diagnosis_schema() -> dict[str, Any]:
 
 
 def of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The schema of a struct: an object with its parts under `$defs`. Docstrings of fields become descriptions."""
+    """The schema of a struct, with its parts under `$defs`. Docstrings of fields become descriptions."""
     (_,), parts = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
     texts = {name: text for one in _structs(kind) for name, text in [(one.__name__, _descriptions(one))]}
     for name, part in parts.items():
@@ -38,7 +38,7 @@ def of(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _structs(kind: Any) -> set[type[msgspec.Struct]]:
-    """A struct and all that its fields name."""
+    """A struct and all structs in the types of its fields."""
     found: set[type[msgspec.Struct]] = set()
     open_ = [kind]
     while open_:
@@ -54,7 +54,7 @@ def _structs(kind: Any) -> set[type[msgspec.Struct]]:
 
 @cache
 def _descriptions(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """The docstrings of a struct's own fields; none where its source is not there."""
+    """The docstrings of a struct's own fields; empty if its source is not available."""
     try:
         (body,) = ast.parse(inspect.getsource(kind)).body
     except (OSError, TypeError, SyntaxError):
@@ -63,12 +63,12 @@ def _descriptions(kind: type[msgspec.Struct]) -> dict[str, str]:
     lines = getattr(body, "body", [])
     for field, text in itertools.pairwise(lines):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
-            said = ast.literal_eval(text.value) if isinstance(text.value, ast.Constant) else None
-            if isinstance(said, str):
-                found[field.target.id] = _in_json(said)
+            description = ast.literal_eval(text.value) if isinstance(text.value, ast.Constant) else None
+            if isinstance(description, str):
+                found[field.target.id] = _in_json(description)
     return found
 
 
 def _in_json(docstring: str) -> str:
-    """A docstring for readers of the document, to whom None is null."""
+    """A docstring for readers of the JSON, in which None is null."""
     return re.sub(r"\bNone\b", "null", " ".join(docstring.split()))

@@ -1,10 +1,11 @@
-"""The evidence: what was seen on one or many hosts, as frozen values.
+"""The evidence: what was observed on one or many hosts, as frozen values.
 
-Nothing here computes. A snapshot can be saved, sent, merged and replayed (`hangdoc.codec`), and a diagnosis is a pure
-function of it (`hangdoc.diagnose`). What could not be read is an `Unavailable` with its reason where a whole source is
-missing, and `None` where one number is: a missing reading never looks like 0.
+A snapshot can be saved, sent, merged and replayed (`hangdoc.codec`), and a diagnosis is a pure function of it
+(`hangdoc.diagnose`). A source that could not be read is an `Unavailable` with the reason, and a missing number is `None`: a
+missing reading never looks like 0.
 
-Units are in the names: `_seconds`, `_ms`, `_ns`, `_bytes`. Times are host-local; only ages and differences are compared.
+Units are in the names: `_seconds`, `_ms`, `_ns`, `_bytes`. Times are local to their host; only ages and differences are
+compared.
 """
 
 from msgspec import Struct
@@ -18,11 +19,11 @@ class Value(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reading(Value, frozen=True, kw_only=True, tag_field="kind", tag=str.lower):
-    """A value that may stand where an `Unavailable` could: both carry their kind when written down."""
+    """A value of a source that may also be an `Unavailable`. The JSON has the kind of both."""
 
 
 class Unavailable(Reading, frozen=True, kw_only=True):
-    """A source that could not be read; `reason` is one sentence for a person."""
+    """A source that could not be read. `reason` is one clause for the report."""
 
     reason: str
 
@@ -37,9 +38,9 @@ class Local(Value, frozen=True, kw_only=True):
     text: str
     argument: bool = False
     address: int | None = None
-    """Address of the object in its process; ties a group or a tensor to what the interpreter probe found."""
+    """Address of the object in its process. It identifies a process group among those of the interpreter probe."""
     length: int | None = None
-    """`len()` of a list, tuple, dict or set, where its memory could be read."""
+    """`len()` of a list, tuple, dict or set, if its memory could be read."""
 
 
 class Exit(Value, frozen=True, kw_only=True):
@@ -49,25 +50,25 @@ class Exit(Value, frozen=True, kw_only=True):
     statement: str
     """`break` or `return`."""
     conditions: tuple[str, ...] = ()
-    """Tests of the `if`s around it inside the loop, outermost first, and the `except` it stands in."""
+    """Tests of the `if`s around it inside the loop, outermost first, and the `except` around it."""
 
 
 class Loop(Value, frozen=True, kw_only=True):
-    """A `for` or `while` statement of the function a frame is in, found in its source (Python `ast`)."""
+    """A `for` or `while` statement in the function of a frame, found in its source (Python `ast`)."""
 
     line: int
     end_line: int
     header: str
     counters: tuple[str, ...] = ()
-    """Names of integers that the loop itself advances: enumerate/range targets, or `+= n` under a `while`."""
+    """Names of integers that count the iterations: targets of enumerate or range, or `n += 1` in the body."""
     start: int | None = None
-    """First value of the counter where the header says so (`enumerate(x, 1)` is 1)."""
+    """First value of the counter, if the header shows it (1 for `enumerate(x, 1)`)."""
     bound: str | None = None
-    """A number or a name the counter runs up to, exclusive (`range(n)`, `while i < n`)."""
+    """A number or a name that ends the counter, exclusive (`range(n)`, `while i < n`)."""
     advances: tuple[str, ...] = ()
-    """Names that the loop moves on in any way: targets of a `for`, `+=` by whatever amount, `i = i + k`."""
+    """Names that the loop changes in any way: targets of a `for`, `+=` by any amount, `i = i + k`."""
     exits: tuple[Exit, ...] = ()
-    """The first few `break`s and `return`s in it, in the order of the source."""
+    """The first few `break`s and `return`s in it, in source order."""
 
 
 class Frame(Value, frozen=True, kw_only=True):
@@ -75,22 +76,22 @@ class Frame(Value, frozen=True, kw_only=True):
 
     function: str
     file: str
-    """Full path as the interpreter knows it; for a native frame the shared object's name."""
+    """Full path as the interpreter has it; for a native frame the name of the shared object."""
     line: int
     source: str | None = None
-    """The source line, stripped; None where the file could not be read or is newer than the process."""
+    """The source line, stripped; None if the file could not be read or is newer than the process."""
     context: str | None = None
-    """Source of the innermost user frame's surroundings, for rules that read calls (`work = dist.all_reduce(...)`)."""
+    """Source lines around the innermost user frame, for rules that read calls (`work = dist.all_reduce(...)`)."""
     locals: tuple[Local, ...] = ()
     loops: tuple[Loop, ...] = ()
     conditions: tuple[str, ...] = ()
-    """What holds at the line, outermost first: tests of the `if`s around it (their opposite in an else branch or behind a
-    guard that returns), and the `except` it stands in."""
+    """Conditions that are true at the line, outermost first: tests of the `if`s around it (negated in an else branch or after a
+    guard that returns), and the `except` around it."""
     contexts: tuple[str, ...] = ()
-    """What the `with` statements around the line enter, outermost first: `torch.autocast('cpu', dtype=torch.bfloat16)`."""
+    """Context managers of the `with` statements around the line, outermost first: `torch.autocast('cpu', dtype=...)`."""
     native: bool = False
     library: bool = False
-    """True for the standard library and site-packages: not the user's own code."""
+    """True for the standard library and site-packages, which are not the user's code."""
 
 
 class PythonThread(Value, frozen=True, kw_only=True):
@@ -104,7 +105,7 @@ class PythonThread(Value, frozen=True, kw_only=True):
 
 
 class Stack(Reading, frozen=True, kw_only=True):
-    """All Python threads of a process at one moment, `at_seconds` after the observation began."""
+    """All Python threads of a process at one moment: `at_seconds` after the beginning of the observation."""
 
     at_seconds: float
     threads: tuple[PythonThread, ...]
@@ -114,33 +115,33 @@ class Stack(Reading, frozen=True, kw_only=True):
 
 
 class Holder(Value, frozen=True, kw_only=True):
-    """A process that holds a file open."""
+    """A process that has a file open, or that has a lock on it."""
 
     pid: int
     name: str
     state: str
-    """The kernel's letter."""
+    """The kernel's letter (proc_pid_stat(5))."""
 
 
 class AwaitedFile(Value, frozen=True, kw_only=True):
-    """A file that a system call concerns."""
+    """A file that a system call waits for."""
 
     kind: str
-    """`path` where the call was given one; `file`, `pipe`, `socket` or `other` for an open one."""
+    """`path` if the call has a path as argument; `file`, `pipe`, `socket` or `other` for an open file."""
     name: str
     """The path, or what /proc/PID/fd shows: `pipe:[7]`, `anon_inode:[eventfd]`."""
     descriptor: int | None = None
     mount: str | None = None
     """`nfs4 (server:/x)` for a file on anything but a local file system."""
     full: bool = False
-    """It lies on a local file system without any room left."""
+    """It is on a local file system without free space."""
     inode: int | None = None
-    """Of a socket; `Connection.inode` says where it leads."""
+    """For a socket; a `Connection` with the same inode describes it."""
     writes: bool = False
-    """Whether this end of a pipe is the one that is written to."""
+    """Whether this is the write end of a pipe."""
     holders: tuple[Holder, ...] | None = None
-    """Who holds the other end of a pipe, or the lock on a file that the call waits for, at most a few; None where nobody
-    looked, or not every process could be looked at."""
+    """The first few holders of the other end of a pipe, or of the lock that the call waits for. None if not searched, or if none
+    was found and some processes could not be read."""
 
 
 class KernelThread(Value, frozen=True, kw_only=True):
@@ -150,33 +151,33 @@ class KernelThread(Value, frozen=True, kw_only=True):
     name: str
     state: str
     cpu_ns: int
-    """Nanoseconds on a CPU during the window."""
+    """CPU time in the window, in nanoseconds."""
     voluntary_switches: int | None
     involuntary_switches: int | None
     wchan: str | None = None
     syscall: str | None = None
-    """Name of the system call that the thread is in (`hangdoc.observe.syscalls`); empty when in none, None when it could not be
-    read or is running."""
+    """Name of the system call that the thread is in (`hangdoc.observe.syscalls`); empty if it is in none, None if it could not be
+    read or the thread was running."""
     files: tuple[AwaitedFile, ...] = ()
-    """What the call concerns."""
+    """What the call waits for."""
     sleep_seconds: float | None = None
-    """Of a sleep (nanosleep(2), clock_nanosleep(2)), how much longer it lasts at the most."""
+    """For a sleep (nanosleep(2), clock_nanosleep(2)), the longest time until it ends."""
 
 
 class Clocks(Reading, frozen=True, kw_only=True):
-    """CPU time and switches of every thread between the two looks."""
+    """CPU time and context switches of every thread in the window."""
 
     window_seconds: float
     resolution_ns: int
-    """1 with schedstat; one clock tick where only utime/stime could be read."""
+    """1 with schedstat; one clock tick if only utime/stime could be read."""
     threads: tuple[KernelThread, ...]
 
 
-# --- who it is -----------------------------------------------------------------------------------------------------
+# --- identity -----------------------------------------------------------------------------------------------------
 
 
 class RankIdentity(Value, frozen=True, kw_only=True):
-    """Which rank of which job a process is; `source` says how that is known."""
+    """The rank and run of a process. `source` says where this was found."""
 
     rank: int
     source: str
@@ -189,14 +190,14 @@ class RankIdentity(Value, frozen=True, kw_only=True):
     run_id: str | None = None
     """TORCHELASTIC_RUN_ID."""
     run: str | None = None
-    """What the run is called (`hangdoc.run_identity.name`): the same for all of its ranks."""
+    """The name of the run (`hangdoc.run_identity.name`): the same for all of its ranks."""
     run_digest: str | None = None
-    """Digest of that name, where only the digest is known (a beacon's)."""
+    """Digest of that name, if only the digest is known (from a beacon)."""
     restart_count: int | None = None
 
 
 class Launch(Value, frozen=True, kw_only=True):
-    """What a launcher's command line asks for (torchrun's options; None where it does not say)."""
+    """The options in a launcher's command line, by torchrun's names; None for options that are not given."""
 
     tool: str
     nnodes: str | None = None
@@ -207,31 +208,31 @@ class Launch(Value, frozen=True, kw_only=True):
 
 
 class Group(Value, frozen=True, kw_only=True):
-    """A process group as the rank itself lists it (torch.distributed.distributed_c10d's `_world`)."""
+    """A process group, from the registry in the rank's memory (torch.distributed.distributed_c10d's `_world`)."""
 
     address: int
     name: str | None
     ranks: tuple[int, ...]
     default: bool = False
     backend: str | None = None
-    """Its configuration by device as torch keeps it: `cpu:gloo,cuda:nccl`."""
+    """torch's configuration by device: `cpu:gloo,cuda:nccl`."""
 
 
 class Environment(Reading, frozen=True, kw_only=True):
-    """The variables a process was started with, secrets redacted."""
+    """The environment variables with which a process was started, with secrets redacted."""
 
     variables: dict[str, str]
 
 
 class Interpreter(Reading, frozen=True, kw_only=True):
-    """What the rank's own interpreter holds, read from its memory without stopping it."""
+    """The state of the rank's interpreter, read from its memory without a pause."""
 
     environment: dict[str, str]
-    """Variables in `os.environ` that the process was not started with, or that it changed."""
+    """Variables in `os.environ` that the process has set or changed since its start."""
     globals: tuple[Local, ...]
     """Numbers, short strings and lengths of containers in the `__main__` module, at the end of the window."""
     globals_before: tuple[Local, ...] = ()
-    """The same at the window's start; only the numbers."""
+    """The same at the beginning of the window; only the integers."""
     groups: tuple[Group, ...] = ()
 
 
@@ -239,7 +240,7 @@ class Interpreter(Reading, frozen=True, kw_only=True):
 
 
 class Counter(Value, frozen=True, kw_only=True):
-    """An integer variable of the user's code at both looks."""
+    """An integer variable of the user's code, at both ends of the window."""
 
     name: str
     function: str
@@ -247,13 +248,13 @@ class Counter(Value, frozen=True, kw_only=True):
     before: int
     after: int
     looped: bool = False
-    """True when the source shows that a loop counts its rounds in it."""
+    """Whether the source shows that a loop counts its iterations in it."""
     advances: bool = False
-    """True when the source shows that a loop moves it on, by rounds or by other amounts."""
+    """Whether the source shows that a loop changes it, by any amount."""
 
 
 class BeaconReading(Value, frozen=True, kw_only=True):
-    """What a trainer publishes about itself (`hangdoc.beacon`); None for what it does not know."""
+    """What a trainer publishes in its beacon (`hangdoc.beacon`); None for what it does not know."""
 
     step: int | None
     batches_done: int | None
@@ -263,33 +264,33 @@ class BeaconReading(Value, frozen=True, kw_only=True):
     shards: int | None
     shards_digest: str | None
     age_seconds: float
-    """Since its last beat, on the host's monotonic clock."""
+    """Seconds since its last beat, on the host's monotonic clock."""
     moved: bool
-    """Whether it beat during the window."""
+    """Whether there was a beat in the window."""
     patience_seconds: float | None = None
-    """How long its phase may take without a beat, where the trainer says so."""
+    """The time that its phase may take without a beat, if the trainer gives one."""
     stages: tuple[float, ...] = ()
-    """Smoothed seconds of data, forward, backward and optimizer, where the trainer measures them."""
+    """Smoothed seconds of data, forward, backward and optimizer, if the trainer measures them."""
 
 
 class Progress(Reading, frozen=True, kw_only=True):
-    """What counts in this process."""
+    """The counters of a process: integers of its code, and its beacon."""
 
     counters: tuple[Counter, ...]
     beacon: BeaconReading | None = None
 
 
 class DataSource(Value, frozen=True, kw_only=True):
-    """A directory of training data that the process names or holds open."""
+    """A directory of training data that the process names, or from which it has a file open."""
 
     path: str
     origin: str
-    """Where the path comes from: an environment variable, an option, an open file, a variable."""
+    """Where the path was found: the name of an environment variable or option, `argument`, or `open file`."""
     files: int
     bytes: int
     suffixes: tuple[str, ...]
     digest: str
-    """SHA-256 over the sorted names and sizes: equal digests are equal sets."""
+    """Digest of the sorted names and sizes (SHA-256, 16 digits): equal for equal sets of files."""
 
 
 class DataSources(Reading, frozen=True, kw_only=True):
@@ -299,18 +300,18 @@ class DataSources(Reading, frozen=True, kw_only=True):
 
 
 class Runtime(Reading, frozen=True, kw_only=True):
-    """The software a rank runs, from its own files (never imported)."""
+    """The software of a rank, read from its files."""
 
     python: str | None
     executable: str | None
     torch: str | None
     cpus_allowed: int | None = None
     gpu: bool = False
-    """Whether it has a GPU's device file open."""
+    """Whether it has the device file of a GPU open."""
 
 
 class FileBytes(Reading, frozen=True, kw_only=True):
-    """Storage that a process read and wrote during the window (/proc/PID/io), without what its sockets moved."""
+    """Bytes that a process read from and wrote to storage in the window (/proc/PID/io), without sockets and pipes."""
 
     read_bytes: int
     written_bytes: int
@@ -323,37 +324,37 @@ class Recorded(Value, frozen=True, kw_only=True):
     """One collective that a rank issued."""
 
     seq: int
-    """Counts the collectives of its group, from 1."""
+    """Sequence number in its group, from 1."""
     op: str
     inputs: tuple[str, ...] = ()
-    """Each tensor given as `float32[64, 8]`."""
+    """Each tensor as `float32[64, 8]`."""
     outputs: tuple[str, ...] = ()
     age_seconds: float | None = None
-    """Since it was issued."""
+    """Seconds since it was issued."""
     frames: tuple[Frame, ...] = ()
-    """Python frames that issued it, innermost first; empty where the recorder's form leaves them out."""
+    """Python frames that issued it, innermost first; empty if the dump has no frames."""
 
 
 class RecordedGroup(Value, frozen=True, kw_only=True):
-    """How far a rank has come with the collectives of one process group."""
+    """A rank's progress in the collectives of one process group."""
 
     name: str
     default: bool = False
     issued: int | None = None
-    """Number of the last collective that was issued."""
+    """Sequence number of the last issued collective."""
     completed: Recorded | None = None
-    """The last that is complete."""
+    """The last completed collective."""
     pending: tuple[Recorded, ...] = ()
-    """Those that are not, oldest first; at most a few."""
+    """The first few collectives that are not complete, oldest first."""
 
 
 class FlightRecorder(Reading, frozen=True, kw_only=True):
-    """What torch's own recorder of collectives knows (torch/csrc/distributed/c10d/FlightRecorder.hpp): neither sends and
-    receives on Gloo, nor `monitored_barrier`."""
+    """torch's own record of collectives (torch/csrc/distributed/c10d/FlightRecorder.hpp). On Gloo, it has neither sends and
+    receives nor `monitored_barrier`."""
 
     source: str
     age_seconds: float
-    """Since the recorder was read; 0 for one that was asked just now."""
+    """Seconds since the dump was written; 0 if the rank's worker server sent it."""
     groups: tuple[RecordedGroup, ...]
 
 
@@ -361,12 +362,12 @@ class FlightRecorder(Reading, frozen=True, kw_only=True):
 
 
 class KernelState(Value, frozen=True, kw_only=True):
-    """What the kernel shows of a process at one moment (proc_pid_status(5))."""
+    """The kernel's state of a process at one moment (proc_pid_status(5))."""
 
     state: str
-    """R S D T t Z X I; t while a tracer holds it."""
+    """R S D T t Z X I; t while a tracer has stopped it."""
     tracer_pid: int = 0
-    """Who is attached with ptrace(2); 0 for nobody, and for a tracer outside of the observer's pid namespace."""
+    """Pid of the process that is attached with ptrace(2); 0 for none, and for a tracer outside of our pid namespace."""
     tracer: str = ""
     """The tracer's program."""
     frozen: bool = False
@@ -374,7 +375,7 @@ class KernelState(Value, frozen=True, kw_only=True):
 
 
 class Process(Value, frozen=True, kw_only=True):
-    """One process of interest: a rank, a launcher, or a helper of a rank."""
+    """One observed process: a rank, a launcher, or a helper of a rank."""
 
     pid: int
     ppid: int
@@ -383,31 +384,31 @@ class Process(Value, frozen=True, kw_only=True):
     name: str
     argv: tuple[str, ...]
     state: str
-    """The kernel's letter: R S D T t Z X I (proc_pid_stat(5)), at the end of the window, as `tracer_pid` and `frozen`."""
+    """The kernel's letter: R S D T t Z X I (proc_pid_stat(5)). Read at the end of the window, like `tracer_pid` and `frozen`."""
     started_seconds_ago: float
     identity: RankIdentity | None = None
     launch: Launch | None = None
     owner: int | None = None
     """For a helper, the pid of its rank; for a rank, the pid of its launcher."""
     launcher_gone: bool = False
-    """A launcher started it, and no launcher is among its ancestors any more. Its parent's pid would not say so: `nohup`,
-    `setsid` and containers give a healthy run the parent 1, and a subreaper gives an orphan another."""
+    """A launcher started it, and no launcher is among its ancestors any more. The pid of its parent proves nothing: with `nohup`,
+    `setsid` or a container, a healthy run has the parent 1, and with a subreaper an orphan has another parent."""
     whole_tree: bool = True
-    """For a launcher, that all of its descendants were looked at."""
+    """For a launcher: all of its descendants were observed."""
     unreadable_below: int = 0
-    """For a launcher, how many Python processes below it forbid to be read: ranks may be among them."""
+    """For a launcher: the number of processes below it that can't be read, which may be ranks."""
     uid: int | None = None
     cwd: str | None = None
     environment: Environment | Unavailable = Unavailable(reason="not looked at")
     exit_code: int | None = None
-    """Of a zombie, as waitpid(2) encodes it."""
+    """For a zombie, in the encoding of waitpid(2)."""
     tracer_pid: int = 0
     tracer: str = ""
     """The tracer's program."""
     frozen: bool = False
     """Its control group is frozen (cgroup.events)."""
     at_start: KernelState | None = None
-    """State, tracer and freezer at the beginning of the window; None where nobody read them then."""
+    """State, tracer and freezer at the beginning of the window; None if not read then."""
     control_group: str | None = None
     namespaces: dict[str, str] = {}
     resident_bytes: int | None = None
@@ -423,20 +424,19 @@ class Process(Value, frozen=True, kw_only=True):
     files: FileBytes | Unavailable = Unavailable(reason="not looked at")
     recorder: FlightRecorder | Unavailable = Unavailable(reason="not looked at")
     deep_seconds_ago: float = 0.0
-    """Age at the end of the window of what is costly to read: both stacks, native, interpreter, the counters of progress, data,
-    runtime and recorder. 0 where they were read in the window, or where the process has not run since they were read: then
-    they are as they would be read now."""
+    """Age, at the end of the window, of the expensive evidence: both stacks, native, interpreter, the counters of progress, data,
+    runtime and recorder. 0 if it was read in the window, or if the process has not run since the reading."""
 
 
 # --- a host --------------------------------------------------------------------------------------------------------
 
 
 class Connection(Value, frozen=True, kw_only=True):
-    """One TCP socket of a process of interest, at the end of the window (tcp(7), linux/tcp.h `tcp_info`)."""
+    """One TCP socket of an observed process, at the end of the window (tcp(7), linux/tcp.h `tcp_info`)."""
 
     pid: int
     namespace: str
-    """The network namespace it lives in."""
+    """Its network namespace."""
     state: str
     local_address: str
     local_port: int
@@ -445,29 +445,30 @@ class Connection(Value, frozen=True, kw_only=True):
     receive_queue_bytes: int
     send_queue_bytes: int
     bytes_moved: int | None
-    """Payload in both directions during the window; None without a first reading."""
+    """Payload in both directions in the window; None without a first reading."""
     last_sent_ms: int | None
-    """Since the last byte was sent."""
+    """Milliseconds since the last byte was sent."""
     last_received_ms: int | None
+    """Milliseconds since the last byte was received."""
     retransmits: int | None = None
     backoff: int | None = None
     unacked: int | None = None
     rtt_us: int | None = None
     busy_ms: int | None = None
-    """How much of the window it had data under way or waiting to be sent; None without a first reading."""
+    """Time in the window during which data was in flight or waited to be sent; None without a first reading."""
     inode: int | None = None
-    """Of the socket in its network namespace; ties it to `AwaitedFile.inode`."""
+    """Inode of the socket, as in `AwaitedFile.inode`."""
     delivery_rate_bytes: int | None = None
-    """Bytes a second that the link lately delivered (`tcpi_delivery_rate`)."""
+    """Bytes per second that the connection recently delivered (`tcpi_delivery_rate`)."""
 
 
 class Listener(Value, frozen=True, kw_only=True):
-    """Who listens on a job's master port."""
+    """The process that listens on a job's master port."""
 
     port: int
     namespace: str
     pid: int | None
-    """None where its process could not be found (another user's, another container's)."""
+    """None if the process could not be found (of another user or container)."""
     name: str = ""
     argv: tuple[str, ...] = ()
     orphan: bool = False
@@ -476,21 +477,21 @@ class Listener(Value, frozen=True, kw_only=True):
 
 
 class Connections(Reading, frozen=True, kw_only=True):
-    """All TCP sockets of the processes of interest."""
+    """All TCP sockets of the observed processes."""
 
     connections: tuple[Connection, ...]
     listeners: tuple[Listener, ...] = ()
 
 
 class ControlGroup(Value, frozen=True, kw_only=True):
-    """A control group that holds ranks, across the window."""
+    """A control group with ranks, across the window."""
 
     path: str
     frozen: bool | None
     throttled_us: int | None
-    """Microseconds throttled by its CPU quota during the window."""
+    """Microseconds for which its CPU quota throttled it in the window."""
     oom_kills: int | None
-    """Processes killed for memory since the group was made."""
+    """Processes that the OOM killer has ended since the group was created."""
 
 
 class Interface(Value, frozen=True, kw_only=True):
@@ -500,7 +501,7 @@ class Interface(Value, frozen=True, kw_only=True):
     up: bool
     addresses: tuple[str, ...]
     networks: tuple[str, ...] = ()
-    """What lies directly behind it, as `10.0.0.0/24`; IPv4 alone."""
+    """Its networks, as `10.0.0.0/24`; only IPv4."""
 
 
 class Machine(Reading, frozen=True, kw_only=True):
@@ -508,7 +509,7 @@ class Machine(Reading, frozen=True, kw_only=True):
 
     cpu_model: str | None
     cpu_flags: tuple[str, ...]
-    """Only those that decide about dtypes: avx512_bf16, amx_bf16, ..."""
+    """Only those that matter for dtypes: avx512_bf16, amx_bf16, ..."""
     cores: int
     gpus: int = 0
     """NVIDIA devices present."""
@@ -516,21 +517,21 @@ class Machine(Reading, frozen=True, kw_only=True):
     memory_available_bytes: int
     shared_total_bytes: int | None = None
     shared_free_bytes: int | None = None
-    """Of /dev/shm, through which dataloader workers hand over their batches."""
+    """Free space of /dev/shm, through which dataloader workers pass their batches."""
     swap_total_bytes: int
     swap_used_bytes: int
     swapped_bytes: int | None
-    """Swapped in and out during the window."""
+    """Bytes swapped in and out in the window."""
     load_1m: float
     kernel: str
     interfaces: tuple[Interface, ...]
     net_namespace: str | None = None
-    """Where the interfaces were read: those of a rank in another network namespace (a container) are others."""
+    """The network namespace of `interfaces`. A rank in another one (a container) has other interfaces."""
     hostname_addresses: tuple[str, ...] | Unavailable
 
 
 class Host(Value, frozen=True, kw_only=True):
-    """Everything seen on one host in one window."""
+    """The evidence of one host in one window."""
 
     name: str
     taken_at: str
@@ -542,19 +543,19 @@ class Host(Value, frozen=True, kw_only=True):
     control_groups: tuple[ControlGroup, ...] = ()
     machine: Machine | Unavailable = Unavailable(reason="not looked at")
     problems: tuple[str, ...] = ()
-    """One sentence each: what could not be seen, and how to fix it."""
+    """One sentence each: what could not be observed, and how to fix it."""
     machine_id: str | None = None
-    """The kernel's boot id and the namespace of processes: the same for one machine under two names."""
+    """The kernel's boot id and the pid namespace: the same for one machine under two names."""
     restricted: bool = False
-    """Only the trees of named processes were looked at: a rank that is not among them may be alive elsewhere on the host."""
+    """Only the trees of named processes were searched. Ranks outside of them may be alive on this host."""
     asked_as: str | None = None
-    """The name under which a fleet reached it."""
+    """The name by which a fleet session reached it."""
     clock_ahead_seconds: float | None = None
-    """How far its clock is before that of the machine that gathered, at the least; None where nobody compared."""
+    """Seconds by which its clock is at least ahead of the gathering machine's clock; None if not compared."""
 
 
 class Unreached(Value, frozen=True, kw_only=True):
-    """A host that was asked and sent no evidence."""
+    """A host of a fleet session that sent no evidence."""
 
     host: str
     why: str
@@ -568,15 +569,15 @@ class Snapshot(Value, frozen=True, kw_only=True, omit_defaults=False):
     hosts: tuple[Host, ...]
     unreached: tuple[Unreached, ...] = ()
     gathered_seconds: float | None = None
-    """How long a fleet took for all hosts."""
+    """Seconds that the fleet session took for all hosts."""
     schema: str = SCHEMA
 
 
 def merge(snapshots: tuple[Snapshot, ...]) -> Snapshot:
-    """One snapshot with all the hosts, in the order of their names; the newest look at a machine wins. Machines that call
-    themselves alike (containers often do) are distinguished by a number.
+    """Merge snapshots into one with all hosts, ordered by name. If a machine occurs twice, its newest observation is used.
+    Machines with the same name (often containers) get a number.
 
-    Raises ValueError for no snapshot at all.
+    Raises ValueError if `snapshots` is empty.
     """
     if not snapshots:
         raise ValueError("nothing to merge")

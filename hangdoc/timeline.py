@@ -1,6 +1,6 @@
-"""What each rank did at each poll, as a frozen value: a row of cells per rank, or per ranks that belong together.
+"""What each rank did at each poll, as a frozen value: one row of cells per rank or group of ranks.
 
-`top` draws it as its first view, and the HTML page draws it too. `Recorder` makes it from one `Job` per poll.
+The first view of `top` and the HTML page draw it. `Recorder` makes it from one `Job` per poll.
 """
 
 from collections import deque
@@ -16,11 +16,11 @@ Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
 """What a rank did at one poll.
 
 - `computing`: CPU or GPU work, compiling, checkpointing, evaluating.
-- `data`: its dataloader works on the next batch.
-- `moving`: in a collective, a send or a receive, and it has moved since the poll before: bytes passed, or it stands elsewhere.
-- `waiting`: blocked, and nothing of it has moved.
+- `data`: its dataloader loads the next batch.
+- `moving`: in a collective, a send or a receive, with progress since the previous poll: bytes passed, or its location changed.
+- `waiting`: blocked without progress.
 - `dead`: its process has ended.
-- `unseen`: nobody could look at it, or it was not there yet.
+- `unseen`: it could not be observed, or it did not exist yet.
 """
 CELLS: tuple[Cell, ...] = ("computing", "data", "moving", "waiting", "dead", "unseen")
 PROGRESS: frozenset[Cell] = frozenset({"computing", "data", "moving"})
@@ -30,10 +30,10 @@ _KEPT_POLLS = 600
 _MOST_ROWS = 64
 _CODE: dict[Cell, int] = {cell: code for code, cell in enumerate(CELLS)}
 _UNSEEN = _CODE["unseen"]
-_GRAVEST_FIRST = ("dead", "waiting", "unseen", "moving", "data", "computing")
+_MOST_SEVERE_FIRST = ("dead", "waiting", "unseen", "moving", "data", "computing")
 _OPERATIONS = ("in-collective", "in-p2p")
 _FIRST_POLL_SECONDS = 1.0
-"""How recent a byte must be at the first poll, which has no poll before it."""
+"""At the first poll, bytes of this last second count as progress."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -42,14 +42,14 @@ class Row(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     """Ascending."""
     cells: tuple[Cell, ...]
-    """One for each poll, the newest last; of several ranks `dead` where any of them is, else what most of them did."""
+    """One for each poll, the newest last. For several ranks, `dead` if any of them is dead, else what most of them did."""
     progress: tuple[float, ...] = ()
-    """One for each poll: the share (0 to 1) of the ranks that were `computing`, `data` or `moving`. It is never rounded to 0 or
-    1, so a single rank that differs can be seen. Empty where all ranks of the row did what `cells` says."""
+    """One for each poll: the share (0 to 1) of ranks that were `computing`, `data` or `moving`. It is never rounded to 0 or 1,
+    so that one differing rank remains visible. Empty if all ranks of the row did the same as `cells`."""
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """`progress`, also where it follows from the cells."""
+        """`progress`, or the same computed from the cells if `progress` is empty."""
         return self.progress or tuple(float(cell in PROGRESS) for cell in self.cells)
 
 
@@ -61,30 +61,30 @@ class Timeline(Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
 
     def last_progress(self) -> int | None:
-        """The position in `seconds` of the last poll in which any rank made progress; None where none did."""
-        moved = (at for row in self.rows for at, share in enumerate(row.shares) if share)
-        return max(moved, default=None)
+        """The position in `seconds` of the last poll in which any rank made progress; None if none did."""
+        progressed = (at for row in self.rows for at, share in enumerate(row.shares) if share)
+        return max(progressed, default=None)
 
 
 class Recorder:
-    """Keeps what the ranks of one job did, for the last `polls` polls: one byte for each rank and poll."""
+    """Records what the ranks of one job did in the last `polls` polls: one byte per rank and poll."""
 
     def __init__(self, polls: int = _KEPT_POLLS) -> None:
         self._position: dict[int, int] = {}
-        """Of each rank in the bytes of a poll. Ranks that come later are appended."""
+        """Position of each rank in the bytes of a poll. New ranks are appended."""
         self._polls: deque[tuple[float, bytes]] = deque(maxlen=polls)
         self._before: dict[int, object] = {}
         self._last_progress: float | None = None
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """The time of each poll that is kept, relative to the newest."""
+        """The time of each recorded poll, relative to the newest."""
         newest = self._polls[-1][0] if self._polls else 0.0
         return tuple(seconds - newest for seconds, _ in self._polls)
 
     @property
-    def still(self) -> int | None:
-        """How many polls ago any rank last made progress; None where that is not among the polls that are kept."""
+    def polls_since_progress(self) -> int | None:
+        """The number of polls since any rank last made progress; None if no recorded poll has progress."""
         ago = (at for at, (seconds, _) in enumerate(reversed(self._polls)) if seconds == self._last_progress)
         return next(ago, None)
 
@@ -95,8 +95,8 @@ class Recorder:
         return {rank: CELLS[code] for rank, code in zip(self._position, self._polls[-1][1], strict=True)}
 
     def add(self, seconds: float, job: Job) -> None:
-        """Take in a poll. `seconds` is its time on any clock, the same for all polls; a poll that is not later than those before
-        (somebody turned back in a recording) replaces all that are not earlier than it."""
+        """Record a poll. `seconds` is its time, on the same clock for all polls. A poll that is not later than the previous one
+        (a recording was rewound) replaces all polls from that time on."""
         if self._polls and self._polls[-1][0] >= seconds:
             earlier = [poll for poll in self._polls if poll[0] < seconds]
             self._polls = deque(earlier, self._polls.maxlen)
@@ -109,16 +109,16 @@ class Recorder:
         places: dict[int, object] = {}
         for view in job.ranks:
             places[view.rank] = place = (view.operation, view.where, view.batches_done)
-            elsewhere = view.rank in self._before and self._before[view.rank] != place
-            codes[self._position[view.rank]] = _CODE[_cell(view, since, elsewhere)]
+            moved = view.rank in self._before and self._before[view.rank] != place
+            codes[self._position[view.rank]] = _CODE[_cell(view, since, moved)]
         self._before = places
         self._polls.append((seconds, bytes(codes)))
         if _progresses(bytes(codes)):
             self._last_progress = seconds
 
     def timeline(self, groups: Iterable[Sequence[int]] | None = None, *, polls: int | None = None) -> Timeline:
-        """The last `polls` polls (all that are kept for None), a row for each group of ranks. Without groups: a row for each set
-        of ranks that did the same at each poll, or for neighbours where that would be more than 64 rows."""
+        """The timeline of the last `polls` polls (None: all), with a row for each group of ranks. Without `groups`, ranks that
+        did the same at each poll share a row; if that gives more than 64 rows, consecutive ranks share a row."""
         kept = list(self._polls)[-polls:] if polls is not None else list(self._polls)
         if polls == 0 or not kept:
             return Timeline(seconds=(), rows=())
@@ -148,7 +148,7 @@ class Recorder:
 
 
 def blocks(ranks: Iterable[int], most: int) -> list[tuple[int, ...]]:
-    """Ranks in at most `most` groups of neighbours, each of the same power of two but for the last."""
+    """Divide ranks into at most `most` groups of consecutive ranks. All but the last have the same size, a power of two."""
     ordered = sorted(ranks)
     size = 1
     while size * max(1, most) < len(ordered):
@@ -161,19 +161,19 @@ def _progresses(codes: bytes) -> bool:
 
 
 def _tally(codes: bytes) -> tuple[Cell, float]:
-    """(the cell of several ranks, the share of those that made progress)."""
+    """(cell of several ranks, share of them that made progress)."""
     counts = {cell: codes.count(_CODE[cell]) for cell in CELLS}
-    most = max(counts, key=lambda cell: (counts[cell], -_GRAVEST_FIRST.index(cell)))
+    most = max(counts, key=lambda cell: (counts[cell], -_MOST_SEVERE_FIRST.index(cell)))
     return "dead" if counts["dead"] else most, sum(counts[cell] for cell in PROGRESS) / len(codes)
 
 
 def together(cells: Iterable[Cell]) -> tuple[Cell, float]:
-    """(the cell of several ranks that did this, the share of those that made progress)."""
+    """(cell of several ranks with these cells, share of them that made progress)."""
     return _tally(bytes(_CODE[cell] for cell in cells))
 
 
-def _cell(view: RankView, since: float, elsewhere: bool) -> Cell:
-    """`since` is how many seconds ago the poll before was; `elsewhere` says whether the rank stands elsewhere since then."""
+def _cell(view: RankView, since: float, moved: bool) -> Cell:
+    """The cell of a rank. `since` is the time since the previous poll in seconds; `moved` says that its location has changed."""
     if view.label is None:
         return "unseen"
     if view.label == "dead":
@@ -181,4 +181,4 @@ def _cell(view: RankView, since: float, elsewhere: bool) -> Cell:
     if view.label == "computing":
         return "data" if view.state == "loading-data" else "computing"
     fresh = view.silent_seconds is not None and view.silent_seconds < since
-    return "moving" if view.state in _OPERATIONS and (elsewhere or fresh) else "waiting"
+    return "moving" if view.state in _OPERATIONS and (moved or fresh) else "waiting"

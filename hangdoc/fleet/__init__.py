@@ -1,1 +1,1 @@
-"""Many hosts: the collector runs on each of them, its bundle travels back, and the rest happens here."""
+"""Observes many hosts: the collector runs on each host and sends its bundle back; the diagnosis runs here."""

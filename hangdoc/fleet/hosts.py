@@ -1,4 +1,4 @@
-"""Which hosts: node sets, groups, a Slurm job's nodes."""
+"""Expands node sets, groups and Slurm jobs to host names."""
 
 import re
 import subprocess
@@ -6,7 +6,7 @@ import subprocess
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@%-]*")
-"""A host's name or address, perhaps with a user; a leading `-` would be an option of ssh."""
+"""A host name or address, optionally with a user. A leading `-` would be an option of ssh."""
 _BRACKET = re.compile(r"\[([^\]]*)")
 _RANGE = re.compile(r"([0-9]+)-([0-9]+)")
 _DIGITS = 18
@@ -15,46 +15,50 @@ MAX_HOSTS = 100_000
 
 
 class HostsError(Exception):
-    """No hosts can be made of it; one sentence with the remedy."""
+    """The hosts can't be determined. The message gives the problem and the remedy."""
 
 
 def expand(text: str) -> tuple[str, ...]:
     """The hosts of `node[0-63],@group`, or of `slurm:JOBID`; raises HostsError."""
     if text.startswith("slurm:"):
-        text = _of_job(text.removeprefix("slurm:"))
+        text = _nodes_of_job(text.removeprefix("slurm:"))
     _check_ranges(text)
     try:
         nodes = NodeSet(text)
         if len(nodes) > MAX_HOSTS:
-            raise HostsError(f"--hosts {text[:60]} names {len(nodes)} hosts. The limit is {MAX_HOSTS}.")
+            raise HostsError(f"--hosts {text[:60]} has {len(nodes)} hosts. The limit is {MAX_HOSTS}.")
         names = tuple(map(str, nodes))
     except NodeSetException as error:
         raise HostsError(f"--hosts {text[:60]!r} cannot be read ({error}). Examples: node[0-63], @group.") from None
     if not names:
-        raise HostsError(f"--hosts {text[:60]!r} names no host. Is the group defined? `nodeset -l` lists the groups.")
-    odd = next((name for name in names if not _NAME.fullmatch(name)), None)
-    if odd is not None:
-        raise HostsError(f"--hosts: {odd[:60]!r} is not the name of a host.")
+        raise HostsError(f"--hosts {text[:60]!r} has no hosts. Is the group defined? `nodeset -l` lists the groups.")
+    invalid = next((name for name in names if not _NAME.fullmatch(name)), None)
+    if invalid is not None:
+        raise HostsError(f"--hosts: {invalid[:60]!r} is not a valid host name.")
     return names
 
 
 def _check_ranges(text: str) -> None:
-    """ClusterShell makes a number of each host of a range before it can be asked how many there are."""
+    """Refuse huge ranges. ClusterShell would expand a range in memory before its size is known."""
     for low, high in (pair for inside in _BRACKET.findall(text) for pair in _RANGE.findall(inside)):
         if int(high[:_DIGITS]) - int(low[:_DIGITS]) >= MAX_HOSTS or len(high) > _DIGITS:
-            raise HostsError(f"--hosts {text[:60]}: a range of more than {MAX_HOSTS} hosts.")
+            raise HostsError(f"--hosts {text[:60]} has a range of more than {MAX_HOSTS} hosts, which is the limit.")
 
 
-def _of_job(job: str) -> str:
+def _nodes_of_job(job: str) -> str:
     if not re.fullmatch(r"[0-9]+([_.+][0-9]+)?", job):
         raise HostsError(f"--hosts slurm:{job[:40]}: give the number of a Slurm job, as squeue shows it.")
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%N"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SLURM_SECONDS, check=False)
     except FileNotFoundError:
-        raise HostsError(f"--hosts slurm:{job}: there is no squeue here. Name the nodes instead.") from None
+        raise HostsError(
+            f"--hosts slurm:{job}: squeue is not installed on this host. Name the nodes instead."
+        ) from None
     except subprocess.TimeoutExpired:
-        raise HostsError(f"--hosts slurm:{job}: squeue did not answer within {_SLURM_SECONDS} s.") from None
+        raise HostsError(
+            f"--hosts slurm:{job}: squeue did not end within {_SLURM_SECONDS} s. Name the nodes instead."
+        ) from None
     nodes = " ".join(done.stdout.split())
     if done.returncode or not nodes:
         why = (done.stderr.strip().splitlines() or ["no such job, or it has no nodes yet"])[-1]

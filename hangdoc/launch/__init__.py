@@ -1,1 +1,1 @@
-"""Launch lines, read as text: through ssh, tmux and shells down to torchrun and the script's arguments. Nothing is executed."""
+"""Parses launch lines as text, through ssh, tmux and shells to torchrun and the script's arguments. Executes nothing."""

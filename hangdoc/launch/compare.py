@@ -1,6 +1,6 @@
-"""Several launch lines side by side: what must agree, what must differ, what is suspicious, and why. Pure.
+"""Compares launch lines: what must agree, what must differ, what is suspicious, and why. Pure.
 
-What is known of arguments and variables is the table that HD501 and HD502 use (`hangdoc.diagnose.causes.settings`)."""
+The table of arguments and variables is the one of HD501 and HD502 (`hangdoc.diagnose.causes.settings`)."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -17,30 +17,30 @@ _STANDINGS: dict[str, Standing] = {
 _WIRELESS = re.compile(r"^(wl|wlan|wifi|ath|ra\d)")
 _OPTIONS: dict[str, tuple[Standing, str]] = {
     "nnodes": ("must agree", "each agent waits for this number of nodes"),
-    "node-rank": ("must differ", "tells the nodes apart; the master is 0"),
-    "master-addr": ("must agree", "where all nodes meet"),
-    "master-port": ("must agree", "where all nodes meet"),
-    "rdzv-endpoint": ("must agree", "where all nodes meet"),
-    "rdzv-id": ("must agree", "nodes of another id belong to another run"),
-    "rdzv-backend": ("must agree", "nodes that meet differently never meet"),
+    "node-rank": ("must differ", "identifies the node; the master is 0"),
+    "master-addr": ("must agree", "all nodes connect to this address"),
+    "master-port": ("must agree", "all nodes connect to this port"),
+    "rdzv-endpoint": ("must agree", "all nodes connect to this endpoint"),
+    "rdzv-id": ("must agree", "nodes with another id belong to another run"),
+    "rdzv-backend": ("must agree", "nodes with different backends never find each other"),
     "nproc-per-node": (
         "should agree",
-        "nodes may have different numbers of ranks; work is shared by ranks, not by nodes",
+        "nodes may have different numbers of ranks, but the work is divided by ranks, not by nodes",
     ),
     "num-machines": ("must agree", "each node waits for this number of nodes"),
-    "machine-rank": ("must differ", "tells the nodes apart"),
-    "main-process-ip": ("must agree", "where all nodes meet"),
-    "main-process-port": ("must agree", "where all nodes meet"),
-    "num-processes": ("must agree", "accelerate's number of all ranks"),
-    "mixed-precision": ("must agree", "changes the type of the tensors that are reduced"),
+    "machine-rank": ("must differ", "identifies the node"),
+    "main-process-ip": ("must agree", "all nodes connect to this address"),
+    "main-process-port": ("must agree", "all nodes connect to this port"),
+    "num-processes": ("must agree", "the number of ranks on all nodes together"),
+    "mixed-precision": ("must agree", "sets the dtype of the tensors that are reduced"),
 }
 
 
 def compare(lines: list[LaunchLine]) -> list[Row]:
-    """Everything that the lines say, the gravest first."""
+    """A row for each option, argument and variable of the lines, the most severe first."""
     backend = "gloo" if _on_cpu(lines) else None
     rows = [
-        *_where(lines),
+        *_places(lines),
         *_launcher(lines),
         *(_argument(name, values) for name, values in _columns(_arguments(line) for line in lines)),
         *(_variable(name, values, backend) for name, values in _columns(line.environment for line in lines)),
@@ -62,7 +62,7 @@ def _arguments(line: LaunchLine) -> dict[str, str]:
 
 
 def _on_cpu(lines: list[LaunchLine]) -> bool:
-    """Whether the lines say that they train without GPUs: only then NCCL's variables do nothing."""
+    """Whether the lines show that they train without GPUs: only then NCCL's variables have no effect."""
     words = {word for line in lines for word in line.launched.arguments}
     variables = [line.environment.get("CUDA_VISIBLE_DEVICES") for line in lines]
     return bool({"cpu", "--device=cpu", "--device-type=cpu", "gloo", "--backend=gloo"} & words) or all(
@@ -70,19 +70,19 @@ def _on_cpu(lines: list[LaunchLine]) -> bool:
     )
 
 
-def _where(lines: list[LaunchLine]) -> list[Row]:
+def _places(lines: list[LaunchLine]) -> list[Row]:
     hosts = tuple(line.host for line in lines)
     folders = tuple(line.folder or None for line in lines)
     programs = tuple(line.launched.program or None for line in lines)
     tools = tuple(line.launched.tool for line in lines)
     return [
-        Row(name="host", origin="where", standing="cosmetic", values=hosts, why="where the line starts the node"),
+        Row(name="host", origin="where", standing="cosmetic", values=hosts, why="the host on which the line starts the node"),
         Row(name="directory", origin="where", standing="cosmetic", values=folders,
-            why="another directory may hold another version of the code, or other data behind a relative path"),
-        Row(name="launcher", origin="launcher", standing="must agree", values=tools, why="they meet in different ways",
-            wrong=len(set(tools)) > 1),
+            why="another directory may contain another version of the code, or other data at a relative path"),
+        Row(name="launcher", origin="launcher", standing="must agree", values=tools,
+            why="different launchers use different rendezvous", wrong=len(set(tools)) > 1),
         Row(name="program", origin="program", standing="must agree", values=programs,
-            why="different programs make different collectives", wrong=len({_plain(p) for p in programs}) > 1),
+            why="different programs call different collectives", wrong=len({_plain(p) for p in programs}) > 1),
     ]  # fmt: skip
 
 
@@ -98,26 +98,26 @@ def _launcher(lines: list[LaunchLine]) -> list[Row]:
         if standing == "must differ":
             given = [value for value in values if value is not None]
             wrong = len(set(given)) < len(given) and len(lines) > 1
-            why = f"two nodes claim the same one: {why}" if wrong else why
+            why = f"two nodes have the same value: {why}" if wrong else why
         elif standing == "must agree":
             wrong = len(set(values)) > 1
         rows.append(Row(name=name, origin="launcher", standing=standing, values=values, why=why, wrong=wrong))
-    return [*rows, *_about_meeting(lines)]
+    return [*rows, *_rendezvous(lines)]
 
 
-def _about_meeting(lines: list[LaunchLine]) -> list[Row]:
+def _rendezvous(lines: list[LaunchLine]) -> list[Row]:
     nodes = [natural((line.launched.options.get("nnodes") or "1").partition(":")[0]) for line in lines]
     rows = []
     addresses = tuple((launchers.endpoint(line.launched.options) or "").rpartition(":")[0] or None for line in lines)
     several = max((count or 1 for count in nodes), default=1) > 1
     if several and any(a in ("localhost", "127.0.0.1", "::1") for a in addresses):
         rows.append(Row(name="meeting point", origin="launcher", standing="must agree", values=addresses, wrong=True,
-                        why="loopback is another machine on each node: the others never reach it"))  # fmt: skip
+                        why="each node connects to itself through loopback, so the nodes never find each other"))  # fmt: skip
     if several and len(lines) > 1 and nodes[0] is not None and set(nodes) == {nodes[0]} and len(lines) != nodes[0]:
-        said = tuple(str(count) for count in nodes)
-        rows.append(Row(name="number of lines", origin="launcher", standing="must agree", values=said, wrong=True,
+        counts = tuple(str(count) for count in nodes)
+        rows.append(Row(name="number of lines", origin="launcher", standing="must agree", values=counts, wrong=True,
                         why=f"{len(lines)} lines for --nnodes {nodes[0]}: "
-                        + ("a node is missing" if len(lines) < nodes[0] else "a node too many")))  # fmt: skip
+                        + ("a node is missing" if len(lines) < nodes[0] else "there is a node too many")))  # fmt: skip
     return rows
 
 
@@ -125,20 +125,20 @@ def _argument(name: str, values: tuple[str | None, ...]) -> Row:
     known = settings.argument(name)
     standing = _STANDINGS[known.kind] if known is not None else "unknown"
     differs = len(set(values)) > 1
-    why = known.why if known is not None else ("nothing is known of it" if differs else "")
+    why = known.why if known is not None else ("hangdoc does not know this argument" if differs else "")
     wrong = differs and standing == "must agree"
     if differs and standing in ("unknown", "should agree"):
-        standing, why = "suspicious", f"training arguments are not equal: {why}"
+        standing, why = "suspicious", f"training arguments differ: {why}"
     elif standing == "suspicious":
-        why = f"{why}: ranks that see a different amount of data hang (HD101)" if differs else why
+        why = f"{why}: ranks with different amounts of data hang (HD101)" if differs else why
     return Row(name=f"--{name}", origin="argument", standing=standing, values=values, why=why, wrong=wrong)
 
 
 _TUNING: dict[str, Callable[[tuple[str | None, ...]], str]] = {
     "OMP_NUM_THREADS": lambda values: (
-        "the rank with the fewest threads sets the pace of all"
+        "all ranks wait for the rank with the fewest threads"
         if len(set(values)) > 1
-        else "threads of each rank; ranks × threads should not exceed the cores"
+        else "threads per rank; ranks × threads should not exceed the cores"
     ),
 }
 
@@ -149,15 +149,15 @@ def _variable(name: str, values: tuple[str | None, ...], backend: str | None) ->
     if name.endswith("SOCKET_IFNAME"):
         return _interface(name, values, backend)
     if settings.inert(name, backend):
-        return Row(name=name, origin="variable", standing="inert", values=values, why=f"does nothing under {backend}")
+        return Row(name=name, origin="variable", standing="inert", values=values, why=f"has no effect with {backend}")
     standing: Standing = _STANDINGS[known.kind] if known is not None else "unknown"
     why = known.why if known is not None else ""
     wrong = differs and standing == "must agree"
     if name in _TUNING:
         why = _TUNING[name](values)
     elif standing == "suspicious" and differs and None in values:
-        why = "the data directory is named on some nodes only: the others fall back to their default, and ranks that see a " \
-              "different amount of data hang (HD101)"  # fmt: skip
+        why = "only some nodes set the data directory, and the others use their default: ranks with different amounts of data " \
+              "hang (HD101)"  # fmt: skip
     elif standing == "suspicious" and differs:
         why = f"{why}: compare the number of files there (HD101)"
     elif standing == "suspicious":
@@ -167,18 +167,18 @@ def _variable(name: str, values: tuple[str | None, ...], backend: str | None) ->
 
 def _interface(name: str, values: tuple[str | None, ...], backend: str | None) -> Row:
     if settings.inert(name, backend):
-        return Row(name=name, origin="variable", standing="inert", values=values, why=f"does nothing under {backend}")
+        return Row(name=name, origin="variable", standing="inert", values=values, why=f"has no effect with {backend}")
     given = [value or "" for value in values]
     wireless = [bool(_WIRELESS.match(value)) for value in given if value]
     if any(wireless) and not all(wireless):
-        why = "wireless against wired: the slower link sets the pace of every step"
+        why = "some links are wireless: every step waits for the slowest link"
     elif any(wireless):
-        why = "a wireless link: steps will wait for it"
+        why = "a wireless link: every step waits for it"
     elif any(value in ("lo", "docker0") or value.startswith(("br-", "virbr", "tun", "wg")) for value in given):
-        why = "this interface is seldom one that other hosts can reach (HD404)"
+        why = "other hosts can rarely reach such an interface (HD404)"
     elif "" in given and any(given):
-        why = "nodes without it use the interface that their own name resolves to (HD405)"
+        why = "nodes without it use the interface of the address that their host name resolves to (HD405)"
     else:
-        why = "names a card of the node; may differ where the cards are called differently"
+        why = "the network interface of the node; it may differ if the interfaces have different names"
         return Row(name=name, origin="variable", standing="cosmetic", values=values, why=why)
     return Row(name=name, origin="variable", standing="suspicious", values=values, why=why)

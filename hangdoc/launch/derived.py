@@ -1,4 +1,4 @@
-"""Numbers that follow from launch lines: world size, model, tokens and accumulation. Pure."""
+"""Numbers computed from launch lines: world size, model, tokens and accumulation. Pure."""
 
 from collections.abc import Iterator
 
@@ -7,16 +7,16 @@ from hangdoc.launch.layers import LaunchLine
 from hangdoc.parse import natural
 
 _ASPECT_RATIO, _HEAD_DIM, _SEQUENCE = 64, 128, 2048
-"""nanochat's defaults, where the line does not say."""
+"""nanochat's defaults, for arguments that the line does not give."""
 
 
 def derived(lines: list[LaunchLine]) -> list[tuple[str, str]]:
-    """(what, how much) as far as the lines say."""
+    """(name, value) of each number that the lines determine."""
     return [*_world(lines), *_model(lines[0]), *_tokens(lines)]
 
 
 def world_size(lines: list[LaunchLine]) -> int | None:
-    """Ranks of the whole run."""
+    """Number of ranks of the run; None if the lines do not determine it."""
     first = lines[0].launched.options
     if "num-processes" in first:
         return natural(first["num-processes"])
@@ -31,7 +31,7 @@ def world_size(lines: list[LaunchLine]) -> int | None:
 def _world(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
     world = world_size(lines)
     if world is None:
-        yield "world size", "depends on the nodes (--nproc-per-node is no number)"
+        yield "world size", "depends on the nodes (--nproc-per-node is not a number)"
         return
     parts = " + ".join(line.launched.options.get("nproc-per-node", "1") for line in lines)
     yield "world size", f"{world} ranks" + (f" ({parts})" if len(lines) > 1 else "")
@@ -74,7 +74,7 @@ def _tokens(lines: list[LaunchLine]) -> Iterator[tuple[str, str]]:
     if total % micro:
         yield (
             "accumulation",
-            f"{total:,} / {micro:,} is not even: the script stops, or micro-steps differ between ranks",
+            f"{total:,} / {micro:,} is not an integer: the script stops, or the ranks make different numbers of micro-steps",
         )
     else:
-        yield "accumulation", f"{total:,} / {micro:,} = {total // micro} micro-steps a step"
+        yield "accumulation", f"{total:,} / {micro:,} = {total // micro} micro-steps per step"

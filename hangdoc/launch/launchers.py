@@ -1,4 +1,4 @@
-"""torchrun, accelerate, srun, mpirun: their own options, the program, and its arguments."""
+"""Parses the command lines of torchrun, accelerate, srun and mpirun: options, program, and the program's arguments."""
 
 import re
 from dataclasses import dataclass
@@ -29,25 +29,25 @@ _MPI_PAIRS = {"mca", "genv", "gmca"}
 
 @dataclass(frozen=True)
 class Launched:
-    """A launcher with what it was given."""
+    """A parsed command line of a launcher."""
 
     tool: str
     options: dict[str, str]
-    """Names without dashes before them and with `-` inside; `(set)` for one without a value."""
+    """Values by name. Names have no leading dashes, and `-` instead of `_`. An option without a value has `(set)`."""
     program: str
-    """`train.py`, or `-m package.module`; empty where there is none."""
+    """`train.py`, or `-m package.module`; empty if there is none."""
     arguments: tuple[str, ...]
-    """The program's own."""
+    """Arguments of the program."""
 
 
 def split(name: str, argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
-    """A launcher's name and the words behind it; None for any other command. `name` is the kernel's short name of a process:
-    torchrun calls itself `pt_elastic`."""
+    """A launcher's name and the words after it; None for any other command. `name` is the kernel's short name of a process, which
+    is `pt_elastic` for torchrun."""
     words = list(argv)
     if words and _PYTHON.match(PurePath(words[0]).name):
         words.pop(0)
         while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
-            words.pop(0)  # -u, -O, ...: what a launcher is started with takes no value
+            words.pop(0)  # -u, -O, ...: options of Python without a value
     if words[:1] == ["-m"] and len(words) > 1 and words[1] in MODULES:
         return MODULES[words[1]], tuple(words[2:])
     program = PurePath(words[0]).name if words else ""
@@ -58,7 +58,7 @@ def split(name: str, argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | Non
 
 
 def read(tool: str, words: tuple[str, ...]) -> Launched:
-    """What follows a launcher's name: options until the program begins."""
+    """Parse the words after a launcher's name: its options, the program, and the program's arguments."""
     options: dict[str, str] = {}
     index = 0
     while index < len(words):
@@ -105,7 +105,7 @@ def _name(tool: str, word: str, name: str) -> str:
 
 
 def endpoint(options: dict[str, str]) -> str | None:
-    """The rendezvous of torchrun, from its options."""
+    """torchrun's rendezvous as `host:port`, from its options; None if they do not give one."""
     if options.get("rdzv-endpoint"):
         return options["rdzv-endpoint"]
     if "master-addr" in options or "master-port" in options:

@@ -1,4 +1,4 @@
-"""Layer by layer from a shell command to the launch inside: ssh, tmux, bash -c, env, containers, srun, torchrun."""
+"""Unwraps a shell command, layer by layer, to the launch inside: ssh, tmux, bash -c, env, containers, srun, torchrun."""
 
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
@@ -13,29 +13,29 @@ _MAX_LAYERS = 40
 
 @dataclass(frozen=True)
 class Layer:
-    """One step inwards."""
+    """One layer around a launch."""
 
     text: str
-    """As it was written."""
+    """As written in the command."""
     why: str
-    """What it does."""
+    """What it does, for readers."""
 
 
 @dataclass(frozen=True)
 class LaunchLine:
-    """One launch, with everything around it."""
+    """One launch, with the layers around it."""
 
     launched: Launched
     environment: dict[str, str]
-    """What the text sets for it; what the shell had before is not known."""
+    """The variables that the text sets. Those that the shell already had are unknown."""
     folder: str
     host: str | None
     layers: tuple[Layer, ...]
 
 
 @dataclass
-class _At:
-    """Where we are on the way inwards."""
+class _Cursor:
+    """The state of the unwrapping: the remaining words, and what the removed layers have set."""
 
     words: list[str]
     environment: dict[str, str]
@@ -44,55 +44,59 @@ class _At:
     layers: list[Layer] = field(default_factory=list)
 
     def peel(self, count: int, why: str) -> None:
-        """Take words off the front."""
+        """Remove the first `count` words as one layer."""
         self.layers.append(Layer(" ".join(self.words[:count]), why))
         del self.words[:count]
 
 
 def launches(text: str) -> list[LaunchLine]:
-    """All launches in a text, in its order; raises ShellError."""
-    return [line for simple in commands(text) for line in _inwards(simple, None, (), 0)]
+    """All launches in a text, in its order. Raises ShellError."""
+    return [line for simple in commands(text) for line in _unwrap(simple, None, (), 0)]
 
 
-def _inwards(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: int) -> Iterator[LaunchLine]:
+def _unwrap(simple: Simple, host: str | None, layers: tuple[Layer, ...], depth: int) -> Iterator[LaunchLine]:
     environment = {**simple.scope.environment(), **simple.assignments}
-    at = _At(list(simple.words), environment, simple.scope.folder, host, list(layers))
+    cursor = _Cursor(list(simple.words), environment, simple.scope.folder, host, list(layers))
     if simple.scope.folder and not any(layer.text == f"cd {simple.scope.folder}" for layer in layers):
-        at.layers.append(Layer(f"cd {simple.scope.folder}", "the directory that relative paths are taken from"))
+        cursor.layers.append(Layer(f"cd {simple.scope.folder}", "the directory for relative paths"))
     if environment:
         shown = " ".join(f"{name}={value}" for name, value in environment.items())
-        at.layers.append(Layer(shown, "variables of the environment"))
-    if simple.after:
-        at.layers.append(Layer(simple.after, _about_output(simple.after)))
-    while at.words and depth < _MAX_LAYERS:
+        cursor.layers.append(Layer(shown, "environment variables"))
+    if simple.redirection:
+        cursor.layers.append(Layer(simple.redirection, _describe_output(simple.redirection)))
+    while cursor.words and depth < _MAX_LAYERS:
         depth += 1
-        name = PurePath(at.words[0]).name
-        if (inner := _nested(name, at)) is not None:
-            scope = Scope() if at.host != host else Scope(dict(at.environment), set(at.environment), at.folder)
+        name = PurePath(cursor.words[0]).name
+        if (inner := _nested(name, cursor)) is not None:
+            scope = (
+                Scope()
+                if cursor.host != host
+                else Scope(dict(cursor.environment), set(cursor.environment), cursor.folder)
+            )
             for one in commands(inner, scope):
-                yield from _inwards(one, at.host, tuple(at.layers), depth)
+                yield from _unwrap(one, cursor.host, tuple(cursor.layers), depth)
             return
         if name in _WRAPPERS:
-            _WRAPPERS[name](at)
+            _WRAPPERS[name](cursor)
             continue
-        split = launchers.split("", tuple(at.words))
+        split = launchers.split("", tuple(cursor.words))
         if split is None:
-            yield from _plain(at)
+            yield from _plain_python(cursor)
             return
         launched = launchers.read(*split)
         if launched.tool in ("srun", "mpirun") and _starts_another(launched):
-            at.layers.append(
+            cursor.layers.append(
                 Layer(f"{launched.tool} {_shown(launched.options)}".strip(), "starts the command on each node")
             )
-            at.words = [*launched.program.split(" ", 1), *launched.arguments]
+            cursor.words = [*launched.program.split(" ", 1), *launched.arguments]
             continue
-        at.environment |= _handed_on(launched)
-        yield LaunchLine(launched, at.environment, at.folder, at.host, tuple(at.layers))
+        cursor.environment |= _exported(launched)
+        yield LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers))
         return
 
 
-def _handed_on(launched: Launched) -> dict[str, str]:
-    """mpirun -x NAME=value."""
+def _exported(launched: Launched) -> dict[str, str]:
+    """The variables that `mpirun -x NAME=value` exports."""
     name, equals, value = launched.options.get("x", "").partition("=") if launched.tool == "mpirun" else ("", "", "")
     return {name: value} if equals else {}
 
@@ -107,57 +111,61 @@ def _starts_another(launched: Launched) -> bool:
     )
 
 
-def _plain(at: _At) -> Iterator[LaunchLine]:
-    """`python train.py` is a launch where the environment says which rank it is."""
-    name = PurePath(at.words[0]).name
-    if not name.startswith("python") or not {"RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(at.environment):
+def _plain_python(cursor: _Cursor) -> Iterator[LaunchLine]:
+    """The launch of `python train.py`, if the environment has torch's rendezvous variables."""
+    name = PurePath(cursor.words[0]).name
+    if not name.startswith("python") or not {"RANK", "WORLD_SIZE", "MASTER_ADDR"} & set(cursor.environment):
         return
     rest = [
-        word for index, word in enumerate(at.words[1:]) if not (word.startswith("-") and word != "-m" and index == 0)
+        word
+        for index, word in enumerate(cursor.words[1:])
+        if not (word.startswith("-") and word != "-m" and index == 0)
     ]
     launched = launchers.read("python", tuple(rest))
-    yield LaunchLine(launched, at.environment, at.folder, at.host, tuple(at.layers))
+    yield LaunchLine(launched, cursor.environment, cursor.folder, cursor.host, tuple(cursor.layers))
 
 
 def _shown(options: dict[str, str]) -> str:
     return " ".join(f"--{name}" if value == "(set)" else f"--{name}={value}" for name, value in options.items())
 
 
-def _about_output(after: str) -> str:
-    told = "where its output goes"
-    if "tee" in after:
-        told += "; behind a pipe its exit code is tee's, unless pipefail is set"
-    return told
+def _describe_output(redirection: str) -> str:
+    text = "where its output goes"
+    if "tee" in redirection:
+        text += "; the exit code is that of tee, unless pipefail is set"
+    return text
 
 
-# --- commands that hold shell text ---------------------------------------------------------------------------------------
+# --- commands that contain shell text ------------------------------------------------------------------------------------
 
 _SSH_VALUES = set("BbcDEeFIiJLlmOoPpQRSWw")
 _TMUX_VALUES = {"-s", "-n", "-c", "-x", "-y", "-t", "-F", "-e", "-f", "-L", "-S"}
 
 
-def _nested(name: str, at: _At) -> str | None:
-    """The shell text inside of a command, after peeling off what stands before it; None where there is none."""
-    words = at.words
+def _nested(name: str, cursor: _Cursor) -> str | None:
+    """The shell text in a command, after adding a layer for the words before it; None if there is none."""
+    words = cursor.words
     if name == "ssh":
         index = 1
         while index < len(words) and words[index].startswith("-"):
             index += 2 if len(words[index]) == 2 and words[index][1] in _SSH_VALUES else 1
         if index >= len(words):
             return None
-        at.host = words[index].rpartition("@")[2]
-        at.environment, at.folder = {}, ""
-        return _take(
-            at, index + 1, f"runs the rest on {at.host}, in a shell of its own: nothing of the environment goes along"
+        cursor.host = words[index].rpartition("@")[2]
+        cursor.environment, cursor.folder = {}, ""
+        return _inner_text(
+            cursor,
+            index + 1,
+            f"runs the rest on {cursor.host} in a new shell, without this environment",
         )
     if name in ("pdsh", "clush") and "-w" in words[:-1]:
         index = words.index("-w")
-        at.host = words[index + 1]
-        at.environment, at.folder = {}, ""
-        return _take(at, index + 2, f"runs the rest on each of {at.host}")
+        cursor.host = words[index + 1]
+        cursor.environment, cursor.folder = {}, ""
+        return _inner_text(cursor, index + 2, f"runs the rest on each host of {cursor.host}")
     if name in ("bash", "sh", "zsh", "dash") and any(w.startswith("-") and "c" in w for w in words[1:4]):
         index = next(i for i, w in enumerate(words) if i and w.startswith("-") and "c" in w)
-        return _take(at, index + 1, "a shell that runs the text it is given", only=True)
+        return _inner_text(cursor, index + 1, "runs its argument in a shell", only=True)
     if name == "tmux":
         index = next(
             (i for i, w in enumerate(words) if i and not w.startswith("-") and words[i - 1] not in _TMUX_VALUES), 1
@@ -171,34 +179,38 @@ def _nested(name: str, at: _At) -> str | None:
                 else 1
             )
         if verb in ("send-keys", "send"):
-            return _take(at, index, "types into a terminal that stays when ssh ends", only=True)
-        return _take(
-            at, index, "a terminal that stays when ssh ends; it has the environment of tmux's server, not of this shell"
+            return _inner_text(cursor, index, "types into a terminal that outlives ssh", only=True)
+        return _inner_text(
+            cursor,
+            index,
+            "runs the rest in a terminal that outlives ssh, with the environment of tmux's server",
         )
     if name == "screen":
         after = ("-S", "-dmS")
         start = next(
             (i for i, w in enumerate(words) if i and not w.startswith("-") and words[i - 1] not in after), None
         )
-        return _take(at, start, "a terminal that stays when ssh ends") if start is not None else None
+        return (
+            _inner_text(cursor, start, "runs the rest in a terminal that outlives ssh") if start is not None else None
+        )
     return None
 
 
-def _take(at: _At, index: int, why: str, only: bool = False) -> str:
-    """One word is text for a shell; several are joined, as ssh and tmux do."""
-    at.layers.append(Layer(" ".join(at.words[:index]), why))
-    rest = at.words[index:]
+def _inner_text(cursor: _Cursor, index: int, why: str, only: bool = False) -> str:
+    """The words from `index` as shell text: joined, as ssh and tmux do, or with `only` the first one."""
+    cursor.layers.append(Layer(" ".join(cursor.words[:index]), why))
+    rest = cursor.words[index:]
     return rest[0] if only and rest else " ".join(rest)
 
 
-# --- commands that start the words behind them ---------------------------------------------------------------------------
+# --- commands that start the words after them ----------------------------------------------------------------------------
 
 
-def _skip(why: str, values: Set[str] = frozenset(), positional: int = 0) -> Callable[[_At], None]:
-    def peel(at: _At) -> None:
+def _wrapper(why: str, values: Set[str] = frozenset(), positional: int = 0) -> Callable[[_Cursor], None]:
+    def peel(cursor: _Cursor) -> None:
         index, left = 1, positional
-        while index < len(at.words) and (at.words[index].startswith("-") or left):
-            word = at.words[index]
+        while index < len(cursor.words) and (cursor.words[index].startswith("-") or left):
+            word = cursor.words[index]
             if word == "--":
                 index += 1
                 break
@@ -206,21 +218,21 @@ def _skip(why: str, values: Set[str] = frozenset(), positional: int = 0) -> Call
                 index += 2 if word in values else 1
             else:
                 index, left = index + 1, left - 1
-        at.peel(index, why)
+        cursor.peel(index, why)
 
     return peel
 
 
-def _env(at: _At) -> None:
+def _env(cursor: _Cursor) -> None:
     index, cleared = 1, False
     found: dict[str, str] = {}
     gone = set()
-    while index < len(at.words):
-        word = at.words[index]
+    while index < len(cursor.words):
+        word = cursor.words[index]
         if word in ("-u", "--unset", "-C", "--chdir"):
-            following = at.words[index + 1] if index + 1 < len(at.words) else ""
+            following = cursor.words[index + 1] if index + 1 < len(cursor.words) else ""
             if word in ("-C", "--chdir"):
-                at.folder = following
+                cursor.folder = following
             else:
                 gone.add(following)
             index += 2
@@ -233,9 +245,9 @@ def _env(at: _At) -> None:
             index += 1
         else:
             break
-    kept = {} if cleared else {name: value for name, value in at.environment.items() if name not in gone}
-    at.environment = {**kept, **found}
-    at.peel(index, "sets variables for the command behind it")
+    kept = {} if cleared else {name: value for name, value in cursor.environment.items() if name not in gone}
+    cursor.environment = {**kept, **found}
+    cursor.peel(index, "sets variables for the command")
 
 
 _DOCKER_VALUES = {
@@ -246,52 +258,54 @@ _DOCKER_VALUES = {
 }  # fmt: skip
 
 
-def _container(at: _At) -> None:
-    """docker, podman run|exec IMAGE command; kubectl exec POD -- command."""
+def _container(cursor: _Cursor) -> None:
+    """Unwrap `docker run|exec IMAGE command`, the same of podman, and `kubectl exec POD -- command`."""
     index = 2
-    while index < len(at.words) and at.words[index].startswith("-") and at.words[index] != "--":
-        word = at.words[index]
-        if word in ("-e", "--env") and index + 1 < len(at.words):
-            name, _, value = at.words[index + 1].partition("=")
-            at.environment = {**at.environment, name: value}
+    while index < len(cursor.words) and cursor.words[index].startswith("-") and cursor.words[index] != "--":
+        word = cursor.words[index]
+        if word in ("-e", "--env") and index + 1 < len(cursor.words):
+            name, _, value = cursor.words[index + 1].partition("=")
+            cursor.environment = {**cursor.environment, name: value}
             index += 2
         else:
-            if word in ("-w", "--workdir") and index + 1 < len(at.words):
-                at.folder = at.words[index + 1]
+            if word in ("-w", "--workdir") and index + 1 < len(cursor.words):
+                cursor.folder = cursor.words[index + 1]
             index += 2 if word in _DOCKER_VALUES else 1
-    index += 1  # the image, or the container
-    while index < len(at.words) and (at.words[index] == "--" or at.words[index] in ("-c", "-n")):
-        index += 1 if at.words[index] == "--" else 2
-    at.peel(index, "runs the rest in a container: only what -e names of the environment goes along")
+    index += 1  # the image or container
+    while index < len(cursor.words) and (cursor.words[index] == "--" or cursor.words[index] in ("-c", "-n")):
+        index += 1 if cursor.words[index] == "--" else 2
+    cursor.peel(index, "runs the rest in a container, only with the variables that -e sets")
 
 
-def _runner(at: _At) -> None:
-    """uv run, conda run, poetry run."""
+def _runner(cursor: _Cursor) -> None:
+    """Unwrap uv run, conda run, poetry run."""
     index = 2
-    while index < len(at.words) and at.words[index].startswith("-"):
+    while index < len(cursor.words) and cursor.words[index].startswith("-"):
         index += (
             2
-            if at.words[index] in ("-n", "--name", "-p", "--prefix", "--python", "--with", "--project", "--extra")
+            if cursor.words[index] in ("-n", "--name", "-p", "--prefix", "--python", "--with", "--project", "--extra")
             else 1
         )
-    at.peel(index, "runs the rest in a Python environment")
+    cursor.peel(index, "runs the rest in a Python environment")
 
 
-_WRAPPERS: dict[str, Callable[[_At], None]] = {
+_WRAPPERS: dict[str, Callable[[_Cursor], None]] = {
     "env": _env,
-    "sudo": _skip("as another user; the environment is mostly dropped", {"-u", "-g", "--user", "--group", "-C", "-h"}),
-    "nohup": _skip("goes on when the terminal ends"),
-    "exec": _skip("in the shell's place"),
-    "command": _skip("the program, not an alias"),
-    "time": _skip("measures", {"-o", "-f"}),
-    "setsid": _skip("in a session of its own"),
-    "stdbuf": _skip("buffers its output otherwise", {"-i", "-o", "-e"}),
-    "unbuffer": _skip("does not buffer its output"),
-    "nice": _skip("at another priority", {"-n", "--adjustment"}),
-    "ionice": _skip("at another priority for disks", {"-c", "-n"}),
-    "timeout": _skip("is ended after a time", {"-k", "-s", "--kill-after", "--signal"}, positional=1),
-    "taskset": _skip("on some cores only", set(), positional=1),
-    "numactl": _skip("on some cores or memory only", {"-N", "-m", "-C", "-l"}),
+    "sudo": _wrapper(
+        "runs as another user, without most of the environment", {"-u", "-g", "--user", "--group", "-C", "-h"}
+    ),
+    "nohup": _wrapper("keeps running when the terminal closes"),
+    "exec": _wrapper("replaces the shell"),
+    "command": _wrapper("runs the program, not an alias"),
+    "time": _wrapper("measures the time", {"-o", "-f"}),
+    "setsid": _wrapper("runs in a new session"),
+    "stdbuf": _wrapper("changes the buffering of the output", {"-i", "-o", "-e"}),
+    "unbuffer": _wrapper("does not buffer the output"),
+    "nice": _wrapper("changes the CPU priority", {"-n", "--adjustment"}),
+    "ionice": _wrapper("changes the disk priority", {"-c", "-n"}),
+    "timeout": _wrapper("ends the command after a time limit", {"-k", "-s", "--kill-after", "--signal"}, positional=1),
+    "taskset": _wrapper("runs only on some cores", set(), positional=1),
+    "numactl": _wrapper("uses only some cores or memory", {"-N", "-m", "-C", "-l"}),
     "docker": _container,
     "podman": _container,
     "nerdctl": _container,

@@ -1,4 +1,4 @@
-"""What a comparison of launch lines gives."""
+"""The result of a comparison of launch lines."""
 
 from typing import Literal
 
@@ -11,18 +11,18 @@ ORDER: tuple[Standing, ...] = (
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing over all lines."""
+    """One option, argument or variable in all lines."""
 
     name: str
     origin: Literal["where", "launcher", "program", "argument", "variable"]
     standing: Standing
     values: tuple[str | None, ...]
-    """One for each line; None where it is not given."""
+    """One for each line; None if not given."""
     why: str
     wrong: bool = False
-    """Whether the run can't work like this, or not as meant."""
+    """Whether the run fails with these values, or does not do what was intended."""
 
     @property
     def differs(self) -> bool:
-        """Whether two lines say different things."""
+        """Whether two lines have different values."""
         return len(set(self.values)) > 1

@@ -1,7 +1,6 @@
-"""Shell text to simple commands, by tree-sitter's grammar of bash (https://github.com/tree-sitter/tree-sitter-bash).
+"""Parses shell text into simple commands, with tree-sitter's grammar of bash (https://github.com/tree-sitter/tree-sitter-bash).
 
-Variables that the text itself sets are filled in; everything else that only a running shell could know stays as it is
-written, `$HOME` or `$(date)`."""
+Variables that the text sets are expanded. Everything that only a running shell knows is kept as written: `$HOME`, `$(date)`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,24 +15,24 @@ _PARSER = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 
 class ShellError(Exception):
-    """Text that is no shell; one sentence."""
+    """Text that can't be parsed as shell. The message is one sentence."""
 
 
 @dataclass
 class Scope:
-    """What a shell knows at one point of its text."""
+    """The state of the shell at one point of the text."""
 
     variables: dict[str, str] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
     folder: str = ""
-    """Its directory, as far as `cd` shows it; empty for where it started."""
+    """The working directory, from `cd`; empty for the initial one."""
 
     def environment(self) -> dict[str, str]:
-        """What a command inherits of it."""
+        """The exported variables, which a command inherits."""
         return {name: self.variables[name] for name in sorted(self.exported) if name in self.variables}
 
-    def change(self, to: str) -> None:
-        """`cd`."""
+    def change_directory(self, to: str) -> None:
+        """Apply `cd`."""
         absolute = to.startswith(("/", "~", "$")) or not self.folder
         self.folder = to if absolute else f"{self.folder.rstrip('/')}/{to}"
 
@@ -44,30 +43,30 @@ class Simple:
 
     words: tuple[str, ...]
     assignments: dict[str, str]
-    """`A=b command`: for it alone."""
+    """Variables that are set only for this command: `A=b command`."""
     scope: Scope
-    after: str
-    """What the line does with its output: `2>&1 | tee log`."""
+    redirection: str
+    """Where the line sends its output: `2>&1 | tee log`."""
 
 
 def commands(text: str, scope: Scope | None = None) -> Iterator[Simple]:
-    """All simple commands in the order of the text, whichever branch would run; raises ShellError. `cd`, `export` and
-    assignments change the scope of what follows and are not given themselves."""
+    """All simple commands in the order of the text, of all branches. `cd`, `export` and assignments are not returned; they change
+    the scope of the commands after them. Raises ShellError."""
     raw = text.encode("utf-8", "replace")
     if len(raw) > MAX_BYTES:
-        raise ShellError(f"it is longer than {MAX_BYTES >> 20} MiB: not a launch script")
+        raise ShellError(f"it is longer than {MAX_BYTES >> 20} MiB, so it is not a launch script")
     tree = _PARSER.parse(raw)
     if "\0" in text:
-        raise ShellError("it holds zero bytes: not a text")
+        raise ShellError("it contains zero bytes, so it is not a text")
     yield from _walk(tree.root_node, scope if scope is not None else Scope(), "", 0)
 
 
-def _walk(node: Node, scope: Scope, after: str, depth: int) -> Iterator[Simple]:
+def _walk(node: Node, scope: Scope, redirection: str, depth: int) -> Iterator[Simple]:
     if depth > _MAX_DEPTH:
         raise ShellError("it is nested too deeply")
     kind = node.type
     if kind == "command":
-        yield from _command(node, scope, after)
+        yield from _command(node, scope, redirection)
     elif kind == "declaration_command":
         _declare(node, scope)
     elif kind == "variable_assignment":
@@ -79,24 +78,24 @@ def _walk(node: Node, scope: Scope, after: str, depth: int) -> Iterator[Simple]:
     elif kind == "subshell":
         inner = Scope(dict(scope.variables), set(scope.exported), scope.folder)
         for child in node.named_children:
-            yield from _walk(child, inner, after, depth + 1)
+            yield from _walk(child, inner, redirection, depth + 1)
     elif kind == "redirected_statement":
         redirects = [_raw(child) for child in node.named_children if child.type.endswith("redirect")]
         for child in node.named_children:
             if not child.type.endswith("redirect"):
-                yield from _walk(child, scope, " ".join((*redirects, after)).strip(), depth + 1)
+                yield from _walk(child, scope, " ".join((*redirects, redirection)).strip(), depth + 1)
     elif kind == "pipeline":
         first, *others = [child for child in node.named_children if child.type != "comment"]
-        behind = " ".join("| " + _raw(other) for other in others)
-        yield from _walk(first, scope, f"{behind} {after}".strip(), depth + 1)
+        pipe = " ".join("| " + _raw(other) for other in others)
+        yield from _walk(first, scope, f"{pipe} {redirection}".strip(), depth + 1)
         for other in others:
             yield from _walk(other, scope, "", depth + 1)
     else:
         for child in node.named_children:
-            yield from _walk(child, scope, after, depth + 1)
+            yield from _walk(child, scope, redirection, depth + 1)
 
 
-def _command(node: Node, scope: Scope, after: str) -> Iterator[Simple]:
+def _command(node: Node, scope: Scope, redirection: str) -> Iterator[Simple]:
     words: list[str] = []
     own: dict[str, str] = {}
     for child in node.named_children:
@@ -106,24 +105,24 @@ def _command(node: Node, scope: Scope, after: str) -> Iterator[Simple]:
         elif child.type == "command_name":
             words.append(_text(child.named_children[0], scope) if child.named_children else _raw(child))
         elif child.type.endswith("redirect"):
-            after = f"{_raw(child)} {after}".strip()
+            redirection = f"{_raw(child)} {redirection}".strip()
         elif child.type != "comment":
             words += _words(child, scope)
     if not words:
         scope.variables |= own
     elif words[0] == "cd":
-        scope.change(words[1] if len(words) > 1 else "~")
+        scope.change_directory(words[1] if len(words) > 1 else "~")
     elif words[0] in (".", "source"):
-        pass  # what a file sets is not known here
+        pass  # the variables that the file sets are unknown
     elif words[0] == "set":
         if "-a" in words[1:2]:
             scope.exported |= set(scope.variables)
     else:
-        yield Simple(tuple(words), own, Scope(dict(scope.variables), set(scope.exported), scope.folder), after)
+        yield Simple(tuple(words), own, Scope(dict(scope.variables), set(scope.exported), scope.folder), redirection)
 
 
 def _words(node: Node, scope: Scope) -> list[str]:
-    """An unquoted variable that holds several words becomes several."""
+    """The words of a node: an unquoted variable may expand to several."""
     text = _text(node, scope)
     if node.type == "simple_expansion" and _variable(node) in scope.variables:
         return text.split()
@@ -163,7 +162,7 @@ def _variable(node: Node) -> str:
 
 
 def _text(node: Node, scope: Scope) -> str:
-    """The word as the shell would pass it on."""
+    """The word as the shell would pass it to a command."""
     kind = node.type
     if kind == "raw_string":
         return _raw(node)[1:-1]
@@ -182,7 +181,7 @@ def _text(node: Node, scope: Scope) -> str:
 
 
 def _string(node: Node, scope: Scope) -> str:
-    """A string in double quotes: what lies between its parts belongs to it too."""
+    """The content of a string in double quotes, including the text between its child nodes."""
     source = node.text or b""
     at, out = node.start_byte + 1, ""
     for child in node.named_children:

@@ -1,1 +1,1 @@
-"""Before a launch: can this topology work at all? NodeReport of each node, links between them, and checks of both."""
+"""Checks before a launch whether the nodes can train together: a report of each node, test connections, and checks of both."""

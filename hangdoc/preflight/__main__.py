@@ -1,4 +1,4 @@
-"""`torchrun ARGS -m hangdoc.preflight -- SCRIPT ARGUMENTS`: the checks over the very topology that will train."""
+"""`torchrun ARGS -m hangdoc.preflight -- SCRIPT ARGUMENTS`: runs the checks with the launcher and nodes of the training."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from hangdoc.version import __version__
 
 
 def main() -> int:
-    """Started by torchrun or by hand; the exit code."""
+    """Run preflight, started by torchrun or by hand. Returns the exit code."""
     if "RANK" not in os.environ or "MASTER_PORT" not in os.environ:
         return run(["preflight", *sys.argv[1:]])
     return _by_torchrun(tuple(word for word in sys.argv[1:] if word != "--"))
@@ -26,27 +26,27 @@ def _by_torchrun(arguments: tuple[str, ...]) -> int:
     plan = Plan(ranks_per_node=per_node, nodes=int(os.environ.get("GROUP_WORLD_SIZE", str(max(1, ranks // per_node)))))
     own = session.Node(arguments) if local == "0" else None
     try:
-        from hangdoc.preflight import meeting
-    except ImportError as error:  # what torch would need is not there: say what is known without it
+        from hangdoc.preflight import rendezvous
+    except ImportError as error:  # report what can be checked without torch
         if own is not None:
             reports, links = session.drive(session.conduct(plan), lambda message: {f"node {node}": own.answer(message)})
             failed = Check(name="torch", status="fail", text=f"can't be imported: {error}", remedy="pip install torch.")
             return show(concluded(reports, links, plan, {}, [failed]), as_json=False)
         return 1
-    store = meeting.store()
+    store = rendezvous.store()
     if own is None or node:
         if own is not None:
-            meeting.answer(store, node, own)
+            rendezvous.answer(store, node, own)
             own.close()
-        meeting.reduce(store)
+        rendezvous.reduce(store)
         return 0
     click.echo(f"hangdoc {__version__} preflight: {plan.nodes} nodes, {ranks} ranks", err=True)
-    reports, links, silent = meeting.conduct(store, plan, own)
+    reports, links, silent = rendezvous.conduct(store, plan, own)
     own.close()
     whole = not silent and all(link.outcome == "ok" for link in links)
-    meeting.decide(store, whole)
-    last = meeting.reduce(store) if whole else None
-    skipped = Check(name="all-reduce", status="unknown", text="not tried: the connections failed")
+    rendezvous.decide(store, whole)
+    last = rendezvous.reduce(store) if whole else None
+    skipped = Check(name="all-reduce", status="unknown", text="skipped, because connections failed")
     return show(concluded(reports, links, plan, silent, [last or skipped]), as_json=False)
 
 

@@ -1,4 +1,4 @@
-"""What is the same on all nodes, and what is not."""
+"""Checks that a value is the same on all nodes."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,15 @@ from hangdoc.preflight.plan import Check
 
 
 def agree(name: str, values: dict[str, str | None], remedy: str, status: str = "fail") -> Check:
-    """One check that a value is the same on all nodes."""
+    """A check that passes if all nodes have the same value. `values` is by node; `status` is that of a difference."""
     agreed = agreement(values)
     if not agreed.differs:
         value = agreed.values[0][0] if agreed.values else None
         return Check(name=name, status="pass", text=f"{value if value is not None else 'not set'} on all nodes")
-    text = "; ".join(f"{value or 'none'} on {some(nodes)}" for value, nodes in agreed.values)
+    text = "; ".join(f"{value or 'none'} on {shorten(nodes)}" for value, nodes in agreed.values)
     return Check(name=name, status=status, text=text, remedy=remedy, nodes=agreed.odd)
 
 
-def some(nodes: Sequence[str]) -> str:
-    """A few names, and how many more."""
+def shorten(nodes: Sequence[str]) -> str:
+    """The first four names, and the number of the others."""
     return ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")

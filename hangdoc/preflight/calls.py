@@ -1,4 +1,4 @@
-"""Test calls between nodes: a listener that echoes and counts, and a caller that measures. Every wait is bounded."""
+"""Test connections between nodes. The listener echoes and counts bytes, the caller measures. Every wait has a time limit."""
 
 import contextlib
 import errno
@@ -15,23 +15,23 @@ SEND_SECONDS = 0.5
 _PINGS = 5
 _CHUNK = b"\0" * (1 << 16)
 _BUFFER = 1 << 19
-"""Bytes under way at most, so that a slow link can send them in time."""
+"""Limit for the bytes in flight, so that a slow link can send them in time."""
 _COUNT = struct.Struct("!Q")
 _IP_MTU = 14  # linux/in.h; Python has no name for it
 _SEND, _PING = b"s", b"p"
 
 
 class PortListener:
-    """Takes test calls on a port of all addresses (0: an ephemeral one) until it is closed."""
+    """Accepts test connections on a port (0: an ephemeral one) of all addresses, until it is closed."""
 
     def __init__(self, port: int = 0) -> None:
-        """Raises OSError where the port is taken."""
+        """Raises OSError if the port is in use."""
         self._socket = socket.create_server(("", port), backlog=128)
         self.port: int = self._socket.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True, name="preflight-ear").start()
+        threading.Thread(target=self._serve, daemon=True, name="preflight-listener").start()
 
     def close(self) -> None:
-        """Take no more calls."""
+        """Stop listening."""
         self._socket.close()
 
     def _serve(self) -> None:
@@ -60,15 +60,15 @@ def _answer(call: socket.socket) -> None:
 
 
 def reach(caller: str, peers: Iterable[tuple[str, str, int]]) -> list[Link]:
-    """Call all (name, address, port) at once; each call takes at most CONNECT_SECONDS."""
+    """Connect to all peers (name, address, port) in parallel. Each connection may take CONNECT_SECONDS."""
     wanted = list(peers)
     found: list[Link | None] = [None] * len(wanted)
 
-    def call(index: int) -> None:
+    def call_peer(index: int) -> None:
         name, address, port = wanted[index]
-        found[index] = _one(caller, name, address, port)
+        found[index] = _call(caller, name, address, port)
 
-    threads = [threading.Thread(target=call, args=(index,), daemon=True) for index in range(len(wanted))]
+    threads = [threading.Thread(target=call_peer, args=(index,), daemon=True) for index in range(len(wanted))]
     for thread in threads:
         thread.start()
     until = time.monotonic() + CONNECT_SECONDS + 2
@@ -80,7 +80,7 @@ def reach(caller: str, peers: Iterable[tuple[str, str, int]]) -> list[Link]:
     ]
 
 
-def _one(caller: str, name: str, address: str, port: int) -> Link:
+def _call(caller: str, name: str, address: str, port: int) -> Link:
     target = f"{address}:{port}"
     try:
         with socket.create_connection((address, port), timeout=CONNECT_SECONDS) as call:
@@ -91,7 +91,7 @@ def _one(caller: str, name: str, address: str, port: int) -> Link:
                 began = time.perf_counter()
                 call.sendall(b"x")
                 if not call.recv(1):
-                    return Link(caller=caller, called=name, target=target, outcome="something else answers there")
+                    return Link(caller=caller, called=name, target=target, outcome="another program listens there")
                 times.append(time.perf_counter() - began)
             mtu = call.getsockopt(socket.IPPROTO_IP, _IP_MTU) if call.family == socket.AF_INET else None
             return Link(
@@ -102,7 +102,7 @@ def _one(caller: str, name: str, address: str, port: int) -> Link:
 
 
 def outcome(error: OSError) -> str:
-    """How a call failed, in one word where there is one."""
+    """How a connection failed: `timeout`, `refused`, `unreachable`, or the system's error message."""
     if isinstance(error, TimeoutError):
         return "timeout"
     if isinstance(error, ConnectionRefusedError):
@@ -113,7 +113,7 @@ def outcome(error: OSError) -> str:
 
 
 def throughput(address: str, port: int) -> float | None:
-    """Mbit/s towards an ear, from SEND_SECONDS of sending; None where it breaks off."""
+    """Mbit/s to a PortListener, measured over SEND_SECONDS; None if the connection fails."""
     try:
         with socket.create_connection((address, port), timeout=CONNECT_SECONDS) as call:
             call.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)

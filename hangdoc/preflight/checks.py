@@ -1,4 +1,4 @@
-"""What the reports and the links mean for the launch. Pure."""
+"""All checks of reports and links. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -6,7 +6,7 @@ from hangdoc.preflight import network_checks as network
 from hangdoc.preflight import node_checks as node
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 
-# A new check is one function and one word here; checks are in the order in which one fixes them.
+# A new check is one function and one word here. The checks are in the order in which their problems should be fixed.
 _CHECKS: tuple[Callable[[Sequence[NodeReport], Sequence[Link], Plan], Iterator[Check]], ...] = (
     network.names, network.own_names, network.port, network.interfaces, network.pairs, network.speed,
     node.versions, node.data, node.arguments, node.left_over, node.room, node.attach,
@@ -14,5 +14,5 @@ _CHECKS: tuple[Callable[[Sequence[NodeReport], Sequence[Link], Plan], Iterator[C
 
 
 def all_checks(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> list[Check]:
-    """Every check: pass, warn, fail or unknown."""
+    """The results of all checks."""
     return [check for one in _CHECKS for check in one(reports, links, plan)]

@@ -10,8 +10,8 @@ from hangdoc.preflight.plan import MASTER, Check, Link, NodeReport, Plan
 from hangdoc.snapshot import Interface, Machine
 
 _LOW_BANDWIDTH = 200.0
-"""Mbit/s below which gradients of any size dominate a step."""
-_DECOYS = (
+"""Below this throughput in Mbit/s, the all-reduce of gradients dominates every step."""
+_VIRTUAL = (
     "docker",
     "br-",
     "virbr",
@@ -29,18 +29,18 @@ _DECOYS = (
 
 
 def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """The master is found by name, as the same address everywhere."""
+    """The master's name resolves on all nodes, to the same address."""
     master = (plan.master or "").rpartition(":")[0]
     for one in reports:
         found = one.resolved.get(master)
         if master and not isinstance(found, tuple):
-            why = found.reason if found is not None else "not tried"
+            why = found.reason if found is not None else "not resolved"
             yield Check(name="master's name", status="fail", nodes=(one.node,), text=f"{one.node}: {why}",
                         remedy=f"Add {master} to DNS or to /etc/hosts there, or use its address.")  # fmt: skip
         elif isinstance(found, tuple) and all(loopback(a) for a in found) and len(reports) > 1:
             yield Check(name="master's name", status="fail", nodes=(one.node,),
                         text=f"{one.node} resolves {master} to itself ({', '.join(found)})",
-                        remedy="Use the master's address in the network of the nodes.")  # fmt: skip
+                        remedy="Use the master's address in the nodes' network.")  # fmt: skip
     answers = {one.node: ", ".join(f) if isinstance(f := one.resolved.get(master), tuple) else None for one in reports}
     if master and None not in answers.values():
         yield agree("master's name", {node: f"{master} is {value}" for node, value in answers.items()},
@@ -48,7 +48,7 @@ def names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
 
 
 def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """What Gloo will publish of each node can be called by the others."""
+    """The address that Gloo publishes of each node can be reached from the others."""
     for one in reports:
         own = one.resolved.get(one.name)
         named = one.environment.get("GLOO_SOCKET_IFNAME")
@@ -56,23 +56,23 @@ def own_names(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
         if isinstance(own, tuple) and not all(loopback(a) for a in own):
             yield Check(name="own name", status="pass", text=f"{one.node}: {one.name} is {', '.join(own)}")
         elif named or alone:
-            reason = f"GLOO_SOCKET_IFNAME={named} decides" if named else "all ranks are on this node"
+            reason = f"GLOO_SOCKET_IFNAME={named} is used" if named else "all ranks are on this node"
             yield Check(
                 name="own name",
                 status="pass",
-                text=f"{one.node}: {one.name} is not an address of a network, but {reason}",
+                text=f"{one.node}: {one.name} does not resolve to a network address, but {reason}",
             )
         else:
-            what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not tried")
+            what = ", ".join(own) if isinstance(own, tuple) else (own.reason if own is not None else "not resolved")
             harmless = _all_lower(one, reports)
             text = f"{one.node}: {one.name} is {what}, so the other nodes would connect to themselves (HD405)"
             yield Check(name="own name", status="warn" if harmless else "fail", nodes=(one.node,),
-                        text=text + (". This does no harm while this node is the one that connects" if harmless else ""),
+                        text=text + (". This is harmless while this node only connects to others" if harmless else ""),
                         remedy="Set GLOO_SOCKET_IFNAME there to the shared interface, or fix /etc/hosts.")  # fmt: skip
 
 
 def _all_lower(one: NodeReport, reports: Sequence[NodeReport]) -> bool:
-    """Whether all other nodes' addresses are lower than this one's: of two ranks Gloo has the lower address listen."""
+    """Whether all other nodes have lower addresses than this one. With Gloo, the rank with the lower address listens."""
     try:
         mine = ipaddress.ip_address(one.address or "")
         others = [ipaddress.ip_address(other.address or "") for other in reports if other is not one]
@@ -82,7 +82,7 @@ def _all_lower(one: NodeReport, reports: Sequence[NodeReport]) -> bool:
 
 
 def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """Nobody holds the master port."""
+    """The master port is free, and all nodes can connect to it."""
     if plan.master is None:
         return
     origin = f" ({plan.master_origin})" if plan.master_origin is not None else ""
@@ -100,8 +100,7 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
             )
             yield Check(name="master port", status="fail", nodes=(one.node,),
                         text=f"{holder.port}{origin} on {one.node} belongs to {who} (HD402)",
-                        remedy="End that process if it is left over from an earlier run, or use another "
-                        "--master-port.")  # fmt: skip
+                        remedy="End that process if it belongs to an earlier run, or use another --master-port.")  # fmt: skip
             return
         if one.port_error is not None:
             yield Check(name="master port", status="fail", nodes=(one.node,),
@@ -127,7 +126,7 @@ def port(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
 
 
 def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """The interfaces that were named exist and lead to the others."""
+    """The interfaces in SOCKET_IFNAME variables exist, are up, and are in a network that all nodes share."""
     shared = _shared([one for one in reports if isinstance(one.machine, Machine)])
     for one in reports:
         if not isinstance(one.machine, Machine):
@@ -147,19 +146,19 @@ def interfaces(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan)
             yield Check(name="link", status="warn" if card.wireless else "pass", text=text,
                         nodes=(one.node,) if card.wireless else (),
                         remedy="Use a cable. Every step waits for the slowest link." if card.wireless else "")  # fmt: skip
-        if used.name.startswith(_DECOYS) and not one.environment.get("GLOO_SOCKET_IFNAME"):
+        if used.name.startswith(_VIRTUAL) and not one.environment.get("GLOO_SOCKET_IFNAME"):
             yield Check(name="interface", status="warn", nodes=(one.node,),
-                        text=f"{one.node} will use {used.name} ({one.address}): a bridge, a tunnel, or a container's "
+                        text=f"{one.node} will use {used.name} ({one.address}), which is a bridge, a tunnel, or a container's "
                         "interface",
                         remedy="Set GLOO_SOCKET_IFNAME to the interface that the nodes share.")  # fmt: skip
     sizes = {link.mtu for link in links if link.mtu}
     if len(sizes) > 1:
-        yield Check(name="MTU", status="warn", text=f"paths differ: {', '.join(map(str, sorted(sizes)))}",
-                    remedy="Set the same MTU everywhere. If large packets are lost, connections open and then hang.")  # fmt: skip
+        yield Check(name="MTU", status="warn", text=f"connections have different MTUs: {', '.join(map(str, sorted(sizes)))}",
+                    remedy="Set the same MTU on all nodes. Otherwise connections open, but large packets get lost.")  # fmt: skip
 
 
 def _shared(reports: Sequence[NodeReport]) -> set[str]:
-    """Networks that all nodes are in."""
+    """The networks that all nodes are in."""
     each = [
         {n for i in one.machine.interfaces for n in i.networks if not loopback(n)}
         for one in reports
@@ -193,15 +192,15 @@ def _named(one: NodeReport, variable: str, name: str, interfaces: tuple[Interfac
 
 
 def pairs(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """Every node reaches every other on ephemeral ports."""
+    """Every node can connect to every other on ephemeral ports."""
     if not links:
         return
     links = [link for link in links if link.called != MASTER]
     bad = [link for link in links if link.outcome != "ok"]
     for link in bad[:16]:
         how = {
-            "timeout": "no answer: a firewall drops it, or there is no route",
-            "refused": "refused: nobody listens there, or a firewall rejects it",
+            "timeout": "no reply: a firewall drops the packets, or there is no route",
+            "refused": "refused: no process listens there, or a firewall rejects the connection",
             "unreachable": "no route",
         }.get(link.outcome, link.outcome)
         back = next((other for other in links if (other.caller, other.called) == (link.called, link.caller)), None)
@@ -217,7 +216,7 @@ def pairs(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
 
 
 def speed(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """What the links carry, and what a step will wait for it."""
+    """The throughput of the slowest link, and how long an all-reduce over it takes."""
     link = slowest(links)
     if link is None or link.mbit is None:
         return
@@ -226,20 +225,21 @@ def speed(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> I
     status = "warn" if link.mbit < _LOW_BANDWIDTH else "pass"
     seconds = all_reduce_seconds(plan.parameters, link.mbit, len(reports))
     if seconds is not None:
-        text += f"; an all-reduce of {plan.parameters:,} fp32 gradients will take about {_time(seconds)} a step"
-        text += f", so {len(reports)} nodes help only if each computes much longer than that in a step"
+        text += f"; an all-reduce of {plan.parameters:,} fp32 gradients will take about {_time(seconds)} per step"
+        text += f", so {len(reports)} nodes are faster than one only if each computes much longer than that per step"
     slow = status == "warn"
     yield Check(name="throughput", status=status, text=text, nodes=(link.caller, link.called) if slow else (),
                 remedy="Use a faster link, fewer steps (gradient accumulation), or one node." if slow else "")  # fmt: skip
 
 
 def slowest(links: Sequence[Link]) -> Link | None:
-    """The link with the lowest throughput of those that were measured."""
+    """The measured link with the lowest throughput."""
     return min((link for link in links if link.mbit), key=lambda link: link.mbit or 0.0, default=None)
 
 
 def all_reduce_seconds(parameters: int | None, mbit: float, nodes: int) -> float | None:
-    """What a ring all-reduce of fp32 gradients sends over each link, by the link's rate: 2 (n - 1) / n × parameters × 4 bytes."""
+    """Seconds for a ring all-reduce of fp32 gradients over links of this rate: it sends 2 (n - 1) / n × parameters × 4 bytes over
+    each link. None for one node or an unknown model."""
     if not parameters or nodes < 2:
         return None
     return 2 * (nodes - 1) / nodes * parameters * 4 * 8 / (mbit * 1e6)

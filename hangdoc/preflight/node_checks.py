@@ -1,27 +1,27 @@
-"""Checks of what the nodes have: versions, data, settings, left-overs, room. Pure."""
+"""Checks of the nodes: versions, data, settings, left-over ranks, resources. Pure."""
 
 from collections.abc import Iterator, Sequence
 
 from hangdoc.diagnose.causes import settings
 from hangdoc.parse import natural
-from hangdoc.preflight.agreement import agree, some
+from hangdoc.preflight.agreement import agree, shorten
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 from hangdoc.snapshot import Machine
 
 _BYTES_PER_PARAMETER = 16
 """Weights, gradients and Adam's two moments in fp32."""
 _BYTES_KEPT = 12
-"""Of a checkpoint, for each parameter: weights and moments."""
+"""Size of a checkpoint per parameter: weights and moments."""
 _BF16 = ("avx512_bf16", "amx_bf16", "bf16")
 
 
 def versions(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """The same versions on all nodes."""
+    """All nodes have the same versions."""
     for name in ("torch", "Python", "hangdoc"):
         values = {one.node: one.versions.get(name) for one in reports}
         if name == "torch" and None in values.values():
             without = [node for node, value in values.items() if value is None]
-            yield Check(name="torch", status="fail", nodes=tuple(without), text=f"not installed on {some(without)}",
+            yield Check(name="torch", status="fail", nodes=tuple(without), text=f"not installed on {shorten(without)}",
                         remedy="Install torch in the environment that the launch will use.")  # fmt: skip
         else:
             status = "fail" if name == "torch" else "warn"
@@ -29,11 +29,15 @@ def versions(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -
 
 
 def data(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """The same data on all nodes."""
+    """All nodes have the same data."""
     for one in reports:
         for problem in one.problems:
             yield Check(
-                name="data", status="fail", nodes=(one.node,), text=f"{one.node}: {problem}", remedy="Mount or copy it."
+                name="data",
+                status="fail",
+                nodes=(one.node,),
+                text=f"{one.node}: {problem}",
+                remedy="Mount or copy the data there.",
             )
     origins = dict.fromkeys(source.origin for one in reports for source in one.data)
     for origin in origins:
@@ -44,20 +48,20 @@ def data(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
         where = "; ".join(f"{node} {source.path}: {source.files}" for node, source in list(seen.items())[:4])
         if missing and len(reports) > 1:
             yield Check(name="data", status="warn", nodes=tuple(missing),
-                        text=f"{origin} names data on {some(list(seen))} only ({where}); {some(missing)} uses a default",
-                        remedy="Name the same data on all nodes. Ranks with different amounts of data hang (HD101).")  # fmt: skip
+                        text=f"{origin} is set only on {shorten(list(seen))} ({where}); {shorten(missing)} uses a default",
+                        remedy="Set the same data on all nodes. Ranks with different amounts of data hang (HD101).")  # fmt: skip
         elif len(set(counts.values())) > 1:
             yield Check(name="data", status="fail", nodes=tuple(counts), text=f"{origin}: {where}",
                         remedy="Copy the missing shards. Ranks with different amounts of data hang (HD101).")  # fmt: skip
         elif len({source.digest for source in seen.values()}) > 1:
-            yield Check(name="data", status="warn", nodes=tuple(seen), text=f"{origin}: equal counts, different files ({where})",
+            yield Check(name="data", status="warn", nodes=tuple(seen), text=f"{origin}: same count, different files ({where})",
                         remedy="Copy the same files to all nodes, or the replicas train on different data (HD104).")  # fmt: skip
         elif any(source.files == 0 for source in seen.values()):
             yield Check(
                 name="data",
                 status="warn",
                 nodes=tuple(seen),
-                text=f"{origin}: no shard ({where})",
+                text=f"{origin}: no shards ({where})",
                 remedy="Copy the shards there.",
             )
         else:
@@ -67,7 +71,7 @@ def data(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
 
 
 def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """Arguments and variables agree where they must."""
+    """Arguments and variables that must agree do agree."""
     if len(reports) < 2:
         return
     wrong = 0
@@ -90,21 +94,23 @@ def arguments(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) 
             wrong += 1
             yield agree(name, values, f"{setting.why} (HD502).", "warn" if setting.kind == "numbers" else "fail")
     if not wrong:
-        yield Check(name="settings", status="pass", text="all arguments and variables that must agree do agree")
+        yield Check(
+            name="settings", status="pass", text="all arguments and variables that must agree are the same on all nodes"
+        )
 
 
 def left_over(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """No rank of an earlier run is left."""
+    """No rank of an earlier run is still running."""
     for one in reports:
         for text in one.left_over[:4]:
             yield Check(name="left-overs", status="warn", nodes=(one.node,), text=f"{one.node}: {text}",
-                        remedy="End it if nobody needs it. It holds memory, cores and ports (HD305).")  # fmt: skip
+                        remedy="End it if it is no longer needed. It uses memory, cores and ports (HD305).")  # fmt: skip
     if not any(one.left_over for one in reports):
-        yield Check(name="left-overs", status="pass", text="no rank of an earlier run")
+        yield Check(name="left-overs", status="pass", text="no rank of an earlier run is running")
 
 
 def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """Cores, memory, disk and instructions suffice."""
+    """Cores, memory, disk space and CPU instructions are sufficient."""
     for one in reports:
         machine = one.machine
         if not isinstance(machine, Machine):
@@ -113,7 +119,7 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
         if threads * plan.ranks_per_node > machine.cores:
             yield Check(name="cores", status="warn", nodes=(one.node,),
                         text=f"{one.node}: {plan.ranks_per_node} ranks × {threads} threads on {machine.cores} cores (HD505)",
-                        remedy=f"Set OMP_NUM_THREADS={max(1, machine.cores // plan.ranks_per_node)}")  # fmt: skip
+                        remedy=f"Set OMP_NUM_THREADS={max(1, machine.cores // plan.ranks_per_node)}.")  # fmt: skip
         else:
             yield Check(name="cores", status="pass",
                         text=f"{one.node}: {plan.ranks_per_node} ranks × {threads} threads on {machine.cores} cores")  # fmt: skip
@@ -129,14 +135,14 @@ def room(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> It
                 status = "fail" if kept > one.free_bytes else "warn" if 3 * kept > one.free_bytes else "pass"
                 yield Check(name="disk", status=status, nodes=() if status == "pass" else (one.node,),
                             text=f"{one.node}: a checkpoint takes {kept / 1e9:.1f} GB, {one.free_bytes / 1e9:.1f} GB are free",
-                            remedy="" if status == "pass" else "Free some space, or keep fewer checkpoints.")  # fmt: skip
+                            remedy="" if status == "pass" else "Free disk space, or keep fewer checkpoints.")  # fmt: skip
         if plan.dtype in ("bfloat16", "bf16") and not machine.gpus and not set(_BF16) & set(machine.cpu_flags):
-            yield Check(name="dtype", status="warn", nodes=(one.node,), text=f"{one.node} has no instructions for bf16",
+            yield Check(name="dtype", status="warn", nodes=(one.node,), text=f"{one.node} has no CPU instructions for bf16",
                         remedy="Use float32, which is faster there (HD504).")  # fmt: skip
 
 
 def attach(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> Iterator[Check]:
-    """hangdoc will be able to look."""
+    """hangdoc is able to observe the ranks on all nodes."""
     bad = [(one.node, ability) for one in reports for ability in one.attach if not ability.works]
     for node, ability in bad[:8]:
         yield Check(
@@ -147,4 +153,4 @@ def attach(reports: Sequence[NodeReport], links: Sequence[Link], plan: Plan) -> 
             remedy=ability.remedy,
         )
     if not bad:
-        yield Check(name="hangdoc", status="pass", text="will be able to look at the ranks if the run freezes")
+        yield Check(name="hangdoc", status="pass", text="will be able to diagnose the run if it freezes")

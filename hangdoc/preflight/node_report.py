@@ -1,4 +1,5 @@
-"""What a node can say of itself. Reads, resolves and lists; brings no torch in; everything is bounded in time."""
+"""Makes the report of a node. It reads files, resolves names and lists directories, without importing torch. Every step has a
+time limit."""
 
 import os
 import platform
@@ -31,14 +32,14 @@ _LIST_SECONDS = 3.0
 
 
 def gather(plan: Plan) -> NodeReport:
-    """Everything about this node. Never raises for what can't be read."""
+    """The report of this node. What can't be read never raises."""
     proc, problems = ProcFS(), list[str]()
     host = machine(proc)
     master = (plan.master or "").rpartition(":")[0]
     own = socket.gethostname()
     variables = redact.environment(dict(os.environ))
     resolved = {name: resolve(name) for name in dict.fromkeys((own, master)) if name}
-    is_master = _has(host, resolved.get(master))
+    is_master = _has_address(host, resolved.get(master))
     holder = _holder(plan) if is_master else None
     found = NodeReport(
         name=own,
@@ -64,7 +65,8 @@ def gather(plan: Plan) -> NodeReport:
 def published(
     host: Machine | Unavailable, own: tuple[str, ...] | Unavailable | None, environment: "os._Environ[str]"
 ) -> str | None:
-    """The address that Gloo would tell the peers (gloo/transport/tcp/device.cc): of the named interface, else of the name."""
+    """The address that Gloo would publish to its peers (gloo/transport/tcp/device.cc): that of the interface in
+    GLOO_SOCKET_IFNAME, else of the host name."""
     named = environment.get("GLOO_SOCKET_IFNAME")
     if named and isinstance(host, Machine):
         wanted = named.split(",")[0]
@@ -87,14 +89,15 @@ def _torch() -> str | None:
 
 
 def _cards() -> Iterator[Card]:
-    """By ioctl and /proc/net, which know the own network namespace; /sys shows that of whoever mounted it."""
+    """Network cards, from ioctl and /proc/net: these show our own network namespace. /sys shows that of the process that mounted
+    it."""
     import psutil
 
     try:
         lines = Path("/proc/self/net/wireless").read_text().splitlines()[2:]
     except OSError:
         lines = []
-    wireless = {line.partition(":")[0].strip() for line in lines}  # older interfaces only; newer ones by their name
+    wireless = {line.partition(":")[0].strip() for line in lines}  # only older drivers; others are recognized by name
     for name, card in sorted(psutil.net_if_stats().items()):
         yield Card(
             name=name,
@@ -104,14 +107,14 @@ def _cards() -> Iterator[Card]:
         )
 
 
-def _has(host: Machine | Unavailable, addresses: tuple[str, ...] | Unavailable | None) -> bool:
+def _has_address(host: Machine | Unavailable, addresses: tuple[str, ...] | Unavailable | None) -> bool:
     mine = {a for one in host.interfaces for a in one.addresses} if isinstance(host, Machine) else set()
-    # Debian gives a host's own name 127.0.1.1, which no interface lists.
+    # On Debian, a host's own name is 127.0.1.1, which is not an address of any interface.
     return isinstance(addresses, tuple) and any(a in mine or loopback(a) for a in addresses)
 
 
 def _holder(plan: Plan) -> Listener | None:
-    """Who listens on the master port."""
+    """The process that listens on the master port."""
     port = int((plan.master or "").rpartition(":")[2] or 0)
     import psutil
 
@@ -123,7 +126,8 @@ def _holder(plan: Plan) -> Listener | None:
 
 
 def _port_error(plan: Plan) -> str | None:
-    """Why the run's store could not listen on the master port: bind and listen, on all addresses, as TCPStore does."""
+    """Why the run's store could not listen on the master port; None if it could. Binds and listens on all addresses, like
+    TCPStore."""
     port = int((plan.master or "").rpartition(":")[2] or 0)
     both = socket.has_dualstack_ipv6()
     try:
@@ -136,7 +140,7 @@ def _port_error(plan: Plan) -> str | None:
 
 
 def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
-    """Directories that the plan, the variables and the script's arguments name."""
+    """Data directories in the plan, in environment variables and in the script's arguments."""
     found = {os.path.abspath(os.path.expanduser(folder)): "--data" for folder in plan.data}
     found |= named_folders(os.environ, ("", *plan.arguments), os.getcwd())
     pool = ThreadPoolExecutor(4)
@@ -145,19 +149,19 @@ def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
         try:
             listed = job.result(_LIST_SECONDS)
         except FutureTimeout:
-            problems.append(f"data directory {path} does not answer within {_LIST_SECONDS:g} s")
+            problems.append(f"data directory {path} could not be listed within {_LIST_SECONDS:g} s (a dead mount?)")
             continue
         meant = origin == "--data" or ((known := settings.variable(origin)) is not None and known.kind == "data")
         if listed is not None and (listed[0] or meant):
             files, size, suffixes, digest = listed
             yield DataSource(path=path, origin=origin, files=files, bytes=size, suffixes=suffixes, digest=digest)
         elif listed is None and meant:
-            problems.append(f"data directory {path} ({origin}) is not there")
+            problems.append(f"data directory {path} ({origin}) does not exist")
     pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _left_over(proc: ProcFS) -> Iterator[str]:
-    """Ranks that run here already; those of the launch that this check runs in are above it and are not found."""
+    """Ranks that already run on this node, one clause each. The processes of this preflight do not count."""
     mine = {os.getpid(), os.getppid()}
     launcher = os.environ.get("TORCHELASTIC_RUN_ID") is not None
     for pid, target in discover(proc, Deadline(5)).targets.items():

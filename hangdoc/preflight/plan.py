@@ -1,43 +1,43 @@
-"""What is going to be launched, and what each node says of itself: plain values that travel."""
+"""The planned launch, and the report of each node, as plain values that nodes send to each other."""
 
 import msgspec
 
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable, Value
 
 MASTER = "the master port"
-"""What a call to it calls."""
+"""`Link.called` for a connection to the master port."""
 
 
 class Plan(Value, frozen=True, kw_only=True):
-    """The launch to be, as far as it is known."""
+    """The planned launch, as far as it is known."""
 
     master: str | None = None
-    """Address and port at which the run will meet."""
+    """Address and port of the run's rendezvous."""
     master_origin: str | None = None
-    """Where `master` was taken from, if nobody gave it as an option."""
+    """Where `master` was found, if it was not given as an option."""
     ranks_per_node: int = 1
     parameters: int | None = None
-    """Of the model, to predict memory and the time of an all-reduce."""
+    """Parameters of the model, to predict memory and the time of an all-reduce."""
     dtype: str | None = None
     data: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
-    """The training script's."""
+    """Arguments of the training script."""
     checkpoints: str | None = None
     nodes: int = 1
 
 
 class Card(Value, frozen=True, kw_only=True):
-    """A network interface's hardware."""
+    """The hardware of a network interface."""
 
     name: str
     wireless: bool
     speed_mbit: int | None
-    """None where the driver does not say: wireless and virtual ones."""
+    """None if the driver does not know: for wireless and virtual interfaces."""
     mtu: int | None
 
 
 class Attach(Value, frozen=True, kw_only=True):
-    """Whether hangdoc will be able to look, if the run freezes."""
+    """One ability that hangdoc needs to diagnose the run (`hangdoc.observe.abilities`)."""
 
     name: str
     works: bool
@@ -46,21 +46,21 @@ class Attach(Value, frozen=True, kw_only=True):
 
 
 class NodeReport(Value, frozen=True, kw_only=True):
-    """One node."""
+    """The report of one node."""
 
     name: str
     machine: Machine | Unavailable
     cards: tuple[Card, ...]
     versions: dict[str, str | None]
-    """Of hangdoc, Python and torch; None for what is not installed."""
+    """Versions of hangdoc, Python and torch; None if not installed."""
     resolved: dict[str, tuple[str, ...] | Unavailable]
-    """What the master's name and the own one resolve to here."""
+    """Addresses of the master's name and of the node's own name, as resolved on this node."""
     is_master: bool
-    """Whether the master's address is this node's."""
+    """Whether this node has the master's address."""
     holder: Listener | None
-    """Who listens on the master port, where it is."""
+    """The process that listens on the master port; only on the master."""
     port_error: str | None = None
-    """Why the master port can't be bound, though nobody is seen to listen on it."""
+    """Why the master port can't be bound, if no process seems to listen on it."""
     environment: dict[str, str]
     arguments: tuple[str, ...]
     data: tuple[DataSource, ...]
@@ -68,29 +68,29 @@ class NodeReport(Value, frozen=True, kw_only=True):
     """Ranks of earlier runs, one clause each."""
     attach: tuple[Attach, ...]
     free_bytes: int | None
-    """Where checkpoints will be written."""
+    """Free space for checkpoints."""
     address: str | None
-    """What Gloo would publish: the named interface's address, or what the node's own name resolves to."""
+    """The address that Gloo would publish: of the interface in GLOO_SOCKET_IFNAME, else of the host name."""
     problems: tuple[str, ...] = ()
     node: str = ""
-    """How the others call it."""
+    """The name of the node in the session."""
     token: str = ""
-    """By which a node finds itself in the list of all."""
+    """A random text by which a node finds itself in the list of all nodes."""
     port: int = 0
-    """Where it takes test calls; 0 where it takes none."""
+    """The port for test connections; 0 if there is none."""
 
 
 class Link(Value, frozen=True, kw_only=True):
-    """One node's call to another."""
+    """A test connection from one node to another."""
 
     caller: str
     called: str
     target: str
     outcome: str
-    """`ok`, `refused`, `timeout`, `unreachable`, or another error in words."""
+    """`ok`, `refused`, `timeout`, `unreachable`, or another error message."""
     rtt_ms: float | None = None
     mbit: float | None = None
-    """Measured while all nodes sent at once, each to the next, as an all-reduce does."""
+    """Throughput while all nodes send at the same time, each to the next, as in an all-reduce."""
     mtu: int | None = None
 
 
@@ -99,7 +99,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     status: str
-    """`pass`, `warn`, `fail`, or `unknown` where it could not be tried."""
+    """`pass`, `warn`, `fail`, or `unknown` if it could not be checked."""
     text: str
     remedy: str = ""
     nodes: tuple[str, ...] = ()

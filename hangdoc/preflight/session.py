@@ -1,7 +1,7 @@
-"""The talk between the nodes and whoever conducts it: reports, then calls, then sending all at once.
+"""The session between the nodes: first reports, then test connections, then a throughput test on all nodes at the same time.
 
-`conduct` is a generator of messages that go to all nodes and takes the answers that came in time; how they travel (ssh, torch's
-store, not at all) is the driver's business. `Node` answers them."""
+`conduct` is a generator: it yields messages for all nodes, and receives the answers that came in time. The caller transports them
+(ssh, torch's store, or a function call on one node). `Node` answers them."""
 
 import contextlib
 import secrets
@@ -14,11 +14,12 @@ from hangdoc.preflight import calls, node_report
 from hangdoc.preflight.plan import MASTER, Link, NodeReport, Plan
 
 ALL_PAIRS = 33
-"""Up to so many nodes every pair is tried; of more, each node calls those at distances 1, 2, 4, ... on either side."""
+"""Up to this number of nodes, every pair is tested. With more, each node connects to those at distances 1, 2, 4, ... on both
+sides."""
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """To all nodes."""
+    """A message to all nodes."""
 
     do: Literal["reports", "reach", "send", "end"]
     plan: Plan | None = None
@@ -27,7 +28,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """From one node."""
+    """The answer of one node."""
 
     reports: NodeReport | None = None
     links: tuple[Link, ...] = ()
@@ -37,25 +38,25 @@ Conducting = Generator[Message, Mapping[str, NodeAnswer], tuple[list[NodeReport]
 
 
 class Node:
-    """Answers messages."""
+    """Answers messages on one node."""
 
     def __init__(self, arguments: tuple[str, ...] | None = None) -> None:
-        """`arguments` of the training script, where each node has its own; else the plan's."""
+        """`arguments` are those of the training script on this node; None: use those of the plan."""
         self._arguments = arguments
-        self._ear = calls.PortListener()
-        self._at_master: calls.PortListener | None = None
+        self._listener = calls.PortListener()
+        self._master_listener: calls.PortListener | None = None
         self._master: tuple[str, int] | None = None
         self._token = secrets.token_hex(8)
 
     def answer(self, message: Message) -> NodeAnswer:
-        """Blocks for seconds at most; never raises for what can't be seen."""
+        """Answer a message. Blocks for some seconds at most. What can't be read never raises."""
         if message.do == "reports":
             plan = message.plan or Plan()
             if self._arguments is not None:
                 plan = msgspec.structs.replace(plan, arguments=self._arguments)
             own = node_report.gather(plan)
-            self._take_the_masters_place(plan, own)
-            return NodeAnswer(reports=msgspec.structs.replace(own, port=self._ear.port, token=self._token))
+            self._listen_on_master_port(plan, own)
+            return NodeAnswer(reports=msgspec.structs.replace(own, port=self._listener.port, token=self._token))
         nodes = message.nodes
         me = next((index for index, node in enumerate(nodes) if node[3] == self._token), None)
         if me is None or message.do == "end":
@@ -68,30 +69,30 @@ class Node:
             return NodeAnswer(links=tuple(calls.reach(name, peers)))
         called, address, port, _ = nodes[(me + 1) % len(nodes)]
         rate = calls.throughput(address, port)
-        outcome = "ok" if rate is not None else "broke off"
+        outcome = "ok" if rate is not None else "the connection was lost"
         return NodeAnswer(
             links=(Link(caller=name, called=called, target=f"{address}:{port}", outcome=outcome, mbit=rate),)
         )
 
-    def _take_the_masters_place(self, plan: Plan, own: NodeReport) -> None:
-        """Where the run will meet on this node and nobody is there yet, listen there, so that the others can try."""
+    def _listen_on_master_port(self, plan: Plan, own: NodeReport) -> None:
+        """Listen on the master port if this node is the master and the port is free, so that other nodes can test it."""
         if plan.master is None:
             return
         address, _, port = plan.master.rpartition(":")
         self._master = (address, int(port))
         if own.is_master and own.holder is None:
             with contextlib.suppress(OSError):
-                self._at_master = calls.PortListener(int(port))
+                self._master_listener = calls.PortListener(int(port))
 
     def close(self) -> None:
-        """Take no more calls."""
-        self._ear.close()
-        if self._at_master is not None:
-            self._at_master.close()
+        """Close all listeners."""
+        self._listener.close()
+        if self._master_listener is not None:
+            self._master_listener.close()
 
 
 def peers_of(index: int, count: int) -> list[int]:
-    """Whom a node calls."""
+    """The positions of the nodes to which the node at `index` connects, of `count` nodes."""
     if count <= ALL_PAIRS:
         return [other for other in range(count) if other != index]
     found, step = set[int](), 1
@@ -102,7 +103,7 @@ def peers_of(index: int, count: int) -> list[int]:
 
 
 def conduct(plan: Plan) -> Conducting:
-    """NodeReport of all nodes that answered, and what their calls came to."""
+    """The messages of a session. Returns the reports of all nodes that answered, and the links between them."""
     first = yield Message("reports", plan=plan)
     known = [
         msgspec.structs.replace(answer.reports, node=name) for name, answer in sorted(first.items()) if answer.reports
@@ -124,7 +125,7 @@ def conduct(plan: Plan) -> Conducting:
 def drive(
     conducting: Conducting, ask: Callable[[Message], Mapping[str, NodeAnswer]]
 ) -> tuple[list[NodeReport], list[Link]]:
-    """Conduct with a function that asks all nodes and waits."""
+    """Run a session. `ask` sends a message to all nodes and returns their answers."""
     message = next(conducting)
     while True:
         try:

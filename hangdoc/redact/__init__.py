@@ -1,14 +1,14 @@
 """Removes secrets before anything is stored, printed or sent.
 
-`snapshot` is the one gate: `observe` passes every snapshot through it, so bundles, reports, pages and webhooks, which are made
-from snapshots, hold nothing that it has not seen. `node_report` is the same for what preflight sends.
+`observe` passes every snapshot through `snapshot`. Bundles, reports, pages and webhooks are made from such snapshots, so all of
+their content has been filtered. `node_report` does the same for what preflight sends.
 
-What it removes, and what it keeps: docs/privacy.md.
+docs/privacy.md says what is removed and what is kept.
 """
 
 from hangdoc.redact.evidence import LOCALS, Locals, node_report, snapshot
-from hangdoc.redact.looks import REDACTED, text
 from hangdoc.redact.names import names_a_secret
+from hangdoc.redact.patterns import REDACTED, text
 from hangdoc.redact.source import source
 from hangdoc.redact.values import NOT_STORED, local
 from hangdoc.redact.words import argv, environment, variable

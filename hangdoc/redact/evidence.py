@@ -1,4 +1,4 @@
-"""Every text of a snapshot through its filter: the one gate between what was seen and what is kept."""
+"""Filters every text of a snapshot, between observation and storage."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
@@ -10,8 +10,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from hangdoc.redact.looks import REDACTED, harmless, is_path, text, tokens
 from hangdoc.redact.names import HARD, NONE, secrecy
+from hangdoc.redact.patterns import REDACTED, harmless, is_path, text, tokens
 from hangdoc.redact.source import source
 from hangdoc.redact.values import local
 from hangdoc.redact.words import argv, environment
@@ -35,45 +35,44 @@ from hangdoc.snapshot import (
 T = TypeVar("T", bound=Struct)
 Locals = Literal["used", "all"]
 LOCALS: tuple[Locals, ...] = ("used", "all")
-"""Which texts of variables are kept: those that a diagnosis can use (paths and short names), or all that are no secrets."""
+"""Which texts of variables are kept: only those that a diagnosis can use (paths and short names), or all except secrets."""
 
 _NO_TEXT = (int, float, bool, NoneType)
-_MOST_KEPT = 200_000
+_MAX_CACHED = 200_000
 _SHORTEST, _LONGEST = 8, 4096
 _IDENTITIES = (RankIdentity, Launch, Group)
-"""What ties ranks together may look random, and must stay the same everywhere."""
+"""The identities of runs and groups may look random, but must stay the same in all snapshots."""
 
 
-def snapshot(seen: Snapshot, locals_: Locals = "used") -> Snapshot:
-    """The snapshot as it may be stored: without secrets, and without texts of variables that no diagnosis uses.
+def snapshot(evidence: Snapshot, locals_: Locals = "used") -> Snapshot:
+    """The snapshot without secrets, and with "used", without texts of variables that no diagnosis uses.
 
-    A value that stands at the name of a secret (an environment variable's, an option's, a variable's) is removed wherever else it
-    is seen.
-    Idempotent; never raises: a text that a filter fails on is removed.
+    If the name of an environment variable, an option or a variable indicates a secret, its value is removed everywhere in the
+    snapshot. Idempotent. Never raises: a text on which a filter fails is removed.
     """
-    gate = _gate(_known(seen), locals_ == "all")
-    gate.forget()
-    return cast(Snapshot, gate.value(seen))
+    filter_ = _filter(_known_secrets(evidence), locals_ == "all")
+    filter_.trim_cache()
+    return cast(Snapshot, filter_.value(evidence))
 
 
-def node_report(seen: T, variables: Mapping[str, str], words: tuple[str, ...]) -> T:
-    """Any other value that travels (preflight's facts), without what the variables and the command line it was made from say
-    is secret. Its own environment and arguments have gone through `environment` and `argv` before."""
-    return cast(T, _Gate(_sorted(_secrets(variables, words)), every=False).value(seen))
+def node_report(report: T, variables: Mapping[str, str], words: tuple[str, ...]) -> T:
+    """Any other value that is sent to another host (preflight's report), without the secrets in the environment `variables` and
+    the command line `words`. The caller must have filtered the report's own environment and arguments."""
+    return cast(T, _Filter(_with_spellings(_secrets(variables, words)), keep_all=False).value(report))
 
 
-def _known(seen: Snapshot) -> tuple[str, ...]:
-    """Values that are secrets by their names."""
+def _known_secrets(evidence: Snapshot) -> tuple[str, ...]:
+    """Values whose names indicate a secret."""
     found: set[str] = set()
-    for process in (process for host in seen.hosts for process in host.processes):
-        given = process.environment.variables if isinstance(process.environment, Environment) else {}
-        later = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
-        found |= _secrets(given, process.argv) | _secrets(later, ()) | set(_in_variables(process))
-    return _sorted(found)
+    for process in (process for host in evidence.hosts for process in host.processes):
+        started = process.environment.variables if isinstance(process.environment, Environment) else {}
+        changed = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
+        found |= _secrets(started, process.argv) | _secrets(changed, ()) | set(_secrets_in_variables(process))
+    return _with_spellings(found)
 
 
-def _in_variables(process: Process) -> Iterator[str]:
-    """Texts of variables that are named after nothing else."""
+def _secrets_in_variables(process: Process) -> Iterator[str]:
+    """Texts of program variables whose names certainly indicate a secret."""
     stacks = (stack for stack in (process.stack, process.stack_before) if isinstance(stack, Stack))
     frames = (frame.locals for stack in stacks for thread in stack.threads for frame in thread.frames)
     scopes = (process.interpreter.globals, *frames) if isinstance(process.interpreter, Interpreter) else frames
@@ -82,30 +81,32 @@ def _in_variables(process: Process) -> Iterator[str]:
             if (
                 one.text[:1] in ("'", '"')
                 and secrecy(one.name) == HARD
-                and _telling(one.name, value := one.text.strip("'\""))
+                and _is_distinctive(one.name, value := one.text.strip("'\""))
             ):
                 yield value
 
 
-def _sorted(secrets: set[str]) -> tuple[str, ...]:
-    """The longest first, each also as it stands in an address."""
+def _with_spellings(secrets: set[str]) -> tuple[str, ...]:
+    """The secrets, each also in its URL-encoded spelling, the longest first."""
     spelled = secrets | {quote(value, safe="") for value in secrets}
     return tuple(sorted(spelled, key=lambda value: (-len(value), value)))
 
 
 def _secrets(variables: Mapping[str, str], words: tuple[str, ...]) -> set[str]:
-    found = {value for name, value in variables.items() if _telling(name, value)}
+    found = {value for name, value in variables.items() if _is_distinctive(name, value)}
     for before, word in zip(("", *words), words, strict=False):
         name, equals, value = word.partition("=")
-        if equals and _telling(name, value):
+        if equals and _is_distinctive(name, value):
             found.add(value)
-        elif before.startswith("-") and "=" not in before and not word.startswith("-") and _telling(before, word):
+        elif (
+            before.startswith("-") and "=" not in before and not word.startswith("-") and _is_distinctive(before, word)
+        ):
             found.add(word)
     return found
 
 
-def _telling(name: str, value: str) -> bool:
-    """Whether a secret can be told from other texts: `all_reduce` for a password must not take every all_reduce away."""
+def _is_distinctive(name: str, value: str) -> bool:
+    """Whether a value can be removed everywhere. If a password is `all_reduce`, not every `all_reduce` may be removed."""
     level = secrecy(name)
     if level == NONE or not _SHORTEST <= len(value) <= _LONGEST or REDACTED in value or harmless(value, level):
         return False
@@ -113,21 +114,21 @@ def _telling(name: str, value: str) -> bool:
 
 
 @lru_cache(2)
-def _gate(known: tuple[str, ...], every: bool) -> "_Gate":
-    """For somebody who looks again and again: most texts are those of the look before."""
-    return _Gate(known, every)
+def _filter(known: tuple[str, ...], keep_all: bool) -> "_Filter":
+    """A cached filter: between polls, most texts are the same."""
+    return _Filter(known, keep_all)
 
 
-class _Gate:
-    """Filters one snapshot; what it has seen once it knows."""
+class _Filter:
+    """Filters snapshots, and caches the results by text."""
 
-    def __init__(self, known: tuple[str, ...], every: bool) -> None:
-        self._known, self._every = known, every
+    def __init__(self, known: tuple[str, ...], keep_all: bool) -> None:
+        self._known, self._keep_all = known, keep_all
         self._texts: dict[tuple[Any, str], str] = {}
         self._clean: set[tuple[Any, ...]] = set()
-        """Structs of short texts alone (connections, of which there are thousands) that had nothing to hide."""
+        """Structs with only short texts (thousands of connections) that contained no secret."""
         self._special: dict[tuple[type, str], Callable[[Any], Any]] = {
-            (Frame, "function"): self._same,
+            (Frame, "function"): self._unchanged,
             (Frame, "file"): self._path,
             (Frame, "source"): self._code,
             (Frame, "context"): self._code,
@@ -143,14 +144,14 @@ class _Gate:
             (Interpreter, "environment"): self._environment,
         }
 
-    def forget(self) -> None:
-        """Begin anew where too much is known."""
-        if len(self._texts) + len(self._clean) > _MOST_KEPT:
+    def trim_cache(self) -> None:
+        """Clear the cache if it is too large."""
+        if len(self._texts) + len(self._clean) > _MAX_CACHED:
             self._texts.clear()
             self._clean.clear()
 
     def value(self, value: Any) -> Any:
-        """Any value of a snapshot; the same object where nothing had to go."""
+        """Any value of a snapshot, filtered; the same object if nothing was removed."""
         kind = value.__class__
         if kind is str:
             return self._filtered(_prose, value)
@@ -167,12 +168,12 @@ class _Gate:
 
     def _struct(self, value: Struct) -> Struct:
         kind = type(value)
-        texts = _flat(kind)
+        texts = _text_getter(kind)
         key = (kind, texts(value)) if texts is not None else None
         if key is not None and key in self._clean:
             return value
         changed = {}
-        for field in _with_text(kind):
+        for field in _text_fields(kind):
             old = getattr(value, field)
             if old is None or old == ():
                 continue
@@ -187,10 +188,10 @@ class _Gate:
         return msgspec.structs.replace(value, **changed) if changed else value
 
     def _local(self, value: Local) -> Local:
-        kept = self._filtered(local, value.text, value.name, self._every)
+        kept = self._filtered(local, value.text, value.name, self._keep_all)
         return value if kept is value.text else msgspec.structs.replace(value, text=kept)
 
-    def _same(self, value: str) -> str:
+    def _unchanged(self, value: str) -> str:
         return value
 
     def _path(self, value: str) -> str:
@@ -214,7 +215,7 @@ class _Gate:
         if known is None:
             try:
                 known = self._without_known(how(*more[:1], value, *more[1:]))
-            except Exception:  # a text that the filter can't read must not be kept
+            except Exception:  # a text on which the filter fails must not be kept
                 known = REDACTED
             if known == value:
                 known = value
@@ -237,23 +238,24 @@ def _path(value: str) -> str:
 
 
 @cache
-def _with_text(kind: type) -> tuple[str, ...]:
-    """The fields of a struct that can hold a text."""
-    kinds = get_type_hints(kind)  # msgspec.inspect knows them, too, and takes 15 ms to say so
+def _text_fields(kind: type) -> tuple[str, ...]:
+    """The fields of a struct that can contain text."""
+    kinds = get_type_hints(kind)  # msgspec.inspect gives the same, but takes 15 ms
     return tuple(name for name in kind.__struct_fields__ if _has_text(kinds[name]))  # type: ignore[attr-defined]
 
 
 @cache
-def _flat(kind: type) -> Callable[[Any], Any] | None:
-    """What gets the texts of a struct that has at least two, and nothing else that can hold one; None for any other."""
-    kinds, fields = get_type_hints(kind), _with_text(kind)
+def _text_getter(kind: type) -> Callable[[Any], Any] | None:
+    """A getter of all texts of a struct, if it has at least two str fields and no other fields that can contain text; else
+    None."""
+    kinds, fields = get_type_hints(kind), _text_fields(kind)
     if kind is Local or len(fields) < 2 or any(kinds[name] not in (str, str | None) for name in fields):
         return None
     return attrgetter(*fields)
 
 
 def _has_text(kind: Any) -> bool:
-    """Whether a type is, or has in it, anything but numbers; whatever it is not sure of may hold a text."""
+    """Whether a type can contain text. True for every type that is not certainly numeric."""
     if isinstance(kind, UnionType) or get_origin(kind) in (tuple, Union):
         return any(_has_text(one) for one in get_args(kind) if one is not ...)
     return kind not in _NO_TEXT

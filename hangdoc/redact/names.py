@@ -1,11 +1,11 @@
-"""Which names hold secrets: `MY_PASS`, `apiKey`, `--hf-token`, `cfg.password`, `X-Auth-Token`."""
+"""Which names indicate secrets: `MY_PASS`, `apiKey`, `--hf-token`, `cfg.password`, `X-Auth-Token`."""
 
 import re
 from functools import lru_cache
 
 NONE, SOFT, HARD = 0, 1, 2
-"""How much a name says about its value. SOFT names (`token`, `key`, `auth`) also name numbers, paths and tensors, which stay;
-of a HARD one (`password`, `api_key`) only `None`, a flag or nothing at all stays."""
+"""How certainly a name indicates a secret. Values of SOFT names (`token`, `key`, `auth`) may also be numbers, paths and tensors,
+which are kept. Of a HARD name (`password`, `api_key`), only `None`, a flag or an empty value is kept."""
 
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
@@ -35,12 +35,12 @@ _HARMLESS = re.compile(
 
 @lru_cache(1 << 12)
 def secrecy(name: str) -> int:
-    """NONE, SOFT or HARD. Of a dotted name, its last two parts decide: an object's name and its attribute's."""
+    """NONE, SOFT or HARD. In a dotted name, only the last two parts count: the object and its attribute."""
     last = ".".join(name.split(".")[-2:])[:200]
     joined = "_".join(_WORDS.findall(last)).lower()
     if _HARMLESS.fullmatch(joined):
         return NONE
-    if joined in ("pwd", "oldpwd"):  # a shell's working directory; `Pwd=` in a connection string
+    if joined in ("pwd", "oldpwd"):  # a shell's working directory, or `Pwd=` in a connection string
         return SOFT
     if _HARD.search(joined) or _HARD_WITHIN.search(joined.replace("_", "")):
         return HARD
@@ -48,5 +48,5 @@ def secrecy(name: str) -> int:
 
 
 def names_a_secret(name: str) -> bool:
-    """True where a variable, an option, a key or a header of this name usually holds a secret."""
+    """Whether a variable, an option, a key or a header of this name usually contains a secret."""
     return secrecy(name) != NONE

@@ -1,14 +1,14 @@
-"""Python source without the secrets in it: literals at a name that names a secret, and literals and comments that look like one.
+"""Python source without secrets: literals whose name indicates a secret, and literals and comments that look like one.
 
-The code stays code: a literal keeps its quotes and its lines, so that loops and conditions can be parsed from what is left.
+The result is still valid code: literals keep their quotes and lines, so that loops and conditions can be parsed.
 """
 
 import re
 from functools import lru_cache
 from keyword import iskeyword
 
-from hangdoc.redact.looks import REDACTED, harmless, text, tokens
 from hangdoc.redact.names import HARD, NONE, SOFT, secrecy
+from hangdoc.redact.patterns import REDACTED, harmless, text, tokens
 
 _BEFORE, _AFTER = 160, 80
 _LITERAL = re.compile(
@@ -21,12 +21,12 @@ _HINT = re.compile(
     "pass|pw|ps?wd|psw|secret|cred|key|token|auth|cookie|sig|hook|cert|salt|bearer|jwt|sas|dsn|otp|pin|conn|session|pat|log_?in",
     re.IGNORECASE,
 )
-"""In every name that `secrecy` knows of: most literals stand at none."""
+"""Matches every name that `secrecy` recognizes. A quick test, because most literals have no such name near them."""
 _OPERATORS = ("==", "!=", ":=", "+=", "=", " in", " or", " else")
 _DEFAULT = re.compile(r"[\"'](?P<name>--?[\w-]{2,80})[\"'][^\"'()\n]*,\s*default\s*=\s*$")
 _LOGS_IN = re.compile(r"(?i)(?:^|[._])(?:login|log_in|authenticate|auth)$")
-_ASKS = re.compile(r"(?i)(?:^|[._])(?:get|has|is|load|read|find|del|pop|require)")
-"""`password("x")` and `set_token("x")` are given a secret, `get_token("name")` and `getpass("prompt")` are not."""
+_GETS_SECRET = re.compile(r"(?i)(?:^|[._])(?:get|has|is|load|read|find|del|pop|require)")
+"""The argument of `password("x")` and `set_token("x")` is a secret; that of `get_token("name")` and `getpass("x")` is not."""
 _TARGET = re.compile(r"\s*(?P<name>[A-Za-z_][\w.]*)\s*(?::[^=]{1,60})?=(?!=)")
 _COMPARED = re.compile(
     r"\s*(?P<operator>==|!=|\bin\b)\s*(?P<name>[A-Za-z_][\w.]*)(?:\[\s*[\"'](?P<item>[^\"'\n]{1,80})[\"'])?"
@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<sep>\s*(?::\s*\w+\s*)?={1,2}
 
 @lru_cache(256)
 def source(code: str) -> str:
-    """Code of any length, a whole file or a line of it. Never raises, also not for what is no Python."""
+    """Code without secrets: a whole file, or a part of it. Never raises, even if the text is not Python."""
     out: list[str] = []
     done = 0
     sequence = continued = NONE
@@ -46,7 +46,7 @@ def source(code: str) -> str:
         out.append(_numbers(between))
         done = found.end()
         gap = between.strip("\\ \t\r\n")
-        in_key = in_key and gap in ("", ",", "+")  # a private key, one literal or comment a line
+        in_key = in_key and gap in ("", ",", "+")  # a private key with one literal or comment per line
         if found["comment"] is not None:
             out.append(f"#{REDACTED}" if in_key else text(found[0], strict=True, prose=True))
             in_key = _in_key(found[0], in_key)
@@ -54,12 +54,17 @@ def source(code: str) -> str:
         group = "long" if found["triple"] is not None else "short"
         content = found[group]
         before = code[max(0, found.start() - _BEFORE) : found.start()].rstrip()
-        # `"a" "b"` is one text; in `password = ("a", "b")` both are.
-        among = sequence if gap == "," else NONE
-        level = (HARD if in_key else NONE) or (NONE if gap else continued) or among or _level(code, before, found.end())
+        # `"a" "b"` is one text. In `password = ("a", "b")` both are secrets.
+        in_sequence = sequence if gap == "," else NONE
+        level = (
+            (HARD if in_key else NONE)
+            or (NONE if gap else continued)
+            or in_sequence
+            or _level(code, before, found.end())
+        )
         in_key = _in_key(content, in_key)
         continued = NONE if in_key else level
-        sequence = level if before[-1:] in "([" or among else NONE
+        sequence = level if before[-1:] in "([" or in_sequence else NONE
         if level == NONE:
             kept = text(content, strict=True, prose=True)
         else:
@@ -71,13 +76,13 @@ def source(code: str) -> str:
 
 
 def _in_key(literal: str, before: bool) -> bool:
-    """Whether a private key goes on behind a literal."""
+    """Whether a private key continues after a literal."""
     begins, ends = (literal.rfind(mark) for mark in ("-----BEGIN", "-----END"))
     return begins > ends if max(begins, ends) >= 0 else before
 
 
 def _level(code: str, before: str, end: int) -> int:
-    """Secrecy of the name at which a literal stands, by the code before it and behind its end."""
+    """Secrecy of the name that a literal belongs to, from the code before and after the literal."""
     after = code[end : end + _AFTER]
     if not _HINT.search(before) and not _HINT.search(after):
         return NONE
@@ -92,12 +97,16 @@ def _names_before(before: str) -> list[str]:
     plain = before.rstrip("([").rstrip()
     if before.endswith("(") and (called := _identifier(plain)) and not iskeyword(called):
         return (
-            ["password"] if _LOGS_IN.search(called) else [] if _ASKS.search(called) else [called, *_target(plain, HARD)]
+            ["password"]
+            if _LOGS_IN.search(called)
+            else []
+            if _GETS_SECRET.search(called)
+            else [called, *_target(plain, HARD)]
         )
     if plain.endswith(":"):
         return [_quoted(plain[:-1].rstrip())]
     if plain.endswith(","):  # `"--api-key", "x"`, `("PASSWORD", "x")`
-        return [*_announced(_quoted(plain[:-1].rstrip())), *_target(plain, HARD)]
+        return [*_name_in_literal(_quoted(plain[:-1].rstrip())), *_target(plain, HARD)]
     operator = next((one for one in _OPERATORS if plain.endswith(one)), None)
     if operator is None:
         return []
@@ -113,18 +122,18 @@ def _names_before(before: str) -> list[str]:
         names.append(_identifier(owner))
     called = _identifier(plain)
     if operator == "=" and plain.removesuffix(called).rstrip().endswith(","):  # setdefault("PASSWORD", default="x")
-        names += _announced(_quoted(plain.removesuffix(called).rstrip()[:-1].rstrip()))
+        names += _name_in_literal(_quoted(plain.removesuffix(called).rstrip()[:-1].rstrip()))
     return [*names, called]
 
 
 def _target(code: str, level: int = SOFT) -> list[str]:
-    """What the line assigns to, where that holds a secret: `password = get("name", "x")`."""
+    """The name that the line assigns to, if its secrecy is at least `level`: `password = get("name", "x")`."""
     target = _TARGET.match(code.rpartition("\n")[2])
     return [target["name"]] if target is not None and secrecy(target["name"]) >= level else []
 
 
 def _identifier(code: str) -> str:
-    """The name that code ends with, dots included."""
+    """The (dotted) name at the end of `code`."""
     at = len(code)
     while at and (code[at - 1].isalnum() or code[at - 1] in "_."):
         at -= 1
@@ -132,13 +141,13 @@ def _identifier(code: str) -> str:
 
 
 def _quoted(code: str) -> str:
-    """What the literal holds that code ends with; nothing for other code."""
+    """The content of the literal at the end of `code`; empty for other code."""
     mark = code[-1:]
     return code[:-1].rpartition(mark)[2] if mark and mark in "\"'" else ""
 
 
-def _announced(name: str) -> list[str]:
-    """The literal before, where it is a name and not any word: an option, or a variable's name."""
+def _name_in_literal(name: str) -> list[str]:
+    """The preceding literal, if it is the name of an option or a variable."""
     names = name.startswith("-") or name.isupper() or name.lower() in ("authorization", "cookie", "token")
     return [name] if name and " " not in name and (names or secrecy(name) == HARD) else []
 

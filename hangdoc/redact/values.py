@@ -1,23 +1,23 @@
-"""Variables as py-spy and the memory probe print them: numbers, quoted texts, and containers of them, possibly cut short.
+"""Filters variables as py-spy and the memory probe print them: numbers, quoted texts, and containers, possibly truncated.
 
-A text in a variable may be anything: a prompt, a password, a row of the training data. What a diagnosis reads of variables are
-numbers, lengths, types, devices and names, so only what is one of these, or a path, is stored.
+A text in a variable may be anything: a prompt, a password, a row of the training data. A diagnosis needs only numbers, lengths,
+types, devices and names, so only these and paths are stored.
 """
 
 import re
 from functools import lru_cache
 
-from hangdoc.redact.looks import REDACTED, harmless, is_path, random_looking, text
 from hangdoc.redact.names import HARD, NONE, secrecy
+from hangdoc.redact.patterns import REDACTED, harmless, is_path, random_looking, text
 
 NOT_STORED = "<str>"
-"""Stands for a text that is neither a path nor a short name."""
+"""Replaces a text that is neither a path nor a short name."""
 
-OF_A_LOGIN = frozenset(["-u", "--user", "--userpwd", "--proxy-user", "--http-auth", "--auth"])
-"""Options before `user:password`; Python has a -u of its own."""
+LOGIN_OPTIONS = frozenset(["-u", "--user", "--userpwd", "--proxy-user", "--http-auth", "--auth"])
+"""Options whose value is `user:password`. Python's own -u has no value."""
 _MAX_WORDS = 4
-_DEEPEST = 4
-# py-spy writes ' within a text as \" and leaves " as it is, so a quote ends a text only where a value may end.
+_MAX_DEPTH = 4
+# py-spy writes ' in a text as \" and does not escape ", so a quote ends a text only where a value may end.
 _TOKEN = re.compile(
     r"""(?P<string>(?P<quote>["'])(?P<content>(?:\\[\s\S]|(?!(?P=quote)|\\)[\s\S]|(?P=quote)(?!\s*(?:[,\])}:]|\Z)))*)(?:(?P=quote)|\\?\Z))"""
     r"""|(?P<open>[\[({])|(?P<close>[\])}])|(?P<comma>,)|(?P<colon>:)|(?P<bare>[^"'\[\](){},:]+)"""
@@ -27,7 +27,7 @@ _BARE = re.compile(
     r"|<[\w.<> -]{1,120}(?: at 0x[0-9a-f]+)?>|<redacted>|<str>|@|)\s*"
 )
 _COLON = re.compile(r"\s*:")
-_NAMES_NEXT = re.compile(r"([A-Za-z_][\w.]*)\s*=\s*$")
+_KEYWORD = re.compile(r"([A-Za-z_][\w.]*)\s*=\s*$")
 _NUMBER = re.compile(r"[-+]?\d[\d.eE+-]*")
 _KEY = re.compile(r"[\w./ -]{1,64}")
 _SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
@@ -39,8 +39,8 @@ _SAYS_SECRET = re.compile(r"(?i)secret|passw|hunter2")
 
 
 @lru_cache(1 << 12)
-def local(name: str, value: str, every: bool = False) -> str:
-    """A variable's text as it is stored. `every` keeps texts of any kind that look like no secret."""
+def local(name: str, value: str, keep_all: bool = False) -> str:
+    """The text of a variable as it is stored. `keep_all` keeps every text that does not look like a secret."""
     level = secrecy(name)
     if '"' not in value and "'" not in value:
         if level == HARD and _NUMBER.fullmatch(value):
@@ -48,29 +48,29 @@ def local(name: str, value: str, every: bool = False) -> str:
         if _BARE.fullmatch(value):
             return value
     elif len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-        return value[0] + _text(value[1:-1], level, every) + value[0]
-    return container(value, level, every=every)
+        return value[0] + _text(value[1:-1], level, keep_all) + value[0]
+    return container(value, level, keep_all=keep_all)
 
 
 class _Level:
-    """One bracket that is open."""
+    """One open bracket."""
 
     __slots__ = ("before", "inherited", "key", "opened", "previous")
 
     def __init__(self, opened: str, inherited: int) -> None:
         self.opened, self.inherited = opened, inherited
         self.key = NONE
-        """Secrecy of the key or the argument whose value comes."""
+        """Secrecy of the key or argument whose value is next."""
         self.previous = NONE
-        """What the text before says of this one: `"--api-key", "x"`."""
+        """Secrecy that the previous text gives the next one: `"--api-key", "x"`."""
         self.before = ""
 
     def secrecy(self) -> int:
         return max(self.inherited, self.key, self.previous)
 
 
-def container(value: str, level: int = NONE, *, every: bool, depth: int = 0) -> str:
-    """The text of a variable, of a JSON value or of Python's `repr`, with each text in it on its own."""
+def container(value: str, level: int = NONE, *, keep_all: bool, depth: int = 0) -> str:
+    """Filter each text in a variable, a JSON value or Python's `repr` of a container."""
     out: list[str] = []
     levels = [_Level("", level)]
     for found in _TOKEN.finditer(value):
@@ -80,13 +80,13 @@ def container(value: str, level: int = NONE, *, every: bool, depth: int = 0) -> 
             content = found["content"]
             if _COLON.match(value, found.end()):
                 top.key = secrecy(content)
-                kept = text(content, strict=True) if every or _KEY.fullmatch(content) else NOT_STORED
+                kept = text(content, strict=True) if keep_all or _KEY.fullmatch(content) else NOT_STORED
             else:
-                kept = _text(content, top.secrecy(), every, depth)
-                if top.before in OF_A_LOGIN and ":" in content and "/" not in content and kept == content:
+                kept = _text(content, top.secrecy(), keep_all, depth)
+                if top.before in LOGIN_OPTIONS and ":" in content and "/" not in content and kept == content:
                     kept = content.partition(":")[0] + ":" + REDACTED
-                # In a list, the option before its value; in a dict, `"name": "PASSWORD", "value": "x"`.
-                top.before, top.previous = content, _announces(content) if top.opened else NONE
+                # A list may have an option before its value; a dict may be `"name": "PASSWORD", "value": "x"`.
+                top.before, top.previous = content, _secrecy_of_next(content) if top.opened else NONE
             out.append(token if kept == content else token[0] + kept + token[1 + len(content) :])
         elif kind == "open":
             levels.append(_Level(token, top.secrecy()))
@@ -100,8 +100,8 @@ def container(value: str, level: int = NONE, *, every: bool, depth: int = 0) -> 
             out.append(token)
         elif kind == "bare":
             if token.strip():
-                out.append(_bare(token, top.secrecy(), every))
-                if named := _NAMES_NEXT.search(token):
+                out.append(_bare(token, top.secrecy(), keep_all))
+                if named := _KEYWORD.search(token):
                     top.key = secrecy(named[1])
                 else:
                     top.previous = NONE
@@ -112,8 +112,8 @@ def container(value: str, level: int = NONE, *, every: bool, depth: int = 0) -> 
     return "".join(out)
 
 
-def _announces(content: str) -> int:
-    """Whether a text in a list says that the next is a secret: an option, a header, the name of a variable."""
+def _secrecy_of_next(content: str) -> int:
+    """The secrecy that a text in a list gives the next one, if it is an option, a header or the name of a variable."""
     if not content or len(content) > 64 or "=" in content or " " in content:
         return NONE
     level = secrecy(content)
@@ -124,17 +124,17 @@ def _announces(content: str) -> int:
     )
 
 
-def _text(content: str, level: int, every: bool, depth: int = 0) -> str:
+def _text(content: str, level: int, keep_all: bool, depth: int = 0) -> str:
     if level != NONE:
         return content if harmless(content, level) else REDACTED
-    if not every and not _is_short(content):
-        # A path stays a path, without what it holds.
+    if not keep_all and not _is_short(content):
+        # A path is kept, without secrets in it.
         return text(content) if is_path(content) or is_path(content.removesuffix("...")) else NOT_STORED
-    if every and content[:1] in "{[(" and any(mark in content for mark in "\"'"):
-        if depth >= _DEEPEST:
+    if keep_all and content[:1] in "{[(" and any(mark in content for mark in "\"'"):
+        if depth >= _MAX_DEPTH:
             return NOT_STORED
         escaped = '\\"' in content
-        inner = container(content.replace('\\"', '"') if escaped else content, every=True, depth=depth + 1)
+        inner = container(content.replace('\\"', '"') if escaped else content, keep_all=True, depth=depth + 1)
         return inner.replace('"', '\\"') if escaped else inner
     return text(content, strict=True)
 
@@ -152,14 +152,15 @@ def _is_short(content: str) -> bool:
     return sum(not word.isdigit() for word in words) <= (_MAX_WORDS * 2 if dotted or "/" in content else _MAX_WORDS)
 
 
-def _bare(token: str, level: int, every: bool) -> str:
-    """What stands outside quotes: numbers, names, `<Foo at 0x7f>`. Anything else is a text whose quotes were not understood."""
+def _bare(token: str, level: int, keep_all: bool) -> str:
+    """Filter text outside of quotes: numbers, names and `<Foo at 0x7f>` are kept. Anything else may be a text whose quotes were
+    not recognized."""
     plain = token.strip()
     if level == HARD and _NUMBER.fullmatch(plain) and plain not in ("0", "1"):
         return token.replace(plain, REDACTED)
     if _BARE.fullmatch(token):
         return token
-    if every:
+    if keep_all:
         return text(token, strict=True)
     words = plain.split()
     return (

@@ -1,36 +1,36 @@
-"""Command lines and environments: secrets go by the names before them, and by their look; paths, numbers and options stay."""
+"""Filters command lines and environments. Secrets are recognized by name and by form; paths, numbers and options are kept."""
 
 import re
 
-from hangdoc.redact.looks import REDACTED, harmless, text, under
 from hangdoc.redact.names import NONE, secrecy
-from hangdoc.redact.values import OF_A_LOGIN, container
+from hangdoc.redact.patterns import REDACTED, harmless, redact_at, text
+from hangdoc.redact.values import LOGIN_OPTIONS, container
 
 _NAMED = re.compile(r"(?P<name>[-+]*[A-Za-z_][\w./-]*)=(?P<value>[\s\S]*)")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
-"""A setting before its value, as yacs has them: `wandb.api_key x`."""
+"""The name of a setting before its value, in the style of yacs: `wandb.api_key x`."""
 _IDENTIFIES = re.compile(
     r"(?i)(?:^|_)(?:id|ids|uuid|hash|sha\d*|digest|commit|rev|revision|version|name|namespace|nspace|checksum)$"
 )
-"""Names of random texts that are no secrets: of runs, jobs, commits."""
+"""Names whose values look random but are not secret: ids of runs, jobs, commits."""
 
 
 def variable(name: str, value: str) -> str:
-    """The value of an environment variable or an option, or the mark in its place."""
+    """The value of an environment variable or an option, redacted if necessary."""
     level = secrecy(name)
     if level != NONE:
-        return under(level, value) if value else value
+        return redact_at(level, value) if value else value
     return _plain(value, strict=_IDENTIFIES.search(name) is None)
 
 
 def environment(variables: dict[str, str]) -> dict[str, str]:
-    """All variables, redacted by name and by look."""
+    """All variables, with secrets redacted."""
     return {name: variable(name, value) for name, value in variables.items()}
 
 
 def argv(words: tuple[str, ...]) -> tuple[str, ...]:
-    """A command line without the values of secret options, in every spelling: `--token=x`, `--token x`, `-token x`, `TOKEN=x`,
-    `+wandb.api_key=x`, `{"token": "x"}`, `-u user:x`, and one word that holds a whole line (`bash -c`, a process title)."""
+    """A command line without secrets, in every spelling: `--token=x`, `--token x`, `-token x`, `TOKEN=x`, `+wandb.api_key=x`,
+    `{"token": "x"}`, `-u user:x`, and a whole command line in one word (`bash -c`, a process title)."""
     out: list[str] = []
     before = ""
     for word in words:
@@ -38,7 +38,7 @@ def argv(words: tuple[str, ...]) -> tuple[str, ...]:
         level = secrecy(before) if before else NONE
         if (level != NONE and not word.startswith("-")) or (before == "-p" and out[0].endswith("sshpass")):
             out.append(word if harmless(word, level) else REDACTED)
-        elif before in OF_A_LOGIN and ":" in word and "/" not in word:
+        elif before in LOGIN_OPTIONS and ":" in word and "/" not in word:
             out.append(word.partition(":")[0] + ":" + REDACTED)
         elif named:
             out.append(f"{named['name']}={variable(named['name'], named['value'])}")
@@ -49,6 +49,6 @@ def argv(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _plain(value: str, strict: bool) -> str:
-    if value[:1] in "{[(\"'" and value[-1:] in "}])\"'":  # JSON, or what Python prints of a dict
-        value = container(value, every=True)
+    if value[:1] in "{[(\"'" and value[-1:] in "}])\"'":  # JSON, or Python's repr of a container
+        value = container(value, keep_all=True)
     return text(value, strict=strict)

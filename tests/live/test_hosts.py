@@ -149,18 +149,18 @@ def test_different_ports_and_then_an_orphan(cluster: Cluster) -> None:
 
 UNFRIENDLY = {
     "rubbish": ("head -c 300000 /dev/urandom; exit 0", "it sent no bundle"),
-    "endless": ("exec tr '\\0' x < /dev/zero", "it sends something that is no bundle"),
+    "endless": ("exec tr '\\0' x < /dev/zero", "it sends data that is not a bundle"),
     "stalls": (
         f"{HANGDOC} snapshot --armor --window 0.1 | head -1; sleep 60",
-        "it began to look but did not finish within 8 s",
+        "its hangdoc started but did not finish within 8 s",
     ),
-    "silent": ("sleep 60", "no answer within 8 s"),
+    "silent": ("sleep 60", "no reply within 8 s"),
     "absent": ("exec /nonexistent/hangdoc", "hangdoc was not found there"),
     "password": ("printf 'Password: ' > /dev/tty && read answer < /dev/tty; exit 5", "it sent no bundle (exit code 5"),
-    "changed": (f"{HANGDOC} snapshot --armor --window 0.1 | sed '2s/A/B/'", "its bundle was changed on the way"),
+    "changed": (f"{HANGDOC} snapshot --armor --window 0.1 | sed '2s/A/B/'", "its bundle was corrupted in transit"),
     "mixed": (
         f"{HANGDOC} snapshot --armor --window 0.1 | sed '2i hello there'",
-        "its bundle is mixed with something else",
+        "its bundle is mixed with other output",
     ),
     "escapes": ("printf '\\033[2Jgone\\n' >&2; exit 3", "it sent no bundle (exit code 3: ·[2Jgone)"),
 }

@@ -155,7 +155,7 @@ def test_only_the_last_looks_are_kept() -> None:
         ("diagnose", {"pids": [1 << 40]}, "4194303"),
         ("diagnose", {"hosts": "node["}, "cannot be read"),
         ("diagnose", {"hosts": "node[0-99999999]"}, "more than 100000 hosts"),
-        ("diagnose", {"hosts": "-oProxyCommand=touch /tmp/x"}, "cannot be read|is not the name of a host"),
+        ("diagnose", {"hosts": "-oProxyCommand=touch /tmp/x"}, "cannot be read|is not a valid host name"),
         ("diagnose", {"hosts": "slurm:1;id"}, "the number of a Slurm job"),
         ("diagnose", {"hosts": "h", "pids": [1]}, "cannot be combined with --hosts"),
         ("diagnose", {"pids": [4194303]}, "no process with pid 4194303"),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hangdoc import bundle_text, codec
 from hangdoc.diagnose.engine import diagnose
-from hangdoc.fleet.gather import together
+from hangdoc.fleet.gather import combine
 from hangdoc.fleet.hosts import HostsError, expand
 from hangdoc.fleet.session import MARK, run_session
 from hangdoc.fleet.transport import HostReply, Transport, run
@@ -36,7 +36,7 @@ def test_a_bundle_survives_banners_before_and_after() -> None:
     ("spoil", "why"),
     [
         (lambda lines: [lines[0], "hello there", *lines[1:]], "mixed"),
-        (lambda lines: [lines[0], lines[1][:-8] + "AAAAAAAA", *lines[2:]], "changed"),
+        (lambda lines: [lines[0], lines[1][:-8] + "AAAAAAAA", *lines[2:]], "corrupted"),
         (lambda lines: [lines[0].replace("HANGDOC 1", "HANGDOC 7"), *lines[1:]], "another format"),
     ],
 )
@@ -87,7 +87,7 @@ def one(number: int) -> Snapshot:
 
 
 def test_hosts_that_call_themselves_alike_are_told_apart() -> None:
-    found = together([answered(f"n{n}", one(n), machine_id=f"m{n}") for n in range(2)], 1.0)
+    found = combine([answered(f"n{n}", one(n), machine_id=f"m{n}") for n in range(2)], 1.0)
     assert [host.name for host in found.hosts] == ["n0", "n1"]
     assert [host.clock_ahead_seconds for host in found.hosts] == [0.5, 0.5]
     (job,) = diagnose(found).jobs
@@ -95,7 +95,7 @@ def test_hosts_that_call_themselves_alike_are_told_apart() -> None:
 
 
 def test_a_machine_under_two_names_counts_once() -> None:
-    found = together([answered(name, one(0), machine_id="m") for name in ("a", "b")], 1.0)
+    found = combine([answered(name, one(0), machine_id="m") for name in ("a", "b")], 1.0)
     assert len(found.hosts) == 1
     assert [(u.host, u.why) for u in found.unreached] == [("b", "it is the same machine as a")]
 
@@ -104,7 +104,7 @@ def test_who_sends_nothing_is_unseen_with_the_reason() -> None:
     silent = HostReply("n1", why="no answer within 20 s")
     broken = answered("n2", one(2), machine_id="m2")
     broken.reader.raw = b"\x1f\x8bnonsense"
-    found = together([answered("n0", one(0), machine_id="m0"), silent, broken], 1.0)
+    found = combine([answered("n0", one(0), machine_id="m0"), silent, broken], 1.0)
     answer = diagnose(found)
     assert "n1: no answer within 20 s" in answer.problems
     assert any(problem.startswith("n2: its bundle is damaged") for problem in answer.problems)
@@ -114,14 +114,14 @@ def test_who_sends_nothing_is_unseen_with_the_reason() -> None:
 
 def test_what_to_type_says_where() -> None:
     stopped = snapshot(rank(1, train(12), local_world=1, state="T"), silence=None)
-    found = together([answered("n0", one(0), machine_id="m0"), answered("n1", stopped, machine_id="m1")], 1.0)
+    found = combine([answered("n0", one(0), machine_id="m0"), answered("n1", stopped, machine_id="m1")], 1.0)
     (job,) = diagnose(found).jobs
     assert job.findings[0].code == "HD302"
     assert job.findings[0].commands[0] == "kill -CONT 101   # on n1"
 
 
 def test_merging_twice_changes_nothing() -> None:
-    found = together([answered(f"n{n}", one(n), machine_id=f"m{n}") for n in range(2)], 1.0)
+    found = combine([answered(f"n{n}", one(n), machine_id=f"m{n}") for n in range(2)], 1.0)
     assert merge((found,)).hosts == found.hosts
     alike = (replace(one(0).hosts[0], machine_id="a"), replace(one(1).hosts[0], machine_id="b"))
     assert [host.name for host in merge((Snapshot(hangdoc="t", hosts=alike),)).hosts] == ["h0#1", "h0#2"]
@@ -134,7 +134,7 @@ def test_no_word_of_a_command_is_shell(tmp_path: Path) -> None:
     )
     (answer,) = run(("n1",), ("a b", f"`touch {harm}`"), way)
     assert answer.raw is None
-    assert answer.said == [f"$(touch {harm}) ; touch {harm}; %hosts n1 hangdoc a b `touch {harm}`"]
+    assert answer.printed == [f"$(touch {harm}) ; touch {harm}; %hosts n1 hangdoc a b `touch {harm}`"]
     assert not harm.exists()
 
 

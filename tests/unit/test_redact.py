@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hangdoc import redact
 from hangdoc.observe.pyspy import _DECODER, _thread
 from hangdoc.redact import names_a_secret
-from hangdoc.redact.looks import random_looking
+from hangdoc.redact.patterns import random_looking
 from hangdoc.snapshot import (
     Environment,
     Frame,

@@ -130,17 +130,17 @@ def test_blocks_are_powers_of_two() -> None:
 
 def test_how_long_no_rank_has_made_progress() -> None:
     still = [job(waits(0), waits(1))] * 3
-    assert recorded(*still).still is None
+    assert recorded(*still).polls_since_progress is None
     recorder = recorded(
         job(view(0), waits(1)), job(waits(0), waits(1)), *still
     )  # at the second poll it stands elsewhere
-    assert (recorder.still, recorder.seconds) == (3, (-4.0, -3.0, -2.0, -1.0, 0.0))
+    assert (recorder.polls_since_progress, recorder.seconds) == (3, (-4.0, -3.0, -2.0, -1.0, 0.0))
     recorder.add(101.5, still[0])
-    assert recorder.still == 1
+    assert recorder.polls_since_progress == 1
     recorder.add(100.5, still[0])
-    assert recorder.still == 1
+    assert recorder.polls_since_progress == 1
     recorder.add(100.0, still[0])
-    assert recorder.still is None
+    assert recorder.polls_since_progress is None
 
 
 def test_the_newest_poll() -> None:

@@ -31,8 +31,8 @@ _BEFORE = 6
 
 
 def fitting(still: int | None, width: int) -> int:
-    """How many polls a cell stands for. One, but for a run that has stood still for longer than `width` polls (`Recorder.still`):
-    its last progress stays in sight."""
+    """The number of polls per cell. It is one, unless a run has made no progress for more than `width` polls
+    (`Recorder.polls_since_progress`): then it is so many that its last progress remains visible."""
     polls = 1
     while (still or 0) // polls >= width - _BEFORE > 0:
         polls *= 2

@@ -190,12 +190,12 @@ class _Drawn:
 
     def axis(self, width: int) -> Text:
         """The times above it."""
-        still = self._recorder.still
+        still = self._recorder.polls_since_progress
         return cells.axis(self._recorder.seconds, still, width, cells.fitting(still, width))
 
     def row(self, ranks: Sequence[int], width: int) -> Text:
         """The cells of some ranks."""
-        polls = cells.fitting(self._recorder.still, width)
+        polls = cells.fitting(self._recorder.polls_since_progress, width)
         return cells.row(self._recorder.timeline([ranks], polls=width * polls).rows[0], width, polls)
 
 

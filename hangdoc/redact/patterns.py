@@ -1,6 +1,7 @@
-"""What looks like a secret whatever it is called: tokens of known services, private keys, logins in addresses, `name=value`.
+"""Finds secrets by their form: tokens of known services, private keys, logins in URLs, `name=value`.
 
-Our own list: detect-secrets needs 0.4 s to import and 0.5 ms a line, and does not know argument lists (docs/dependencies.md).
+The list is our own: detect-secrets takes 0.4 s to import and 0.5 ms per line, and does not handle argument lists
+(docs/dependencies.md).
 """
 
 import re
@@ -11,7 +12,7 @@ from hangdoc.redact.names import HARD, NONE, secrecy
 
 REDACTED = "<redacted>"
 
-# Services document these prefixes for scanners such as this one. A shorter end is taken too: stacks cut long texts.
+# Services document these prefixes for secret scanners. A truncated token matches too, because stacks cut long texts.
 _TOKENS = (
     r"A(?:KIA|SIA|BIA|CCA|ROA|IDA)[0-9A-Z]{8,}",  # AWS
     r"AIza[\w-]{16,}",  # Google
@@ -102,7 +103,7 @@ _WHOLE_LINE = re.compile(
     r"(?i)(?P<keep>\b(?:proxy-)?authorization|\bset-cookie|\bcookie)(?P<sep>\\?[\"']?\s*[:=]\s*\\?[\"']?)(?![{%$])[^\"'\n\\]+"
 )
 
-_GOES_ON = re.compile(r"[ \t]+\S")
+_MORE_WORDS = re.compile(r"[ \t]+\S")
 _FLAGS = frozenset(
     [
         "",
@@ -134,7 +135,7 @@ _PLAIN_USER = re.compile(r"[a-z][a-z_-]{0,15}")
 
 
 def random_looking(word: str) -> bool:
-    """Whether letters and digits alternate as they do in keys and digests, and hardly in names."""
+    """Whether letters and digits alternate as in keys and digests. In names they rarely do."""
     digits = sum(c.isdigit() for c in word)
     if digits < 2 or len(word) - digits < 2:
         return False
@@ -144,7 +145,7 @@ def random_looking(word: str) -> bool:
 
 
 def is_path(value: str) -> bool:
-    """Whether a text is a path whose parts look like names."""
+    """Whether a text is a path without random-looking parts."""
     return (
         _PATH.fullmatch(value) is not None
         and len(value) <= 512
@@ -154,24 +155,24 @@ def is_path(value: str) -> bool:
 
 
 def harmless(value: str, level: int) -> bool:
-    """Whether a value may stay under a name of this secrecy: a flag or a placeholder; under a SOFT name a number or a path."""
+    """Whether a value may be kept if its name has this secrecy: a flag or a placeholder, or with SOFT also a number or a path."""
     plain = value.strip()
     if plain.lower() in _FLAGS or _PLACEHOLDER.fullmatch(plain):
         return True
     return level < HARD and (_NUMBER.fullmatch(plain) is not None or is_path(plain))
 
 
-def under(level: int, value: str) -> str:
-    """A value that stands at a name of this secrecy."""
+def redact_at(level: int, value: str) -> str:
+    """The value of a name with this secrecy, redacted if necessary."""
     return value if level == NONE or harmless(value, level) else REDACTED
 
 
 @lru_cache(1 << 12)
 def text(value: str, *, strict: bool = False, prose: bool = False) -> str:
-    """`value` without whatever in it looks like a secret.
+    """`value` without everything in it that looks like a secret.
 
-    `strict` takes whatever looks random too (arguments, variables, literals: not paths). In `prose`, a word that follows a
-    secret's name and a colon stays where a sentence goes on behind it.
+    `strict` also removes what looks random (for arguments, variables and literals, but not paths). In `prose`, a word after the
+    name of a secret and a colon is kept if the sentence continues.
     """
     if len(value) < 6:
         return value
@@ -192,8 +193,8 @@ def text(value: str, *, strict: bool = False, prose: bool = False) -> str:
 
 
 def tokens(value: str) -> str:
-    """`value` without tokens of known services, private keys and authorization headers: what no path or name looks like."""
-    if "-----BEGIN" in value:  # the number of lines stays, for source
+    """`value` without tokens of known services, private keys and authorization headers. No path or name matches these."""
+    if "-----BEGIN" in value:  # keep the number of lines, for source code
         value = _KEY_BLOCK.sub(lambda match: REDACTED + "\n" * match[0].count("\n"), value)
     value = _TOKEN.sub(REDACTED, value)
     if "/" in value:
@@ -214,7 +215,7 @@ def _whole_line(match: re.Match[str]) -> str:
 
 
 def _pairs(value: str, prose: bool) -> str:
-    """`name=value`, `name: value`, `"name": "value"`, however deep one lies in the value of another."""
+    """Redact `name=value`, `name: value` and `"name": "value"`, also inside the value of another pair."""
     kept: list[str] = []
     done = at = 0
     while (named := _NAMED.search(value, at)) is not None:
@@ -226,7 +227,7 @@ def _pairs(value: str, prose: bool) -> str:
         plain = found["escaped"] or found["quoted"] or bare or ""
         if harmless(plain, level):
             continue
-        if prose and bare and ":" in named[0] and bare.isalpha() and _GOES_ON.match(value, found.end()):
+        if prose and bare and ":" in named[0] and bare.isalpha() and _MORE_WORDS.match(value, found.end()):
             continue
         start, end = found.span("bare" if bare is not None else "quoted" if found["mark"] else "escaped")
         kept += [value[done:start], REDACTED, "\n" * value.count("\n", start, end)]

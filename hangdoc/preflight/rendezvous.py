@@ -1,7 +1,7 @@
-"""Preflight by torchrun: the nodes exchange messages through the store that the run would use, and end with a real all-reduce.
+"""Preflight under torchrun: the nodes exchange messages through the store of the run, and then make a real all-reduce.
 
-The only module of hangdoc that imports torch, for an all-reduce that only torch can make. It does so if the reports say that
-torch is installed, in a process that torchrun has started for nothing else."""
+This is the only module of hangdoc that imports torch, because only torch can make its all-reduce. It runs in processes that
+torchrun has started for preflight alone."""
 
 import datetime
 import os
@@ -17,7 +17,7 @@ import torch.distributed
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 
-dist: Any = torch.distributed  # whose stores mypy does not see
+dist: Any = torch.distributed  # mypy does not know its stores
 Store = Any
 ANSWER_SECONDS = 20.0
 REDUCE_SECONDS = 30.0
@@ -26,7 +26,7 @@ _GRACE = 5.0
 
 
 def store() -> Store:
-    """The run's own: of torchrun's agent, or rank 0's where there is none."""
+    """The store of the run: that of torchrun's agent, or rank 0's without an agent."""
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     plain = dist.TCPStore(
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=not agent and os.environ["RANK"] == "0",
@@ -36,16 +36,16 @@ def store() -> Store:
 
 
 class Conductor:
-    """Asks all nodes through the store."""
+    """Sends messages to all nodes through the store, and collects their answers. Runs on the first node."""
 
     def __init__(self, store: Store, nodes: int, own: session.Node) -> None:
         self._store, self._nodes, self._own, self._round = store, nodes, own, 0
         self.silent: dict[str, str] = {}
 
     def ask(self, message: session.Message) -> Mapping[str, session.NodeAnswer]:
-        """One line to all, one from each that answers in time."""
+        """Send a message to all nodes, and return the answers that came in time, by node."""
         number, self._round = self._round, self._round + 1
-        self._store.set(f"say/{number}", msgspec.json.encode(message).decode())
+        self._store.set(f"message/{number}", msgspec.json.encode(message).decode())
         mine = self._own.answer(message)
         answers = {"node 0": mine}
         until = time.monotonic() + ANSWER_SECONDS
@@ -58,16 +58,16 @@ class Conductor:
                 self._store.wait([f"answer/{number}/{node}"], datetime.timedelta(seconds=left))
                 answers[name] = msgspec.json.decode(self._store.get(f"answer/{number}/{node}"), type=session.NodeAnswer)
             except (RuntimeError, msgspec.DecodeError):
-                self.silent[name] = f"no answer within {ANSWER_SECONDS:g} s"
+                self.silent[name] = f"no reply within {ANSWER_SECONDS:g} s"
         return answers
 
 
 def answer(store: Store, node: int, own: session.Node) -> None:
-    """What every node but the first does."""
+    """Answer the messages of the first node until the end. Runs on every other node."""
     number = 0
     while True:
-        store.wait([f"say/{number}"], datetime.timedelta(seconds=4 * ANSWER_SECONDS))
-        message = msgspec.json.decode(store.get(f"say/{number}"), type=session.Message)
+        store.wait([f"message/{number}"], datetime.timedelta(seconds=4 * ANSWER_SECONDS))
+        message = msgspec.json.decode(store.get(f"message/{number}"), type=session.Message)
         store.set(f"answer/{number}/{node}", msgspec.json.encode(own.answer(message)).decode())
         if message.do == "end":
             return
@@ -75,19 +75,19 @@ def answer(store: Store, node: int, own: session.Node) -> None:
 
 
 def conduct(store: Store, plan: Plan, own: session.Node) -> tuple[list[NodeReport], list[Link], dict[str, str]]:
-    """What the first node does."""
+    """Run the session on the first node: (reports, links, reasons by node that did not answer)."""
     conductor = Conductor(store, plan.nodes, own)
     reports, links = session.drive(session.conduct(plan), conductor.ask)
     return reports, links, conductor.silent
 
 
 def decide(store: Store, go: bool) -> None:
-    """Tell all ranks whether there is an all-reduce."""
-    store.set("reduce", "go" if go else "stay")
+    """Announce to all ranks whether to make the all-reduce."""
+    store.set("reduce", "go" if go else "skip")
 
 
 def reduce(store: Store) -> Check | None:
-    """A real all-reduce of all ranks, where the first node says so. Ends the process where it does not come back."""
+    """Make a real all-reduce on all ranks, if the first node has decided so. If it does not return, ends the process."""
     try:
         store.wait(["reduce"], datetime.timedelta(seconds=6 * ANSWER_SECONDS))
         if store.get("reduce") != b"go":
@@ -111,7 +111,7 @@ def reduce(store: Store) -> Check | None:
             name="all-reduce",
             status="fail",
             text=str(error).splitlines()[0][:200],
-            remedy="Fix the checks that fail above.",
+            remedy="Fix the failed checks above.",
         )
     finally:
         ended.set()
@@ -122,7 +122,7 @@ def reduce(store: Store) -> Check | None:
 
 
 def _end_after(ended: threading.Event) -> None:
-    """Gloo's own timeout does not cover everything: never hang."""
+    """End the process if the all-reduce hangs. Gloo's own timeout does not cover every case."""
     if not ended.wait(REDUCE_SECONDS + _GRACE):
         print(f"fail    all-reduce  rank {os.environ['RANK']} did not finish within {REDUCE_SECONDS:g} s", flush=True)
         os._exit(1)
