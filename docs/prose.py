@@ -41,6 +41,11 @@ WORDS = {
     r"for instance|e\.g\.|i\.e\.": "for example, that is",
     r"whatever came|wherefrom|thereof|therein|hitherto": "the plain word",
     r"is known by|comes? on(?! top)": "is recognised by, makes progress",
+    r"for somebody who|whoever": "for a caller that, the process that",
+    r"left behind|handed over|hands? over": "abandoned, passes",
+    r"as it stands|in its hands|stood|goes along": "unchanged, while it is traced, was",
+    r"taken for granted|passe[ds] over": "assumed, skipped",
+    r"what (it|he|nobody|somebody|everybody) (says|tells|knows)": "its output, its values",
 }
 _ODD = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), better) for pattern, better in WORDS.items()]
 _MARKS = ("#!", "# noqa", "# fmt:", "# type:", "# pragma")

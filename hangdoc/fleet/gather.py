@@ -19,7 +19,7 @@ _TRAVEL_SECONDS = 3.0
 def gather(
     hosts: tuple[str, ...], options: Options, transport: Transport, progress: Callable[[str], None] = lambda text: None
 ) -> Snapshot:
-    """Observe all hosts in parallel. A host that fails raises nothing: it is in `unreached` of the snapshot."""
+    """Observe all hosts in parallel. Never raises: a host that fails is in `unreached` of the snapshot."""
     ended = 0
 
     def done(reply: HostReply) -> None:

@@ -113,7 +113,8 @@ def run(
     done: Callable[[HostReply], None] = lambda reply: None,
 ) -> list[HostReply]:
     """Run hangdoc with `arguments` on every host. Returns one reply per host, in their order, and calls `done` with each. Blocks
-    for at most `transport.timeout` plus one second, and leaves no process behind. A host that fails raises nothing."""
+    for at most `transport.timeout` plus one second, and leaves no process running. Never raises: a reply has the reason why its
+    host failed."""
     replies = {host: HostReply(host) for host in hosts}
     task: Task = task_self()
     listener = _Listener(replies, done)

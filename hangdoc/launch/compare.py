@@ -111,7 +111,7 @@ def _rendezvous(lines: list[LaunchLine]) -> list[Row]:
     addresses = tuple((launchers.endpoint(line.launched.options) or "").rpartition(":")[0] or None for line in lines)
     several = max((count or 1 for count in nodes), default=1) > 1
     if several and any(a in ("localhost", "127.0.0.1", "::1") for a in addresses):
-        rows.append(Row(name="meeting point", origin="launcher", standing="must agree", values=addresses, wrong=True,
+        rows.append(Row(name="rendezvous", origin="launcher", standing="must agree", values=addresses, wrong=True,
                         why="each node connects to itself through loopback, so the nodes never find each other"))  # fmt: skip
     if several and len(lines) > 1 and nodes[0] is not None and set(nodes) == {nodes[0]} and len(lines) != nodes[0]:
         counts = tuple(str(count) for count in nodes)

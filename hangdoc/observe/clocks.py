@@ -16,7 +16,7 @@ from hangdoc.parse import natural
 from hangdoc.snapshot import AwaitedFile, Clocks, KernelThread, Unavailable
 
 _PLACE_SECONDS = 10.0
-"""What a thread off the CPU waits for is read again after this time: another process may hold the other end of a pipe by then."""
+"""What a thread off the CPU waits for is read again after this time: the holders of the other end of a pipe may have changed."""
 
 _BACKENDS = ("gloo_", "pt_gloo", "pt_nccl")
 """Names of the threads of torch's backends. They poll all the time, on hundreds of sockets that `sockets` reads anyway."""
@@ -112,7 +112,7 @@ class CpuClocks:
         return first if isinstance(first, dict) else {}, self._threads(pid)
 
     def start_next_window(self, observation: Observation) -> None:
-        """The end of this window is the beginning of the next."""
+        """The end of this window becomes the beginning of the next."""
         self._first = self._second
         self._times = (self._times[1], 0.0)
 

@@ -17,7 +17,7 @@ class Deadline:
         return time.monotonic() - self.started
 
     def remaining(self, at_most: float = float("inf")) -> float:
-        """Seconds left, never negative, at most `at_most`."""
+        """The seconds left: never negative, and at most `at_most`."""
         return max(0.0, min(at_most, self._end - time.monotonic()))
 
     def miss(self, what: str, pid: int) -> None:

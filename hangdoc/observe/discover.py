@@ -68,8 +68,8 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Di
 
 
 def _wanted(table: ProcessTable, scope: Scope) -> set[int]:
-    """The processes that may be ranks. hangdoc is not one, and neither are its ancestors, unless the scope names them: a
-    watchdog starts hangdoc below the rank that it observes."""
+    """The processes that may be ranks. hangdoc, its ancestors and its descendants are none, unless the scope names them (a
+    watchdog starts hangdoc below the rank that it observes)."""
     named = {pid for root in scope.pids for pid in table.tree(root) | tasks_of(table, root)}
     if scope.run_of is not None:
         named |= table.tree(scope.run_of)

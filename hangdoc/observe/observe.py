@@ -68,7 +68,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     slurm_job: str | None = None
     """See hangdoc.observe.discover.Scope."""
     locals: redact.Locals = "used"
-    """Whose values are kept of the variables in stacks."""
+    """Which texts of variables are kept (`hangdoc.redact.LOCALS`)."""
 
     @property
     def scope(self) -> Scope:
@@ -81,7 +81,7 @@ def observe(
     progress: Callable[[str], None] = lambda text: None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Snapshot:
-    """Observe this host once. What can't be read never raises.
+    """Observe this host once. Never raises: the snapshot has reasons for what can't be read.
 
     `progress` is called with a short text at each step. `meanwhile` is called once during the window, in parallel to the
     probes, for work that the caller has to do anyway. For repeated observations, use hangdoc.observe.polling.

@@ -77,7 +77,7 @@ class Polling:
         self._deep = DeepReader(self._clocks)
         self._budget = _Budget()
         self._ended: float | None = None
-        """When the last window ended, monotonic."""
+        """Monotonic time at which the last window ended."""
         self._silent: dict[str, tuple[int, float]] = {}
         """By run: for how many polls, and since when (monotonic), no byte has passed between its ranks."""
         self._after_gap = False
@@ -88,8 +88,8 @@ class Polling:
         self._swapped: int | None = None
 
     def look(self) -> Snapshot:
-        """One poll. What can't be read never raises. Waits until `Options.window` seconds have passed since the last poll: in a
-        shorter window, a working rank would look frozen."""
+        """One poll. Never raises: the snapshot has reasons for what can't be read. Waits until `Options.window` seconds have
+        passed since the last poll: in a shorter window, a working rank would look frozen."""
         observation = self._observation
         observation.deadline = deadline = Deadline(self._options.timeout)
         observation.problems = []

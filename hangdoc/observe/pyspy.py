@@ -105,7 +105,7 @@ def dump(
         if file is not None:
             os.close(file)
     running.add(child.pid)
-    _hurry(child.pid)
+    _raise_priority(child.pid)
     try:
         out, complaint = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -125,9 +125,9 @@ def dump(
     return Stack(at_seconds=at, threads=tuple(_thread(thread) for thread in threads))
 
 
-def _hurry(pid: int) -> None:
-    """Raise the priority of py-spy: while it waits for a CPU, the paused rank waits too. Only root may go below 0. Others set 0,
-    because `top` and `watch` run with a lower priority, which py-spy would inherit."""
+def _raise_priority(pid: int) -> None:
+    """Raise the priority of py-spy: while it waits for a CPU, the paused rank waits too. Only root may go below 0. Others try
+    0, because `top` and `watch` run with a lower priority, which py-spy would inherit."""
     for niceness in (-20, 0):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, pid, niceness)

@@ -47,7 +47,7 @@ class Stacks:
         self._first: dict[int, Stack | Unavailable] = {}
         self._second: dict[int, Stack | Unavailable] = {}
         self._clocks: dict[int, Threads] = {}
-        """Of each process right after its first dump."""
+        """The clocks of each process right after its first dump."""
         self._took = 0.0
         self._sources: Sources | None = None
 

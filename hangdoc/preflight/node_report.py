@@ -32,7 +32,7 @@ _LIST_SECONDS = 3.0
 
 
 def gather(plan: Plan) -> NodeReport:
-    """The report of this node. What can't be read never raises."""
+    """The report of this node. Never raises: the report has reasons for what can't be read."""
     proc, problems = ProcFS(), list[str]()
     host = machine(proc)
     master = (plan.master or "").rpartition(":")[0]

@@ -49,7 +49,7 @@ class Node:
         self._token = secrets.token_hex(8)
 
     def answer(self, message: Message) -> NodeAnswer:
-        """Answer a message. Blocks for some seconds at most. What can't be read never raises."""
+        """Answer a message. Blocks for some seconds at most. Never raises."""
         if message.do == "reports":
             plan = message.plan or Plan()
             if self._arguments is not None:

@@ -67,7 +67,7 @@ def test_importing_hangdoc_loads_nothing() -> None:
     [
         ({"pids": [2**22 + 1]}, 3, "no process with pid"),
         ({"bundles": ["/no/such/file"]}, 2, "/no/such/file"),
-        ({"bundles": [MISMATCH], "job": "another"}, 2, "no job 'another'"),
+        ({"bundles": [MISMATCH], "job": "another"}, 2, "no job has the id 'another'"),
         ({"hosts": "node[0-"}, 2, "node"),
         ({"hosts": ["a", "b"], "pids": [1]}, 2, "--pid"),
     ],

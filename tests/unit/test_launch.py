@@ -84,7 +84,7 @@ def test_the_two_nodes_of_a_cpu_run() -> None:
     assert found["NANOCHAT_DATA_DIR"].standing == "suspicious"
     assert "only some nodes set" in found["NANOCHAT_DATA_DIR"].why
     assert found["GLOO_SOCKET_IFNAME"].standing == "suspicious"
-    assert "wireless against wired" in found["GLOO_SOCKET_IFNAME"].why
+    assert "some links are wireless" in found["GLOO_SOCKET_IFNAME"].why
     assert (found["OMP_NUM_THREADS"].standing, found["NCCL_P2P_DISABLE"].standing) == ("tuning", "inert")
     assert (found["node-rank"].standing, found["master-port"].standing) == ("must differ", "must agree")
     numbers = dict(derived([*launches(WIRED), *launches(WIRELESS)]))
@@ -101,7 +101,7 @@ def test_the_two_nodes_of_a_cpu_run() -> None:
         ("--nnodes=2", "--nnodes=3", "nnodes"),
         ("--depth=4", "--depth=2", "--depth"),
         ("scripts.base_train", "scripts.mid_train", "program"),
-        ("192.168.1.10", "127.0.0.1", "meeting point"),
+        ("192.168.1.10", "127.0.0.1", "rendezvous"),
     ],
 )
 def test_what_can_never_work_is_wrong(before: str, after: str, name: str) -> None:
