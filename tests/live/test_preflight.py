@@ -52,7 +52,7 @@ def test_what_exists_before_the_launch_is_found(cluster: Cluster) -> None:
     assert "rank 0" in found["left-overs"][0]["text"]
     slow = found["throughput"][0]
     assert (fast["status"], slow["status"]) == ("pass", "warn")
-    assert "a step" in slow["text"]
+    assert "per step" in slow["text"]
     first.firewall("tcp dport != { 22, 29500 } ct state new drop")
     code, found = checked(cluster)
     assert code == 1
