@@ -31,7 +31,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     cache = session.config.cache
     if cache is not None and not hasattr(session.config, "workerinput"):
         failed = cache.get("cache/lastfailed", {})
-        cache.set("cache/lastfailed", {re.sub(r"@\w+$", "", name): True for name in failed})
+        cache.set("cache/lastfailed", {re.sub(r"@[\w:-]+$", "", name): True for name in failed})
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,11 @@ from mcp_types import CallToolResult
 from hangbench.record import CORPUS
 from hangdoc.schema import diagnosis_schema
 from hangdoc_trainer.scenarios import SCENARIOS, Started
+from tests.live.needs import shares
 from tests.live.test_scenarios import HANGDOC, restored, settled
 
-pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach"), pytest.mark.xdist_group("mcp")]
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 SECONDS = 90
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Started]:
-    """The classic story, frozen: 201 shards against 4."""
-    with Started(SCENARIOS["shard-mismatch"]) as started:
-        yield started
 
 
 @asynccontextmanager
@@ -63,6 +57,7 @@ def text(result: CallToolResult) -> str:
     return block.text
 
 
+@shares("shard-mismatch")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_an_agent_is_told_the_classic_story(run: Started, mode: str) -> None:
     """List, diagnose, look at the culprit, compare, explain: with what the answers themselves name, and nothing else."""
@@ -113,6 +108,7 @@ async def test_an_agent_is_told_the_classic_story(run: Started, mode: str) -> No
     assert restored(before) == before
 
 
+@shares("shard-mismatch")
 async def test_a_hostile_client_gets_sentences_and_the_server_lives_on(run: Started, tmp_path: Path) -> None:
     (tmp_path / "link.hangdoc").symlink_to(CORPUS / "recv_never.hangdoc")
     (tmp_path / "own.hangdoc").write_bytes((CORPUS / "recv_never.hangdoc").read_bytes())
@@ -174,6 +170,7 @@ async def test_a_hostile_client_gets_sentences_and_the_server_lives_on(run: Star
         assert (await answer(client, "diagnose", pids=pids, patience=2))["verdict"] == "hung"
 
 
+@shares("shard-mismatch")
 async def test_the_same_hang_over_hosts_has_the_same_id(run: Started) -> None:
     """Hosts are reached by a command here, as by ssh; only those that the server was started with may be named."""
     async with connected("--via", "env HOST={host}", "--remote-command", HANGDOC, "--hosts", "h[0-3]") as client:

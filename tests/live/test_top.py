@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc_trainer.scenarios import Node, Scenario, Started, start
-from tests.live.needs import needs
+from hangdoc_trainer.scenarios import Node, Scenario, Started
+from tests.live.needs import needs, shares
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 HANGDOC = Path(sys.executable).with_name("hangdoc")
@@ -67,27 +67,27 @@ def terminal() -> Iterator[list[Terminal]]:
         one.end()
 
 
-def test_the_culprit_stands_on_the_screen(terminal: list[Terminal]) -> None:
-    with start("shard-mismatch") as run:
-        pids = " ".join(f"--pid {pid}" for pid in run.pids)
-        top = Terminal(100, 30, f"{HANGDOC} top {pids} --patience 2 --rate 1; sleep 100")
-        terminal.append(top)
-        screen = top.wait_for("HUNG", "HD101 shard-mismatch", "●1", "barrier")
-        assert "■ 2 blocked" in screen
-        top.type("Enter")
-        top.wait_for("dist.barrier()", "rank 1  pid")
-        top.type("4")
-        screen = top.wait_for("rank 1 is the culprit: HD101 shard-mismatch, a cycle", "╭▸ ●rank 1", "╰─ rank 0")
-        assert len(re.findall(r"^[▸ ] *[╭╰│]", screen, re.MULTILINE)) == 2  # each rank once
-        top.type("5")
-        top.wait_for("ended at 3 of 3", "3 of 2")
-        top.type("i")
-        top.wait_for("culprit   rank 1", "evidence")
-        top.type("PageDown")
-        top.wait_for("to do")
-        top.type("Escape")
-        top.type("q")
-        assert "Traceback" not in top.screen()
+@shares("shard-mismatch")
+def test_the_culprit_stands_on_the_screen(run: Started, terminal: list[Terminal]) -> None:
+    pids = " ".join(f"--pid {pid}" for pid in run.pids)
+    top = Terminal(100, 30, f"{HANGDOC} top {pids} --patience 2 --rate 1; sleep 100")
+    terminal.append(top)
+    screen = top.wait_for("HUNG", "HD101 shard-mismatch", "●1", "barrier")
+    assert "■ 2 blocked" in screen
+    top.type("Enter")
+    top.wait_for("dist.barrier()", "rank 1  pid")
+    top.type("4")
+    screen = top.wait_for("rank 1 is the culprit: HD101 shard-mismatch, a cycle", "╭▸ ●rank 1", "╰─ rank 0")
+    assert len(re.findall(r"^[▸ ] *[╭╰│]", screen, re.MULTILINE)) == 2  # each rank once
+    top.type("5")
+    top.wait_for("ended at 3 of 3", "3 of 2")
+    top.type("i")
+    top.wait_for("culprit   rank 1", "evidence")
+    top.type("PageDown")
+    top.wait_for("to do")
+    top.type("Escape")
+    top.type("q")
+    assert "Traceback" not in top.screen()
 
 
 def test_a_recording_in_a_small_terminal(terminal: list[Terminal]) -> None:
