@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """pytest-xdist adds the group to a test's name. Without it, `--last-failed` finds the test again when it runs alone."""
-    cache = session.config.cache
+    cache = getattr(session.config, "cache", None)
     if cache is not None and not hasattr(session.config, "workerinput"):
         failed = cache.get("cache/lastfailed", {})
         cache.set("cache/lastfailed", {re.sub(r"@[\w:-]+$", "", name): True for name in failed})
