@@ -8,14 +8,14 @@ import pytest
 from hangdoc.observe.abilities import check_all
 from tests.live.needs import lacks
 
-_WORKERS_PER_PROCESSOR = 3
+_WORKERS_PER_PROCESSOR = 2.5
 """A live test mostly waits for its run to start and to freeze."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """What `-n auto` means here."""
-    return _WORKERS_PER_PROCESSOR * (os.cpu_count() or 1)
+    return int(_WORKERS_PER_PROCESSOR * (os.cpu_count() or 1))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
