@@ -1,4 +1,4 @@
-"""The smallest DDP training that every launcher of the table can start. It trains until a rank's data end.
+"""The smallest training that every launcher of the table can start. It trains until a rank's data end.
 
     train.py FOLDER [--under NAME] [--meet URL] [--watchdog SECONDS]
 
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 READY = 5
 
@@ -36,14 +35,15 @@ def batches(rank):
 def train(args):
     os.chdir(args.folder)
     rank = dist.get_rank()
-    model = DistributedDataParallel(torch.nn.Linear(16, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    # DistributedDataParallel and torch.optim import torch._dynamo: a second of CPU for each of thirty ranks that start at once.
+    model = torch.nn.Linear(16, 1)
     with watchdog(args) as dog:
         for step, batch in enumerate(batches(rank)):
-            optimizer.zero_grad()
-            loss = model(batch).mean()
-            loss.backward()
-            optimizer.step()
+            model.zero_grad()
+            model(batch).mean().backward()
+            for weights in model.parameters():
+                dist.all_reduce(weights.grad)
+                weights.data -= 1e-3 * weights.grad
             Path(f"step-{rank}").write_text(str(step))
             if step == READY:
                 Path(f"rank-{rank}").write_text(str(os.getpid()))
