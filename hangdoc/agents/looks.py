@@ -107,7 +107,7 @@ class Looks:
             strange = set(asked.names()) - set(self.hosts.names())
             if strange:
                 raise CommandError(
-                    f"{min(strange)} is none of the hosts that this server may look at (--hosts {self.hosts.hosts}).",
+                    f"{min(strange)} is not among the hosts that this server may look at (--hosts {self.hosts.hosts}).",
                     USAGE,
                 )
         return asked
@@ -157,7 +157,9 @@ class Looks:
         found = next((look for look in kept if look.number == number), None)
         if found is None:
             known = ", ".join(str(look.number) for look in kept)
-            raise CommandError(f"look {number} is not kept. In memory: {known}. Call `diagnose` for a new one.", USAGE)
+            raise CommandError(
+                f"look {number} is no longer kept. In memory: {known}. Call `diagnose` for a new one.", USAGE
+            )
         return found
 
     def first_seen(self, finding: str) -> int | None:
