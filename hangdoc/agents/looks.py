@@ -157,9 +157,7 @@ class Looks:
         found = next((look for look in kept if look.number == number), None)
         if found is None:
             known = ", ".join(str(look.number) for look in kept)
-            raise CommandError(
-                f"look {number} is no longer kept. In memory: {known}. Call `diagnose` for a new one.", USAGE
-            )
+            raise CommandError(f"look {number} is not kept. In memory: {known}. Call `diagnose` for a new one.", USAGE)
         return found
 
     def first_seen(self, finding: str) -> int | None:

@@ -9,8 +9,8 @@ the network.
 ## Why it hangs
 
 A collective needs every rank of its group. Until the last one arrives, the
-others wait, by default for 30 minutes. The error after that does not name the
-missing rank.
+others wait, by default for 30 minutes (NCCL: 10). The error after that does not
+name the missing rank.
 
 ## Example
 
@@ -30,7 +30,7 @@ if dist.get_rank() == 0:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{ready} did not appear within 10 minutes")
         time.sleep(1)
-dist.monitored_barrier(timeout=timedelta(minutes=15))  # names the rank
+dist.monitored_barrier(timeout=timedelta(minutes=15))  # names the missing rank
 ```
 
 If the work is meant to take that long, raise the timeout of the process group.

@@ -1,4 +1,4 @@
-"""Sends and receives do not match: a cycle, or a peer that is elsewhere.
+"""Sends and receives do not match: ranks wait for each other, or a peer is elsewhere.
 
 ## What it finds
 
