@@ -30,7 +30,7 @@ if dist.get_rank() == 0:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{ready} did not appear within 10 minutes")
         time.sleep(1)
-dist.monitored_barrier(timeout=timedelta(minutes=15))  # names the missing rank
+dist.monitored_barrier(timeout=timedelta(minutes=15))  # names the rank
 ```
 
 If the work is meant to take that long, raise the timeout of the process group.
