@@ -66,7 +66,7 @@ def panels() -> list[dict[str, Any]]:
                f"sum(increase(hangdoc_hangs_total{{{chosen}}}[$__rate_interval]))", "confirmed",
                (f"sum(increase(hangdoc_hangs_resolved_total{{{chosen}}}[$__rate_interval]))", "resolved"), wide=8),
         _panel("Ranks not observed", "timeseries", f"sum by (run) (hangdoc_unseen_ranks{{{of_run}}})", "{{run}}", wide=8),
-        _panel("Messages not delivered", "timeseries", f"hangdoc_messages_pending{{{chosen}}}", "{{instance}} {{target}}", wide=8),
+        _panel("Messages pending", "timeseries", f"hangdoc_messages_pending{{{chosen}}}", "{{instance}} {{target}}", wide=8),
         _panel("Messages delivered", "timeseries",
                f"sum by (target) (increase(hangdoc_messages_delivered_total{{{chosen}}}[$__rate_interval]))", "{{target}}",
                wide=8),
