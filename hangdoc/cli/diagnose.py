@@ -45,7 +45,7 @@ def command(
 ) -> int:
     """Find out why a run is frozen, and which rank it waits for.
 
-    Looks at every torch.distributed rank on this host or on --hosts, or reads saved BUNDLES (files or directories).
+    Observes every torch.distributed rank on this host or on --hosts, or reads saved BUNDLES (files or directories).
 
     Exit code: 0 no error found, 1 error found, 2 bad usage, 3 no rank found, 4 not enough could be observed.
     """

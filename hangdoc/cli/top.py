@@ -38,7 +38,7 @@ def command(
 ) -> int:
     """Watch live what each rank does and waits for.
 
-    Looks at this host or at --hosts, or replays saved BUNDLES (files or directories) in the order in which they were saved.
+    Observes this host or --hosts, or replays saved BUNDLES (files or directories) in the order in which they were saved.
     """
     if bundles and (options.scope != Scope() or fleet.hosts is not None):
         raise click.UsageError(

@@ -83,10 +83,10 @@ def command(
 ) -> int:  # fmt: skip
     """Watch unattended, and act on a confirmed hang.
 
-    Looks at this host or at --hosts again and again. A hang is confirmed when two looks in a row find the same and it has
-    lasted --patience. hangdoc then writes bundle, report and page, runs --on-hang, posts to --webhook, and exits with 1.
-    With --keep it continues, reports each hang once, and reports when it is over. With --pid or --run-of it exits with 0
-    when these processes have ended.
+    Observes this host or --hosts at each --interval. A hang is confirmed when it is found twice in a row and has lasted
+    --patience. hangdoc then writes bundle, report and page, runs --on-hang, posts to --webhook, and exits with 1.
+    With --keep it continues, and reports each hang and its end once. With --pid or --run-of it exits with 0 when these
+    processes have ended.
     """
     from hangdoc.cli.pages import Pages
     from hangdoc.commands.looking import described, looker
