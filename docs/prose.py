@@ -49,7 +49,7 @@ _SPANS = re.compile(r"`[^`]*`|!?\[([^\]]*)\]\([^)]*\)|https?://\S+")
 _END = re.compile(r"(?<=[.!?;])[)\"*]*\s+")
 
 # What is clean. The texts of hangdoc/diagnose, hangdoc/observe and tui are added as they are rewritten.
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/howto/*.md", "docs/rules/*.md")
+PAGES = ("*.md", "docs/*.md", "docs/howto/*.md", "docs/rules/*.md")
 _PARTS = (
     "agents",
     "cli",

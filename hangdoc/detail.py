@@ -13,7 +13,7 @@ class WaitNode:
     ranks: tuple[int, ...]
     """Ascending."""
     label: Label | None
-    """None for ranks that nobody could look at."""
+    """None for ranks that were not observed."""
     doing: str
     """One phrase: `waits in barrier`."""
     place: str | None = None

@@ -41,7 +41,7 @@ class Where(DocumentPart, frozen=True, kw_only=True):
 
 
 class RankView(DocumentPart, frozen=True, kw_only=True):
-    """One rank as it was seen. A rank nobody could look at has no label."""
+    """One rank as it was seen. A rank that was not observed has no label."""
 
     rank: int
     local_rank: int | None
@@ -105,7 +105,7 @@ class Blocked(DocumentPart, frozen=True, kw_only=True):
 
 
 class Unseen(DocumentPart, frozen=True, kw_only=True):
-    """A rank of the job that nobody could look at."""
+    """A rank of the job that was not observed."""
 
     rank: int
     why: str

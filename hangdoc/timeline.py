@@ -20,7 +20,7 @@ Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
 - `moving`: in a collective, a send or a receive, and it has moved since the poll before: bytes passed, or it stands elsewhere.
 - `waiting`: blocked, and nothing of it has moved.
 - `dead`: its process has ended.
-- `unseen`: nobody could look at it, or it was not there yet.
+- `unseen`: it was not observed, or was not there yet.
 """
 CELLS: tuple[Cell, ...] = ("computing", "data", "moving", "waiting", "dead", "unseen")
 PROGRESS: frozenset[Cell] = frozenset({"computing", "data", "moving"})

@@ -1,5 +1,5 @@
-"""torch.compile compiles its first step for many seconds on both ranks, at one point only the compilers work. Nothing
-is wrong.
+"""torch.compile compiles its first step for many seconds on both ranks. At one point only the compiler processes
+work. Nothing is wrong.
 """
 
 # /// hangbench

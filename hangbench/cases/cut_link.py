@@ -1,5 +1,5 @@
-"""The link between the two hosts stops carrying packets in the middle of training. Both ranks wait in all_reduce,
-with bytes that nobody acknowledges.
+"""The link between the two hosts stops carrying packets in the middle of training. Both ranks wait in all_reduce, and
+the bytes that they sent are not acknowledged.
 """
 
 # /// hangbench

@@ -1,5 +1,5 @@
-"""Both nodes have as many shards, but not the same ones, under the same option. Nothing hangs; the ranks silently
-train on different data.
+"""Both nodes have the same number of shards under the same option, but different ones. Nothing hangs; the ranks train
+on different data without an error.
 """
 
 # /// hangbench

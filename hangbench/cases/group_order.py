@@ -1,4 +1,4 @@
-"""Two groups of the same ranks are reduced in opposite order: even ranks first the one, odd ranks first the other.
+"""Two groups of the same ranks are reduced in opposite order: even ranks start with one, odd ranks with the other.
 Neither can begin.
 """
 

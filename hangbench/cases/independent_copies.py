@@ -1,5 +1,5 @@
-"""torchrun started two ranks, but the script makes a process group only on a GPU, so two independent copies train on
-the CPU. Not hung, and not what anybody wanted.
+"""torchrun started two ranks, but the script creates a process group only on a GPU, so two independent copies train
+on the CPU. The run is not hung, but it is not what was intended.
 """
 
 # /// hangbench

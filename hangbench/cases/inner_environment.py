@@ -1,5 +1,5 @@
-"""The script makes itself rank 0 and starts rank 1, and its environment in /proc says nothing of it. Rank 0 waits for
-a person at input(), rank 1 for rank 0 at a barrier.
+"""The script makes itself rank 0 and starts rank 1, and its environment in /proc does not show this. Rank 0 waits for
+user input at input(), rank 1 for rank 0 at a barrier.
 """
 
 # /// hangbench

@@ -1,5 +1,5 @@
 """Three ranks exchange halos by isend and irecv and wait for the receive first; rank 2 posts its send to the wrong
-neighbour. Rank 0 waits for a message that never comes, rank 2 for a receiver that is none, rank 1 at the barrier.
+neighbour. Rank 0 waits for a message that is never sent, rank 2 for a rank that does not receive, rank 1 at the barrier.
 """
 
 # /// hangbench

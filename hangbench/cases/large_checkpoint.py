@@ -1,5 +1,5 @@
 """Rank 0 writes a large checkpoint again and again with torch.save while rank 1 waits at a barrier. Nothing is wrong:
-the disk is at work.
+the disk is busy.
 """
 
 # /// hangbench

@@ -1,5 +1,5 @@
-"""The workers of both ranks' loaders read records that never come, and both ranks wait for their next batch. Nobody waits for
-anybody.
+"""The dataloader workers of both ranks read records that never arrive, and both ranks wait for their next batch. No
+rank waits for another one.
 """
 
 # /// hangbench

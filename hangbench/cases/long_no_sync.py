@@ -1,5 +1,5 @@
-"""Gradients are accumulated over hundreds of micro-batches under no_sync before one all-reduce. Both ranks compute
-and no byte passes between them for long.
+"""Gradients are accumulated over hundreds of micro-batches under no_sync before one all-reduce. Both ranks compute,
+and no byte passes between them for a long time.
 """
 
 # /// hangbench

@@ -1,5 +1,5 @@
-"""On rank 0 a monitor thread of the user's own counts on, also while nothing moves. Rank 1 sleeps forever in its fourth
-round, rank 0 waits for it in all_reduce.
+"""On rank 0 a monitor thread of the user continues to count while nothing else moves. Rank 1 sleeps forever in its
+fourth round; rank 0 waits for it in all_reduce.
 """
 
 # /// hangbench

@@ -1,4 +1,4 @@
-"""Rank 0 receives from any rank, and the others compute for long and send. It is healthy, and rank 0 mostly
+"""Rank 0 receives from any rank; the others compute for a long time and send. The run is healthy, and rank 0 mostly
 waits.
 """
 

@@ -1,5 +1,5 @@
-"""A pipeline of three stages, whose middle stage hangs in a lock it takes twice. The last stage waits to receive from
-it, the first to send to it.
+"""The middle stage of a pipeline of three stages hangs in a lock that it acquires twice. The last stage waits to
+receive from it, the first to send to it.
 """
 
 # /// hangbench

@@ -1,4 +1,4 @@
-"""Rank 0 generates text, token by token, while the others wait at the barrier behind it. It takes its time and is not
+"""Rank 0 generates text, token by token, while the others wait at the barrier after it. It takes long and is not
 hung.
 """
 

@@ -1,5 +1,5 @@
-"""The storage that all ranks read from stops answering (a FIFO replaces it), so all of them wait in open() and nobody
-waits for anybody.
+"""The storage that all ranks read from stops responding (simulated by a FIFO), so all of them wait in open(), and no
+rank waits for another one.
 """
 
 # /// hangbench

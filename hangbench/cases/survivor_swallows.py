@@ -1,5 +1,5 @@
-"""Rank 1 ends by os._exit in the middle of training, and rank 0 swallows the broken connection and waits in the store
-for rank 1's report. No launcher is there to end it.
+"""Rank 1 ends by os._exit in the middle of training; rank 0 swallows the connection error and waits in the store for
+rank 1's report. There is no launcher to end it.
 """
 
 # /// hangbench

@@ -1,5 +1,5 @@
-"""One line all-reduces without end and counts nothing, so both ranks are always in the same collective. It is
-healthy.
+"""One line calls all_reduce in an endless loop and counts nothing, so both ranks are always in the same collective.
+It is healthy.
 """
 
 # /// hangbench

@@ -1,4 +1,4 @@
-"""The rank is a command line argument and in no environment variable. Rank 1 sleeps forever, rank 0 waits for it in
+"""The rank is a command line argument and in no environment variable. Rank 1 sleeps forever; rank 0 waits for it in
 all_reduce.
 """
 

@@ -1,5 +1,5 @@
-"""The rank of the second node was killed and left nothing. Rank 0 waits in the run's store for a key it was going to
-write.
+"""The rank of the second node was killed and left nothing. Rank 0 waits in the run's store for a key that it should
+have written.
 """
 
 # /// hangbench

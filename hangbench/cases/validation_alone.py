@@ -1,5 +1,5 @@
-"""Rank 0 validates alone over a long set in a loop without a telling name, and its counter moves. Rank 1 waits for it
-in broadcast.
+"""Rank 0 validates alone over a long set, in a loop whose name does not show this, and its counter moves. Rank 1
+waits for it in broadcast.
 """
 
 # /// hangbench

@@ -1,4 +1,4 @@
-"""A dataloader worker of rank 0 is stopped by a signal and brings no batch. Rank 0 waits for it in its loader, and
+"""A dataloader worker of rank 0 is stopped by a signal and delivers no batch. Rank 0 waits for it in its loader, and
 rank 1 for rank 0.
 """
 

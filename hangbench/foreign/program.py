@@ -72,4 +72,4 @@ def hung(name: str, truth: str, culprit: int | tuple[tuple[int, ...], ...] | Non
 
 def healthy(*commands: str, name: str = "healthy", begun: int = 8) -> Situation:
     """A run in which nothing is wrong."""
-    return Situation(name, "Nothing is wrong: steps go on.", commands, begun=begun)
+    return Situation(name, "Nothing is wrong: the run trains.", commands, begun=begun)

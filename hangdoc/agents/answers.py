@@ -291,7 +291,7 @@ class JobGaps(Answer, frozen=True, kw_only=True):
     job: str
     verdict: str
     unseen: tuple[Gap, ...] = ()
-    """Ranks that nobody could look at."""
+    """Ranks that were not observed."""
     unread: tuple[Gap, ...] = ()
     """Sources that could not be read, and of which ranks."""
     left_out: int = 0

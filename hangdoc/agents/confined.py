@@ -72,7 +72,7 @@ class Confined:
                 USAGE,
             )
         if "\0" in asked:
-            raise CommandError("a path holds no NUL character.", USAGE)
+            raise CommandError("a path cannot contain a NUL character.", USAGE)
         for root in self.roots:
             base = root if root.is_dir() else root.parent
             try:
@@ -83,7 +83,7 @@ class Confined:
                 return real
         allowed = ", ".join(map(str, self.roots))
         raise CommandError(
-            f"{asked[:200]!r} is no bundle that this server may open: it is not below {allowed[:500]}, or not there. "
+            f"{asked[:200]!r} is not a bundle that this server may open: it is not below {allowed[:500]}, or not there. "
             "`list_runs` lists those that are.",
             USAGE,
         )
@@ -100,7 +100,7 @@ class Confined:
         with open(handle, "rb") as file:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
-                raise CommandError(f"{path} is no regular file.", USAGE)
+                raise CommandError(f"{path} is not a regular file.", USAGE)
             if not self._below_a_root(Path(os.readlink(f"/proc/self/fd/{handle}"))):
                 raise CommandError(f"{path} was moved while it was opened.", USAGE)
             if status.st_size > MAX_FILE_BYTES:

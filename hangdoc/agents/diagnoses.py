@@ -141,7 +141,7 @@ def _fact(evidence: Evidence) -> Fact:
 
 
 def _unseen(job: Job) -> tuple[Gap, ...]:
-    """Ranks that nobody could look at, by the reason."""
+    """Ranks that were not observed, by the reason."""
     found: dict[str, list[int]] = defaultdict(list)
     for one in job.unseen:
         found[one.why.replace(f"RANK={one.rank}", "its RANK")].append(one.rank)

@@ -107,7 +107,7 @@ class Looks:
             strange = set(asked.names()) - set(self.hosts.names())
             if strange:
                 raise CommandError(
-                    f"{min(strange)} is none of the hosts that this server may look at (--hosts {self.hosts.hosts}).",
+                    f"{min(strange)} is not among the hosts that this server may look at (--hosts {self.hosts.hosts}).",
                     USAGE,
                 )
         return asked

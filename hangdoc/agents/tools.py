@@ -206,9 +206,7 @@ def compare_launch_lines(looks: Looks, asked: given.CompareLaunchLines) -> answe
     differ, what is suspicious or does nothing. Nothing is executed."""
     named = [one for text in asked.lines for one in launches.parsed(text)]
     if len(named) > _MOST_LAUNCHES:
-        raise CommandError(
-            f"{len(named)} launches in these lines, more than {_MOST_LAUNCHES}: give some of them.", USAGE
-        )
+        raise CommandError(f"{len(named)} launches in these lines, more than {_MOST_LAUNCHES}: give fewer.", USAGE)
     found = launches.compared(named)
     width = max(_NARROWEST, _VALUES // len(named))
     telling = [row for row in found.rows if row.wrong or row.differs or row.standing == "suspicious"]

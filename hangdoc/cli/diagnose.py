@@ -28,9 +28,7 @@ _FILE = click.Path(path_type=Path)
 @fleet_options
 @click.option("--verbose", "-v", is_flag=True, help="Show all evidence of each finding.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-@click.option(
-    "--html", type=_FILE, metavar="FILE", help="Write the report as a page, too: one file that needs nothing else."
-)
+@click.option("--html", type=_FILE, metavar="FILE", help="Also write the report as one self-contained HTML file.")
 @click.option("--save", type=_FILE, metavar="FILE", help="Save the evidence as a bundle.")
 @click.option("--job", metavar="ID", help="Report only this job.")
 @patience_option()
@@ -47,7 +45,7 @@ def command(
 ) -> int:
     """Find out why a run is frozen, and which rank it waits for.
 
-    Looks at every torch.distributed rank on this host or on --hosts, or reads saved BUNDLES (files or directories).
+    Observes every torch.distributed rank on this host or on --hosts, or reads saved BUNDLES (files or directories).
 
     Exit code: 0 no error found, 1 error found, 2 bad usage, 3 no rank found, 4 not enough could be observed.
     """

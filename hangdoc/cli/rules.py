@@ -10,7 +10,9 @@ from hangdoc.commands.documents import Rules
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def command(name: str | None, as_json: bool) -> int:
-    """List all findings. With a NAME or code, print the page of that finding."""
+    """List all findings, or explain one.
+
+    With a NAME or code, print the page of that finding."""
     found = rules.catalogue() if name is None else Rules(rules=(rules.page(name),))
     if as_json:
         click.echo(documents.text(found))

@@ -70,7 +70,7 @@ class _Asked:
 @watching_options
 @click.option(
     "--on-hang", default="report", show_default=True, metavar="report|stop|CMD",
-    help="After the report: go on, end the command (exit code 86), or run CMD with the report on its stdin and go on.",
+    help="On a hang: only report it, stop the command (exit code 86), or run CMD with the report on its stdin.",
 )  # fmt: skip
 @click.option(
     "--grace", type=click.FloatRange(0, 3600), default=10.0, show_default=True, metavar="SECONDS",

@@ -36,9 +36,9 @@ from hangdoc.observe.observe import Options
 def command(
     bundles: tuple[Path, ...], options: Options, rate: float, patience: float, allow_signals: bool, fleet: Hosts
 ) -> int:
-    """Watch live what each rank does and which rank it waits for.
+    """Watch live what each rank does and waits for.
 
-    Looks at this host or at --hosts, or replays saved BUNDLES (files or directories) in the order in which they were saved.
+    Observes this host or --hosts, or replays saved BUNDLES (files or directories) in the order in which they were saved.
     """
     if bundles and (options.scope != Scope() or fleet.hosts is not None):
         raise click.UsageError(

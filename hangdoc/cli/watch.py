@@ -32,7 +32,7 @@ def watching_options(command: F) -> F:
     for option in (
         click.option(
             "--webhook-format", type=click.Choice(["generic", "slack"]), default="generic", show_default=True,
-            help="What is posted: the diagnosis and the event as JSON, or a message for Slack and compatible receivers.",
+            help="What to post: generic (event and diagnosis as JSON) or slack (a message for Slack and compatible receivers).",
         ),
         click.option(
             "--webhook", metavar="URL", envvar="HANGDOC_WEBHOOK", show_envvar=True,
@@ -81,12 +81,12 @@ def command(
     options: "Options", interval: float, patience: float, output: Path, on_hang: str | None, webhook: str | None,
     webhook_format: "Format", metrics: str | None, keep: bool, state: Path | None, keep_bytes: int | None, fleet: Hosts,
 ) -> int:  # fmt: skip
-    """Watch without a screen, and act on a confirmed hang.
+    """Watch unattended, and act on a confirmed hang.
 
-    Looks at this host or at --hosts again and again. A hang is confirmed when two looks in a row find the same and it has
-    lasted --patience. hangdoc then writes bundle, report and page, runs --on-hang, posts to --webhook, and exits with 1.
-    With --keep it continues, reports each hang once, and reports when it is over. With --pid or --run-of it exits with 0
-    when these processes have ended.
+    Observes this host or --hosts at each --interval. A hang is confirmed when it is found twice in a row and has lasted
+    --patience. hangdoc then writes bundle, report and page, runs --on-hang, posts to --webhook, and exits with 1.
+    With --keep it continues, and reports each hang and its end once. With --pid or --run-of it exits with 0 when these
+    processes have ended.
     """
     from hangdoc.cli.pages import Pages
     from hangdoc.commands.looking import described, looker

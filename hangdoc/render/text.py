@@ -37,7 +37,7 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
         yield ""
     yield Text(
         f"hangdoc {words.clean(diagnosis.hangdoc)} observed the run for {diagnosis.window_seconds:g} s"
-        f" ({diagnosis.elapsed_seconds:.1f} s in total) at {words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
+        f" and took {diagnosis.elapsed_seconds:.1f} s, {words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
         style="dim",
     )
 
@@ -125,7 +125,7 @@ def _ranks(job: Job) -> Table:
             Text(_shorten(numbers(r.rank for r in group), 14), style="bold"),
             _shorten(words.hosts(group), 16),
             f"{first.pid or '-'}{'…' if len(group) > 1 else ''}",
-            Text(f"{words.LABEL_GLYPH[first.label]} {first.label or 'unknown'}: {first.state}", style=style),
+            Text(f"{words.LABEL_GLYPH[first.label]} {words.label_and_state(first)}", style=style),
             words.cpu(group),
             words.batches(first),
             words.silence(group),

@@ -38,6 +38,12 @@ def place(where: Where | None) -> str:
     return "" if where is None else clean(f"{where.file}:{where.line} in {where.function}")
 
 
+def label_and_state(rank: RankView) -> str:
+    """`blocked: in-collective`; one word where both are the same."""
+    label = rank.label or "unknown"
+    return label if label == rank.state else f"{label}: {rank.state}"
+
+
 def classes(job: Job) -> list[list[RankView]]:
     """Groups of ranks in the same state, in the order of their lowest number: one row each."""
     found: dict[object, list[RankView]] = {}

@@ -83,7 +83,7 @@ class Exposed(Collector):
             hangs.add_metric((hang.job, hang.id, hang.code, hang.name), time.monotonic() - hang.since)
         verdict = GaugeMetricFamily("hangdoc_verdict", "1 for the job's verdict.", labels=("run", "verdict"))
         labels = GaugeMetricFamily("hangdoc_ranks", "Ranks by label.", labels=("run", "label"))
-        unseen = GaugeMetricFamily("hangdoc_unseen_ranks", "Ranks nobody could look at.", labels=("run",))
+        unseen = GaugeMetricFamily("hangdoc_unseen_ranks", "Ranks that were not observed.", labels=("run",))
         finding = GaugeMetricFamily(
             "hangdoc_finding", "1 for each finding.", labels=("run", "code", "name", "severity")
         )

@@ -249,7 +249,7 @@ def test_nothing_else_is(bundles: Path, path: str) -> None:
 
 @pytest.mark.parametrize(
     ("path", "said"),
-    [("fifo.hangdoc", "no regular file"), ("text.hangdoc", "not a hangdoc bundle"), ("empty", "no bundle")],
+    [("fifo.hangdoc", "not a regular file"), ("text.hangdoc", "not a hangdoc bundle"), ("empty", "no bundle")],
 )
 def test_what_is_no_bundle_is_said(bundles: Path, path: str, said: str) -> None:
     with pytest.raises((CommandError, BundleError), match=said):
@@ -274,7 +274,7 @@ def test_bundles_are_listed_without_links(bundles: Path) -> None:
 
 
 def test_other_hosts_than_the_named_ones_are_refused() -> None:
-    with pytest.raises(CommandError, match="n9 is none of the hosts that this server may look at"):
+    with pytest.raises(CommandError, match="n9 is not among the hosts that this server may look at"):
         call(looks(hosts="n[0-3]"), "diagnose", hosts="n[2,9]")
 
 

@@ -62,7 +62,9 @@ def state_of(
     if thread is None:
         return _without_stack(process, share, pairs)
     if process.deep_seconds_ago:  # where it was then says nothing of where it is now, but that it is not there any more
-        why = f"it has run since its stack was read {process.deep_seconds_ago:.0f} s ago"
+        why = (
+            f"it has run since its stack was read {process.deep_seconds_ago:.0f} s ago, and may be at another line now"
+        )
         return State("computing", _working(process, thread), why, None, thread, moving=True, share=share)
     return _with_stack(process, thread, kernel, share, helpers, pairs, others)
 

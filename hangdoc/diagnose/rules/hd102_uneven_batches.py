@@ -33,7 +33,7 @@ loop.
 
 ## How hangdoc knows
 
-One rank is behind the loop and another is inside it. Their loop counters and
+One rank has left the loop and another is inside it. Their loop counters and
 list lengths differ by a remainder, and the digests of their data directories
 are equal.
 

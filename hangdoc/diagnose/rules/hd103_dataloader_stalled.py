@@ -30,7 +30,7 @@ loader = DataLoader(
 )
 ```
 
-If a worker was killed, look for a lack of memory or of space in /dev/shm.
+If a worker was killed, check for an out-of-memory kill and for a full /dev/shm.
 
 ## How hangdoc knows
 

@@ -40,7 +40,7 @@ An exception must end the whole run, not only the loop.
 
 ## How hangdoc knows
 
-The stacks show one rank behind the loop and another inside it. hangdoc adds the
+The stacks show one rank after the loop and another inside it. hangdoc adds the
 loop counters of both ranks, and the conditions of the loop's `break` and
 `return` statements with the values of their variables.
 

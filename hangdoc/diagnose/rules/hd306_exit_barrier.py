@@ -79,14 +79,15 @@ def check(run: Run) -> Iterator[Finding]:
         confidence=0.85,
         culprits=(),
         victims=(),
-        summary=f"no rank is left; {len(waiting)} of {nodes or '?'} launchers "
+        summary=f"all ranks have ended; {len(waiting)} of {nodes or '?'} launchers "
         f"{'is' if len(waiting) == 1 else 'are'} waiting in the exit barrier for the others"
         + ("" if complete else ", which were not observed"),
         evidence=[
             Evidence(
                 rank=None,
                 probe="stacks",
-                text=f"pid {p.pid} is in _exit_barrier and has no ranks left; started {duration(p.started_seconds_ago)} ago",
+                text=f"torchrun (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is in _exit_barrier "
+                "and has no ranks",
             )
             for p in waiting[:8]
         ],

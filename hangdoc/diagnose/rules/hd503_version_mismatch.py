@@ -31,7 +31,7 @@ Python library that it runs. It imports nothing.
 ## When it can be wrong
 
 The builds differ only in their local part (`+cpu`, `+cu128`) and are otherwise
-equal. Mixing them is unusual, too.
+equal. Even such a mix is unusual.
 
 ## References
 

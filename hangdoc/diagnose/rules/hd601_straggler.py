@@ -106,7 +106,7 @@ def _finding(busy: list[Rank], rest: list[Rank]) -> Finding:
             )
             for rank in (*busy[:4], *rest[:4])
         ],
-        remedy="Balance the work between the ranks, or fix what slows this one down.",
+        remedy="Balance the work between the ranks, or fix what slows the culprit down.",
         commands=words.look_again(busy[0]),
     )
 

@@ -37,7 +37,7 @@ kernel reports. It also measures how long the ranks compute.
 
 ## When it can be wrong
 
-Connections over loopback are not measured: there, memory is the link.
+Connections over loopback are not measured, because they use no network link.
 
 ## References
 

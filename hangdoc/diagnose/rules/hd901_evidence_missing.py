@@ -33,8 +33,8 @@ message of a failed read.
 
 ## When it can be wrong
 
-It is never wrong, but it does not matter if another finding already explains
-the hang.
+It only lists facts. If another finding already explains the hang, the missing
+evidence does not matter.
 
 ## References
 
