@@ -20,7 +20,7 @@ from hangdoc.snapshot import Clocks, Snapshot
 from hangdoc_trainer.scenarios import Node, Scenario, Started
 from hangdoc_tui.app import Polled, Top
 from hangdoc_tui.source import Poll
-from tests.tui.scenes import thousand
+from tests.tui.sample_runs import thousand
 
 _KEYS = (
     "x",
@@ -106,7 +106,7 @@ async def _typed(seconds: float) -> Typed:
     cpu: dict[str, list[float]] = {key: [] for key in _KEYS}
     memory = []
     async with top.run_test(size=(120, 40)) as pilot:
-        while top.scene is None:
+        while top.model is None:
             await pilot.pause(0.05)
         began = looked = time.monotonic()
         while time.monotonic() - began < seconds:

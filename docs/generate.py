@@ -18,7 +18,6 @@ from hangdoc.schema import diagnosis_schema
 from hangdoc_tui import keys
 
 FOLDER = Path(__file__).parent / "rules"
-EXAMPLE = Path(__file__).parent / "example.html"
 SCHEMA = Path(__file__).parent / "diagnosis.schema.json"
 EXAMPLE = Path(__file__).parent / "example.html"
 TOP = Path(__file__).parent / "top.md"

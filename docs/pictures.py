@@ -2,7 +2,7 @@
 about a minute.
 
 Those of two ranks are of a real run, watched from its start until some seconds after it froze. No machine here has 1,024 ranks:
-their picture is of built polls (tests/tui/scenes.py). Those of the page need Debian's chromium and chromium-driver.
+their picture is of built polls (tests/tui/sample_runs.py). Those of the page need Debian's chromium and chromium-driver.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from hangdoc_trainer.scenarios import SCENARIOS, Node, Scenario, Started
 from hangdoc_tui.app import Top
 from hangdoc_tui.source import Live, Recorded
 from tests.page import browser
-from tests.tui.scenes import freezing
+from tests.tui.sample_runs import freezing
 from tests.tui.test_screens import watched
 
 _HERE = Path(__file__).parent
@@ -54,7 +54,7 @@ async def _run_that_freezes() -> None:
         options = Options(window=0.5, native="never", pids=started.pids)
         top = Top(Live(Polling(options).look, "this host", patience=30.0), rate=1.0)
         async with top.run_test(size=_SIZE) as pilot:
-            while top.scene is None or top.scene.job.verdict != "hung":
+            while top.model is None or top.model.job.verdict != "hung":
                 await pilot.pause(0.2)
             await pilot.pause(_AFTER)
             for name, keys in (("ranks", "1"), ("waits", "4"), ("batches", "5"), ("finding", "i")):
@@ -76,7 +76,7 @@ async def _many_ranks() -> None:
 async def _recorded(name: str, bundle: str, keys: str) -> None:
     top = Top(Recorded([_CORPUS / f"{bundle}.hangdoc"], patience=2.0))
     async with top.run_test(size=_SIZE) as pilot:
-        while top.scene is None:
+        while top.model is None:
             await pilot.pause(0.05)
         await _press(pilot, keys)
         _draw(top, name)

@@ -69,7 +69,9 @@ def command(
 
     diagnosis, runs = examine(snapshot, patience=patience, job=job)
     if job is not None and not diagnosis.jobs:
-        known = ", ".join(one.id for one in diagnose(snapshot).jobs) or "none"
+        from hangdoc.render.words import job_names
+
+        known = ", ".join(f"{one} ({name})" for one, name in job_names(diagnose(snapshot).jobs).items()) or "none"
         raise CommandError(f"there is no job {job!r}. The jobs are: {known}.", USAGE)
     try:
         _show(diagnosis, as_json, verbose=verbose)

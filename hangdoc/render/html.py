@@ -37,6 +37,8 @@ class _Section:
     """One job, with everything that the template shows of it."""
 
     job: Job
+    name: str
+    """What the job is called."""
     detail: Detail | None
     sentence: str
     leading: Finding | None
@@ -55,8 +57,10 @@ def page(diagnosis: Diagnosis, details: Iterable[Detail] = (), timelines: Mappin
     """The whole page as text, the gravest job first. `details` and `timelines` (by job id) may lack jobs, whose sections are then
     shorter."""
     known = {detail.job: detail for detail in details}
+    names = words.job_names(diagnosis.jobs)
     sections = [
-        _section(job, known.get(job.id), (timelines or {}).get(job.id)) for job in words.by_gravity(diagnosis.jobs)
+        _section(job, names[job.id], known.get(job.id), (timelines or {}).get(job.id))
+        for job in words.by_gravity(diagnosis.jobs)
     ]
     environment = _environment()
     digests = {name: _digest(environment.get_template(name).render()) for name in ("page.css", "page.js")}
@@ -119,7 +123,7 @@ def _short_ranks(which: Iterable[int], most: int = 120) -> str:
     return f"{text[: most - 15].rpartition(',')[0]}, … ({len(which):,} ranks)"
 
 
-def _section(job: Job, detail: Detail | None, timeline: Timeline | None) -> _Section:
+def _section(job: Job, name: str, detail: Detail | None, timeline: Timeline | None) -> _Section:
     leading = job.findings[0] if job.findings else None
     culprits = frozenset(leading.culprits) if leading is not None else frozenset()
     counted = detail.batches if detail is not None else ()
@@ -127,6 +131,7 @@ def _section(job: Job, detail: Detail | None, timeline: Timeline | None) -> _Sec
     scale = max((max(one.done, one.total or 0) for one in counted), default=0) or 1
     return _Section(
         job=job,
+        name=name,
         detail=detail,
         sentence=_sentence(leading.summary if leading is not None else words.without_finding(job)),
         leading=leading,

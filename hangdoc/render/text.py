@@ -28,8 +28,9 @@ def report(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> 
 
 def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[RenderableType]:
     """The parts of the report."""
+    names = words.job_names(diagnosis.jobs)
     for job in words.by_gravity(diagnosis.jobs):
-        yield from _job(job, verbose=verbose)
+        yield from _job(job, names[job.id], verbose=verbose)
     if diagnosis.problems:
         yield Text("could not read", style="bold")
         for problem in diagnosis.problems:
@@ -42,16 +43,13 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
     )
 
 
-def _job(job: Job, *, verbose: bool) -> Iterator[RenderableType]:
+def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
     title = Text(job.verdict.upper(), style=words.VERDICT_STYLE[job.verdict])
     if job.hung_for_seconds is not None:
         title.append(f" for {duration(job.hung_for_seconds)}")
-    size = f"{job.world_size} rank{'s' * (job.world_size != 1)}" if job.world_size is not None else None
-    about = [job.launcher, job.backend, size]
-    title.append(
-        f"   job {words.clean(job.id)} ({words.clean(', '.join(part for part in about if part))})",
-        style="not bold default",
-    )
+    title.append(f"   {name}", style="not bold default")
+    if job.backend:
+        title.append(f" · {words.clean(job.backend)}", style="not bold default")
     yield title
     yield ""
     for index, finding in enumerate(job.findings):

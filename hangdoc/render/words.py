@@ -1,5 +1,6 @@
 """Words, glyphs and colours that all views share. Every glyph has a word beside it, so no view depends on colour."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Job, Operation, RankView, Where
@@ -50,6 +51,22 @@ def classes(job: Job) -> list[list[RankView]]:
 def by_gravity(jobs: Iterable[Job]) -> list[Job]:
     """The worst verdict first."""
     return sorted(jobs, key=lambda job: ("hung", "unknown", "waiting", "healthy").index(job.verdict))
+
+
+def job_names(jobs: Iterable[Job]) -> dict[str, str]:
+    """The name of each job, by its id: `train.py · torchrun · 2 ranks`, and the endpoint if two jobs would look alike."""
+    known = {job.id: (_job_name(job), job.master or job.id) for job in jobs}
+    alike = Counter(name for name, _ in known.values())
+    return {
+        job: f"{name} · {clean(endpoint)}" if name and alike[name] > 1 else name or clean(job)
+        for job, (name, endpoint) in known.items()
+    }
+
+
+def _job_name(job: Job) -> str:
+    size = job.world_size
+    ranks = f"{size:,} rank{'s' * (size != 1)}" if size is not None else None
+    return clean(" · ".join(part for part in (job.script, job.launcher, ranks) if part))
 
 
 def without_finding(job: Job) -> str:
