@@ -1,4 +1,4 @@
-"""`hangdoc diagnose`: look, reason, report."""
+"""`hangdoc diagnose`: observe, diagnose, report."""
 
 import datetime
 from pathlib import Path
@@ -28,9 +28,7 @@ _FILE = click.Path(path_type=Path)
 @fleet_options
 @click.option("--verbose", "-v", is_flag=True, help="Show all evidence of each finding.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-@click.option(
-    "--html", type=_FILE, metavar="FILE", help="Write the report as a page, too: one file that needs nothing else."
-)
+@click.option("--html", type=_FILE, metavar="FILE", help="Also write the report as a self-contained HTML page.")
 @click.option("--save", type=_FILE, metavar="FILE", help="Save the evidence as a bundle.")
 @click.option("--job", metavar="ID", help="Report only this job.")
 @patience_option()
@@ -60,12 +58,12 @@ def command(
     try:
         snapshot = _evidence(bundles, options, fleet, reports=not as_json)
     except CommandError as error:
-        if as_json:  # a script that reads us gets its document all the same
+        if as_json:  # scripts always get a document
             click.echo(documents.text(_nothing(str(error))))
         raise
     if save is not None:
         codec.write(snapshot, save)
-    from hangdoc.diagnose.engine import diagnose, examine  # loaded while the ranks were watched
+    from hangdoc.diagnose.engine import diagnose, examine  # imported during the look
 
     diagnosis, runs = examine(snapshot, patience=patience, job=job)
     if job is not None and not diagnosis.jobs:
@@ -75,7 +73,7 @@ def command(
         raise CommandError(f"there is no job {job!r}. The jobs are: {known}.", USAGE)
     try:
         _show(diagnosis, as_json, verbose=verbose)
-    finally:  # also where nobody reads the report to its end: `hangdoc diagnose --html FILE | head`
+    finally:  # also if the report was not read to its end: `hangdoc diagnose --html FILE | head`
         if html is not None:
             from hangdoc.diagnose.detail import details
             from hangdoc.render.html import page
@@ -94,7 +92,7 @@ def _evidence(bundles: tuple[Path, ...], options: Options, fleet: Hosts, *, repo
 
 
 def _nothing(why: str) -> Diagnosis:
-    """The document for a host on which nothing could be looked at."""
+    """The document if nothing could be observed."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     return Diagnosis(
         hangdoc=__version__,

@@ -1,4 +1,4 @@
-"""`hangdoc snapshot`: evidence only, to be diagnosed later or elsewhere."""
+"""`hangdoc snapshot`: save evidence to diagnose it later or elsewhere."""
 
 import time
 from pathlib import Path
@@ -56,7 +56,7 @@ def command(output: Path | None, as_text: bool, options: Options, fleet: Hosts) 
 
 
 def _print(options: Options) -> int:
-    """A host without a rank answers too: that nobody is there is what the others may wait for."""
+    """Print the bundle. A host without a rank prints one too, because the other hosts may wait for its ranks."""
     click.echo(bundle_text.begin(__version__, time.time()))
     check_pids(options)
     options = msgspec.structs.replace(options, timeout=left(options.timeout))

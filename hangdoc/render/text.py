@@ -17,11 +17,11 @@ _EVERYTHING = 1_000
 
 
 def report(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> None:
-    """Print the whole report; `verbose`: with every line of evidence and every rank that was not observed."""
+    """Print the report. `verbose` adds all evidence and every rank that was not observed."""
     with console.capture() as captured:
         for block in blocks(diagnosis, verbose=verbose):
             console.print(block, highlight=False)
-    # Tables pad their cells to the edge; a pasted report should not carry that.
+    # Tables pad their cells with blanks, which a pasted report should not have.
     for line in captured.get().splitlines():
         console.out(line.rstrip(), highlight=False)
 
@@ -29,7 +29,7 @@ def report(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> 
 def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[RenderableType]:
     """The parts of the report."""
     names = words.job_names(diagnosis.jobs)
-    for job in words.by_gravity(diagnosis.jobs):
+    for job in words.worst_first(diagnosis.jobs):
         yield from _job(job, names[job.id], verbose=verbose)
     if diagnosis.problems:
         yield Text("could not read", style="bold")
@@ -133,7 +133,7 @@ def _ranks(job: Job) -> Table:
 
 
 def _with_details(table: Table, details: list[tuple[int, Text]]) -> Table:
-    """The table of ranks, and below it where each row of ranks is, over the whole width."""
+    """The table of ranks, and below it the place of each row, over the whole width."""
     outer = Table.grid(expand=False)
     outer.add_column(overflow="fold")
     outer.add_row(table)

@@ -23,7 +23,7 @@ def test_the_report_is_of_the_watchdogs_own_run(beacons: str, tmp_path: Path) ->
         Started(SCENARIOS["shard-mismatch"]),
         running(tmp_path, *TORCHRUN, program, "sleep", "report", **hidden) as run,
     ):
-        log = run.wait_for("the whole report: hangdoc diagnose", 1 if hidden else 2)
+        log = run.wait_for("full report: hangdoc diagnose", 1 if hidden else 2)
         (bundle,) = run.hang().glob("host-*.hangdoc")
         found = diagnose(codec.read(bundle), patience=1)
     assert "HD101" not in log

@@ -183,7 +183,7 @@ async def test_pages_open_and_close(tmp_path: Path) -> None:
         for key, words in (
             ("i", "shard-mismatch"),
             ("question_mark", "What changed, the newest first"),
-            ("u", "Everything was seen"),
+            ("u", "Everything was observed"),
         ):
             await press(pilot, key)
             assert isinstance(top.screen, pages.Page)
@@ -327,7 +327,7 @@ async def test_a_stopped_process_goes_on_after_a_question(answer: str, state: st
 
 def test_a_pid_that_came_back_gets_nothing() -> None:
     action = signals.SignalAction(os.getpid(), 1.0, signal.SIGTERM, "?")
-    assert "another process by now" in action.do()
+    assert "now a different process" in action.do()
     assert "has ended" in signals.SignalAction(2**22 - 3, 1.0, signal.SIGTERM, "?").do()
 
 
