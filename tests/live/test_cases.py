@@ -32,7 +32,7 @@ HUNG = (
     "port_taken",
     "recv_never",
     "spawned",
-    "told_by_arguments",
+    "rank_from_arguments",
     "tensor_sizes",
     "worker_lock_at_fork",
 )
