@@ -197,8 +197,11 @@ def _watch(
 def _lines(diagnosis: "Diagnosis") -> list[str]:
     if not diagnosis.jobs:
         return [" ".join(("no torch.distributed rank found", *diagnosis.problems[:2]))]
+    from hangdoc.render.words import job_names
+
+    names = job_names(diagnosis.jobs)
     return [
-        f"{job.verdict}: {job.id}, {len(job.ranks)} ranks"
+        f"{job.verdict}: {names[job.id]}"
         + (f", {job.findings[0].code} {job.findings[0].name}: {job.findings[0].summary}" if job.findings else "")
         for job in diagnosis.jobs
     ]

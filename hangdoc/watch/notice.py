@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Diagnosis, DocumentPart, Job, RankView
 from hangdoc.phrases import duration, ranks
+from hangdoc.render.words import job_names
 from hangdoc.watch.evidence import Kept
 from hangdoc.watch.hangs import Ending, Hang
 
@@ -119,11 +120,12 @@ def _few(job: Job) -> tuple[RankView, ...]:
 
 def _slack(event: Event, job: Job | None) -> dict[str, object]:
     """Slack's incoming web hooks; Mattermost, Rocket.Chat and Discord (`/slack`) read `text` and `attachments` alike."""
+    name = job_names([job])[job.id] if job is not None else event.job
     if event.kind == "hang":
-        title = f"HUNG for {duration(event.seconds)}: {event.job}"
+        title = f"HUNG for {duration(event.seconds)}: {name}"
     else:
         state = "is making progress" if event.ending == "goes-on" else "has ended"
-        title = f"RESOLVED after {duration(event.seconds)}: {event.job} {state}"
+        title = f"RESOLVED after {duration(event.seconds)}: {name} {state}"
     lines = [f"*{event.code} {event.name}*" if event.code else "", _escaped(event.summary)]
     if event.culprits:
         lines.append(f"culprit: {ranks(event.culprits)}")
@@ -134,7 +136,7 @@ def _slack(event: Event, job: Job | None) -> dict[str, object]:
         lines.append(f"hosts: {_escaped(', '.join(event.hosts[:8]))}{more}")
     if event.report is not None:
         lines.append(f"report: `{_escaped(event.report)}` on {_escaped(event.watcher)}")
-    lines.append(f"hang `{event.id}`")
+    lines.append(f"job `{_escaped(event.job)}`, hang `{event.id}`")
     text = "\n".join(filter(None, lines))[:_MOST_TEXT]
     attachment = {"color": _COLOURS[event.kind], "fallback": _escaped(title), "text": text, "mrkdwn_in": ["text"]}
     return {"text": _escaped(title), "attachments": [attachment]}

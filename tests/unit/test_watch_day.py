@@ -214,7 +214,9 @@ def test_a_message_for_slack_is_escaped_and_holds_no_evidence() -> None:
     event = notice.event_of(sure.hang, look, job, 61.0)
     message = json.loads(notice.body("slack", look, event, job))
     text = message["text"] + message["attachments"][0]["text"]
-    assert "HUNG for" in message["text"]
+    assert "HUNG for 1 min 1 s: " in message["text"]
+    assert job.id not in message["text"]
+    assert job.id in text
     assert "&lt;!channel&gt; &amp; &lt;http://x|y&gt;" in text
     assert "\x1b" not in text
     assert sure.hang.id in text
