@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hangdoc.observe.observe import Options
     from hangdoc.snapshot import Snapshot
     from hangdoc.watch.act import Reaction, Targets
-    from hangdoc.watch.confirm import Sure
+    from hangdoc.watch.confirm import Confirmed
     from hangdoc.watch.evidence import Kept
     from hangdoc.watch.loop import Seen
     from hangdoc.watch.nodes import Nodes
@@ -173,8 +173,8 @@ class _Reporter:
             _say(f"HUNG: {where}")
             return True
         self._report_missing_nodes(seen, now)
-        hung = news.sure or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
-        if not hung or (self._deferred is None and not news.sure):
+        hung = news.confirmed or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
+        if not hung or (self._deferred is None and not news.confirmed):
             return False
         if not all(nodes.reports_here(job) for job in hung):
             if self._deferred is None:
@@ -187,9 +187,9 @@ class _Reporter:
             )
         self._deferred = None
         with lifeline.held():
-            sure = _sure(hung, seen)
-            self._reported |= {one.hang.id for one in sure}
-            kept = self._reaction.act(seen.snapshot, seen.diagnosis, sure)
+            confirmed = _confirmed_hangs(hung, seen)
+            self._reported |= {one.hang.id for one in confirmed}
+            kept = self._reaction.act(seen.snapshot, seen.diagnosis, confirmed)
             self._reaction.finish()
             for text in filter(None, map(nodes.missing, hung)):
                 _say(text)
@@ -209,14 +209,16 @@ class _Reporter:
         self._unclear = unclear
 
 
-def _sure(jobs: "list[Job]", seen: "Seen") -> "list[Sure]":
+def _confirmed_hangs(jobs: "list[Job]", seen: "Seen") -> "list[Confirmed]":
     """The hangs of these jobs. A report that another node did not write may be several looks late."""
-    from hangdoc.watch.confirm import Sure
+    from hangdoc.watch.confirm import Confirmed
     from hangdoc.watch.hangs import hang_of
 
-    known = {sure.hang.job: sure.hang for sure in seen.news.began} | {hang.job: hang for hang in seen.hangs}
+    known = {confirmed.hang.job: confirmed.hang for confirmed in seen.news.began} | {
+        hang.job: hang for hang in seen.hangs
+    }
     now = time.monotonic()
-    return [Sure(known.get(job.id) or hang_of(job, now, seen.diagnosis.taken_at), job) for job in jobs]
+    return [Confirmed(known.get(job.id) or hang_of(job, now, seen.diagnosis.taken_at), job) for job in jobs]
 
 
 def _reach(options: "Options", settings: _Settings) -> "Callable[[], Snapshot] | None":

@@ -13,7 +13,7 @@ _LOOKS = 2
 
 
 @dataclass(frozen=True)
-class Sure:
+class Confirmed:
     """A hang that this look confirmed."""
 
     hang: Hang
@@ -21,7 +21,7 @@ class Sure:
 
 
 @dataclass(frozen=True)
-class Over:
+class Resolved:
     """A reported hang that is over."""
 
     hang: Hang
@@ -31,16 +31,16 @@ class Over:
 
 
 @dataclass(frozen=True)
-class News:
+class Changes:
     """What a look changed."""
 
-    began: list[Sure] = field(default_factory=list)
-    over: list[Over] = field(default_factory=list)
+    began: list[Confirmed] = field(default_factory=list)
+    over: list[Resolved] = field(default_factory=list)
     soon: bool = False
     """Whether one more look may confirm a hang or its end."""
 
     @property
-    def sure(self) -> list[Job]:
+    def confirmed(self) -> list[Job]:
         """Jobs whose hang this look confirmed."""
         return [one.job for one in self.began]
 
@@ -57,7 +57,7 @@ class Confirmation:
         """All hangs that are not over, also those that are not confirmed yet."""
         return tuple(self._hangs.values())
 
-    def add(self, diagnosis: Diagnosis, now: float, hosts: Collection[str] | None = None) -> News:
+    def add(self, diagnosis: Diagnosis, now: float, hosts: Collection[str] | None = None) -> Changes:
         """What this look changed. A hang is confirmed once, and again if it returns after its end. `now` in seconds of a
         monotonic clock. `hosts` are those that were observed (None: all): the run of an unobserved host is not gone."""
         over, soon = [], False
@@ -70,12 +70,12 @@ class Confirmation:
         for job in jobs.values():
             if job.verdict != "hung":
                 continue
-            sure, again = self._seen(job, now, diagnosis.taken_at)
+            confirmed, again = self._seen(job, now, diagnosis.taken_at)
             soon = soon or again
-            began += sure
-        return News(began, over, soon)
+            began += confirmed
+        return Changes(began, over, soon)
 
-    def _ended(self, hang: Hang, job: Job | None, hosts: Collection[str] | None) -> tuple[list[Over], bool]:
+    def _ended(self, hang: Hang, job: Job | None, hosts: Collection[str] | None) -> tuple[list[Resolved], bool]:
         """Whether a hang is over; and whether one more look may show that it is."""
         if job is None and hosts is not None and not hang.hosts <= set(hosts):
             return [], False
@@ -90,10 +90,10 @@ class Confirmation:
             return [], True
         del self._hangs[hang.job]
         if job is None or replaced:
-            return [Over(hang, None, "ended")], False
-        return [Over(hang, job, "goes-on")], False
+            return [Resolved(hang, None, "ended")], False
+        return [Resolved(hang, job, "goes-on")], False
 
-    def _seen(self, job: Job, now: float, taken_at: str) -> tuple[list[Sure], bool]:
+    def _seen(self, job: Job, now: float, taken_at: str) -> tuple[list[Confirmed], bool]:
         """Whether this look confirmed the hang of a job; and whether one more look may."""
         known = self._hangs.get(job.id)
         found = errors(job)
@@ -107,7 +107,7 @@ class Confirmation:
             looks_without=0,
         )
         young = max(now - known.since, job.hung_for_seconds or 0.0) < self._patience
-        sure = not known.reported and not young and known.looks >= _LOOKS
-        self._hangs[job.id] = replace(known, reported=known.reported or sure)
-        soon = not known.reported and not young and not sure
-        return ([Sure(self._hangs[job.id], job)] if sure else []), soon
+        confirmed = not known.reported and not young and known.looks >= _LOOKS
+        self._hangs[job.id] = replace(known, reported=known.reported or confirmed)
+        soon = not known.reported and not young and not confirmed
+        return ([Confirmed(self._hangs[job.id], job)] if confirmed else []), soon

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.snapshot import Snapshot
-from hangdoc.watch.confirm import Confirmation, News
+from hangdoc.watch.confirm import Changes, Confirmation
 from hangdoc.watch.hangs import Hang
 
 _MOST_OF_A_CORE = 0.05
@@ -22,7 +22,7 @@ class Seen(NamedTuple):
 
     snapshot: Snapshot
     diagnosis: Diagnosis
-    news: News
+    news: Changes
     seconds: float
     hangs: tuple[Hang, ...] = ()
     """All hangs that are not over, also those that are not confirmed yet."""

@@ -16,7 +16,7 @@ from hangdoc.diagnosis import Diagnosis
 from hangdoc.snapshot import Snapshot
 from hangdoc.watch import deliver, notice
 from hangdoc.watch.act import Reaction, Targets
-from hangdoc.watch.confirm import Confirmation, News
+from hangdoc.watch.confirm import Changes, Confirmation
 from hangdoc.watch.evidence import Evidence
 from hangdoc.watch.outbox import MOST, Outbox, Refused, Unreachable
 from hangdoc.watch.state import Ledger, Letter, State, StateError
@@ -31,7 +31,7 @@ def hung() -> Diagnosis:
     return diagnose(fires("HD302"), patience=0.0)
 
 
-def news_of(confirmation: Confirmation, *looks: Diagnosis) -> News:
+def news_of(confirmation: Confirmation, *looks: Diagnosis) -> Changes:
     return [confirmation.add(look, time.monotonic()) for look in looks][-1]
 
 
