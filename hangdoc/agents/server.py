@@ -69,10 +69,10 @@ def build(looks: Looks) -> Server[Any]:
     async def list_tools(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_described(tool) for tool in TOOLS])
 
-    async def call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(_: Any, request: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            tool = tools.find(asked.name)
-            arguments = read(tool.takes, asked.arguments or {})
+            tool = tools.find(request.name)
+            arguments = read(tool.takes, request.arguments or {})
             if not tool.looks:
                 return _answered(await _in_thread(lambda: tool.run(looks, arguments)))
             with waiting:
@@ -90,12 +90,14 @@ def build(looks: Looks) -> Server[Any]:
             resources=[one for look in looks.kept() for one in _resources(look)] + [_SCHEMA]
         )
 
-    async def read_resource(_: Any, asked: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    async def read_resource(_: Any, request: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         try:
-            kind, text = await _in_thread(lambda: resource(asked.uri, looks))
+            kind, text = await _in_thread(lambda: resource(request.uri, looks))
         except CommandError as error:
             raise MCPError(code=types.INVALID_PARAMS, message=str(error)) from None
-        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=asked.uri, mime_type=kind, text=text)])
+        return types.ReadResourceResult(
+            contents=[types.TextResourceContents(uri=request.uri, mime_type=kind, text=text)]
+        )
 
     return Server(
         "hangdoc",

@@ -46,7 +46,7 @@ def command(output: Path | None, as_text: bool, options: Options, fleet: Hosts) 
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
     if fleet.hosts is not None:
-        return _of_fleet(output, options, fleet)
+        return _save_fleet(output, options, fleet)
     check_writable(output)
     snapshot = look(options, fleet, reports=False)
     codec.write(snapshot, output)
@@ -65,7 +65,7 @@ def _print(options: Options) -> int:
     return 0
 
 
-def _of_fleet(folder: Path, options: Options, fleet: Hosts) -> int:
+def _save_fleet(folder: Path, options: Options, fleet: Hosts) -> int:
     if folder.exists() and not folder.is_dir():
         raise CommandError(f"{folder} is a file. With --hosts, -o names a directory for one bundle per host.", USAGE)
     check_writable(folder / "host" if folder.is_dir() else folder)

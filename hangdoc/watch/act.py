@@ -87,7 +87,7 @@ class Reaction:
 
     def _keep(self, snapshot: Snapshot, diagnosis: Diagnosis, confirmed: Confirmed) -> Kept | None:
         try:
-            return self._evidence.keep(snapshot, notice.of_job(diagnosis, confirmed.job), confirmed.hang.id)
+            return self._evidence.keep(snapshot, notice.only_job(diagnosis, confirmed.job), confirmed.hang.id)
         except codec.BundleError as error:
             self._say(str(error))
             return None

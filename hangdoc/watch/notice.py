@@ -89,7 +89,7 @@ def event_of(
     )
 
 
-def of_job(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def only_job(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """The diagnosis of one job only: the owners of another run receive nothing about it."""
     if job is None:
         return replace(diagnosis, jobs=(), verdict="unknown")
@@ -105,7 +105,7 @@ def body(form: Format, diagnosis: Diagnosis, event: Event, job: Job | None) -> s
 def _generic(diagnosis: Diagnosis, event: Event, job: Job | None) -> Notice:
     if job is not None:
         job = replace(job, ranks=_few(job))
-    fields = msgspec.structs.asdict(of_job(diagnosis, job))
+    fields = msgspec.structs.asdict(only_job(diagnosis, job))
     return Notice(**fields, event=event)
 
 
