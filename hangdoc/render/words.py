@@ -1,7 +1,7 @@
 """Words, glyphs and colours that all views share. Each glyph has a word next to it, so no view depends on colour."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnosis import Job, Operation, RankView, Where
 from hangdoc.phrases import caller, duration
@@ -53,13 +53,16 @@ def worst_first(jobs: Iterable[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: ("hung", "unknown", "waiting", "healthy").index(job.verdict))
 
 
-def job_names(jobs: Iterable[Job]) -> dict[str, str]:
-    """The name of each job, by its id: `train.py · torchrun · 2 ranks`, and the endpoint if two jobs would look alike."""
-    known = {job.id: (_job_name(job), job.master or job.id) for job in jobs}
-    alike = Counter(name for name, _ in known.values())
+def job_names(jobs: Sequence[Job]) -> dict[str, str]:
+    """The name of each job, by its id: `train.py · torchrun · 2 ranks`. Jobs that would look alike also have their endpoint, or
+    their id if they share that too."""
+    plain = {job.id: _job_name(job) or clean(job.id) for job in jobs}
+    alike = Counter(plain.values())
+    full = {job.id: f"{plain[job.id]} · {clean(job.master or job.id)}" for job in jobs}
+    same = Counter(full.values())
     return {
-        job: f"{name} · {clean(endpoint)}" if name and alike[name] > 1 else name or clean(job)
-        for job, (name, endpoint) in known.items()
+        job: name if alike[name] == 1 else full[job] if same[full[job]] == 1 else f"{name} · {clean(job)}"
+        for job, name in plain.items()
     }
 
 

@@ -48,6 +48,13 @@ def test_jobs_that_look_alike_have_their_endpoint_too() -> None:
     }
 
 
+def test_jobs_that_share_their_endpoint_have_their_id() -> None:
+    diagnosis, _ = examined("trainer_shard_mismatch")
+    (job,) = diagnosis.jobs
+    names = job_names([job, msgspec.structs.replace(job, id=f"{job.id}#2")])
+    assert names == {one: f"base_train.py · torchrun · 2 ranks · {one}" for one in (job.id, f"{job.id}#2")}
+
+
 def test_a_job_of_which_nothing_is_known_has_its_id() -> None:
     diagnosis, run = examined("trainer_shard_mismatch")
     assert script(replace(run, ranks={}, launchers=())) is None
