@@ -182,8 +182,3 @@ def put_row(path: Path, mark: str, first: str, *cells: str) -> None:
         raise ValueError(f"{path} has no row {first!r} between the marks for {mark}")
     new = f"| {' | '.join((first, *cells))} |"
     between(path, mark, [new if row.startswith(f"| {first} |") else row for row in rows_there])
-
-
-def of(pair: tuple[int, int]) -> str:
-    """`27 of 33`."""
-    return f"{pair[0]} of {pair[1]}"
