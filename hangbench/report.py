@@ -134,7 +134,10 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
     between(CASES, "cases", listing)
     totals = Totals([look.score for look in looks])
     put_row(
-        README, "accuracy", OWN, *map(of, (totals.verdicts, totals.controls_called_hung, totals.causes, totals.blames))
+        README,
+        "accuracy",
+        OWN,
+        *map(as_count, (totals.verdicts, totals.controls_called_hung, totals.causes, totals.blames)),
     )
 
 
@@ -182,3 +185,8 @@ def put_row(path: Path, mark: str, first: str, *cells: str) -> None:
         raise ValueError(f"{path} has no row {first!r} between the marks for {mark}")
     new = f"| {' | '.join((first, *cells))} |"
     between(path, mark, [new if row.startswith(f"| {first} |") else row for row in rows_there])
+
+
+def as_count(pair: tuple[int, int]) -> str:
+    """`27 of 33`."""
+    return f"{pair[0]} of {pair[1]}"
