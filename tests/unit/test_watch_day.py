@@ -253,7 +253,7 @@ def test_a_command_is_run_once_with_the_report(tmp_path: Path, said: list[str]) 
     reaction.finish()
     assert told.read_text().count(f"{news.began[0].hang.id} hung") == 1
     assert "HD302 rank-stopped" in told.read_text()
-    assert any("ended with 3" in line for line in said)
+    assert any("exited with code 3" in line for line in said)
     with pytest.raises(Refused):
         deliver.command(("/no/such/command",))(Letter(delivery="1", about="x", body=ledger_body()))
 
