@@ -31,11 +31,11 @@ def test_a_young_hang_waits_for_the_patience() -> None:
     assert [len(sure.add(hung(), at).confirmed) for at in (0, 15, 29, 31, 45)] == [0, 0, 0, 1, 0]
 
 
-def test_another_story_begins_anew_and_a_hang_is_told_once() -> None:
+def test_another_finding_starts_anew_and_a_hang_is_confirmed_once() -> None:
     sure = Confirmation(patience=0)
-    assert [len(sure.add(hung(code=code), at).confirmed) for at, code in enumerate(("HD302", "HD202", "HD202", "HD302", "HD302"))] == [
-        0, 0, 1, 0, 0,
-    ]  # fmt: skip
+    codes = ("HD302", "HD202", "HD202", "HD302", "HD302")
+    confirmed = [len(sure.add(hung(code=code), at).confirmed) for at, code in enumerate(codes)]
+    assert confirmed == [0, 0, 1, 0, 0]
 
 
 def test_after_it_has_moved_it_may_hang_again() -> None:
