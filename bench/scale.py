@@ -1,5 +1,5 @@
-"""Many ranks in bundles: merge, diagnose and text report of 10,000, 30,000 and 100,000 ranks, each in a process of its own on
-one core; and 1,000 hosts through ClusterShell's local worker."""
+"""Measures large runs: merge, diagnosis and text report of 10,000, 30,000 and 100,000 ranks, each in a separate process on one
+core, and 1,000 hosts through ClusterShell's local worker."""
 
 import gc
 import io
@@ -37,7 +37,7 @@ def _address(host: int) -> str:
 
 
 def bundles(world: int) -> list[bytes]:
-    """One bundle for each host of eight ranks; rank 517 is in its reader, all others in their backward."""
+    """One bundle per host of eight ranks. Rank 517 reads its data, all others are in their backward."""
     hosts = world // _PER_HOST
     found = []
     for host in range(hosts):
@@ -59,7 +59,7 @@ def bundles(world: int) -> list[bytes]:
 
 
 def _measured(world: int) -> None:
-    """Prints seconds of decoding, of the rest, and MiB at most; runs in a process of its own on one core."""
+    """Print seconds for decoding, seconds for the rest, and the peak memory in MiB. Runs in a separate process on one core."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     gc.disable()  # as `hangdoc diagnose` does
     raw = bundles(world)
@@ -81,7 +81,7 @@ def _measured(world: int) -> None:
 
 
 def hosts(number: int = 1000) -> None:
-    """So many hosts, each a local process that prints its recorded bundle, at several widths of the fan-out."""
+    """Measure so many hosts, each a local process that prints a recorded bundle, at several fan-outs."""
     with tempfile.TemporaryDirectory() as folder:
         for at, raw in enumerate(bundles(number * _PER_HOST)):
             lines = (bundle_text.begin("0.1.0", time.time()), *bundle_text.lines(raw))
@@ -103,7 +103,7 @@ def hosts(number: int = 1000) -> None:
 
 
 def ranks() -> None:
-    """The three sizes in one run."""
+    """Measure the three sizes in one run."""
     for world in SIZES:
         done = subprocess.run(
             [sys.executable, "-m", "bench.scale", str(world)], capture_output=True, text=True, check=True
@@ -111,7 +111,7 @@ def ranks() -> None:
         decoding, rest, most, lines = map(float, done.stdout.split())
         print(
             f"{world:>7,} ranks on {world // _PER_HOST:,} hosts: merge, diagnose and text report {rest:.2f} s "
-            f"({rest / world * 1e6:.0f} us a rank), decoding before it {decoding:.2f} s, {most:.0f} MiB at most, "
+            f"({rest / world * 1e6:.0f} us per rank), decoding before it {decoding:.2f} s, peak {most:.0f} MiB, "
             f"{lines:.0f} lines; aim for 100,000: 3 s, 1,024 MiB"
         )
 

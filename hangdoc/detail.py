@@ -75,8 +75,6 @@ class Detail:
 
     job: str
     """The job's id."""
-    program: str | None
-    """The script or module that its ranks run."""
     graph: WaitGraph
     batches: tuple[Batches, ...]
     """Culprits first, then those that have done least."""

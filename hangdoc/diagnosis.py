@@ -127,6 +127,8 @@ class Job(DocumentPart, frozen=True, kw_only=True):
     unseen: tuple[Unseen, ...]
     blockages: tuple[Blocked, ...] = ()
     """The gravest first."""
+    script: str | None = None
+    """The script or module that the ranks run, without its directory."""
 
 
 class Diagnosis(DocumentPart, frozen=True, kw_only=True):

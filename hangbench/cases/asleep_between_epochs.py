@@ -1,4 +1,4 @@
-"""All ranks sleep between two epochs, as scheduled. No rank waits for another one."""
+"""All ranks sleep between two epochs, according to a schedule. No rank waits for another."""
 
 # /// hangbench
 # verdict = ["waiting"]

@@ -1,6 +1,6 @@
-"""Local SGD: the ranks average their weights every few steps, rank 1 every 7 and rank 0 every 5. Both do 60 rounds;
-rank 1 has finished and waits in a barrier, rank 0 waits in an all_reduce that rank 1 does not call.
-"""
+"""Local SGD: the ranks average their weights every few steps, rank 1 every 7 and rank 0 every 5. Both run 60 rounds.
+Rank 1 has finished and waits in a barrier; rank 0 waits in the all_reduce of an average that rank 1 does not
+make."""
 
 # /// hangbench
 # verdict = ["hung"]

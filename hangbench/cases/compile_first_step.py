@@ -1,6 +1,6 @@
-"""torch.compile compiles its first step for many seconds on both ranks. At one point only the compiler processes
-work. Nothing is wrong.
-"""
+"""torch.compile compiles the first step for many seconds on both
+ranks; for some time only the compilers work. Nothing is
+wrong."""
 
 # /// hangbench
 # verdict = ["healthy", "waiting"]

@@ -1,6 +1,6 @@
-"""The link between the two hosts stops carrying packets in the middle of training. Both ranks wait in all_reduce, and
-the bytes that they sent are not acknowledged.
-"""
+"""The link between the two hosts drops all packets in the middle of
+training. Both ranks wait in all_reduce, with bytes that are never
+acknowledged."""
 
 # /// hangbench
 # situation = "cut-link"

@@ -1,6 +1,6 @@
-"""Both nodes have the same number of shards under the same option, but different ones. Nothing hangs; the ranks train
-on different data without an error.
-"""
+"""Both nodes have the same number of shards, but different ones, under
+the same option. Nothing hangs; the ranks silently train on different
+data."""
 
 # /// hangbench
 # verdict = ["healthy", "waiting"]

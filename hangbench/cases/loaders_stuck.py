@@ -1,6 +1,6 @@
-"""The dataloader workers of both ranks read records that never arrive, and both ranks wait for their next batch. No
-rank waits for another one.
-"""
+"""The workers of both ranks' loaders read records that never arrive,
+and both ranks wait for their next batch. No rank waits for
+another."""
 
 # /// hangbench
 # verdict = ["hung"]

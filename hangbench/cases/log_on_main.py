@@ -1,6 +1,6 @@
-"""A helper function decides which rank is the main process, and under this condition rank 0 broadcasts its state for
-the log. Rank 1 continued with the next batch and waits in DDP's all-reduce.
-"""
+"""A helper function tells whether this is the main process, and if so, rank 0 broadcasts
+its state for the log. Rank 1 continued with the next batch and waits in DDP's
+all-reduce."""
 
 # /// hangbench
 # ranks = 2

@@ -1,4 +1,4 @@
-"""The launcher was killed, and its ranks continue to train as orphans. They are healthy, but they are left over."""
+"""The launcher was killed and its ranks continue to train as orphans. They are healthy left-over processes."""
 
 # /// hangbench
 # situation = "launcher-killed"

@@ -1,6 +1,6 @@
-"""A pipeline of three stages passes activations on; stage 2 waits for one microbatch more than stage 1 sends. Stages
-0 and 1 are at the barrier after their loop.
-"""
+"""A pipeline of three stages passes activations on; stage 2 waits for one
+microbatch more than stage 1 sends. Stages 0 and 1 are at the barrier after their
+loop."""
 
 # /// hangbench
 # ranks = 3

@@ -1,6 +1,6 @@
-"""The middle stage of a pipeline of three stages hangs in a lock that it acquires twice. The last stage waits to
-receive from it, the first to send to it.
-"""
+"""A pipeline of three stages, whose middle stage hangs in a lock that it
+takes twice. The last stage waits to receive from it, the first one to send to
+it."""
 
 # /// hangbench
 # ranks = 3

@@ -1,6 +1,6 @@
-"""The storage that all ranks read from stops responding (simulated by a FIFO), so all of them wait in open(), and no
-rank waits for another one.
-"""
+"""The storage that all ranks read from stops answering (a FIFO
+replaces it), so all of them wait in open(). No rank waits for
+another."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,4 +1,4 @@
-"""The foreign programs: how each is started, what is done to it, and what is then true."""
+"""The foreign programs: how each is started, its faults, and the right diagnoses."""
 
 from hangbench.foreign.program import Program, healthy, hung
 
@@ -6,7 +6,7 @@ _NODE = "torchrun --nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1 --master
 
 
 def nodes(tail: str, first: str = "", second: str = "", *, port: str = "$PORT") -> tuple[str, str]:
-    """A torchrun line for each of two nodes of one rank; `first` and `second` are what only node 0 and only node 1 have."""
+    """A torchrun line for each of two nodes of one rank; `first` and `second` are arguments of only one of them."""
     return (
         f"{_NODE.format(port='$PORT', rank=0)} {tail} {first}".strip(),
         f"{_NODE.format(port=port, rank=1)} {tail} {second}".strip(),
@@ -65,7 +65,7 @@ EMBEDDER = Program(
 
 
 def _terminal(line: str) -> str:
-    """In a terminal of its own, where Lightning shows its progress."""
+    """The command in a terminal, in which Lightning shows its progress."""
     return f"script -qfec '{line}' /dev/null"
 
 

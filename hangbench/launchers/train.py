@@ -1,9 +1,9 @@
-"""The smallest training that every launcher of the table can start. It trains until a rank's data end.
+"""The smallest training that every launcher of the table can start. It trains until the data of a rank end.
 
     train.py FOLDER [--under NAME] [--meet URL] [--watchdog SECONDS]
 
-In the folder each rank leaves `rank-N` (its pid) after some steps, and `step-N`, which changes with every step. The data of
-rank N end when somebody creates `end-N` there.
+Each rank writes `rank-N` (its pid) into the folder after some steps, and updates `step-N` at every step. The data of rank N end
+when `end-N` is created there.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def watchdog(args):
 
 
 def in_group(args, rank=-1, world=-1):
-    """Train in torch's own group; where no rank is given, `env://` takes it from the environment."""
+    """Train in torch's process group. Without a given rank, `env://` takes it from the environment."""
     dist.init_process_group("gloo", init_method=args.meet, rank=rank, world_size=world)
     train(args)
     dist.destroy_process_group()

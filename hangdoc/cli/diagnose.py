@@ -1,4 +1,4 @@
-"""`hangdoc diagnose`: look, reason, report."""
+"""`hangdoc diagnose`: observe, diagnose, report."""
 
 import datetime
 from pathlib import Path
@@ -58,20 +58,22 @@ def command(
     try:
         snapshot = _evidence(bundles, options, fleet, reports=not as_json)
     except CommandError as error:
-        if as_json:  # a script that reads us gets its document all the same
+        if as_json:  # scripts always get a document
             click.echo(documents.text(_nothing(str(error))))
         raise
     if save is not None:
         codec.write(snapshot, save)
-    from hangdoc.diagnose.engine import diagnose, examine  # loaded while the ranks were watched
+    from hangdoc.diagnose.engine import diagnose, examine  # imported during the look
 
     diagnosis, runs = examine(snapshot, patience=patience, job=job)
     if job is not None and not diagnosis.jobs:
-        known = ", ".join(one.id for one in diagnose(snapshot).jobs) or "none"
+        from hangdoc.render.words import job_names
+
+        known = ", ".join(f"{one} ({name})" for one, name in job_names(diagnose(snapshot).jobs).items()) or "none"
         raise CommandError(f"there is no job {job!r}. The jobs are: {known}.", USAGE)
     try:
         _show(diagnosis, as_json, verbose=verbose)
-    finally:  # also where nobody reads the report to its end: `hangdoc diagnose --html FILE | head`
+    finally:  # also if the report was not read to its end: `hangdoc diagnose --html FILE | head`
         if html is not None:
             from hangdoc.diagnose.detail import details
             from hangdoc.render.html import page
@@ -90,7 +92,7 @@ def _evidence(bundles: tuple[Path, ...], options: Options, fleet: Hosts, *, repo
 
 
 def _nothing(why: str) -> Diagnosis:
-    """The document for a host on which nothing could be looked at."""
+    """The document if nothing could be observed."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     return Diagnosis(
         hangdoc=__version__,

@@ -39,16 +39,16 @@ def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Host
     if missing is not None:
         raise CommandError(f"--bundles {missing}: no such file or directory.", USAGE)
     if fleet.hosts is not None:
-        fleet.names()  # a hosts file that can't be read is reported now, not in the middle of a session
+        fleet.names()  # report an invalid hosts file now, not during a session
     if sys.stdin.isatty():
         click.echo(
-            "hangdoc mcp: an MCP client is expected on standard input (docs/agents.md).",
+            "hangdoc mcp: waiting for an MCP client on standard input (docs/agents.md).",
             err=True,
         )
     for number in (
         signal.SIGTERM,
         signal.SIGINT,
-    ):  # the thread that reads standard input would hold up anything gentler
+    ):  # a handler could not stop the thread that reads standard input
         signal.signal(number, signal.SIG_DFL)
     serve(Looks(Confined(bundles), fleet, locals_, native))
     return 0

@@ -1,4 +1,4 @@
-"""Options that several commands share: what to look at, for how long, and when a wait is an error."""
+"""Options that several commands share: what to observe, for how long, and when a wait is an error."""
 
 import re
 from collections.abc import Callable
@@ -73,7 +73,7 @@ def scope_options(command: F) -> F:
 
 
 def in_place_of(command: F, gathered: Callable[..., Any]) -> Any:
-    """`gathered` with the text and the options of the command that it calls, for click."""
+    """Give `gathered` the help text and the click options of the command that it calls."""
     gathered.__doc__ = command.__doc__
     gathered.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     return gathered
@@ -82,7 +82,7 @@ def in_place_of(command: F, gathered: Callable[..., Any]) -> Any:
 def observation_options(
     *, window: float = 1.0, native: bool = True, what: str = "the whole command"
 ) -> Callable[[F], F]:
-    """Add to a command that looks which ranks, how, and for how long; it gets them as one `options`."""
+    """Add the options of an observation to a command, which gets them as one `options`."""
 
     def decorate(command: F) -> F:
         def gathered(pids: tuple[int, ...], run_of: int | None, slurm_job: str | None, window: float, locals_: Locals,

@@ -35,7 +35,7 @@ def _page(page: str) -> None:
 
 
 def _list(found: Rules) -> None:
-    """One line each, whole for a pipe and wrapped for a terminal."""
+    """Print one line per rule, wrapped on a terminal."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""`hangdoc top`: the live terminal UI, or recorded bundles in it."""
+"""`hangdoc top`: the terminal UI, live or with recorded bundles."""
 
 import os
 from pathlib import Path
@@ -53,7 +53,7 @@ def command(
     if bundles:
         source = Recorded(files(bundles), patience)
     else:
-        os.nice(19)  # a run on full cores comes first
+        os.nice(19)  # give way to the run
         source = Live(looker(options, fleet), described(options, fleet), patience)
     Top(source, rate=rate, allow_signals=allow_signals).run()
     return 0

@@ -10,7 +10,7 @@ from hangdoc.diagnose.blockages import Blockage
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnose.ranks.counters import batches
 from hangdoc.diagnose.rules import Rule, all_rules, by_subject
-from hangdoc.diagnose.runs import build
+from hangdoc.diagnose.runs import build, launch
 from hangdoc.diagnosis import Blocked, Diagnosis, Finding, Job, RankView, Unseen, Verdict
 from hangdoc.snapshot import Snapshot, Stack
 
@@ -82,6 +82,7 @@ def _job(run: Run, problems: list[str]) -> Job:
         findings=tuple(_with_places(run, finding) for finding in findings),
         unseen=tuple(Unseen(rank=rank, why=run.unseen[rank].why) for rank in sorted(run.unseen)),
         blockages=tuple(_blocked(one) for one in run.blockages),
+        script=launch.script(run),
     )
 
 

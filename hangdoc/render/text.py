@@ -17,19 +17,20 @@ _EVERYTHING = 1_000
 
 
 def report(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> None:
-    """Print the whole report; `verbose`: with every line of evidence and every rank that was not observed."""
+    """Print the report. `verbose` adds all evidence and every rank that was not observed."""
     with console.capture() as captured:
         for block in blocks(diagnosis, verbose=verbose):
             console.print(block, highlight=False)
-    # Tables pad their cells to the edge; a pasted report should not carry that.
+    # Tables pad their cells with blanks, which a pasted report should not have.
     for line in captured.get().splitlines():
         console.out(line.rstrip(), highlight=False)
 
 
 def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[RenderableType]:
     """The parts of the report."""
-    for job in words.by_gravity(diagnosis.jobs):
-        yield from _job(job, verbose=verbose)
+    names = words.job_names(diagnosis.jobs)
+    for job in words.worst_first(diagnosis.jobs):
+        yield from _job(job, names[job.id], verbose=verbose)
     if diagnosis.problems:
         yield Text("could not read", style="bold")
         for problem in diagnosis.problems:
@@ -42,16 +43,13 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
     )
 
 
-def _job(job: Job, *, verbose: bool) -> Iterator[RenderableType]:
+def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
     title = Text(job.verdict.upper(), style=words.VERDICT_STYLE[job.verdict])
     if job.hung_for_seconds is not None:
         title.append(f" for {duration(job.hung_for_seconds)}")
-    size = f"{job.world_size} rank{'s' * (job.world_size != 1)}" if job.world_size is not None else None
-    about = [job.launcher, job.backend, size]
-    title.append(
-        f"   job {words.clean(job.id)} ({words.clean(', '.join(part for part in about if part))})",
-        style="not bold default",
-    )
+    title.append(f"   {name}", style="not bold default")
+    if job.backend:
+        title.append(f" · {words.clean(job.backend)}", style="not bold default")
     yield title
     yield ""
     for index, finding in enumerate(job.findings):
@@ -135,7 +133,7 @@ def _ranks(job: Job) -> Table:
 
 
 def _with_details(table: Table, details: list[tuple[int, Text]]) -> Table:
-    """The table of ranks, and below it where each row of ranks is, over the whole width."""
+    """The table of ranks, and below it the place of each row, over the whole width."""
     outer = Table.grid(expand=False)
     outer.add_column(overflow="fold")
     outer.add_row(table)

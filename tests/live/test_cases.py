@@ -27,7 +27,7 @@ HUNG = (
     "gil_holder",
     "inner_environment",
     "port_taken",
-    "told_by_arguments",
+    "rank_from_arguments",
     "worker_lock_at_fork",
 )
 CONTROLS = (

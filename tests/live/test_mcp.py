@@ -134,7 +134,7 @@ async def test_a_hostile_client_gets_sentences_and_the_server_lives_on(run: Star
             ("open_bundle", {"path": "/proc/self/mem"}, "not below"),
             ("open_bundle", {"path": big}, "length <= 4096"),
             ("rank_detail", {"rank": {"a": [big]}}, "Expected `int`"),
-            ("rank_detail", {"rank": 0}, "no look was taken yet"),
+            ("rank_detail", {"rank": 0}, "there is no look yet"),
             ("explain_finding", {"finding": "../../README"}, "no rule"),
             ("compare_launch_lines", {"lines": ["$(touch /tmp/x) a b", "`id` torchrun a.py"]}, "."),
             ("compare_launch_lines", {"lines": [big]}, "length <= 20000"),
@@ -178,8 +178,8 @@ async def test_the_same_hang_over_hosts_has_the_same_id(run: Started) -> None:
         there = await answer(client, "diagnose", job=here["job"], hosts="h[0-1]", patience=2)
         assert there["jobs"][0]["findings"][0]["id"] == here["findings"][0]["id"]
         assert any("the same machine as h0" in problem for problem in there["problems"])
-        assert "h9 is not among the hosts" in await refused(client, "diagnose", {"hosts": "h[2,9]"})
-        assert "h9 is not among the hosts" in await refused(client, "preflight", {"hosts": "h9"})
+        assert "may not observe h9" in await refused(client, "diagnose", {"hosts": "h[2,9]"})
+        assert "may not observe h9" in await refused(client, "preflight", {"hosts": "h9"})
 
 
 async def test_a_run_that_ends_in_between() -> None:

@@ -20,7 +20,7 @@ def test_the_report_is_of_the_watchdogs_own_run(beacons: str, tmp_path: Path) ->
     hidden = {"HIDE_BEACON_OF": "1"} if beacons == "of one rank" else {}
     program = str(PROGRAMS / "watched.py")
     with running(tmp_path, *TORCHRUN, program, "sleep", "report", **hidden) as watched:
-        log = watched.wait_for("the whole report: hangdoc diagnose", 1 if hidden else 2)
+        log = watched.wait_for("full report: hangdoc diagnose", 1 if hidden else 2)
         (bundle,) = watched.hang().glob("host-*.hangdoc")
         found = diagnose(codec.read(bundle), patience=1)
     assert "HD101" not in log

@@ -160,7 +160,7 @@ def test_the_command_needs_neither_hangdoc_nor_its_observer() -> None:
         os.kill(observer, signal.SIGKILL)
         said, complained = one.process.communicate("go\n", timeout=20)
         assert (one.process.returncode, said) == (7, "through\n")
-        assert complained == "hangdoc: the observer ended with -9: the command goes on unobserved\n"
+        assert complained == "hangdoc: the observer exited with code -9. The command continues without observation.\n"
     with started("sh", "-c", "echo ready; read line; echo through") as one:
         assert one.out.readline() == "ready\n"
         _, observer = one.children()

@@ -1,10 +1,14 @@
 """The settings of launchers, and whether they still wait for other nodes."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hangdoc.diagnose.ranks import torch_names
 from hangdoc.parse import natural
 from hangdoc.snapshot import Frame, Process, Stack
+
+if TYPE_CHECKING:
+    from hangdoc.diagnose.model import Run
 
 MAX_RANKS = 1 << 20
 """More than any run has; a number beyond it is damaged or foreign."""
@@ -43,6 +47,18 @@ def program(argv: tuple[str, ...]) -> str:
         if word.endswith(".py"):
             return word.rpartition("/")[2]
     return ""
+
+
+def script(run: "Run") -> str | None:
+    """The script or module of a run's ranks, else of its launchers: `mp.spawn` gives its children no command line."""
+    processes = [rank.process for rank in run.ranks.values() if rank.process is not None]
+    processes += [process for _, process in run.launchers]
+    name = next((name for process in processes if (name := program(process.argv))), None)
+    if name is None or name.endswith(".py"):
+        return name
+    file = f"/{name.replace('.', '/')}.py"  # a module, unless it is a package; a stack shows which
+    is_module = any(frame.file.endswith(file) for rank in run.ranks.values() for frame in rank.own)
+    return file.rpartition("/")[2] if is_module else name
 
 
 def absent_nodes(agents: Sequence[Process]) -> list[int] | None:
