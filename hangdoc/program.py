@@ -20,16 +20,22 @@ _CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
 
 def program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """The program's frames among all frames of a thread, innermost first as these are."""
-    found: list[Frame] = []
+    return tuple(frames[at] for at in positions(frames))
+
+
+def positions(frames: Sequence[Frame]) -> tuple[int, ...]:
+    """Where these frames are in the stack."""
+    found: list[int] = []
     outside = True
-    for frame in reversed(frames):
+    for at in range(len(frames) - 1, -1, -1):
+        frame = frames[at]
         if not frame.library:
             if not frame.native:
-                found.append(frame)
+                found.append(at)
         elif outside and not frame.native and (kind := _kind(frame.file)) is not None:
             outside = kind == "package"
             if outside:
-                found.append(frame)
+                found.append(at)
     return tuple(reversed(found))
 
 

@@ -50,9 +50,10 @@ def loop_view(process: Process, own: Sequence[Frame], key: LoopKey | None) -> Lo
     """The rank's position in the loop `key`; None if that function is not in the frames of its own code."""
     if key is None:
         return None
+    file, function, line = key
     for frame in own:
         for loop in frame.loops:
-            if (frame.file, frame.function, loop.line) == key and frame.line >= loop.line:
+            if loop.line == line <= frame.line and frame.function == function and frame.file == file:
                 return _view(process, frame, loop)
     return None
 
@@ -103,9 +104,13 @@ def counters_moved(process: Process, among: Sequence[Frame] | None = None) -> bo
     progress = process.progress
     if not isinstance(progress, Progress):
         return False
-    functions = None if among is None else {(frame.file, frame.function) for frame in among}
-    counters = (c for c in progress.counters if functions is None or (c.file, c.function) in functions)
-    return any(c.before != c.after for c in counters) or (progress.beacon is not None and progress.beacon.moved)
+    if progress.beacon is not None and progress.beacon.moved:
+        return True
+    moved = [c for c in progress.counters if c.before != c.after]
+    if not moved or among is None:
+        return bool(moved)
+    functions = {(frame.file, frame.function) for frame in among}
+    return any((c.file, c.function) in functions for c in moved)
 
 
 def comes_on(process: Process, thread: PythonThread | None) -> bool:

@@ -18,9 +18,10 @@ def gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | No
     """
     if not isinstance(process.stack, Stack) or not isinstance(process.stack_before, Stack):
         return None
-    before = {t.tid: t for t in process.stack_before.threads if t.owns_gil}
-    for other in process.stack.threads:
-        if not other.owns_gil or other.tid == thread.tid or other.tid is None or not other.frames:
+    holders = [t for t in process.stack.threads if t.owns_gil and t.tid != thread.tid]
+    before = {t.tid: t for t in process.stack_before.threads if t.owns_gil} if holders else {}
+    for other in holders:
+        if other.tid is None or not other.frames:
             continue
         earlier = before.get(other.tid)
         if earlier is None or not same_frames(earlier, other):

@@ -34,9 +34,13 @@ def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread
     if not isinstance(process.clocks, Clocks):
         return None
     wanted = thread.tid if thread is not None and thread.tid is not None else process.pid
-    threads = process.clocks.threads
-    found = next((t for t in threads if t.tid == wanted), None)
-    return found or next((t for t in threads if t.tid == process.pid), None)
+    main = None
+    for one in process.clocks.threads:
+        if one.tid == wanted:
+            return one
+        if one.tid == process.pid:
+            main = one
+    return main
 
 
 def share_of(process: Process, kernel: KernelThread | None) -> float | None:
@@ -50,7 +54,7 @@ def cpu_percent(process: Process) -> float | None:
     """CPU of all threads over the window, in percent of one core."""
     if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0:
         return None
-    return round(sum(t.cpu_ns for t in process.clocks.threads) / 1e7 / process.clocks.window_seconds, 1)
+    return round(sum([t.cpu_ns for t in process.clocks.threads]) / 1e7 / process.clocks.window_seconds, 1)
 
 
 def working_share(process: Process) -> float:

@@ -2,6 +2,8 @@
 
 import ast
 from collections.abc import Sequence
+from functools import lru_cache
+from operator import attrgetter
 
 from hangdoc.diagnose.model import Rank
 from hangdoc.diagnose.ranks.counters import number
@@ -12,19 +14,17 @@ from hangdoc.program import is_entry
 from hangdoc.snapshot import Frame, Loop, PythonThread
 
 Frames = Sequence[Frame]
+_PLACE = attrgetter("line", "function", "file")
 
 
 def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
     """Frames of the user's own code, innermost first."""
-    return () if thread is None else tuple(f for f in thread.frames if not f.library and not f.native)
+    return () if thread is None else tuple([f for f in thread.frames if not f.library and not f.native])
 
 
 def same_frames(one: PythonThread, other: PythonThread) -> bool:
     """Whether two stacks are at the same lines."""
-    return len(one.frames) == len(other.frames) and all(
-        a.line == b.line and a.function == b.function and a.file == b.file
-        for a, b in zip(one.frames, other.frames, strict=True)
-    )
+    return tuple(map(_PLACE, one.frames)) == tuple(map(_PLACE, other.frames))
 
 
 def where(thread: PythonThread | None, own: Sequence[Frame]) -> tuple[Where | None, Frame | None]:
@@ -36,7 +36,12 @@ def where(thread: PythonThread | None, own: Sequence[Frame]) -> tuple[Where | No
     if not own:
         return None, None
     frame = own[0]
-    return Where(file=short(frame.file), line=frame.line, function=frame.function, source=frame.source), frame
+    return _shown(frame.file, frame.line, frame.function, frame.source), frame
+
+
+@lru_cache(4096)
+def _shown(file: str, line: int, function: str, source: str | None) -> Where:
+    return Where(file=short(file), line=line, function=function, source=source)
 
 
 def short(file: str) -> str:
