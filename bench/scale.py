@@ -28,6 +28,7 @@ from hangdoc.snapshot import (
     Connection,
     Connections,
     Counter,
+    Frame,
     Group,
     Interpreter,
     Process,
@@ -52,9 +53,16 @@ def _process(number: int, world: int, culprit: int) -> Process:
         local("model", f"<DistributedDataParallel at {at + 1024:#x}>", address=at + 1024),
         local("loss", f"{one.random():.4f}", address=at + 2048),
     )  # fmt: skip
+    frames: tuple[Frame, ...]
     if number == culprit:
         frames = (
-            frame("read_table", 9, "/home/me/data.py", source="table = read(path)", locals=(local("path", f"/d/{number}"),)),
+            frame(
+                "read_table",
+                9,
+                "/home/me/data.py",
+                source="table = read(path)",
+                locals=(local("path", f"/d/{number}"),),
+            ),
             train(12, locals=variables),
         )
     else:
@@ -77,7 +85,9 @@ def _process(number: int, world: int, culprit: int) -> Process:
     )  # fmt: skip
     assert isinstance(process.clocks, Clocks)  # noqa: S101
     threads = tuple(
-        msgspec.structs.replace(thread, tid=pid + at_, cpu_ns=one.randrange(9_000_000), voluntary_switches=one.randrange(9))
+        msgspec.structs.replace(
+            thread, tid=pid + at_, cpu_ns=one.randrange(9_000_000), voluntary_switches=one.randrange(9)
+        )
         for at_, thread in enumerate(process.clocks.threads)
     )
     return msgspec.structs.replace(process, clocks=msgspec.structs.replace(process.clocks, threads=threads))

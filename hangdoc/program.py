@@ -41,7 +41,12 @@ def positions(frames: Sequence[Frame]) -> tuple[int, ...]:
 
 def is_entry(frame: Frame) -> bool:
     """Whether it is a script that pip writes for a package's command: it says nothing about where the program is."""
-    return bool(_CONSOLE_SCRIPT.search(frame.file)) and (frame.source or "").startswith("sys.exit(")
+    return is_script(frame.file) and (frame.source or "").startswith("sys.exit(")
+
+
+def is_script(file: str) -> bool:
+    """Whether a file may be such a script, by its name."""
+    return _CONSOLE_SCRIPT.search(file) is not None
 
 
 @lru_cache(4096)

@@ -108,8 +108,11 @@ def _with_places(run: Run, finding: Finding) -> Finding:
     """For a run on several hosts, add to each command about a process the host on which to run it."""
     if len(run.hosts) < 2:
         return finding
+    numbers = {int(word) for command in finding.commands for word in command.split() if word.isdecimal()}
+    if not numbers:
+        return finding
     named = [run.ranks[n] for n in (*finding.victims, *finding.culprits) if n in run.ranks]  # the culprits' pids count
-    hosts = {str(rank.pid): rank.host for rank in named if rank.pid is not None}
+    hosts = {str(rank.pid): rank.host for rank in named if rank.process is not None and rank.process.pid in numbers}
     commands = []
     for command in finding.commands:
         host = next((hosts[word] for word in command.split() if word in hosts), None)

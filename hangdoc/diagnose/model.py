@@ -32,7 +32,7 @@ def form(op: str) -> str:
     return _FORM.sub("", op)
 
 
-class Wait(Struct, frozen=True):
+class Wait(Struct, frozen=True, gc=False):
     """The operation of a blocked rank, and the ranks that it names."""
 
     kind: str
@@ -62,7 +62,7 @@ class Wait(Struct, frozen=True):
         return self.operation.group, self.members
 
 
-class LoopView(Struct, frozen=True):
+class LoopView(Struct, frozen=True, gc=False):
     """The loop over the data that a rank is in or has left, with its counter."""
 
     loop: Loop
@@ -76,7 +76,7 @@ class LoopView(Struct, frozen=True):
     total: int | None
 
 
-class Rank(Struct, frozen=True):
+class Rank(Struct, frozen=True, gc=False):
     """One rank. `process` is None where the rank is known to be gone and left nothing."""
 
     rank: int
@@ -129,7 +129,7 @@ class Rank(Struct, frozen=True):
         return self.wait is not None and self.label == "blocked"
 
 
-class Class(Struct, frozen=True):
+class Class(Struct, frozen=True, gc=False):
     """Ranks with the same conclusions. The later steps treat them as one."""
 
     first: Rank
@@ -221,4 +221,4 @@ def environment_of(process: Process) -> dict[str, str]:
     """The environment of a rank: the variables that it started with, and those that it has set since."""
     started = process.environment.variables if isinstance(process.environment, Environment) else {}
     inside = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
-    return {**started, **inside}
+    return {**started, **inside} if inside else started

@@ -60,8 +60,11 @@ def loop_view(process: Process, own: Sequence[Frame], key: LoopKey | None) -> Lo
 
 def _view(process: Process, frame: Frame, loop: Loop) -> LoopView:
     inside = loop.line <= frame.line <= loop.end_line
-    values = ((name, number(process, frame, name)) for name in loop.counters)
-    counter, value = next((found for found in values if found[1] is not None), (None, None))
+    counter = value = None
+    for name in loop.counters:
+        if (value := number(process, frame, name)) is not None:
+            counter = name
+            break
     done = None
     if value is not None:
         counted = loop.header.startswith("while") or loop.start is None

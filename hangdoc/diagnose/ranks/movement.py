@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnose.model import BUSY
 from hangdoc.diagnose.ranks import torch_names
-from hangdoc.diagnose.ranks.place import same_frames
+from hangdoc.diagnose.ranks.reading import Reading, lines_of
 from hangdoc.snapshot import Clocks, Connection, FileBytes, KernelThread, Process, PythonThread, Stack
 
 _STORED_BYTES = 256 * 1024
@@ -73,14 +73,13 @@ def wakes(process: Process, kernel: KernelThread | None) -> bool:
     return kernel.voluntary_switches > 30 * max(1.0, process.clocks.window_seconds)
 
 
-def same_place(process: Process, thread: PythonThread | None) -> bool:
+def same_place(process: Process, thread: PythonThread, read: Reading) -> bool:
     """Whether the thread stood at the same lines at both looks; True where one look is missing."""
-    if thread is None or not isinstance(process.stack_before, Stack):
+    if not isinstance(process.stack_before, Stack):
         return True
-    before = [
-        t for t in process.stack_before.threads if t.tid == thread.tid or (t.tid is None and t.name == thread.name)
-    ]
-    return not before or same_frames(before[0], thread)
+    tid, name = thread.tid, thread.name
+    before = [t for t in process.stack_before.threads if t.tid == tid or (t.tid is None and t.name == name)]
+    return not before or lines_of(before[0]) == read.lines
 
 
 def children_transfer(helpers: Sequence[Process]) -> bool:

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from hangdoc.diagnose.model import Wait
 from hangdoc.diagnose.ranks import backends, recorded, torch_names
-from hangdoc.diagnose.ranks.reading import origin, reading
+from hangdoc.diagnose.ranks.reading import Reading, origin, reading
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
 from hangdoc.snapshot import Clocks, Frame, Group, Interpreter, Local, Loop, Process, PythonThread, Stack, Unavailable
@@ -48,10 +48,11 @@ def is_main(thread: PythonThread | None, pid: int) -> bool:
     return thread is not None and (thread.tid == pid or thread.name == "MainThread")
 
 
-def wait_of(process: Process, thread: PythonThread | None) -> Wait | None:
+def wait_of(process: Process, thread: PythonThread | None, read: Reading | None = None) -> Wait | None:
     """The operation that a thread is in, whether or not it is blocked in it; None where nothing names one. Frames come first;
-    the flight recorder adds what they do not show, and which collective of the group it is."""
-    found = _found(process, thread)
+    the flight recorder adds what they do not show, and which collective of the group it is. `read`: its lines, where they have
+    been read already."""
+    found = _found(process, thread, read or reading(thread)) if thread is not None else None
     if found is None or found.kind not in ("collective", "p2p"):
         return found
     backend = backends.of_group(process, found.operation.group)
@@ -69,8 +70,8 @@ def beside(process: Process, thread: PythonThread | None, wait: Wait | None) -> 
     return [(one, other) for one, other in found if (other.kind, other.of_group) == (wait.kind, wait.of_group)]
 
 
-def _found(process: Process, thread: PythonThread | None) -> Wait | None:
-    found = _named(process, thread) if thread is not None else None
+def _found(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
+    found = _named(process, thread, read)
     if found is None or found.kind != "collective":
         return found
     if not found.sure and (only := recorded.only_pending(process)) and found.operation.op in ("wait", only[0]):
@@ -83,21 +84,20 @@ def _found(process: Process, thread: PythonThread | None) -> Wait | None:
     )
 
 
-def _named(process: Process, thread: PythonThread) -> Wait | None:
+def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
     groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
-    found = _from_python(thread, groups) or _from_native(process, thread, groups)
+    found = _from_python(thread, read, groups) or _from_native(process, thread, groups)
     if found is not None or not isinstance(process.native, Unavailable):
         return found
     if (direct := _direct_call(thread)) is not None:
         return Wait("collective", Operation(op=direct, origin=origin(thread.frames)))
-    if reading(thread).in_backward:
+    if read.in_backward:
         # No Python frame shows DDP. The Gloo or NCCL threads of the rank show that it communicates.
         return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
     return _from_source(thread)
 
 
-def _from_python(thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
-    read = reading(thread)
+def _from_python(thread: PythonThread, read: Reading, groups: tuple[Group, ...]) -> Wait | None:
     called = thread.frames[read.call] if read.call is not None else None
     op = torch_names.plain(called.function) if called is not None else None
     if read.rendezvous is not None and op != "new_group":
@@ -222,7 +222,7 @@ def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     if not any(f.native and torch_names.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
         return None
     groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
-    named = _from_python(thread, groups)
+    named = _from_python(thread, reading(thread), groups)
     if named is None:
         return Wait("collective", Operation(op="wait", origin=torch_names.GPU_WAIT), sure=False)
     called = named.operation

@@ -7,6 +7,7 @@ from operator import attrgetter
 
 from hangdoc.diagnose.model import Rank
 from hangdoc.diagnose.ranks.counters import number
+from hangdoc.diagnose.ranks.reading import Reading
 from hangdoc.diagnose.ranks.torch_names import plain
 from hangdoc.diagnosis import Where
 from hangdoc.parse import negated
@@ -27,11 +28,11 @@ def same_frames(one: PythonThread, other: PythonThread) -> bool:
     return tuple(map(_PLACE, one.frames)) == tuple(map(_PLACE, other.frames))
 
 
-def where(thread: PythonThread | None, own: Sequence[Frame]) -> tuple[Where | None, Frame | None]:
+def where(thread: PythonThread | None, read: Reading | None, own: Sequence[Frame]) -> tuple[Where | None, Frame | None]:
     """The innermost frame of the user's `own` code; where there is none, the innermost Python frame outside torch."""
-    if thread is None:
+    if thread is None or read is None:
         return None, None
-    shown = [f for f in own if not is_entry(f)]
+    shown = [f for f in own if not is_entry(f)] if read.scripts else own
     own = shown or [f for f in thread.frames if not f.native and "/torch/" not in f.file and "site-packages" in f.file]
     if not own:
         return None, None

@@ -1,6 +1,5 @@
 """What the lines of a stack say, whatever its variables hold. Many ranks are at the same lines: each such stack is read once."""
 
-import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import attrgetter
@@ -38,8 +37,12 @@ class Reading(Struct, frozen=True, gc=False):
     """The outermost function of a rendezvous."""
     c10d: tuple[int, ...]
     """All frames of the file with the operations."""
+    arguments: tuple[tuple[int, str], ...]
+    """Operations of the user's innermost call, which may tell what tensors they were given."""
     in_backward: bool
     """Whether autograd's engine is called at its inner end."""
+    scripts: bool
+    """Whether a frame of `own` may be a script that pip wrote."""
 
 
 def lines_of(thread: PythonThread) -> Lines:
@@ -64,19 +67,25 @@ def _read(lines: Lines) -> Reading:
         for file, function, line, library, native in lines
     ]
     call, rendezvous = _operation(frames)
-    inner = itertools.takewhile(lambda frame: frame.library or frame.native, frames)
+    own = tuple(at for at, frame in enumerate(frames) if not frame.library and not frame.native)
+    first_own = own[0] if own else len(frames)
+    c10d = tuple(at for at, frame in enumerate(frames) if frame.file.endswith(torch_names.C10D))
     return Reading(
         lines=lines,
-        own=tuple(at for at, frame in enumerate(frames) if not frame.library and not frame.native),
+        own=own,
         program=program.positions(frames),
         in_torch=any("/torch/" in frame.file for frame in frames),
         in_c10d=any(torch_names.role(frame.file, frame.function) == "operation" for frame in frames),
-        joins=any(torch_names.plain(f.function) == "join" and f.file.endswith("/threading.py") for f in inner),
+        joins=any(
+            torch_names.plain(f.function) == "join" and f.file.endswith("/threading.py") for f in frames[:first_own]
+        ),
         call=call,
         origin=origin(frames[call:]) if call is not None else "user",
         rendezvous=rendezvous,
-        c10d=tuple(at for at, frame in enumerate(frames) if frame.file.endswith(torch_names.C10D)),
+        c10d=c10d,
+        arguments=tuple((at, torch_names.plain(frames[at].function)) for at in c10d if at <= first_own),
         in_backward=any(map(_is_backward, frames[:3])),
+        scripts=any(program.is_script(frames[at].file) for at in own),
     )
 
 

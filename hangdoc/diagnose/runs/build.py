@@ -10,13 +10,13 @@ from hangdoc.diagnose.ranks import backends
 from hangdoc.diagnose.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.diagnose.ranks.given import given
 from hangdoc.diagnose.ranks.movement import cpu_percent
-from hangdoc.diagnose.ranks.place import user_frames, where
+from hangdoc.diagnose.ranks.place import where
+from hangdoc.diagnose.ranks.reading import frames_at
 from hangdoc.diagnose.ranks.states import State, state_of
 from hangdoc.diagnose.runs import absent, gather, launch
 from hangdoc.diagnose.runs.gather import Gathered
 from hangdoc.diagnose.runs.links import Connected, pairs_of, silent_seconds
 from hangdoc.parse import natural
-from hangdoc.program import program
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Connection, Frame, Host, Interpreter, Launch, Process, Snapshot, Stack
 
@@ -138,7 +138,12 @@ def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
         number: state_of(process, helpers.get((host.name, process.pid), ()), *connected[number])
         for number, (host, process) in members.items()
     }
-    own = {number: user_frames(state.thread) for number, state in states.items()}
+    own = {
+        number: frames_at(state.thread.frames, state.read.own)
+        if state.thread is not None and state.read is not None
+        else ()
+        for number, state in states.items()
+    }
     loop = common_loop(own.values())
     return {
         number: _rank(number, *members[number], states[number], own[number], loop, connected[number][0])
@@ -155,7 +160,8 @@ def _rank(
     loop: LoopKey | None,
     connections: tuple[Connection, ...],
 ) -> Rank:
-    place, frame = where(state.thread, own)
+    place, frame = where(state.thread, state.read, own)
+    frames = () if state.thread is None else state.thread.frames
     return Rank(
         rank=number,
         host=host.name,
@@ -166,7 +172,7 @@ def _rank(
         wait=state.wait,
         thread=state.thread,
         own=own,
-        program=() if state.thread is None else program(state.thread.frames),
+        program=frames_at(frames, state.read.program) if state.read is not None else (),
         where=place,
         frame=frame,
         moving=state.moving,
@@ -179,5 +185,5 @@ def _rank(
         why=state.why,
         connections=connections,
         hold=state.hold,
-        given=given(process, state.thread, state.wait),
+        given=given(process, frames, state.read, state.wait) if state.read is not None else None,
     )
