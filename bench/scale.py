@@ -3,7 +3,8 @@ one core; and 1,000 hosts through ClusterShell's local worker.
 
 No two ranks are equal. As on real hosts they differ in their numbers, pids, threads and variables, in the time that each thread
 ran and how often it was woken, in the addresses of their objects, in their counters, ports and inodes, and in how long each
-connection has been silent. They agree in what real ones agree in: the frames that they are at, the launch line, the versions.
+connection has been silent. They agree in what real ones agree in: the frames that they are at, the options of the
+launch line, the versions. Each host has its torchrun.
 """
 
 import gc
@@ -31,6 +32,7 @@ from hangdoc.snapshot import (
     Frame,
     Group,
     Interpreter,
+    Launch,
     Process,
     Progress,
     Runtime,
@@ -93,6 +95,17 @@ def _process(number: int, world: int, culprit: int) -> Process:
     return msgspec.structs.replace(process, clocks=msgspec.structs.replace(process.clocks, threads=threads))
 
 
+def _launcher(node: int, nodes: int) -> Process:
+    asked = Launch(
+        tool="torchrun", nnodes=str(nodes), nproc_per_node=str(_PER_HOST), node_rank=node, endpoint="10.0.0.1:29500",
+        run_id="none",
+    )  # fmt: skip
+    return Process(
+        pid=50, ppid=40, role="launcher", name="pt_elastic", argv=("torchrun", f"--node-rank={node}", "train.py"), state="S",
+        started_seconds_ago=510.0, launch=asked, whole_tree=True,
+    )  # fmt: skip
+
+
 def _address(host: int) -> str:
     return f"10.{host >> 16 & 255}.{host >> 8 & 255}.{host & 255}"
 
@@ -114,7 +127,9 @@ def bundles(world: int) -> list[bytes]:
             for n, process in enumerate(ranks)
             for side in (0, 1)
         ]  # fmt: skip
-        one = snapshot(*ranks, silence=None, connections=Connections(connections=tuple(connections)))
+        one = snapshot(
+            _launcher(host, hosts), *ranks, silence=None, connections=Connections(connections=tuple(connections))
+        )
         named = msgspec.structs.replace(one.hosts[0], name=f"node{host:05}", machine_id=f"m{host}")
         found.append(codec.encode(Snapshot(hangdoc="bench", hosts=(named,))))
     return found

@@ -1,5 +1,6 @@
 """Nodes that were launched with different settings: number of nodes, rendezvous endpoint, run id, or one node rank twice."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -92,9 +93,9 @@ def _culprits(run: Run, wrong: list[Part], stuck: bool) -> tuple[int, ...]:
 def _parts(run: Run) -> list[Part]:
     """The agents of the nodes; without agents, the ranks, if they were given different rendezvous endpoints."""
     agents = [(h, p) for h, p in run.launchers if p.launch is not None and p.launch.tool == "torchrun"]
-    hosts = [host.name for host, _ in agents]
+    agents_on = Counter(host.name for host, _ in agents)
     if agents:
-        return [_agent(h, p, h.name if hosts.count(h.name) == 1 else f"{h.name} (pid {p.pid})") for h, p in agents]
+        return [_agent(h, p, h.name if agents_on[h.name] == 1 else f"{h.name} (pid {p.pid})") for h, p in agents]
     by_name = {host.name: host for host in run.hosts}
     known = [
         (r.process, r.host, r.rank)

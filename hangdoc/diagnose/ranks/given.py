@@ -23,7 +23,7 @@ the tensor of the innermost as `float32[64, 8]`."""
 
 
 def given(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait | None) -> Given | None:
-    """The tensor that a rank passed, by the frames of its thread and what their lines say; None if it could not be read, or may differ between ranks."""
+    """The tensor of a rank, by the frames of its thread; None if it could not be read, or may differ between ranks."""
     if wait is None or wait.kind != "collective" or (tensor := _tensor(process, frames, read, wait)) is None:
         return None
     return tuple(frames[at].line for at in read.c10d[1:]), tensor

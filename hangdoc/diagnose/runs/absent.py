@@ -29,8 +29,11 @@ def fill_in(
     arrived = any(has_met(process) for _, process in members.values())
     # Ranks that have completed the rendezvous are connected. If they are connected only to each other, no other rank is alive.
     beside = restricted and not (arrived and lead_elsewhere(members, stores) is False)
+    homes, otherwise = _homes(members, whole, missing, beside=beside)
+    if otherwise is None and members and (not beside or all(not host.restricted for host, _ in members.values())):
+        otherwise = alone_on
     for number in missing:
-        host = _home(number, members, whole, alone_on, beside=beside)
+        host = homes.get(number, otherwise)
         if dead:
             where, process = dead.pop(0)
             state = "zombie" if process.state == "Z" else "exited"
@@ -59,24 +62,28 @@ def _not_reached(unreached: tuple[Unreached, ...]) -> str:
     return f"; could not reach {first.host} ({first.why}){more}"
 
 
-def _home(
-    number: int, members: dict[int, Placed], whole: set[tuple[str, int]], alone_on: str | None, *, beside: bool
-) -> str | None:
-    """The observed host on which a rank without a process must be; None if it may be elsewhere. `whole`: the launchers (host,
-    pid) whose descendants were all observed. `beside`: a rank may be alive on a host of which only some processes were
-    observed."""
+def _homes(
+    members: dict[int, Placed], whole: set[tuple[str, int]], missing: list[int], *, beside: bool
+) -> tuple[dict[int, str], str | None]:
+    """The observed hosts on which ranks without a process must be, and the one on which all others must be; None if they may be
+    elsewhere. `whole`: the launchers (host, pid) whose descendants were all observed. `beside`: a rank may be alive on a host of
+    which only some processes were observed."""
+    homes: dict[int, str] = {}
+    known: set[tuple[str, int, int]] = set()
     for rank, (host, process) in members.items():
         identity: RankIdentity | None = process.identity
         if identity is None or (beside and host.restricted and (host.name, process.owner) not in whole):
             continue
         if identity.local_rank is not None and identity.local_world_size is not None:
-            first = rank - identity.local_rank
-            if first <= number < first + identity.local_world_size:
-                return host.name
+            first, size = rank - identity.local_rank, identity.local_world_size
+            if (host.name, first, size) not in known:
+                known.add((host.name, first, size))
+                for number in missing if size > len(missing) else range(first, first + size):
+                    if first <= number < first + size:
+                        homes.setdefault(number, host.name)
         if identity.source == "mp.spawn":
-            return host.name
-    complete = not beside or all(not host.restricted for host, _ in members.values())
-    return alone_on if members and complete else None
+            return homes, host.name
+    return homes, None
 
 
 def has_met(process: Process) -> bool:

@@ -123,14 +123,18 @@ def store_ports(runs: Iterable[Gathered]) -> set[int]:
 def _add_launchers(runs: list[Gathered], snapshot: Snapshot) -> None:
     """Give each launcher to the run whose ranks it started, else to the run that its launch line names, else make it a run
     of its own."""
-    by_owner = {(host.name, process.owner): run for run in runs for host, process in run.members}
+    by_owner: dict[str, dict[int | None, Gathered]] = {}
+    for started in runs:
+        for host, process in started.members:
+            by_owner.setdefault(host.name, {})[process.owner] = started
     alone: dict[str, Gathered] = {}
     for host in snapshot.hosts:
+        owners = by_owner.get(host.name, {})
         by_pid = {process.pid: process for process in host.processes}
         for process in host.processes:
             if process.role != "launcher":
                 continue
-            run = by_owner.get((host.name, process.pid)) or _above_a_launcher(host, process, by_pid, by_owner)
+            run = owners.get(process.pid) or _above_a_launcher(process, by_pid, owners)
             if run is None:
                 run = _from_launch_line(alone, host, process)
             run.launchers.append((host, process))
@@ -143,12 +147,12 @@ def is_agent(process: Process) -> bool:
 
 
 def _above_a_launcher(
-    host: Host, process: Process, by_pid: dict[int, Process], by_owner: dict[tuple[str, int | None], Gathered]
+    process: Process, by_pid: dict[int, Process], owners: dict[int | None, Gathered]
 ) -> Gathered | None:
     """The run of a launcher above another launcher (srun above torchrun)."""
-    for (name, owner), run in by_owner.items():
+    for owner, run in owners.items():
         pid, seen = owner, 0
-        while name == host.name and pid is not None and pid in by_pid and seen < 16:
+        while pid is not None and pid in by_pid and seen < 16:
             if by_pid[pid].ppid == process.pid:
                 return run
             pid, seen = by_pid[pid].ppid, seen + 1
