@@ -7,6 +7,7 @@ import msgspec
 
 from hangdoc.diagnose import blockages, ids, standstill, waits
 from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.causes import disagreements, launches
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnose.ranks.counters import batches
 from hangdoc.diagnose.rules import Rule, all_rules, by_subject
@@ -48,9 +49,10 @@ def examine(
 
 
 def _examined(run: Run) -> Run:
-    """The run with what blocks it."""
+    """The run with what differs in it and what blocks it."""
     drawn = waits.draw(run.classes, run.unseen)
     idle = not run.waiting and standstill.is_idle(run) and standstill.is_seen(run)
+    run = replace(run, differing=disagreements.of(run), launches=launches.find(run))
     run = replace(run, waits=drawn, age_seconds=waits.silence(run, standstill=idle))
     return replace(run, blockages=blockages.of(run, drawn))
 
@@ -121,7 +123,7 @@ def _with_places(run: Run, finding: Finding) -> Finding:
 
 
 def _view(rank: Rank) -> RankView:
-    done, total = batches(rank.process, rank.loop) if rank.process else (None, None)
+    done, total = batches(rank)
     return RankView(
         rank=rank.rank,
         local_rank=rank.local_rank,

@@ -15,6 +15,8 @@ from hangdoc.snapshot import Connection, Environment, Frame, Host, Interpreter, 
 
 if TYPE_CHECKING:
     from hangdoc.diagnose.blockages import Blockage
+    from hangdoc.diagnose.causes.disagreements import Differs
+    from hangdoc.diagnose.causes.launches import LaunchesDiffer
     from hangdoc.diagnose.waits import Waits
 
 Placed = tuple[Host, Process]
@@ -165,6 +167,10 @@ class Run:
     """How long the waiting or idle ranks have exchanged no data; None if unknown."""
     meeting_host: Host | None = None
     """The host of the rendezvous endpoint, if it was observed. It may hold no process of the run."""
+    differing: "tuple[Differs, ...]" = ()
+    """Options, variables and versions that must be the same on all ranks, and are not."""
+    launches: "LaunchesDiffer | None" = None
+    """Settings of the launches that differ between the nodes."""
     waits: "Waits | None" = None
     """Which rank waits for which."""
     blockages: "tuple[Blockage, ...]" = ()

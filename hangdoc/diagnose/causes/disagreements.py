@@ -8,9 +8,10 @@ from hangdoc.diagnose.causes import amounts, settings
 from hangdoc.diagnose.causes.agreement import Agreement, differing
 from hangdoc.diagnose.causes.cause import Cause
 from hangdoc.diagnose.model import Rank, Run, environment_of
+from hangdoc.diagnose.ranks import known
 from hangdoc.diagnose.ranks.counters import counters_in
 from hangdoc.parse import integer
-from hangdoc.snapshot import Environment, Interpreter, Runtime
+from hangdoc.snapshot import Environment, Runtime
 
 _SETTINGS = re.compile(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
 _ACCUMULATION = re.compile(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$")
@@ -44,7 +45,12 @@ class VersionDiffers(Differs, frozen=True, kw_only=True):
     NAME = "version"
 
 
-def options(run: Run) -> list[OptionDiffers]:
+def of(run: Run) -> tuple[Differs, ...]:
+    """All settings of a run that differ."""
+    return (*_options(run), *_variables(run), *_versions(run))
+
+
+def _options(run: Run) -> list[OptionDiffers]:
     """All options that differ and must or should agree, those that change collectives first."""
     ranks = _living(run)
     lines = {argv: settings.options(argv) for argv in {rank.process.argv for rank in ranks if rank.process}}
@@ -56,8 +62,8 @@ def options(run: Run) -> list[OptionDiffers]:
         setting = settings.argument(name)
         if setting is None or setting.kind not in ("collectives", "numbers"):
             continue
-        known = [rank for rank, one in given.items() if name in on_lines or name in one]
-        if (values := differing({rank: _plain(given[rank].get(name)) for rank in known})) is not None:
+        having = [rank for rank, one in given.items() if name in on_lines or name in one]
+        if (values := differing({rank: _plain(given[rank].get(name)) for rank in having})) is not None:
             found.append(
                 OptionDiffers(
                     name=name,
@@ -70,16 +76,16 @@ def options(run: Run) -> list[OptionDiffers]:
     return sorted(found, key=lambda one: (not one.decisive, one.name))
 
 
-def variables(run: Run) -> list[VariableDiffers]:
+def _variables(run: Run) -> list[VariableDiffers]:
     """All variables that differ and have an effect under the run's backend."""
     living = [rank for rank in _living(run) if rank.process and isinstance(rank.process.environment, Environment)]
-    known = {rank.rank: environment_of(rank.process) for rank in living if rank.process is not None}
+    environments = {rank.rank: environment_of(rank.process) for rank in living if rank.process is not None}
     found = []
-    for name in sorted(set().union(*known.values())):
+    for name in sorted(set().union(*environments.values())):
         setting = settings.variable(name)
         if setting is None or setting.kind in ("differs", "tuning", "meeting") or settings.inert(name, run.backend):
             continue
-        values = differing({rank: environment.get(name) for rank, environment in known.items()})
+        values = differing({rank: environment.get(name) for rank, environment in environments.items()})
         # A directory that differs by node is common; a default on one of them is not.
         if values is None or (setting.kind == "data" and all(value is not None for value, _ in values.values)):
             continue
@@ -91,7 +97,7 @@ def variables(run: Run) -> list[VariableDiffers]:
     return found
 
 
-def versions(run: Run) -> list[VersionDiffers]:
+def _versions(run: Run) -> list[VersionDiffers]:
     """torch, then Python."""
     running = {
         r.rank: r.process.runtime for r in run.ranks.values() if r.process and isinstance(r.process.runtime, Runtime)
@@ -122,13 +128,9 @@ def _plain(value: str | None) -> str | None:
 def _given(rank: Rank, options: dict[str, str]) -> dict[str, str]:
     """The options of a rank's command line, and settings among the whole numbers of the script's own frames and of its module."""
     found: dict[str, str] = {}
-    scopes = [frame.locals for frame in rank.own]
-    if rank.process is not None and isinstance(rank.process.interpreter, Interpreter):
-        scopes.append(rank.process.interpreter.globals)
-    for scope in scopes:
-        for local in scope:
-            if _is_configuration(local.name) and integer(local.text) is not None:
-                found.setdefault(local.name, local.text)
+    for local in known.variables(rank.process, rank.own):
+        if _is_configuration(local.name) and integer(local.text) is not None:
+            found.setdefault(local.name, local.text)
     if not found:
         return options
     for counter in counters_in(rank.own):

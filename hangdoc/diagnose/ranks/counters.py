@@ -4,7 +4,8 @@ import re
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 
-from hangdoc.diagnose.model import LoopView
+from hangdoc.diagnose.model import LoopView, Rank
+from hangdoc.diagnose.ranks import known
 from hangdoc.parse import integer
 from hangdoc.snapshot import Counter, Frame, Interpreter, Loop, Process, Progress, PythonThread, Stack
 
@@ -90,9 +91,9 @@ def number(process: Process, frame: Frame, name: str) -> int | None:
     return None
 
 
-def batches(process: Process, view: LoopView | None) -> tuple[int | None, int | None]:
+def batches(rank: Rank) -> tuple[int | None, int | None]:
     """(batches done, batches expected): what the trainer publishes, else what its loop counts."""
-    beacon = process.progress.beacon if isinstance(process.progress, Progress) else None
+    beacon, view = known.beacon(rank.process), rank.loop
     done = beacon.batches_done if beacon else None
     total = beacon.batches_total if beacon else None
     if done is None and view is not None:
@@ -141,10 +142,10 @@ def goes_round(process: Process, thread: PythonThread | None) -> bool:
     nest = _nest(thread) if thread is not None else []
     if not nest or thread is None or not isinstance(progress, Progress) or comes_on(process, thread):
         return False
-    known = {(c.file, c.function, c.name): c.before != c.after for c in progress.counters}
+    moves = {(c.file, c.function, c.name): c.before != c.after for c in progress.counters}
 
     def counters(frame: Frame, loop: Loop) -> list[bool]:
-        return [known[key] for name in _moves_on(frame, loop) if (key := (frame.file, frame.function, name)) in known]
+        return [moves[key] for name in _moves_on(frame, loop) if (key := (frame.file, frame.function, name)) in moves]
 
     innermost = nest[-1][1]
     if (innermost.header.startswith("while") or not has_end(innermost)) and not counters(*nest[-1]):

@@ -31,16 +31,16 @@ def moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[C
 
 def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:
     """The kernel's thread behind a Python thread, the main thread for none."""
-    if not isinstance(process.clocks, Clocks):
-        return None
-    wanted = thread.tid if thread is not None and thread.tid is not None else process.pid
-    main = None
-    for one in process.clocks.threads:
-        if one.tid == wanted:
+    found = thread_of(process, thread.tid) if thread is not None and thread.tid is not None else None
+    return found or thread_of(process, process.pid)
+
+
+def thread_of(process: Process, tid: int | None) -> KernelThread | None:
+    """A kernel thread by its number; None for one that was not seen."""
+    for one in process.clocks.threads if isinstance(process.clocks, Clocks) else ():
+        if one.tid == tid:
             return one
-        if one.tid == process.pid:
-            main = one
-    return main
+    return None
 
 
 def share_of(process: Process, kernel: KernelThread | None) -> float | None:
@@ -57,11 +57,12 @@ def cpu_percent(process: Process) -> float | None:
     return round(sum([t.cpu_ns for t in process.clocks.threads]) / 1e7 / process.clocks.window_seconds, 1)
 
 
-def working_share(process: Process) -> float:
-    """CPU of all threads over the window as a share of one core, without those that only carry messages."""
+def cores_used(process: Process, *, transport: bool = True) -> float:
+    """CPU of all threads over the window as a share of one core, or only of those that do not merely carry messages; 0 where it
+    could not be measured."""
     if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0:
         return 0.0
-    work = sum(t.cpu_ns for t in process.clocks.threads if not torch_names.is_transport(t.name))
+    work = sum(t.cpu_ns for t in process.clocks.threads if transport or not torch_names.is_transport(t.name))
     return work / 1e9 / process.clocks.window_seconds
 
 
@@ -90,9 +91,4 @@ def children_transfer(helpers: Sequence[Process]) -> bool:
 
 def children_at_work(helpers: Sequence[Process]) -> bool:
     """Whether a helper process of a rank uses a processor."""
-    for helper in helpers:
-        if isinstance(helper.clocks, Clocks) and helper.clocks.window_seconds > 0:
-            total = sum(t.cpu_ns for t in helper.clocks.threads)
-            if total / 1e9 / helper.clocks.window_seconds >= BUSY:
-                return True
-    return False
+    return any(cores_used(helper) >= BUSY for helper in helpers)

@@ -5,11 +5,11 @@ import re
 from msgspec import structs
 
 from hangdoc.diagnose.model import Wait
-from hangdoc.diagnose.ranks import backends, recorded, torch_names
+from hangdoc.diagnose.ranks import backends, known, recorded, torch_names
 from hangdoc.diagnose.ranks.reading import Reading, origin, reading
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
-from hangdoc.snapshot import Clocks, Frame, Group, Interpreter, Local, Loop, Process, PythonThread, Stack, Unavailable
+from hangdoc.snapshot import Frame, Group, Local, Loop, Process, PythonThread, Stack, Unavailable
 
 _STORE_CALL = re.compile(r"(?i)store\w*\.(get|wait)\s*\(")
 _POSTED = re.compile(r"P2POp\((\w+), (\d+)\)")
@@ -61,6 +61,11 @@ def wait_of(process: Process, thread: PythonThread | None, read: Reading | None 
     return structs.replace(found, operation=structs.replace(found.operation, backend=backend))
 
 
+def wait_in(process: Process) -> Wait | None:
+    """The operation that the training thread of a process is in."""
+    return wait_of(process, training_thread(process.stack, process.pid))
+
+
 def beside(process: Process, thread: PythonThread | None, wait: Wait | None) -> list[tuple[PythonThread, Wait]]:
     """Other threads of a process that are in a collective of the group in which `thread` waits, each with its operation."""
     if wait is None or wait.kind != "collective" or isinstance(process.stack, Unavailable):
@@ -85,7 +90,7 @@ def _found(process: Process, thread: PythonThread, read: Reading) -> Wait | None
 
 
 def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
-    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
+    groups = known.groups(process)
     found = _from_python(thread, read, groups) or _from_native(process, thread, groups)
     if found is not None or not isinstance(process.native, Unavailable):
         return found
@@ -214,14 +219,14 @@ def _from_source(thread: PythonThread) -> Wait | None:
 
 def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     """The wait of a thread that spins in the GPU's driver for what NCCL does; None for any other."""
-    names = {t.name for t in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
-    if isinstance(process.native, Unavailable) or not any(torch_names.NCCL_THREADS.match(name) for name in names):
+    nccl = any(map(torch_names.NCCL_THREADS.match, known.thread_names(process)))
+    if isinstance(process.native, Unavailable) or not nccl:
         return None
     native = _native_thread(process.native, thread)
     inner = [] if native is None else native.frames[:12]
     if not any(f.native and torch_names.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
         return None
-    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
+    groups = known.groups(process)
     named = _from_python(thread, reading(thread), groups)
     if named is None:
         return Wait("collective", Operation(op="wait", origin=torch_names.GPU_WAIT), sure=False)

@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import attrgetter
 
 from hangdoc.diagnose.model import Rank
 from hangdoc.diagnose.ranks.counters import number
@@ -15,17 +14,11 @@ from hangdoc.program import is_entry
 from hangdoc.snapshot import Frame, Loop, PythonThread
 
 Frames = Sequence[Frame]
-_PLACE = attrgetter("line", "function", "file")
 
 
 def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
     """Frames of the user's own code, innermost first."""
     return () if thread is None else tuple([f for f in thread.frames if not f.library and not f.native])
-
-
-def same_frames(one: PythonThread, other: PythonThread) -> bool:
-    """Whether two stacks are at the same lines."""
-    return tuple(map(_PLACE, one.frames)) == tuple(map(_PLACE, other.frames))
 
 
 def where(thread: PythonThread | None, read: Reading | None, own: Sequence[Frame]) -> tuple[Where | None, Frame | None]:

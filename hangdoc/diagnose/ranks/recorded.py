@@ -1,10 +1,10 @@
 """What torch's flight recorder adds: the collective in which a rank waits, its tensor, and how far each rank has come."""
 
 from hangdoc.diagnose.model import Run, Wait, form
-from hangdoc.diagnose.ranks import torch_names
+from hangdoc.diagnose.ranks import known, torch_names
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import ranks
-from hangdoc.snapshot import FlightRecorder, Process, Progress, Recorded, RecordedGroup
+from hangdoc.snapshot import FlightRecorder, Process, Recorded, RecordedGroup
 
 _SHOWN = 8
 
@@ -15,7 +15,7 @@ def of(process: Process | None) -> tuple[RecordedGroup, ...]:
     if process is None or not isinstance(recorder, FlightRecorder):
         return ()
     if recorder.age_seconds > 0:
-        beacon = process.progress.beacon if isinstance(process.progress, Progress) else None
+        beacon = known.beacon(process)
         if beacon is None or beacon.age_seconds < recorder.age_seconds:
             return ()
     return recorder.groups
@@ -28,8 +28,8 @@ def stuck(process: Process | None, wait: Wait) -> Recorded | None:
     if not (groups := of(process)):
         return None
     group = wait.operation.group
-    known = [g for g in groups if (g.name == group if group is not None else g.default)]
-    for entry in known[0].pending if len(known) == 1 else ():
+    same = [g for g in groups if (g.name == group if group is not None else g.default)]
+    for entry in same[0].pending if len(same) == 1 else ():
         if form(_op(entry)) == form(wait.operation.op):
             return entry
     return None

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hangdoc.diagnose.model import BUSY, Wait
-from hangdoc.diagnose.ranks import locks, movement, operations, torch_names
+from hangdoc.diagnose.ranks import known, locks, movement, operations, torch_names
 from hangdoc.diagnose.ranks.counters import counters_moved
 from hangdoc.diagnose.ranks.ended import how_it_ended
 from hangdoc.diagnose.ranks.feeding import fetching
@@ -16,7 +16,7 @@ from hangdoc.diagnose.ranks.reading import Reading, frames_at, reading
 from hangdoc.diagnose.ranks.standing import standing_of
 from hangdoc.diagnose.ranks.stopped import stopped_by
 from hangdoc.diagnosis import Label
-from hangdoc.snapshot import Connection, KernelThread, Process, Progress, PythonThread
+from hangdoc.snapshot import Connection, KernelThread, Process, PythonThread
 
 _CHILDREN = "its child processes are busy"
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
@@ -147,7 +147,7 @@ def _working(process: Process, thread: PythonThread) -> str:
     """What kind of work a busy stack is in, by what the trainer publishes, by torch's files, then by what people call
     such functions."""
     frames = thread.frames
-    beacon = process.progress.beacon if isinstance(process.progress, Progress) else None
+    beacon = known.beacon(process)
     if beacon is not None and (published := _PHASES.get(beacon.phase)):
         return published
     if any("torch/_inductor/" in f.file or "_dynamo/convert_frame" in f.file for f in frames):

@@ -1,10 +1,10 @@
 """Ranks of a run without a process: dead, or only not observed."""
 
 from hangdoc.diagnose.model import Placed, Rank, Unlooked
-from hangdoc.diagnose.ranks import operations
+from hangdoc.diagnose.ranks import known, operations
 from hangdoc.diagnose.ranks.ended import how_it_ended
 from hangdoc.diagnose.runs.links import lead_elsewhere
-from hangdoc.snapshot import Clocks, Interpreter, Process, RankIdentity, Unreached
+from hangdoc.snapshot import Process, RankIdentity, Unreached
 
 
 def fill_in(
@@ -38,20 +38,26 @@ def fill_in(
             where, process = dead.pop(0)
             state = "zombie" if process.state == "Z" else "exited"
             ranks[number] = Rank(number, where.name, process, None, "dead", state, why=how_it_ended(process))
-        elif unreadable and (host is None or host in unreadable):
-            where_hidden = host or next(iter(unreadable))
-            unseen[number] = Unlooked(
-                f"another user's processes of the launcher on {where_hidden} cannot be read "
-                f"({unreadable[where_hidden]}): run hangdoc as that user or as root"
-            )
-        elif host is not None and arrived:
+        elif host is not None and arrived and host not in unreadable:
             ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
-        elif host is not None:
-            unseen[number] = Unlooked(f"no process on {host}, where it should run: not started yet, or already gone")
         else:
-            where_looked = "among the observed processes (--pid)" if restricted else "on the observed hosts"
-            why = f"no process {where_looked}{_not_reached(unreached)}"
-            unseen[number] = Unlooked(why, elsewhere=True)
+            unseen[number] = _unlooked(host, unreadable, unreached, restricted=restricted)
+
+
+def _unlooked(
+    host: str | None, unreadable: dict[str, int], unreached: tuple[Unreached, ...], *, restricted: bool
+) -> Unlooked:
+    """Why a rank was not observed. `unreadable`: how many processes may not be read, by host."""
+    if unreadable and (host is None or host in unreadable):
+        hidden = host or next(iter(unreadable))
+        return Unlooked(
+            f"another user's processes of the launcher on {hidden} cannot be read "
+            f"({unreadable[hidden]}): run hangdoc as that user or as root"
+        )
+    if host is not None:
+        return Unlooked(f"no process on {host}, where it should run: not started yet, or already gone")
+    looked = "among the observed processes (--pid)" if restricted else "on the observed hosts"
+    return Unlooked(f"no process {looked}{_not_reached(unreached)}", elsewhere=True)
 
 
 def _not_reached(unreached: tuple[Unreached, ...]) -> str:
@@ -69,15 +75,15 @@ def _homes(
     elsewhere. `whole`: the launchers (host, pid) whose descendants were all observed. `beside`: a rank may be alive on a host of
     which only some processes were observed."""
     homes: dict[int, str] = {}
-    known: set[tuple[str, int, int]] = set()
+    seen: set[tuple[str, int, int]] = set()
     for rank, (host, process) in members.items():
         identity: RankIdentity | None = process.identity
         if identity is None or (beside and host.restricted and (host.name, process.owner) not in whole):
             continue
         if identity.local_rank is not None and identity.local_world_size is not None:
             first, size = rank - identity.local_rank, identity.local_world_size
-            if (host.name, first, size) not in known:
-                known.add((host.name, first, size))
+            if (host.name, first, size) not in seen:
+                seen.add((host.name, first, size))
                 for number in missing if size > len(missing) else range(first, first + size):
                     if first <= number < first + size:
                         homes.setdefault(number, host.name)
@@ -88,10 +94,9 @@ def _homes(
 
 def has_met(process: Process) -> bool:
     """Whether a rank has completed its rendezvous, so that all other ranks have been there too."""
-    if isinstance(process.interpreter, Interpreter) and process.interpreter.groups:
+    if known.groups(process):
         return True
-    wait = operations.wait_of(process, operations.training_thread(process.stack, process.pid))
+    wait = operations.wait_in(process)
     if wait is not None and wait.kind == "rendezvous":
         return False
-    names = {t.name for t in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
-    return "pt_gloo_runloop" in names
+    return "pt_gloo_runloop" in known.thread_names(process)

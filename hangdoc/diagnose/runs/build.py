@@ -6,7 +6,7 @@ from dataclasses import replace
 from hangdoc.diagnose.causes.network import interface_with
 from hangdoc.diagnose.classes import classes_of
 from hangdoc.diagnose.model import Placed, Rank, Run, Unlooked
-from hangdoc.diagnose.ranks import backends
+from hangdoc.diagnose.ranks import backends, known
 from hangdoc.diagnose.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.diagnose.ranks.given import given
 from hangdoc.diagnose.ranks.movement import cpu_percent
@@ -18,7 +18,7 @@ from hangdoc.diagnose.runs.gather import Gathered
 from hangdoc.diagnose.runs.links import Connected, pairs_of, silent_seconds
 from hangdoc.parse import natural
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Connection, Frame, Host, Interpreter, Launch, Process, Snapshot, Stack
+from hangdoc.snapshot import Connection, Frame, Host, Launch, Process, Snapshot
 
 
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
@@ -97,8 +97,8 @@ def _world_size(members: dict[int, Placed], launchers: list[Placed]) -> int | No
         if identity is not None and identity.world_size is not None:
             return identity.world_size
     for _, process in members.values():
-        if isinstance(process.interpreter, Interpreter) and process.interpreter.groups:
-            return len(process.interpreter.groups[0].ranks)
+        if groups := known.groups(process):
+            return len(groups[0].ranks)
     for _, process in launchers:
         if (spawned := _spawned(process)) is not None and members:
             return spawned
@@ -117,14 +117,10 @@ def _nodes(asked: Launch) -> int | None:
 
 def _spawned(launcher: Process) -> int | None:
     """`nprocs` of torch.multiprocessing's own frame in the parent."""
-    if not isinstance(launcher.stack, Stack):
-        return None
-    for thread in launcher.stack.threads:
-        for frame in thread.frames:
-            if frame.file.endswith("torch/multiprocessing/spawn.py"):
-                for local in frame.locals:
-                    if local.name == "nprocs" and (count := natural(local.text)) is not None:
-                        return count
+    for frame in known.frames(launcher):
+        for local in frame.locals if frame.file.endswith("torch/multiprocessing/spawn.py") else ():
+            if local.name == "nprocs" and (count := natural(local.text)) is not None:
+                return count
     return None
 
 

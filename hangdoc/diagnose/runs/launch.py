@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from hangdoc.diagnose.ranks import torch_names
+from hangdoc.diagnose.ranks import known, torch_names
 from hangdoc.parse import natural
-from hangdoc.snapshot import Frame, Process, Stack
+from hangdoc.snapshot import Frame, Process
 
 MAX_RANKS = 1 << 20
 """More than any run has; a number beyond it is damaged or foreign."""
@@ -14,12 +14,9 @@ _AGENT_WAITS = ("next_rendezvous", "_assign_worker_ranks")
 
 def in_rendezvous(process: Process) -> Frame | None:
     """The frame in which an agent waits for the other nodes."""
-    if not isinstance(process.stack, Stack):
-        return None
-    for thread in process.stack.threads:
-        for frame in thread.frames:
-            if torch_names.plain(frame.function) in _AGENT_WAITS and "torch/distributed/elastic/" in frame.file:
-                return frame
+    for frame in known.frames(process):
+        if torch_names.plain(frame.function) in _AGENT_WAITS and torch_names.AGENT in frame.file:
+            return frame
     return None
 
 
