@@ -87,7 +87,7 @@ def decode(raw: bytes, name: str = "bundle") -> Snapshot:
     try:
         if raw_table := bytes(found.table):
             shared_frames.resolve(found.hosts, shared_frames.table_of(raw_table), found.locals)
-    except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
+    except (msgspec.DecodeError, IndexError, ValueError) as error:
         raise BundleError(f"{name} is damaged: {error}.") from error
     return Snapshot(
         hangdoc=found.hangdoc, hosts=found.hosts, unreached=found.unreached, gathered_seconds=found.gathered_seconds

@@ -41,19 +41,18 @@ def share(snapshot: Snapshot) -> tuple[Snapshot, Table, tuple[Locals, ...]]:
     def shared(thread: PythonThread) -> PythonThread:
         if not thread.frames:
             return thread
-        own = {
-            depth: variables.setdefault(frame.locals, len(variables))
-            for depth, frame in enumerate(thread.frames)
-            if frame.locals
-        }
-        return replace(thread, frames=(), stack=number[bare[thread.frames]], locals=own)
+        own = tuple(
+            variables.setdefault(frame.locals, len(variables)) if frame.locals else -1 for frame in thread.frames
+        )
+        return replace(thread, frames=(), stack=number[bare[thread.frames]], locals=own if max(own) >= 0 else ())
 
     table = Table(tuple(frames), tuple(tuple(at[frame] for frame in stack) for stack in stacks))
     return replace(snapshot, hosts=tuple(_changed(host, shared) for host in snapshot.hosts)), table, tuple(variables)
 
 
 def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, ...]) -> None:
-    """Give the threads of newly decoded hosts their frames. Raises IndexError for a position that does not exist."""
+    """Give the threads of newly decoded hosts their frames. Raises IndexError for a position that does not exist, and
+    ValueError for locals of another stack."""
     for host in hosts:
         for process in host.processes:
             for stack in (process.stack, process.stack_before, process.native):
@@ -61,11 +60,11 @@ def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, .
                     if thread.stack is not None:
                         frames = table[thread.stack]
                         if thread.locals:
-                            filled = list(frames)
-                            for depth, number in thread.locals.items():
-                                filled[depth] = replace(frames[depth], locals=variables[number])
-                            frames = tuple(filled)
-                            force_setattr(thread, "locals", {})
+                            frames = tuple(
+                                replace(frame, locals=variables[number]) if number >= 0 else frame
+                                for frame, number in zip(frames, thread.locals, strict=True)
+                            )
+                            force_setattr(thread, "locals", ())
                         force_setattr(thread, "frames", frames)  # nobody else has seen it yet
                         force_setattr(thread, "stack", None)
 

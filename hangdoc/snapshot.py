@@ -103,8 +103,8 @@ class PythonThread(Value, frozen=True, kw_only=True):
     frames: tuple[Frame, ...] = ()
     stack: int | None = None
     """Only in a bundle, in place of `frames`: the number of this stack in the bundle's table (`hangdoc.shared_frames`)."""
-    locals: dict[int, int] = {}
-    """Only in a bundle: for some frames, by their position in the stack, the number of their locals among the bundle's."""
+    locals: tuple[int, ...] = ()
+    """Only in a bundle: for each frame, the number of its locals among the bundle's; -1 for a frame without."""
 
 
 class Stack(Reading, frozen=True, kw_only=True):

@@ -73,7 +73,7 @@ def test_a_reference_to_nothing_is_damage(table: str, variables: int) -> None:
     whole = snapshot(rank(0, train(12, locals=(local("n", 1),))))
     written = json.loads(gzip.decompress(codec.encode(whole)))
     thread = written["hosts"][0]["processes"][0]["stack"]["threads"][0]
-    thread[table] = variables if table == "stack" else {"0": variables}
+    thread[table] = variables if table == "stack" else [variables] * len(written["table"]["stacks"][0])
     with pytest.raises(codec.BundleError, match="damaged"):
         codec.decode(gzip.compress(json.dumps(written).encode()))
 
