@@ -41,7 +41,7 @@ class DiagnoseError(Exception):
         self.exit_code = exit_code
 
 
-class Result(Diagnosis, frozen=True, kw_only=True, dict=True):
+class Result(Diagnosis, frozen=True, kw_only=True, dict=True, gc=True):
     """A `hangdoc.diagnosis.Diagnosis` with the evidence from which it was made. Its JSON is the diagnosis alone:
     `msgspec.json.encode(result)`. In a notebook it shows itself as the page."""
 

@@ -12,7 +12,7 @@ Label = Literal["computing", "blocked", "dead"]
 Severity = Literal["info", "warning", "error"]
 
 
-class DocumentPart(Struct, frozen=True, kw_only=True):
+class DocumentPart(Struct, frozen=True, kw_only=True, gc=False):
     """Base of all values here."""
 
 

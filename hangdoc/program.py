@@ -20,22 +20,33 @@ _CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
 
 def program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """The program's frames among all frames of a thread, innermost first as these are."""
-    found: list[Frame] = []
+    return tuple(frames[at] for at in positions(frames))
+
+
+def positions(frames: Sequence[Frame]) -> tuple[int, ...]:
+    """Where these frames are in the stack."""
+    found: list[int] = []
     outside = True
-    for frame in reversed(frames):
+    for at in range(len(frames) - 1, -1, -1):
+        frame = frames[at]
         if not frame.library:
             if not frame.native:
-                found.append(frame)
+                found.append(at)
         elif outside and not frame.native and (kind := _kind(frame.file)) is not None:
             outside = kind == "package"
             if outside:
-                found.append(frame)
+                found.append(at)
     return tuple(reversed(found))
 
 
 def is_entry(frame: Frame) -> bool:
     """Whether it is a script that pip writes for a package's command: it says nothing about where the program is."""
-    return bool(_CONSOLE_SCRIPT.search(frame.file)) and (frame.source or "").startswith("sys.exit(")
+    return is_script(frame.file) and (frame.source or "").startswith("sys.exit(")
+
+
+def is_script(file: str) -> bool:
+    """Whether a file may be such a script, by its name."""
+    return _CONSOLE_SCRIPT.search(file) is not None
 
 
 @lru_cache(4096)

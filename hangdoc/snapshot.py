@@ -10,11 +10,11 @@ Units are in the names: `_seconds`, `_ms`, `_ns`, `_bytes`. Times are host-local
 from msgspec import Struct
 from msgspec.structs import replace
 
-SCHEMA = "hangdoc.snapshot/2"
+SCHEMA = "hangdoc.snapshot/3"
 
 
-class Value(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A plain frozen value."""
+class Value(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A plain frozen value. No value refers to itself, so the garbage collector need not look for cycles."""
 
 
 class Reading(Value, frozen=True, kw_only=True, tag_field="kind", tag=str.lower):
@@ -100,7 +100,11 @@ class PythonThread(Value, frozen=True, kw_only=True):
     name: str | None
     active: bool
     owns_gil: bool
-    frames: tuple[Frame, ...]
+    frames: tuple[Frame, ...] = ()
+    stack: int | None = None
+    """Only in a bundle, in place of `frames`: the number of this stack in the bundle's table (`hangdoc.shared_frames`)."""
+    locals: tuple[int, ...] = ()
+    """Only in a bundle: for each frame, the number of its locals among the bundle's; -1 for a frame without."""
 
 
 class Stack(Reading, frozen=True, kw_only=True):

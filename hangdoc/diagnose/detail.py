@@ -113,7 +113,7 @@ def _node(ranks: tuple[int, ...], seen: tuple[Rank, ...], run: Run, culprits: fr
 def _batches(run: Run, culprits: frozenset[int]) -> tuple[Batches, ...]:
     together: dict[tuple[bool, int, int | None, bool], list[int]] = {}
     for rank in run.ranks.values():
-        done, total = batches(rank.process, rank.loop) if rank.process is not None else (None, None)
+        done, total = batches(rank)
         if done is not None:
             ended = rank.loop is not None and not rank.loop.inside
             together.setdefault((rank.rank in culprits, done, total, ended), []).append(rank.rank)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hangdoc.diagnose.ranks import torch_names
+from hangdoc.diagnose.ranks import known, torch_names
 from hangdoc.parse import natural
-from hangdoc.snapshot import Frame, Process, Stack
+from hangdoc.snapshot import Frame, Process
 
 if TYPE_CHECKING:
     from hangdoc.diagnose.model import Run
@@ -18,12 +18,9 @@ _AGENT_WAITS = ("next_rendezvous", "_assign_worker_ranks")
 
 def in_rendezvous(process: Process) -> Frame | None:
     """The frame in which an agent waits for the other nodes."""
-    if not isinstance(process.stack, Stack):
-        return None
-    for thread in process.stack.threads:
-        for frame in thread.frames:
-            if torch_names.plain(frame.function) in _AGENT_WAITS and "torch/distributed/elastic/" in frame.file:
-                return frame
+    for frame in known.frames(process):
+        if torch_names.plain(frame.function) in _AGENT_WAITS and torch_names.AGENT in frame.file:
+            return frame
     return None
 
 
