@@ -1,6 +1,7 @@
 """Which processes of a host are ranks: by the environment they were started with, by what their interpreter holds, by their
 beacon."""
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 _COMMUNICATION_THREAD = re.compile(r"^(pt_gloo|gloo_tcp|pt_nccl|nccl|pt_mpi)")
 """Threads that torch's backends start in a process that has a process group."""
+
+_MAPPED_PYTHON = re.compile(rb"/libpython3|/(?:python|pypy)[\d.]*[a-z]*(?: \(deleted\))?$", re.MULTILINE)
+"""A line of /proc/PID/maps: Python as a library, or as the program."""
 
 
 @dataclass
@@ -137,15 +141,14 @@ def launchers_of(table: ProcessTable) -> dict[int, Launch]:
 
 
 def is_python(proc: ProcFS, pid: int) -> bool:
-    """Whether a process runs a Python, whatever it calls itself."""
-    try:
+    """Whether a process runs a Python, whatever it calls itself. Where its program may not be read (root without
+    CAP_SYS_PTRACE beside a process that has it), the files in its memory say so; the kernel is less strict about them."""
+    with contextlib.suppress(ProcError):
         program = os.path.basename(proc.link(f"{pid}/exe")).removesuffix(" (deleted)")
-    except ProcError:
-        return False
-    if program.startswith(("python", "pypy")):
-        return True
+        if program.startswith(("python", "pypy")):
+            return True
     try:
-        return b"/libpython3" in proc.read(f"{pid}/maps")
+        return _MAPPED_PYTHON.search(proc.read(f"{pid}/maps")) is not None
     except ProcError:
         return False
 
