@@ -1,8 +1,9 @@
 """torchrun, accelerate, srun, mpirun: their own options, the program, and its arguments."""
 
 import re
-from dataclasses import dataclass
 from pathlib import PurePath
+
+import msgspec
 
 MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
            "accelerate.commands.launch": "accelerate", "deepspeed.launcher.launch": "deepspeed"}  # fmt: skip
@@ -27,8 +28,7 @@ _SHORT = {
 _MPI_PAIRS = {"mca", "genv", "gmca"}
 
 
-@dataclass(frozen=True)
-class Launched:
+class Launched(msgspec.Struct, frozen=True):
     """A launcher with what it was given."""
 
     tool: str

@@ -37,7 +37,7 @@ def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
     system: dict[str, int] = {}
     with contextlib.suppress(Unreadable, KeyError):
         system = memory.namespace(names["sys"], _OF_SYS)
-    if not _OF_SYS <= system.keys():
+    if not system.keys() >= _OF_SYS:
         raise Misread("the module sys")
     _choose(
         memory, "ints", ({"tagged_ints": True}, {"tagged_ints": False}),
@@ -51,7 +51,7 @@ def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
     release = memory.integer(system["hexversion"])
     version = release >> 24, release >> 16 & 0xFF
     inside = memory.namespace(names["os"], _OF_OS) if "os" in names else {}
-    if not _OF_OS <= inside.keys():
+    if not inside.keys() >= _OF_OS:
         return version  # os is not imported, or not to its end
     memory.layout = memory.layout._replace(function_name=_name_offset(memory, inside["getenv"]))
     for name in ("environ", "environb"):  # a script may have put something else in the place of the first

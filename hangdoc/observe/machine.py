@@ -167,8 +167,9 @@ def runtime(proc: ProcFS, target: Target, torch_versions: dict[str, str | None])
     pid = target.pid
     try:
         executable: str | None = proc.link(f"{pid}/exe")
-        version = python_version(proc, pid)
-        torch_library = next((m for m in mapped_files(proc, pid) if "/torch/lib/libtorch_python" in m.path), None)
+        files = mapped_files(proc, pid)
+        version = python_version(proc, pid, files)
+        torch_library = next((m for m in files if "/torch/lib/libtorch_python" in m.path), None)
     except ProcError as error:
         return Unavailable(reason=str(error))
     torch: str | None = None

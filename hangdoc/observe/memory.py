@@ -51,6 +51,8 @@ class Memory:
         self._types: dict[int, tuple[str, int]] = {}
         self._names: dict[tuple[int, int], str] = {}
         """Of attributes and variables: all instances of a class have the same str objects for them."""
+        self.models: dict[int, str | None] = {}
+        """What `precision` has found out about models, by address."""
         try:
             self._fd = os.open(f"{root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:

@@ -4,7 +4,8 @@ beacon."""
 import contextlib
 import os
 import re
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hangdoc.observe import identity
 from hangdoc.observe.deadline import Deadline
@@ -21,8 +22,7 @@ _MAPPED_PYTHON = re.compile(rb"/libpython3|/(?:python|pypy)[\d.]*[a-z]*(?: \(del
 """A line of /proc/PID/maps: Python as a library, or as the program."""
 
 
-@dataclass
-class Search:
+class Search(msgspec.Struct):
     """The ranks of a host, as far as they were found."""
 
     proc: ProcFS
@@ -30,8 +30,8 @@ class Search:
     wanted: set[int]
     """Processes in the scope, without hangdoc's own."""
     launchers: dict[int, Launch]
-    ranks: dict[int, RankIdentity] = field(default_factory=dict)
-    inner: dict[int, dict[str, str]] = field(default_factory=dict)
+    ranks: dict[int, RankIdentity] = msgspec.field(default_factory=dict)
+    inner: dict[int, dict[str, str]] = msgspec.field(default_factory=dict)
     """`os.environ` of ranks that had to be looked into."""
 
     def below_a_rank(self, pid: int) -> bool:

@@ -1,7 +1,8 @@
 """How much data each rank has, from every source: beacons, loop bounds, lists, directories."""
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from hangdoc.diagnose.model import Rank
 from hangdoc.diagnose.ranks.counters import batches, counters_in
@@ -20,8 +21,7 @@ _TOTAL = re.compile(
 _FILE_WORDS = re.compile(r"(?i)file|path|shard|urls?$")
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """One thing of which two ranks have different amounts."""
 
     fewer: int

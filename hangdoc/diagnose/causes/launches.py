@@ -1,8 +1,9 @@
 """Nodes that were launched with different settings: number of nodes, rendezvous endpoint, run id, or one node rank twice."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
+
+import msgspec
 
 from hangdoc.diagnose.causes import network
 from hangdoc.diagnose.causes.cause import Cause
@@ -12,8 +13,7 @@ from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Environment, Host, Process
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The launcher of a node, or a rank that was started without one, with its settings."""
 
     host: Host

@@ -7,8 +7,9 @@ Arguments are matched by the words their names are made of, so that `--grad-accu
 # ruff: noqa: E501  (a table: one entry, one line)
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Kind = Literal["collectives", "meeting", "numbers", "data", "differs", "tuning"]
 """`collectives`: must agree, it changes which collectives are called, how often or how large. `meeting`: must agree, it sets the
@@ -16,8 +17,7 @@ endpoint or the size of the rendezvous. `numbers`: should agree, or the results 
 differ. `tuning`: harmless."""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """One entry of the table. `why` is a verb phrase about the setting."""
 
     pattern: str
