@@ -5,7 +5,6 @@ raises `BundleError`, one sentence with the remedy.
 """
 
 import contextlib
-import gzip
 import os
 import zlib
 from pathlib import Path
@@ -29,6 +28,8 @@ class _Header(msgspec.Struct):
 
 def encode(snapshot: Snapshot) -> bytes:
     """The bundle's bytes. The same snapshot gives the same bytes."""
+    import gzip  # a look that keeps nothing does not need it
+
     return gzip.compress(msgspec.json.encode(snapshot), compresslevel=6, mtime=0)
 
 

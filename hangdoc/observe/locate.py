@@ -5,7 +5,6 @@ a dict that has `__main__` among its keys: no table of offsets per version, and 
 """
 
 import contextlib
-import re
 import struct
 from collections.abc import Iterator
 from itertools import islice
@@ -17,11 +16,12 @@ from hangdoc.observe.layout import TEXTS_AND_KEYS, Layout
 from hangdoc.observe.maps import Mapping, mapped_files
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.regex import regex
 
 SUPPORTED = "CPython 3.10 to 3.15"
 """What was tried (docs/attaching.md)."""
-_NAMED_PYTHON = re.compile(r"/(?:lib)?python[^/]*$")
-_VERSION = re.compile(r"python(\d)\.(\d+)")
+_NAMED_PYTHON = regex(r"/(?:lib)?python[^/]*$")
+_VERSION = regex(r"python(\d)\.(\d+)")
 
 
 _Build = tuple[str, int, int, int]
@@ -88,10 +88,13 @@ def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[
     forms = memory.layout
     for last in (False, True):  # the process runs on, and may have changed something under the first try
         memory.layout = forms
+        if last:
+            memory.forget()
         try:
             version = calibrate(memory, modules)
         except Misread as what:
             if last:
+                memory.forget()
                 memory.word(runtime.address)  # raises where the process has ended meanwhile
                 raise Unsupported(f"hangdoc does not know how {runtime.name} stores {what}") from what
             continue
@@ -147,6 +150,7 @@ def _modules(memory: Memory, runtime: _Runtime) -> int:
             if _is_modules(memory, address, runtime.dict_type):
                 _places[runtime.key] = place
                 return address
+    memory.forget()
     memory.word(runtime.address)  # raises where the process has ended meanwhile
     raise Unsupported(f"sys.modules was not found in {runtime.name}")
 

@@ -15,10 +15,11 @@ from hangdoc.observe.locate import python_version
 from hangdoc.observe.maps import mapped_files, reach
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.regex import regex
 from hangdoc.snapshot import Machine, Runtime, Unavailable
 
 _FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile", "asimd", "bf16")
-_METADATA_VERSION = re.compile(r"^Version: (.+)$", re.MULTILINE)
+_METADATA_VERSION = regex(r"^Version: (.+)$", re.MULTILINE)
 
 
 class HostMachine:

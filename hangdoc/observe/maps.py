@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hangdoc.observe.procfs import ProcFS
+from hangdoc.regex import regex
 
-_FIRST = re.compile(rb"^([0-9a-f]+)-\S+ \S+ 00000000 (\S+) (\d+) +(/.*)$", re.MULTILINE)
+_FIRST = regex(rb"^([0-9a-f]+)-\S+ \S+ 00000000 (\S+) (\d+) +(/.*)$", re.MULTILINE)
 """A line whose offset in the file is 0: address, device, inode, path."""
 
 

@@ -5,15 +5,15 @@ A variable that names a type (`dtype = "float16"`) does not say that anything co
 
 import contextlib
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.python_state import Variable, torch_value
+from hangdoc.regex import regex
 
-_TENSOR = re.compile(r"(\w+)\[([\d, ]*)\]")
+_TENSOR = regex(r"(\w+)\[([\d, ]*)\]")
 _MAX_MODULES = 64
 _MAX_PARAMETERS = 24
 """Of one model: a sample that takes 2 to 3 ms. The parameters of a layer are read together."""

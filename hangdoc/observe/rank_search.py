@@ -13,12 +13,13 @@ from hangdoc.observe.process_table import ProcessTable
 from hangdoc.observe.procfs import ProcError, ProcFS, network_of
 from hangdoc.observe.rank_from_memory import rank_from_memory
 from hangdoc.observe.watchdog_files import beat_of
+from hangdoc.regex import regex
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
-_COMMUNICATION_THREAD = re.compile(r"^(pt_gloo|gloo_tcp|pt_nccl|nccl|pt_mpi)")
+_COMMUNICATION_THREAD = regex(r"^(pt_gloo|gloo_tcp|pt_nccl|nccl|pt_mpi)")
 """Threads that torch's backends start in a process that has a process group."""
 
-_MAPPED_PYTHON = re.compile(rb"/libpython3|/(?:python|pypy)[\d.]*[a-z]*(?: \(deleted\))?$", re.MULTILINE)
+_MAPPED_PYTHON = regex(rb"/libpython3|/(?:python|pypy)[\d.]*[a-z]*(?: \(deleted\))?$", re.MULTILINE)
 """A line of /proc/PID/maps: Python as a library, or as the program."""
 
 

@@ -1,6 +1,5 @@
 """Settings that must be the same on all ranks: options, environment variables, versions."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -10,10 +9,11 @@ from hangdoc.diagnose.causes.cause import Cause
 from hangdoc.diagnose.model import Rank, Run, environment_of
 from hangdoc.diagnose.ranks.counters import counters_in
 from hangdoc.parse import integer
+from hangdoc.regex import regex
 from hangdoc.snapshot import Environment, Interpreter, Runtime
 
-_SETTINGS = re.compile(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
-_ACCUMULATION = re.compile(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$")
+_SETTINGS = regex(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
+_ACCUMULATION = regex(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$")
 
 
 class Differs(Cause, frozen=True, kw_only=True):

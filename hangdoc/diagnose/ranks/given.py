@@ -1,12 +1,11 @@
 """The tensor that a rank passed to the collective in which it waits."""
 
-import re
-
 from hangdoc.diagnose.model import Wait
 from hangdoc.diagnose.ranks import recorded, torch_names
+from hangdoc.regex import regex
 from hangdoc.snapshot import Process, PythonThread
 
-TENSOR = re.compile(r"^(\w+)\[([\d, ]*)\]$")
+TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
 _ARGUMENTS = {
     "all_reduce": ("tensor",),
     "broadcast": ("tensor",),
