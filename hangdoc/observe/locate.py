@@ -88,13 +88,10 @@ def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[
     forms = memory.layout
     for last in (False, True):  # the process runs on, and may have changed something under the first try
         memory.layout = forms
-        if last:
-            memory.forget()
         try:
             version = calibrate(memory, modules)
         except Misread as what:
             if last:
-                memory.forget()
                 memory.word(runtime.address)  # raises where the process has ended meanwhile
                 raise Unsupported(f"hangdoc does not know how {runtime.name} stores {what}") from what
             continue
@@ -150,7 +147,6 @@ def _modules(memory: Memory, runtime: _Runtime) -> int:
             if _is_modules(memory, address, runtime.dict_type):
                 _places[runtime.key] = place
                 return address
-    memory.forget()
     memory.word(runtime.address)  # raises where the process has ended meanwhile
     raise Unsupported(f"sys.modules was not found in {runtime.name}")
 
