@@ -154,9 +154,14 @@ def _share(times: dict[str, list[float]], share: float) -> str:
     return f"{ordered[int(len(ordered) * share)] * 1000:.0f}"
 
 
-def slow_down(rounds: int = 4, length: float = 15.0) -> None:
-    """Compare seconds per step of a healthy trainer with and without `hangdoc top --rate 1`, in one run."""
-    with Started(Scenario("bench", "a healthy run", (Node(ranks=2),), frozen=False)) as run:
+def slow_down(rounds: int = 10, length: float = 6.0) -> None:
+    """A healthy trainer's seconds a step under `hangdoc top --rate 1`, against none: with a core left, and with none."""
+    for ranks in (1, os.cpu_count() or 1):
+        _slow_down(ranks, rounds, length)
+
+
+def _slow_down(ranks: int, rounds: int, length: float) -> None:
+    with Started(Scenario("bench", "a healthy run", (Node(ranks=ranks),), frozen=False)) as run:
         quiet, watched = [], []
         for _ in range(rounds):
             quiet.append(_seconds_per_step(run, length))
@@ -171,7 +176,12 @@ def slow_down(rounds: int = 4, length: float = 15.0) -> None:
             finally:
                 child.terminate()
                 child.wait()
-    row("step of 2 healthy ranks on 2 cores under hangdoc top --rate 1, against none", watched, quiet, "1.01")
+    row(
+        f"step, {ranks} healthy ranks on {os.cpu_count()} cores, hangdoc top --rate 1, against none",
+        watched,
+        quiet,
+        "1.01",
+    )
 
 
 def _seconds_per_step(run: Started, length: float) -> float:

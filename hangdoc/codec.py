@@ -5,7 +5,6 @@ raises `BundleError`, one sentence with the remedy.
 """
 
 import contextlib
-import gzip
 import os
 import zlib
 from pathlib import Path
@@ -49,6 +48,8 @@ _DECODER = msgspec.json.Decoder(_Bundle)
 
 def encode(snapshot: Snapshot) -> bytes:
     """The bundle's bytes. The same snapshot gives the same bytes."""
+    import gzip  # a look that keeps nothing does not need it
+
     bare, table, variables = shared_frames.share(snapshot)
     written = _Bundle(
         schema=SCHEMA,

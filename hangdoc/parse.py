@@ -2,7 +2,9 @@
 
 import re
 
-_COMPARISON = re.compile(r"^([\w.\[\]()'\"]+) (==|!=) ([\w.\[\]()'\"]+)$")
+from hangdoc.regex import regex
+
+_COMPARISON = regex(r"^([\w.\[\]()'\"]+) (==|!=) ([\w.\[\]()'\"]+)$")
 
 
 def integer(text: str | None) -> int | None:

@@ -4,18 +4,18 @@ That is the user's own code, and where a framework has the training loop (Lightn
 well. What lies inside a call of torch is a layer, a hook or a transport: it decides nothing.
 """
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
+from hangdoc.regex import regex
 from hangdoc.snapshot import Frame
 
 _PACKAGES = "-packages/"
 _TORCH = "-packages/torch/"
-_HANDS_ON = re.compile(r"/torch/(utils/_contextlib\.py|distributed/(elastic/|run\.py|launch)|multiprocessing/)")
+_HANDS_ON = regex(r"/torch/(utils/_contextlib\.py|distributed/(elastic/|run\.py|launch)|multiprocessing/)")
 """Parts of torch that call the program: decorators such as `no_grad`, and launchers."""
-_CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
+_CONSOLE_SCRIPT = regex(r"/bin/[^/.]+$")
 
 
 def program(frames: Sequence[Frame]) -> tuple[Frame, ...]:

@@ -9,7 +9,6 @@ from hangdoc import codec
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.looking import check_writable, look
 from hangdoc.cli.options import observation_options, patience_option
-from hangdoc.commands import documents
 from hangdoc.commands.bundles import files
 from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
@@ -59,7 +58,7 @@ def command(
         snapshot = _evidence(bundles, options, fleet, reports=not as_json)
     except CommandError as error:
         if as_json:  # scripts always get a document
-            click.echo(documents.text(_nothing(str(error))))
+            _print_json(_nothing(str(error)))
         raise
     if save is not None:
         codec.write(snapshot, save)
@@ -107,10 +106,16 @@ def _nothing(why: str) -> Diagnosis:
 
 def _show(diagnosis: Diagnosis, as_json: bool, *, verbose: bool) -> None:
     if as_json:
-        click.echo(documents.text(diagnosis))
+        _print_json(diagnosis)
         return
     from rich.console import Console
 
     from hangdoc.render.text import report
 
     report(diagnosis, Console(soft_wrap=False), verbose=verbose)
+
+
+def _print_json(diagnosis: Diagnosis) -> None:
+    from hangdoc.commands import documents  # which knows all documents
+
+    click.echo(documents.text(diagnosis))

@@ -1,6 +1,5 @@
 """A run after each step: its ranks, its classes of equal ranks, which rank waits for which, and what blocks the run."""
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from msgspec import Struct
 from hangdoc.diagnose.ranks import torch_names
 from hangdoc.diagnose.ranks.holds import Hold
 from hangdoc.diagnosis import Label, Operation, Where
+from hangdoc.regex import regex
 from hangdoc.snapshot import Connection, Environment, Frame, Host, Interpreter, Loop, Process, PythonThread, Unavailable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Placed = tuple[Host, Process]
 
 BUSY = 0.10
 """Share of one core above which a thread is busy. Waiting threads poll: a rendezvous uses 2-4 %, a monitor up to 5 %."""
-_FORM = re.compile(r"_(into_tensor|tensor|single|coalesced)$")
+_FORM = regex(r"_(into_tensor|tensor|single|coalesced)$")
 
 
 def form(op: str) -> str:

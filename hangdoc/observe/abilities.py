@@ -26,6 +26,9 @@ _PYTHON_REMEDY = (
     "variables, changes of os.environ and process groups stay unknown; stacks, sockets and clocks are still used."
 )
 
+_SYS_PTRACE = 1 << 19
+"""linux/capability.h."""
+
 
 class Ability(NamedTuple):
     """One thing that hangdoc needs, whether it works here, and what to do where it does not."""
@@ -119,6 +122,9 @@ def _sockets() -> Ability:
 
 def _other_users() -> Ability:
     if os.geteuid() == 0:
-        return Ability("other users' ranks", True, "uid 0 sees them", "")
+        # A container may have taken it away; ranks with the same capabilities can be read all the same.
+        capable = int(ProcFS().status("self").get("CapEff", "0"), 16) & _SYS_PTRACE
+        found = "uid 0 sees them" if capable else "only ranks with no more capabilities: CAP_SYS_PTRACE is missing"
+        return Ability("other users' ranks", True, found, "")
     sudo = "sudo hangdoc" if shutil.which("sudo") else "root"
     return Ability("other users' ranks", True, f"only those of uid {os.geteuid()}; {sudo} would see all", "")

@@ -4,7 +4,7 @@ new, and kept as long as the process stands still: a process that has not run ha
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -156,7 +156,7 @@ class DeepReader:
         found: dict[int, dict[str, Any]] = {pid: {} for pid in ranks}
         for probe, whom in ((FlightRecorders(), ranks), (TrainingData(), old)):
             if whom:
-                part = replace(observation, targets=whom)
+                part = msgspec.structs.replace(observation, targets=whom)
                 probe.during(part)
                 for pid, name, value in probe.evidence(part):
                     if pid is not None:

@@ -8,7 +8,6 @@ descends from a rank is its helper: it inherits the rank's environment and often
 import contextlib
 import os
 from collections import Counter
-from dataclasses import dataclass
 
 import msgspec
 
@@ -36,8 +35,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Only processes of this Slurm job: `123`, `123.0`, `100_3`."""
 
 
-@dataclass
-class Found:
+class Found(msgspec.Struct):
     """What discovery hands over."""
 
     targets: dict[int, Target]

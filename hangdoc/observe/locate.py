@@ -5,7 +5,6 @@ a dict that has `__main__` among its keys: no table of offsets per version, and 
 """
 
 import contextlib
-import re
 import struct
 from collections.abc import Iterator
 from itertools import islice
@@ -17,11 +16,12 @@ from hangdoc.observe.layout import TEXTS_AND_KEYS, Layout
 from hangdoc.observe.maps import Mapping, mapped_files
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.regex import regex
 
 SUPPORTED = "CPython 3.10 to 3.15"
 """What was tried (docs/attaching.md)."""
-_NAMED_PYTHON = re.compile(r"/(?:lib)?python[^/]*$")
-_VERSION = re.compile(r"python(\d)\.(\d+)")
+_NAMED_PYTHON = regex(r"/(?:lib)?python[^/]*$")
+_VERSION = regex(r"python(\d)\.(\d+)")
 
 
 _Build = tuple[str, int, int, int]
@@ -56,9 +56,10 @@ _places: dict[_Build, tuple[int, ...]] = {}
 _layouts: dict[_Build, tuple[tuple[int, int], Layout]] = {}
 
 
-def python_version(proc: ProcFS, pid: int) -> tuple[int, int] | None:
-    """The (major, minor) of the CPython that `pid` runs, from the names of files it has mapped; None for anything else."""
-    versions = (_VERSION.search(mapped.path.rsplit("/", 1)[-1]) for mapped in _mapped_pythons(proc, pid))
+def python_version(proc: ProcFS, pid: int, files: list[Mapping]) -> tuple[int, int] | None:
+    """The (major, minor) of the CPython that `pid` runs, from the names of the files that it has mapped; None for anything
+    else."""
+    versions = (_VERSION.search(mapped.path.rsplit("/", 1)[-1]) for mapped in _pythons_among(proc, pid, files))
     return next(((int(match[1]), int(match[2])) for match in versions if match), None)
 
 
@@ -67,7 +68,7 @@ def locate(proc: ProcFS, pid: int) -> Image:
     where the process has just started: that looks the same.
     """
     try:
-        files = _mapped_pythons(proc, pid)
+        files = _pythons_among(proc, pid, mapped_files(proc, pid))
         program = proc.link(f"{pid}/exe")
     except ProcError as error:
         raise Unreadable(str(error)) from error
@@ -100,9 +101,8 @@ def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[
     return version, memory.layout
 
 
-def _mapped_pythons(proc: ProcFS, pid: int) -> list[Mapping]:
+def _pythons_among(proc: ProcFS, pid: int, found: list[Mapping]) -> list[Mapping]:
     """The files that may hold the interpreter: those called python or libpython, and then the program itself."""
-    found = mapped_files(proc, pid)
     try:
         program = proc.link(f"{pid}/exe").removesuffix(" (deleted)")
     except ProcError:

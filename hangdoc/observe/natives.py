@@ -5,18 +5,18 @@ are dumped once per class of equal stacks, but each of them where that one stack
 several works a line waits for may differ.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hangdoc.observe import attach
 from hangdoc.observe.observation import Observation, Target
+from hangdoc.regex import regex
 from hangdoc.snapshot import Clocks, Connection, Connections, Interpreter, PythonThread, Stack, Unavailable
 
-_GPU_THREAD = re.compile(r"^(pt_nccl|nccl|cuda-EvtHandlr)")
-_POINT_TO_POINT = re.compile(r"(Send|Recv)Work::wait|UnboundBuffer::wait(Send|Recv)")
-_OF_TORCH = re.compile(r"/lib(torch|c10|cuda|nccl)[^/]*\.so")
-_NUMBER = re.compile(r"-?\d[\d.e+-]*")
+_GPU_THREAD = regex(r"^(pt_nccl|nccl|cuda-EvtHandlr)")
+_POINT_TO_POINT = regex(r"(Send|Recv)Work::wait|UnboundBuffer::wait(Send|Recv)")
+_OF_TORCH = regex(r"/lib(torch|c10|cuda|nccl)[^/]*\.so")
+_NUMBER = regex(r"-?\d[\d.e+-]*")
 _MOST_OF_A_CLASS = 16
 _LEAST_SECONDS = 1.0
 """What must be left for a native dump to be begun."""

@@ -178,17 +178,19 @@ def _run(
                 f"the {name} probe was left behind: it had not ended {patience.seconds:.0f} s after the window"
             )
     between.shutdown(wait=False)
+    aside = _Aside()
     # Stacks take longest, so they go first; the clocks are read last, when the window ends.
     for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
         if isinstance(probe, CpuClocks):
             time.sleep(
                 max(0.0, min(observation.deadline.remaining(), began + observation.window + longer - time.monotonic()))
             )
-        _in_time(observation, probe, probe.close)
+        aside.in_time(observation, probe, probe.close)
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:
-        for pid, field, value in _in_time(observation, probe, _evidence_of(probe)) or ():
+        for pid, field, value in aside.in_time(observation, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
+    aside.close()
     try:
         for pid, native in natives.take(observation, gathered, {}).items():
             gathered.setdefault(pid, {})["native"] = native
@@ -201,20 +203,30 @@ def _evidence_of(probe: Probe) -> Callable[[Observation], list[ProbeResult]]:
     return lambda observation: list(probe.evidence(observation))
 
 
-def _in_time(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
-    """As `_guarded`, and one that does not end in time is left behind."""
-    alone = ThreadPoolExecutor(1, thread_name_prefix=probe.name)
-    try:
-        return alone.submit(_guarded, observation, probe, action).result(
-            observation.deadline.remaining() + _LEAST_SECONDS
-        )
-    except FutureTimeout:
-        observation.problems.append(
-            f"the {probe.name} probe was left out: no time was left; give the look more with --timeout"
-        )
-        return None
-    finally:
-        alone.shutdown(wait=False)
+class _Aside:
+    """A thread beside ours, for what may not come back; one that is left behind gets a successor."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    def in_time(self, observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
+        """As `_guarded`, and one that does not end in time is left behind."""
+        self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="aside")
+        try:
+            job = self._pool.submit(_guarded, observation, probe, action)
+            return job.result(observation.deadline.remaining() + _LEAST_SECONDS)
+        except FutureTimeout:
+            observation.problems.append(
+                f"the {probe.name} probe was left out: no time was left; give the look more with --timeout"
+            )
+            self.close()
+            return None
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
 
 
 def _guarded(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:

@@ -30,6 +30,12 @@ class Variable(NamedTuple):
 _modules: dict[tuple[int, int, int, frozenset[int]], dict[str, int]] = {}
 _USUAL = frozenset(map(len, ("os", "__main__", "torch.distributed.distributed_c10d", "torch.distributed.debug")))
 """Lengths of the names that are asked for: one reading serves all who ask."""
+_USED = {
+    "os": ("environ",),
+    "torch.distributed.distributed_c10d": ("_pg_group_ranks", "_pg_names", "_pg_backend_config"),
+    "torch.distributed.debug": ("_WORKER_SERVER",),
+}
+"""Modules with hundreds of variables, and the few that are asked for."""
 _reading = threading.Lock()
 """Probes ask side by side, and who comes second need not read it all once more."""
 
@@ -42,14 +48,14 @@ class Modules:
         self._address = image.modules
 
     def namespace(self, *wanted: str) -> dict[str, dict[str, int]]:
-        """For each wanted module that is imported: its variables' names and addresses."""
+        """For each wanted module that is imported: its variables' names and addresses; of a module in `_USED`, only those."""
         found: dict[str, dict[str, int]] = {}
         lengths = frozenset(map(len, wanted))
         modules = self._named(_USUAL if lengths <= _USUAL else lengths)
         for name in wanted:
             if (module := modules.get(name)) is not None:
                 with contextlib.suppress(Unreadable):
-                    found[name] = self._memory.namespace(module)
+                    found[name] = self._memory.namespace(module, _USED.get(name, ()))
         return found
 
     def _named(self, lengths: frozenset[int]) -> dict[str, int]:

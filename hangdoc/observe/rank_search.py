@@ -1,9 +1,11 @@
 """Which processes of a host are ranks: by the environment they were started with, by what their interpreter holds, by their
 beacon."""
 
+import contextlib
 import os
 import re
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hangdoc.observe import identity
 from hangdoc.observe.deadline import Deadline
@@ -11,14 +13,17 @@ from hangdoc.observe.process_table import ProcessTable
 from hangdoc.observe.procfs import ProcError, ProcFS, network_of
 from hangdoc.observe.rank_from_memory import rank_from_memory
 from hangdoc.observe.watchdog_files import beat_of
+from hangdoc.regex import regex
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
-_COMMUNICATION_THREAD = re.compile(r"^(pt_gloo|gloo_tcp|pt_nccl|nccl|pt_mpi)")
+_COMMUNICATION_THREAD = regex(r"^(pt_gloo|gloo_tcp|pt_nccl|nccl|pt_mpi)")
 """Threads that torch's backends start in a process that has a process group."""
 
+_MAPPED_PYTHON = regex(rb"/libpython3|/(?:python|pypy)[\d.]*[a-z]*(?: \(deleted\))?$", re.MULTILINE)
+"""A line of /proc/PID/maps: Python as a library, or as the program."""
 
-@dataclass
-class Search:
+
+class Search(msgspec.Struct):
     """The ranks of a host, as far as they were found."""
 
     proc: ProcFS
@@ -26,8 +31,8 @@ class Search:
     wanted: set[int]
     """Processes in the scope, without hangdoc's own."""
     launchers: dict[int, Launch]
-    ranks: dict[int, RankIdentity] = field(default_factory=dict)
-    inner: dict[int, dict[str, str]] = field(default_factory=dict)
+    ranks: dict[int, RankIdentity] = msgspec.field(default_factory=dict)
+    inner: dict[int, dict[str, str]] = msgspec.field(default_factory=dict)
     """`os.environ` of ranks that had to be looked into."""
 
     def below_a_rank(self, pid: int) -> bool:
@@ -137,15 +142,14 @@ def launchers_of(table: ProcessTable) -> dict[int, Launch]:
 
 
 def is_python(proc: ProcFS, pid: int) -> bool:
-    """Whether a process runs a Python, whatever it calls itself."""
-    try:
+    """Whether a process runs a Python, whatever it calls itself. Where its program may not be read (root without
+    CAP_SYS_PTRACE beside a process that has it), the files in its memory say so; the kernel is less strict about them."""
+    with contextlib.suppress(ProcError):
         program = os.path.basename(proc.link(f"{pid}/exe")).removesuffix(" (deleted)")
-    except ProcError:
-        return False
-    if program.startswith(("python", "pypy")):
-        return True
+        if program.startswith(("python", "pypy")):
+            return True
     try:
-        return b"/libpython3" in proc.read(f"{pid}/maps")
+        return _MAPPED_PYTHON.search(proc.read(f"{pid}/maps")) is not None
     except ProcError:
         return False
 

@@ -1,7 +1,5 @@
 """What srun started: its tasks are children of slurmstepd, and nothing of srun is among their ancestors."""
 
-import psutil
-
 from hangdoc.observe.process_table import ProcessTable
 from hangdoc.parse import natural
 from hangdoc.snapshot import Unavailable
@@ -24,6 +22,8 @@ def tasks_of(table: ProcessTable, srun: int) -> set[int]:
 
 
 def _listens_on(pid: int) -> set[int]:
+    import psutil  # hardly any look has an srun
+
     try:
         connections = psutil.Process(pid).net_connections(kind="tcp")
     except psutil.Error:

@@ -73,8 +73,14 @@ class Stacks:
 
     def close(self, observation: Observation) -> None:
         """Dump everything seen before once more, and what a rank has started since. What has not run since it was dumped stands
-        where it stood. Launchers are dumped once: of them it only matters where they are."""
-        launchers = [t for t in observation.alive() if t.role == "launcher" and t.python]
+        where it stood. Launchers are dumped once, and only those without a living rank: it matters whether they wait for other
+        nodes or for the end, and one with a rank does neither. A parent that is no launcher knows how many it has spawned."""
+        busy = {t.owner for t in observation.ranks() if t.state not in "ZX"}
+        launchers = [
+            t
+            for t in observation.alive()
+            if t.role == "launcher" and t.python and (t.launch is None or t.pid not in busy)
+        ]
         self._first |= {t.pid: Unavailable(reason="read at the end of the window alone") for t in launchers}
         for pid in adopt_helpers(observation):
             self._first[pid] = attach.dump(observation.proc, pid, observation.deadline)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
+from inspect import get_annotations
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -236,17 +237,25 @@ def _path(value: str) -> str:
     return tokens(value)
 
 
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a struct's fields. typing.get_type_hints and msgspec.inspect take 6 and 15 ms to say the same of all."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        found |= get_annotations(base)
+    return get_type_hints(kind) if any(isinstance(one, str) for one in found.values()) else found
+
+
 @cache
 def _with_text(kind: type) -> tuple[str, ...]:
     """The fields of a struct that can hold a text."""
-    kinds = get_type_hints(kind)  # msgspec.inspect knows them, too, and takes 15 ms to say so
+    kinds = _hints(kind)
     return tuple(name for name in kind.__struct_fields__ if _has_text(kinds[name]))  # type: ignore[attr-defined]
 
 
 @cache
 def _flat(kind: type) -> Callable[[Any], Any] | None:
     """What gets the texts of a struct that has at least two, and nothing else that can hold one; None for any other."""
-    kinds, fields = get_type_hints(kind), _with_text(kind)
+    kinds, fields = _hints(kind), _with_text(kind)
     if kind is Local or len(fields) < 2 or any(kinds[name] not in (str, str | None) for name in fields):
         return None
     return attrgetter(*fields)

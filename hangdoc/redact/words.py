@@ -1,15 +1,14 @@
 """Command lines and environments: secrets go by the names before them, and by their look; paths, numbers and options stay."""
 
-import re
-
 from hangdoc.redact.looks import REDACTED, harmless, text, under
 from hangdoc.redact.names import NONE, secrecy
 from hangdoc.redact.values import OF_A_LOGIN, container
+from hangdoc.regex import regex
 
-_NAMED = re.compile(r"(?P<name>[-+]*[A-Za-z_][\w./-]*)=(?P<value>[\s\S]*)")
-_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_NAMED = regex(r"(?P<name>[-+]*[A-Za-z_][\w./-]*)=(?P<value>[\s\S]*)")
+_DOTTED = regex(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 """A setting before its value, as yacs has them: `wandb.api_key x`."""
-_IDENTIFIES = re.compile(
+_IDENTIFIES = regex(
     r"(?i)(?:^|_)(?:id|ids|uuid|hash|sha\d*|digest|commit|rev|revision|version|name|namespace|nspace|checksum)$"
 )
 """Names of random texts that are no secrets: of runs, jobs, commits."""

@@ -22,8 +22,7 @@ def report(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> 
         for block in blocks(diagnosis, verbose=verbose):
             console.print(block, highlight=False)
     # Tables pad their cells with blanks, which a pasted report should not have.
-    for line in captured.get().splitlines():
-        console.out(line.rstrip(), highlight=False)
+    console.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
 
 def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[RenderableType]:

@@ -2,7 +2,10 @@
 
 import ast
 import os
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -97,6 +100,43 @@ def test_a_python_that_starts_the_rank_is_no_rank(tmp_path: Path) -> None:
 def test_a_named_process_that_has_ended_is_no_error(scope: Scope) -> None:
     """A watch goes on looking after that."""
     assert not discover(ProcFS(), Deadline(60), scope).targets
+
+
+_WITHOUT_PTRACE = ("setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace")
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="takes a capability away: needs root and setpriv"
+)
+def test_root_without_ptrace_sees_that_there_is_a_rank() -> None:
+    """The kernel hides the program of a process with more capabilities, and not its environment and mapped files: a rank must
+    not look as if it had ended."""
+    if int(ProcFS().status("self")["CapEff"], 16) & 1 << 19 == 0:
+        pytest.skip("nothing to take away: CAP_SYS_PTRACE is missing here")
+    waits = "import sys; print('ready', flush=True); sys.stdin.read()"
+    rank = subprocess.Popen(
+        [sys.executable, "-c", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **TORCH}
+    )
+    looks = (
+        "from hangdoc.diagnose.engine import diagnose; from hangdoc.observe.observe import Options, observe; "
+        f"seen = diagnose(observe(Options(pids=({rank.pid},), window=0.1))); "
+        "print(seen.verdict, *(f.code for job in seen.jobs for f in job.findings))"
+    )
+    try:
+        assert rank.stdout is not None
+        rank.stdout.readline()
+        allowed = subprocess.run(
+            [*_WITHOUT_PTRACE, "readlink", f"/proc/{rank.pid}/exe"], capture_output=True, check=False, timeout=30
+        )
+        if allowed.returncode == 0:
+            pytest.skip("this kernel lets root read it all the same")
+        seen = subprocess.run(
+            [*_WITHOUT_PTRACE, sys.executable, "-c", looks], capture_output=True, text=True, check=True, timeout=60
+        ).stdout.split()
+    finally:
+        rank.kill()
+        rank.communicate()
+    assert seen == ["unknown", "HD901"]
 
 
 def test_only_named_trees(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """How much data each rank has, from every source: beacons, loop bounds, lists, directories."""
 
-import re
-from dataclasses import dataclass
+import msgspec
 
 from hangdoc.diagnose.model import Rank
 from hangdoc.diagnose.ranks import known
@@ -9,20 +8,20 @@ from hangdoc.diagnose.ranks.counters import batches, counters_in
 from hangdoc.diagnose.ranks.feeding import consumers
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
+from hangdoc.regex import regex
 from hangdoc.snapshot import DataSource, DataSources
 
-_DATA_WORDS = re.compile(
+_DATA_WORDS = regex(
     r"(?i)data|file|path|shard|sample|example|doc|chunk|part|batch|split|item|ind(ex|ices)|urls?$|rows?$"
 )
-_TOTAL = re.compile(
+_TOTAL = regex(
     r"(?i)(^|[._])(max|num|n|total|len)_(\w+_)?(batch(es)?|samples?|examples?|shards?|files?|docs?|rows?|items?|sequences?)$"
 )
 """Names of numbers that say how much data there is."""
-_FILE_WORDS = re.compile(r"(?i)file|path|shard|urls?$")
+_FILE_WORDS = regex(r"(?i)file|path|shard|urls?$")
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """One thing of which two ranks have different amounts."""
 
     fewer: int

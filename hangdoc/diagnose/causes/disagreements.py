@@ -1,6 +1,5 @@
 """Settings that must be the same on all ranks: options, environment variables, versions."""
 
-import re
 from functools import lru_cache
 from typing import ClassVar
 
@@ -11,10 +10,11 @@ from hangdoc.diagnose.model import Rank, Run, environment_of
 from hangdoc.diagnose.ranks import known
 from hangdoc.diagnose.ranks.counters import counters_in
 from hangdoc.parse import integer
+from hangdoc.regex import regex
 from hangdoc.snapshot import Environment, Runtime
 
-_SETTINGS = re.compile(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
-_ACCUMULATION = re.compile(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$")
+_SETTINGS = regex(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
+_ACCUMULATION = regex(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$")
 
 
 class Differs(Cause, frozen=True, kw_only=True):

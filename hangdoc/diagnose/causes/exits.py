@@ -1,14 +1,13 @@
 """The statements by which a rank may have left its loop, with the values on both ranks that decide it."""
 
-import re
-
 from hangdoc.diagnose.kinds import LeftLoop
 from hangdoc.diagnose.model import Rank
 from hangdoc.diagnose.ranks import known
 from hangdoc.diagnosis import Evidence
+from hangdoc.regex import regex
 from hangdoc.snapshot import Exit
 
-_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_NAME = regex(r"[A-Za-z_][\w.]*")
 _SHOWN = 3
 
 

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
+
+import msgspec
 
 from hangdoc.diagnose.causes import network
 from hangdoc.diagnose.causes.cause import Cause
@@ -13,8 +14,7 @@ from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Environment, Host, Process
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The launcher of a node, or a rank that was started without one, with its settings."""
 
     host: Host

@@ -7,8 +7,11 @@ Arguments are matched by the words their names are made of, so that `--grad-accu
 # ruff: noqa: E501  (a table: one entry, one line)
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
+
+from hangdoc.regex import regex
 
 Kind = Literal["collectives", "meeting", "numbers", "data", "differs", "tuning"]
 """`collectives`: must agree, it changes which collectives are called, how often or how large. `meeting`: must agree, it sets the
@@ -16,8 +19,7 @@ endpoint or the size of the rendezvous. `numbers`: should agree, or the results 
 differ. `tuning`: harmless."""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """One entry of the table. `why` is a verb phrase about the setting."""
 
     pattern: str
@@ -76,11 +78,11 @@ VARIABLES: tuple[Setting, ...] = (
            "tells ranks apart"),
     Setting(r"^(OMP_NUM_THREADS|MKL_NUM_THREADS|NCCL_DEBUG\w*|PYTHON\w*|TORCHINDUCTOR_\w+)$", "tuning", "changes only speed or logs"),
 )  # fmt: skip
-_OWNED = re.compile(
+_OWNED = regex(
     r"^(TORCH|NCCL_|GLOO_|OMP_|MKL_|CUDA_|NVIDIA_|SLURM|OMPI_|PMI|HYDRA_|LSB_|PBS_|KUBERNETES_|SSH_|XDG_|LC_|PYTHON)"
 )
 """Of launchers, clusters and libraries: these differ between nodes for reasons of their own."""
-_NCCL = re.compile(r"^(TORCH_)?NCCL_")
+_NCCL = regex(r"^(TORCH_)?NCCL_")
 
 
 def argument(name: str) -> Setting | None:

@@ -1,12 +1,12 @@
 """Loops and their counters: which loop counts the batches of a run, how far a rank is in it, and whether it makes progress."""
 
-import re
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnose.model import LoopView, Rank
 from hangdoc.diagnose.ranks import known
 from hangdoc.parse import integer
+from hangdoc.regex import regex
 from hangdoc.snapshot import Counter, Frame, Interpreter, Loop, Process, Progress, PythonThread, Stack
 
 _ENDLESS = 1 << 30
@@ -186,8 +186,8 @@ def _moves_on(frame: Frame, loop: Loop) -> set[str]:
     return {*loop.counters, *loop.advances} - {name for other in inside for name in (*other.counters, *other.advances)}
 
 
-_ENDLESS_FOR = re.compile(r" in (itertools\.)?(count|cycle|repeat)\(")
-_COMPARES = re.compile(r"[<>]|!=")
+_ENDLESS_FOR = regex(r" in (itertools\.)?(count|cycle|repeat)\(")
+_COMPARES = regex(r"[<>]|!=")
 
 
 def has_end(loop: Loop) -> bool:

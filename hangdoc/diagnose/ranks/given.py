@@ -1,13 +1,12 @@
 """The tensor that a rank passed to the collective in which it waits."""
 
-import re
-
 from hangdoc.diagnose.model import Wait
 from hangdoc.diagnose.ranks import recorded
 from hangdoc.diagnose.ranks.reading import Reading
+from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Process
 
-TENSOR = re.compile(r"^(\w+)\[([\d, ]*)\]$")
+TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
 _ARGUMENTS = {
     "all_reduce": ("tensor",),
     "broadcast": ("tensor",),

@@ -9,11 +9,12 @@ from hangdoc.diagnose.ranks import backends, known, recorded, torch_names
 from hangdoc.diagnose.ranks.reading import Reading, origin, reading
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
+from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Group, Local, Loop, Process, PythonThread, Stack, Unavailable
 
-_STORE_CALL = re.compile(r"(?i)store\w*\.(get|wait)\s*\(")
-_POSTED = re.compile(r"P2POp\((\w+), (\d+)\)")
-_WAIT_CALL = re.compile(r"([\w.\[\]]+)\.(?:wait|result|synchronize)\s*\(")
+_STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
+_POSTED = regex(r"P2POp\((\w+), (\d+)\)")
+_WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize)\s*\(")
 
 
 def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None:
@@ -313,7 +314,7 @@ def _given_in_source(call: str, key: str, thread: PythonThread) -> int | None:
     return natural(local.text) if local is not None else None
 
 
-_EACH = re.compile(r"for (\w+) in ")
+_EACH = regex(r"for (\w+) in ")
 
 
 def waits_for_each(loop: Loop, frame: Frame | None) -> bool:

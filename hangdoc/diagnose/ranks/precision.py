@@ -2,17 +2,17 @@
 tensors of a torch layer. A variable or an option that only names a dtype is no evidence."""
 
 import ast
-import re
 from collections.abc import Iterator
 
 from hangdoc.diagnose.model import Rank
 from hangdoc.diagnose.ranks import known
+from hangdoc.regex import regex
 from hangdoc.snapshot import Frame
 
 _HALF = ("bfloat16", "float16")
-_PARAMETERS = re.compile(r"\S+\.parameters\(\) (?P<dtype>\w+)\[(?P<count>\d{1,18})\]")
-_TENSOR = re.compile(r"(bfloat16|float16)\[[\d, ]*\]")
-_AUTOCAST = re.compile(r"autocast\(cpu, (bfloat16|float16)\)")
+_PARAMETERS = regex(r"\S+\.parameters\(\) (?P<dtype>\w+)\[(?P<count>\d{1,18})\]")
+_TENSOR = regex(r"(bfloat16|float16)\[[\d, ]*\]")
+_AUTOCAST = regex(r"autocast\(cpu, (bfloat16|float16)\)")
 _LAYERS = "/torch/nn/modules/"
 _DEFAULT = "bfloat16"
 """Of torch.autocast on a CPU."""

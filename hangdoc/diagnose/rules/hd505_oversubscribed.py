@@ -47,13 +47,13 @@ The evidence shows the number of threads per rank.
 - cgroup v2, cpu.stat: https://docs.kernel.org/admin-guide/cgroup-v2.html
 """
 
-import re
 from collections.abc import Iterator
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnose.ranks.movement import cores_used
 from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.regex import regex
 from hangdoc.snapshot import Clocks, Host, Machine, Runtime
 
 CODE = "HD505"
@@ -64,7 +64,7 @@ _THROTTLED = 0.15
 _PUSHED = 40
 """Involuntary context switches per second of a thread that others preempt."""
 _AT_WORK = 0.03
-_OWN_WORK = re.compile(r"^(pt_autograd|pt_gloo|gloo_|pt_nccl|nccl|cuda)")
+_OWN_WORK = regex(r"^(pt_autograd|pt_gloo|gloo_|pt_nccl|nccl|cuda)")
 """Threads that every rank has a few of, whatever OMP_NUM_THREADS is."""
 _SWAPPED_BYTES = 50_000_000
 

@@ -6,7 +6,8 @@ give healthy ranks the parent 1.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hangdoc import run_identity
 from hangdoc.diagnose.model import Placed, environment_of
@@ -17,8 +18,7 @@ from hangdoc.parse import natural
 from hangdoc.snapshot import Host, Launch, Process, RankIdentity, Snapshot
 
 
-@dataclass
-class Gathered:
+class Gathered(msgspec.Struct):
     """The processes of one run."""
 
     name: str
@@ -27,10 +27,10 @@ class Gathered:
     run_id: str | None = None
     alone_on: str | None = None
     """The host that all of the run is on, where its meeting point is a loopback address."""
-    members: list[Placed] = field(default_factory=list)
+    members: list[Placed] = msgspec.field(default_factory=list)
     """Ranks with an identity."""
-    launchers: list[Placed] = field(default_factory=list)
-    zombies: list[Placed] = field(default_factory=list)
+    launchers: list[Placed] = msgspec.field(default_factory=list)
+    zombies: list[Placed] = msgspec.field(default_factory=list)
     """Ended processes that may have been ranks of this run."""
     left_over: int = 0
     """Above 0 for the ranks of an earlier run of the same name; counts them."""
