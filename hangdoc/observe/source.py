@@ -31,6 +31,8 @@ _MAX_WHOLE = 300_000
 _MAX_EXITS = 6
 """Characters; they take 0.2 s of CPU to filter, once."""
 _BOUND_SECONDS = 2.0
+_MOST_KEPT_TEXT = 20_000
+"""Characters. A tree takes 20 to 45 times the memory of its text."""
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -129,6 +131,9 @@ class Sources:
         """The frame's function, or module; None where it can't be parsed."""
         if frame.library and (alone := _function_alone(self._lines[key], frame)) is not None:
             return alone  # a package's module may have thousands of lines
+        if frame.library:  # not kept: the tree of a large module takes 10 MB
+            tree = _tree("\n".join(self._lines[key]))
+            return None if tree is None else _scope_of(tree, _functions_of(tree), frame)
         if key not in self._trees:
             self._trees[key] = _tree("\n".join(self._lines[key]))
         tree = self._trees[key]
@@ -136,14 +141,25 @@ class Sources:
 
     def _functions(self, key: tuple[str, str], tree: ast.Module) -> list[_Function]:
         if key not in self._defined:
-            kinds = ast.FunctionDef | ast.AsyncFunctionDef
-            self._defined[key] = [node for node in _statements(tree) if isinstance(node, kinds)]
+            self._defined[key] = _functions_of(tree)
         return self._defined[key]
 
 
-@lru_cache(16)
+def _functions_of(tree: ast.Module) -> list[_Function]:
+    return [node for node in _statements(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
 def _tree(text: str) -> ast.Module | None:
-    """Kept between looks, for somebody who looks again and again."""
+    """None where it can't be parsed. A short text's tree is kept between looks, for somebody who looks again and again."""
+    return _kept_tree(text) if len(text) <= _MOST_KEPT_TEXT else _parsed(text)
+
+
+@lru_cache(16)
+def _kept_tree(text: str) -> ast.Module | None:
+    return _parsed(text)
+
+
+def _parsed(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
