@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from hangdoc import redact
+from hangdoc.observe.lines import Lines
 from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.parse import negated
 from hangdoc.program import program
@@ -45,7 +46,7 @@ class Sources:
 
     def __init__(self, proc: ProcFS) -> None:
         self._proc = proc
-        self._lines: dict[tuple[str, str], list[str]] = {}
+        self._lines: dict[tuple[str, str], Lines] = {}
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="source")
         self._stuck = False
         self._trees: dict[tuple[str, str], ast.Module | None] = {}
@@ -80,7 +81,7 @@ class Sources:
         if frame.native or not frame.file.startswith("/"):
             return frame
         key = self._load(pid, started, frame.file, frame.library)
-        lines = self._lines.get(key, [])
+        lines = self._lines[key]
         if not 0 < frame.line <= len(lines):
             return frame
         source = redact.source(lines[frame.line - 1].strip())[:200]
@@ -105,14 +106,14 @@ class Sources:
             namespace = ""
         key = (namespace, file)
         if key not in self._lines:
-            self._lines[key] = []
+            self._lines[key] = Lines()
             if not self._stuck:
                 try:
                     path = f"{self._proc.root}/{pid}/root{file}"
-                    lines = self._reader.submit(_read_lines, path, started).result(_BOUND_SECONDS)
+                    text = self._reader.submit(_read, path, started).result(_BOUND_SECONDS)
                     # A literal may begin lines above the one that is shown, so the user's code is read as a whole.
-                    whole = not library and sum(map(len, lines)) < _MAX_WHOLE
-                    self._lines[key] = redact.source("\n".join(lines)).split("\n") if whole else lines
+                    whole = not library and len(text) < _MAX_WHOLE
+                    self._lines[key] = Lines(redact.source(text) if whole else text)
                 except FutureTimeout:
                     self._stuck = True  # a file system that does not answer: the next file would not come either
         return key
@@ -132,10 +133,10 @@ class Sources:
         if frame.library and (alone := _function_alone(self._lines[key], frame)) is not None:
             return alone  # a package's module may have thousands of lines
         if frame.library:  # not kept: the tree of a large module takes 10 MB
-            tree = _tree("\n".join(self._lines[key]))
+            tree = _tree(self._lines[key].text)
             return None if tree is None else _scope_of(tree, _functions_of(tree), frame)
         if key not in self._trees:
-            self._trees[key] = _tree("\n".join(self._lines[key]))
+            self._trees[key] = _tree(self._lines[key].text)
         tree = self._trees[key]
         return None if tree is None else _scope_of(tree, self._functions(key, tree), frame)
 
@@ -166,7 +167,7 @@ def _parsed(text: str) -> ast.Module | None:
         return None
 
 
-def _function_alone(lines: list[str], frame: Frame) -> ast.AST | None:
+def _function_alone(lines: Lines, frame: Frame) -> ast.AST | None:
     """The function around a frame's line, parsed without its module; None where its text can't be told apart."""
     name = re.escape(frame.function.rpartition(".")[2])
     head = re.compile(rf"(\s*)(async )?def {name}\b")
@@ -189,15 +190,15 @@ def _dedents(line: str, indent: int) -> bool:
     return bool(text) and text[0] not in "#)" and len(line) - len(text) <= indent
 
 
-def _read_lines(path: str, started: float) -> list[str]:
-    """The lines of a regular file that is no newer than the process; none where it can't be read."""
+def _read(path: str, started: float) -> str:
+    """The text of a regular file that is no newer than the process; empty where it can't be read."""
     try:
         about = os.stat(path)
         if stat.S_ISREG(about.st_mode) and about.st_mtime <= started + 1 and about.st_size <= _MAX_BYTES:
-            return Path(path).read_text("utf-8", "replace").splitlines()
+            return Path(path).read_text("utf-8", "replace")
     except OSError:
         pass
-    return []
+    return ""
 
 
 def _loops(scope: ast.AST) -> tuple[Loop, ...]:

@@ -14,6 +14,7 @@ from hangdoc.observe import identity, source
 from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
+from hangdoc.observe.lines import Lines
 from hangdoc.observe.procfs import Gone, ProcFS
 from hangdoc.observe.pyspy import is_library
 from hangdoc.observe.sock_diag import SockDiag, address
@@ -197,6 +198,16 @@ def test_loops_conditions_and_source(tmp_path: Path) -> None:
         ("for batch", ("total",), None, None),
     }
     assert {name for loop in found.loops for name in loop.advances} == {"epoch", "step", "batch", "i", "total"}
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a", "a\n", "a\n\nb", "a\x0cb\u2028c\nd\n"])
+def test_lines_of_a_text(text: str) -> None:
+    lines = Lines(text)
+    assert list(lines) == lines[:] == (text.removesuffix("\n").split("\n") if text else [])
+
+
+def test_a_form_feed_ends_no_line(tmp_path: Path) -> None:
+    assert annotated(tmp_path, 2, text="# one\x0ctwo\nwork()\n", function="<module>").source == "work()"
 
 
 PACKAGE = """
