@@ -278,12 +278,12 @@ def test_a_file_system_that_does_not_answer_is_waited_for_once(monkeypatch: pyte
     asked: list[str] = []
     over = threading.Event()
 
-    def never(path: str, started: float) -> list[str]:
+    def never(path: str, started: float) -> str:
         asked.append(path)
         over.wait(30)
-        return []
+        return ""
 
-    monkeypatch.setattr(source, "_read_lines", never)
+    monkeypatch.setattr(source, "_read", never)
     monkeypatch.setattr(source, "_BOUND_SECONDS", 0.1)
     frames = tuple(frame("train", 3, f"/mnt/dead/{name}.py") for name in "abc")
     thread = PythonThread(tid=None, name="MainThread", active=False, owns_gil=False, frames=frames)
