@@ -11,6 +11,7 @@ from hangdoc.version import __version__
 
 TYPE_CHECKING = False  # as typing's, which takes a millisecond to load
 if TYPE_CHECKING:
+    from inspect import Signature
     from typing import Any
 
     from hangdoc.api import DiagnoseError, Result, diagnose
@@ -18,17 +19,33 @@ if TYPE_CHECKING:
 __all__ = ["DiagnoseError", "Result", "__version__", "diagnose"]
 
 
+# `hangdoc.diagnose` is the package of the reasoning and the function of the API. The import system sets the name to the package
+# when that is loaded: a function of this name would be lost, and a module's `__getattr__` (PEP 562) would not be asked. So the
+# package itself is callable. Type checkers see the function here, and `from hangdoc.diagnose import ...` finds the package.
 class _CallablePackage(ModuleType):
-    """`hangdoc.diagnose`, the package of the reasoning, which is called as the API's function of the same name."""
+    """`hangdoc.diagnose`, the package, with the API's function of the same name as its call."""
 
     def __call__(self, *arguments: "Any", **options: "Any") -> "Result":
         from hangdoc.api import diagnose
 
         return diagnose(*arguments, **options)
 
+    @property
+    def __signature__(self) -> "Signature":
+        from inspect import signature
+
+        from hangdoc.api import diagnose
+
+        return signature(diagnose)
+
+    def __reduce__(self) -> "tuple[Any, ...]":
+        from importlib import import_module
+
+        return import_module, (self.__name__,)  # a module is not pickled, but a function is sent to other processes
+
 
 class _Package(ModuleType):
-    """hangdoc itself. The import system sets `hangdoc.diagnose` to the package whenever that is loaded."""
+    """hangdoc itself: whatever package is set as `diagnose` becomes callable."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name == "diagnose" and isinstance(value, ModuleType):

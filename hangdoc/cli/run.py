@@ -115,10 +115,12 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> i
     from hangdoc.observe.observe import Options
     from hangdoc.observe.polling import Polling
     from hangdoc.watch.act import Reaction
+    from hangdoc.watch.allocator import give_back_memory
     from hangdoc.watch.evidence import Evidence
     from hangdoc.watch.nodes import Nodes
     from hangdoc.watch.state import Ledger
 
+    give_back_memory()
     if sys.stderr.isatty():
         _say(f"watching pid {pid}; a hang that lasts {settings.patience:g} s is reported here and in {settings.output}")
     _report_missing_permissions()

@@ -91,9 +91,11 @@ def command(
     from hangdoc.cli.pages import Pages
     from hangdoc.commands.looking import described, looker
     from hangdoc.watch.act import Reaction
+    from hangdoc.watch.allocator import give_back_memory
     from hangdoc.watch.evidence import Evidence
     from hangdoc.watch.state import Ledger, StateError
 
+    give_back_memory()
     targets = targets_of(on_hang or "", webhook, webhook_format)
     make_directory(output)
     look = looker(options, fleet)

@@ -61,10 +61,10 @@ class Observation(msgspec.Struct):
                 self._images[pid] = locate(self.proc, pid)
             return self._images[pid]
 
-    def forget_images(self, pids: Iterable[int]) -> None:
-        """These processes are not the ones that were known under their pids."""
-        for pid in pids:
-            self._images.pop(pid, None)
+    def forget_images(self, new: set[int]) -> None:
+        """Keep those of the targets, without processes that are new under their pids."""
+        for pid in [pid for pid in self._images if pid in new or pid not in self.targets]:
+            del self._images[pid]
 
     def part(self, pids: Iterable[int]) -> "Observation":
         """The same with some of the targets alone."""

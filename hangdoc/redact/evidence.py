@@ -39,7 +39,6 @@ LOCALS: tuple[Locals, ...] = ("used", "all")
 """Which texts of variables are kept: those that a diagnosis can use (paths and short names), or all that are no secrets."""
 
 _NO_TEXT = (int, float, bool, NoneType)
-_MOST_KEPT = 200_000
 _SHORTEST, _LONGEST = 8, 4096
 _IDENTITIES = (RankIdentity, Launch, Group)
 """What ties ranks together may look random, and must stay the same everywhere."""
@@ -53,7 +52,7 @@ def snapshot(seen: Snapshot, locals_: Locals = "used") -> Snapshot:
     Idempotent; never raises: a text that a filter fails on is removed.
     """
     gate = _gate(_known(seen), locals_ == "all")
-    gate.forget()
+    gate.begin()
     return cast(Snapshot, gate.value(seen))
 
 
@@ -127,6 +126,8 @@ class _Gate:
         self._texts: dict[tuple[Any, str], str] = {}
         self._clean: set[tuple[Any, ...]] = set()
         """Structs of short texts alone (connections, of which there are thousands) that had nothing to hide."""
+        self._texts_before, self._clean_before = self._texts, self._clean
+        """Those of the snapshot before."""
         self._special: dict[tuple[type, str], Callable[[Any], Any]] = {
             (Frame, "function"): self._same,
             (Frame, "file"): self._path,
@@ -144,11 +145,11 @@ class _Gate:
             (Interpreter, "environment"): self._environment,
         }
 
-    def forget(self) -> None:
-        """Begin anew where too much is known."""
-        if len(self._texts) + len(self._clean) > _MOST_KEPT:
-            self._texts.clear()
-            self._clean.clear()
+    def begin(self) -> None:
+        """Begin a snapshot. What the snapshot before did not contain is forgotten: the texts of runs that have ended, and values
+        of variables that change all the time, would fill the memory of a watch."""
+        self._texts_before, self._clean_before = self._texts, self._clean
+        self._texts, self._clean = {}, set()
 
     def value(self, value: Any) -> Any:
         """Any value of a snapshot; the same object where nothing had to go."""
@@ -170,7 +171,8 @@ class _Gate:
         kind = type(value)
         texts = _flat(kind)
         key = (kind, texts(value)) if texts is not None else None
-        if key is not None and key in self._clean:
+        if key is not None and (key in self._clean or key in self._clean_before):
+            self._clean.add(key)
             return value
         changed = {}
         for field in _with_text(kind):
@@ -213,14 +215,18 @@ class _Gate:
         key = (how, value, *more)
         known = self._texts.get(key)
         if known is None:
-            try:
-                known = self._without_known(how(*more[:1], value, *more[1:]))
-            except Exception:  # a text that the filter can't read must not be kept
-                known = REDACTED
-            if known == value:
-                known = value
+            known = self._texts_before.get(key)
+            if known is None:
+                known = self._without(how, value, *more)
             self._texts[key] = known
         return value if known == value else known
+
+    def _without(self, how: Callable[..., str], value: str, *more: Any) -> str:
+        try:
+            kept = self._without_known(how(*more[:1], value, *more[1:]))
+        except Exception:  # a text that the filter can't read must not be kept
+            return REDACTED
+        return value if kept == value else kept
 
     def _without_known(self, value: str) -> str:
         for secret in self._known:

@@ -4,7 +4,6 @@ A text in a variable may be anything: a prompt, a password, a row of the trainin
 numbers, lengths, types, devices and names, so only what is one of these, or a path, is stored.
 """
 
-from functools import lru_cache
 
 from hangdoc.redact.looks import REDACTED, harmless, is_path, random_looking, text
 from hangdoc.redact.names import HARD, NONE, secrecy
@@ -38,7 +37,6 @@ _NAME_LIKE = regex(
 _SAYS_SECRET = regex(r"(?i)secret|passw|hunter2")
 
 
-@lru_cache(1 << 12)
 def local(name: str, value: str, every: bool = False) -> str:
     """A variable's text as it is stored. `every` keeps texts of any kind that look like no secret."""
     level = secrecy(name)

@@ -17,6 +17,7 @@ from hangdoc.observe import identity, source
 from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
+from hangdoc.observe.lines import Lines
 from hangdoc.observe.procfs import Gone, ProcFS
 from hangdoc.observe.pyspy import is_library
 from hangdoc.observe.sock_diag import SockDiag, address
@@ -239,6 +240,16 @@ def test_loops_conditions_and_source(tmp_path: Path) -> None:
     assert {name for loop in found.loops for name in loop.advances} == {"epoch", "step", "batch", "i", "total"}
 
 
+@pytest.mark.parametrize("text", ["", "\n", "a", "a\n", "a\n\nb", "a\x0cb\u2028c\nd\n"])
+def test_lines_of_a_text(text: str) -> None:
+    lines = Lines(text)
+    assert list(lines) == lines[:] == (text.removesuffix("\n").split("\n") if text else [])
+
+
+def test_a_form_feed_ends_no_line(tmp_path: Path) -> None:
+    assert annotated(tmp_path, 2, text="# one\x0ctwo\nwork()\n", function="<module>").source == "work()"
+
+
 PACKAGE = """
 class Engine:
     def other(self):
@@ -307,12 +318,12 @@ def test_a_file_system_that_does_not_answer_is_waited_for_once(monkeypatch: pyte
     asked: list[str] = []
     over = threading.Event()
 
-    def never(path: str, started: float) -> list[str]:
+    def never(path: str, started: float) -> str:
         asked.append(path)
         over.wait(30)
-        return []
+        return ""
 
-    monkeypatch.setattr(source, "_read_lines", never)
+    monkeypatch.setattr(source, "_read", never)
     monkeypatch.setattr(source, "_BOUND_SECONDS", 0.1)
     frames = tuple(frame("train", 3, f"/mnt/dead/{name}.py") for name in "abc")
     thread = PythonThread(tid=None, name="MainThread", active=False, owns_gil=False, frames=frames)
