@@ -1,11 +1,11 @@
 # make demo    a real hang, diagnosed from outside          make test    the whole suite, live runs included
-# make check   lint, format, types, walls                   make docs, make pictures   write the generated pages anew
+# make check   lint, format, types, imports, docs            make docs, make pictures   write the generated pages
 # make bench   the figures of docs/performance.md           make unit    the fast part of the suite
 # make pythons   what is read from memory, in the Pythons of Debian's sid (a chroot in $(PYTHONS); root, some minutes, by hand)
 # make foreign   other people's programs, by hand (fetches some GB)
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
 # make launchers   every launcher beside another's job, for docs/launchers.md (ARGS=NAME..., --together, --ci); as root
-# make observers   many observers side by side at one healthy run, 200 looks       make site       the docs as pages, in build/site
+# make observers   many observers of one healthy run at the same time, 200 looks       make site       the docs as pages, in build/site
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -15,16 +15,16 @@ PYTHONS ?= /var/tmp/hangdoc-pythons
 
 .PHONY: demo test unit live check format docs site pictures bench hangbench foreign soak corpus launchers observers setup system pythons clean
 
-# Many tests wait for a run to start or to freeze, so more of them run side by side than there are processors (tests/conftest.py).
+# Many tests wait for a run to start or to freeze, so more of them run at the same time than there are processors (tests/conftest.py).
 PYTEST := $(BIN)/pytest -n auto --dist loadgroup
 
 demo: $(READY)
 	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
 	@$(BIN)/hangdoc demo; code=$$?; [ $$code -eq 1 ] || exit $$code
 
-# What fails side by side must pass alone: the first run is also a look at every control on a crowded machine.
+# A test that fails while others run must pass alone. The first run also observes every healthy case on a busy machine.
 test: setup
-	$(PYTEST) || { echo "alone, what failed side by side:"; $(BIN)/pytest -n0 --last-failed --last-failed-no-failures none; }
+	$(PYTEST) || { echo "Running the failed tests again, alone:"; $(BIN)/pytest -n0 --last-failed --last-failed-no-failures none; }
 
 unit: $(READY)
 	$(BIN)/pytest tests/unit tests/corpus tests/tui
@@ -32,11 +32,11 @@ unit: $(READY)
 live: setup
 	$(PYTEST) tests/live
 
-# What the live tests use beside Python; root installs it, others are told.
+# What the live tests need besides Python. Root installs it; other users get a message.
 system:
 	@scripts/system-packages tests mpi
 
-# The ranks run in the chroot and are looked at from outside, as those of a container are from its host.
+# The ranks run in the chroot and are observed from outside, as the ranks of a container are from its host.
 pythons: $(READY)
 	[ -e $(PYTHONS)/usr/bin/python3.15 ] || debootstrap --variant=minbase \
 		--include=python3.13,python3.14,python3.15,pypy3 sid $(PYTHONS)

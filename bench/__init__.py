@@ -1,1 +1,1 @@
-"""Figures for docs/performance.md: `make bench`. Ratios against a peer or a baseline, taken in one run."""
+"""Measures the figures of docs/performance.md: `make bench`. Ratios to a peer or a baseline are measured in one run."""

@@ -23,7 +23,8 @@ from hangdoc_trainer.scenarios import SMALL, Node, Scenario, Started
 
 
 def beyond_window(rounds: int = 7) -> None:
-    """`diagnose --window 1` on 8 hung ranks beyond its window, against py-spy in a loop plus a bare interpreter."""
+    """Time of `diagnose --window 1` on 8 hung ranks, without its window, compared with py-spy in a loop plus a bare
+    interpreter."""
     scenario = Scenario(
         "bench", "8 ranks, one of which skips a broadcast", (Node(ranks=8),),
         ("--num-iterations", "100000", "--fault", "skipped-collective:1:3"),
@@ -40,7 +41,7 @@ def beyond_window(rounds: int = 7) -> None:
 
 
 def start_up(rounds: int = 15) -> None:
-    """`hangdoc --version` against an interpreter that does nothing."""
+    """Time of `hangdoc --version` compared with an interpreter that does nothing."""
     ours, theirs = [], []
     for _ in range(rounds):
         ours.append(seconds(HANGDOC, "--version"))
@@ -49,8 +50,8 @@ def start_up(rounds: int = 15) -> None:
 
 
 def slow_down(rounds: int = 5, length: float = 8.0) -> None:
-    """Seconds per step of a healthy run under one diagnose a second, against none, and against the same diagnose of a
-    bystander: the second leaves what looking costs the rank itself, without the processor that hangdoc needs."""
+    """Seconds per step of a healthy run with one diagnose per second, compared with none, and with the same diagnose of another
+    run. The second ratio shows the cost of a look for the ranks themselves, without the CPU time that hangdoc uses."""
     bystander = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(10000)"], env={**os.environ, "RANK": "0", "WORLD_SIZE": "1"}
     )
@@ -63,8 +64,8 @@ def slow_down(rounds: int = 5, length: float = 8.0) -> None:
                     beside.append(_seconds_per_step(run, length, bystander.pid))
                     watched.append(_seconds_per_step(run, length, run.pids[0]))
             who = f"step of {ranks} healthy rank(s) on {os.cpu_count()} cores"
-            row(f"{who}, 1 diagnose/s against none", watched, quiet, "1.02")
-            row(f"{who}, against 1/s of a bystander", watched, beside, "1.02")
+            row(f"{who}, 1 diagnose/s compared with none", watched, quiet, "1.02")
+            row(f"{who}, compared with 1/s of another run", watched, beside, "1.02")
     finally:
         bystander.kill()
         bystander.wait()
@@ -86,7 +87,7 @@ def _seconds_per_step(run: Started, length: float, diagnosed: int | None) -> flo
 
 
 def beat(rounds: int = 7, beats: int = 200_000) -> None:
-    """A watchdog's beat against `time.monotonic_ns()`, and how the memory grows over ten million of them."""
+    """Time of a watchdog's beat compared with `time.monotonic_ns()`, and memory growth over ten million beats."""
     ours, theirs = [], []
     with Watchdog(timeout=3600) as watchdog:
         for _ in range(rounds):
@@ -103,11 +104,12 @@ def beat(rounds: int = 7, beats: int = 200_000) -> None:
             watchdog.beat(n, batches=n)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     row("one beat, in microseconds, against time.monotonic_ns()", ours, theirs, "1 us")
-    print(f"memory grown over 10,000,000 beats: {grown} KiB")
+    print(f"memory growth over 10,000,000 beats: {grown} KiB")
 
 
 def watched_steps() -> None:
-    """The trainer's steps with a watchdog, its hooks and a beat a step, against those without, in one run of two ranks."""
+    """Steps of the trainer with a watchdog, its hooks and a beat per step, compared with those without, in one run of two
+    ranks."""
     with tempfile.TemporaryDirectory() as folder:
         corpus.make(Path(folder), 8, groups=2, rows=1, size=300)
         done = subprocess.run(
@@ -122,7 +124,7 @@ def watched_steps() -> None:
 
 
 def last_dump(rounds: int = 3, ranks: int = 8, patience: float = 3.0) -> None:
-    """From the deadline to the last rank's own stacks on 8 ranks, against py-spy in a loop; and to the verdict in the log."""
+    """Time from the deadline to the stacks of all 8 ranks, compared with py-spy in a loop, and to the verdict in the log."""
     scenario = Scenario(
         "bench", "8 ranks, one of which skips a broadcast", (Node(ranks=ranks),),
         ("--num-iterations", "100000", "--fault", "skipped-collective:1:3", "--watchdog", str(patience)),
@@ -130,7 +132,7 @@ def last_dump(rounds: int = 3, ranks: int = 8, patience: float = 3.0) -> None:
     dumps, verdicts, theirs = [], [], []
     for _ in range(rounds):
         with Started(scenario) as run:
-            while run.log().count("the whole report") < ranks:
+            while run.log().count("full report") < ranks:
                 time.sleep(0.05)
             told = time.time()
             beats = [beat.monotonic_ns / 1e9 for beat in run.beats()]
@@ -146,7 +148,7 @@ def last_dump(rounds: int = 3, ranks: int = 8, patience: float = 3.0) -> None:
 
 
 def main(chosen: list[str]) -> None:
-    """Run the chosen measurements, or all."""
+    """Run the chosen measurements, or all of them."""
     for name, measure in (
         ("beyond-window", beyond_window),
         ("start-up", start_up),

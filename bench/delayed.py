@@ -1,4 +1,4 @@
-"""`hangdoc top` over a slow line: a terminal whose every byte takes so long each way, as over ssh."""
+"""Measures `hangdoc top` over a slow line: a terminal with a delay in both directions, as over ssh."""
 
 import asyncio
 import fcntl
@@ -18,11 +18,11 @@ _SIZE = (120, 36)
 _KEYS = ("4", "5", "2", "3", "6", "7", "8", "1", "]", "[", "?", "\x1b", "s", "g")
 _BUNDLE = Path(__file__).parents[1] / "tests" / "corpus" / "trainer_shard_mismatch.hangdoc"
 _QUIET = 0.1
-"""Seconds without a byte after which a picture is whole."""
+"""A screen is complete after so many seconds without a byte."""
 
 
 class Line:
-    """A program in a terminal of its own, with a delay in both directions."""
+    """A program in a terminal with a delay in both directions."""
 
     def __init__(self, command: list[str], delay: float) -> None:
         self._delay = delay
@@ -33,7 +33,7 @@ class Line:
         os.close(slave)
         os.set_blocking(self._master, False)
         self.received: list[tuple[float, int]] = []
-        """When so many bytes reached the person."""
+        """(time, number of bytes) of what has reached the user."""
         asyncio.get_running_loop().add_reader(self._master, self._read)
 
     def _read(self) -> None:
@@ -52,7 +52,7 @@ class Line:
         asyncio.get_running_loop().call_later(self._delay, what)
 
     async def picture(self, since: float) -> tuple[float, int]:
-        """(seconds from `since` to the last byte of the next picture, its bytes)."""
+        """(seconds from `since` to the last byte of the next screen, its size in bytes)."""
         while True:
             await asyncio.sleep(0.01)
             mine = [(at, size) for at, size in self.received if at > since]
@@ -64,7 +64,7 @@ async def _measured(delay: float) -> None:
     line = Line([HANGDOC, "top", "--rate", "60", str(_BUNDLE)], delay)
     try:
         await line.picture(time.monotonic())
-        await asyncio.sleep(2.0)  # it has painted what it found
+        await asyncio.sleep(2.0)  # until it has drawn its first screen
         waits, sizes = [], []
         for _ in range(3):
             for key in _KEYS:
@@ -84,6 +84,6 @@ async def _measured(delay: float) -> None:
 
 
 def delayed() -> None:
-    """From a key to its picture, without a delay and with 150 ms."""
+    """Measure the time from a key to its screen, without a delay and with 150 ms."""
     for delay in (0.0, 0.15):
         asyncio.run(_measured(delay))

@@ -1,7 +1,8 @@
-"""Ranks of torch.distributed that are as small as can be: forked from one process that has imported torch. Run as a program:
+"""Minimal torch.distributed ranks, forked from one process that has imported torch. Run as a program:
 
-python bench/many_ranks.py RANKS healthy|frozen FOLDER PORT: prints "ready" when all have come to where they stay. In a frozen run
-rank 1 calls a barrier where the others call an all-reduce; in a healthy one each step is a little work and a small all-reduce.
+python bench/many_ranks.py RANKS healthy|frozen FOLDER PORT: prints "ready" when all ranks have reached their final state. In a
+frozen run, rank 1 calls a barrier while the others call an all-reduce. In a healthy run, each step is a little work and a small
+all-reduce.
 """
 
 import os
@@ -35,7 +36,7 @@ def rank(number: int, ranks: int, frozen: bool, folder: Path) -> None:
 
 def main() -> None:
     ranks, frozen, folder = int(sys.argv[1]), sys.argv[2] == "frozen", Path(sys.argv[3])
-    import torch.distributed  # noqa: F401  before the fork: its pages are shared
+    import torch.distributed  # noqa: F401  before the fork, so that the ranks share its pages
 
     children = []
     for number in range(ranks):

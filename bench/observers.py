@@ -1,8 +1,8 @@
-"""Many observers of one healthy run, side by side: how often does one of them say what is not so?
+"""Counts wrong verdicts of many observers of one healthy run.
 
-python -m bench.observers [LOOKS]; `make observers`. Two loops of `diagnose`, one of the snapshot that a watchdog takes,
-`watch`, the looks of `top`, and py-spy by itself, until they have looked so often in all. Ends with 1 where a look said
-anything but healthy or waiting; such a look is kept in the working directory.
+python -m bench.observers [LOOKS]; `make observers`. The observers are two loops of `diagnose`, one loop of the snapshots that a
+watchdog takes, `watch`, `top`, and plain py-spy. They run until they have taken LOOKS looks together. The exit code is 1 if a
+verdict was neither healthy nor waiting; the evidence of that look is saved in the working directory.
 """
 
 import json
@@ -28,17 +28,17 @@ RIGHT = ("healthy", "waiting")
 
 
 class Observers:
-    """All observers of a run; `said` counts their verdicts by observer, `wrong` holds what must not have been said."""
+    """All observers of a run. `verdicts` counts the verdicts by observer, `wrong` holds wrong verdicts in words."""
 
     def __init__(self, run: Started, looks: int, folder: Path, keep: Path | None = None) -> None:
         self._pid, self._wanted, self._folder, self._keep = run.pids[0], looks, folder, keep
         self._ranks = list(run.rank_pids().values())
-        self.said: Counter[tuple[str, str]] = Counter()
+        self.verdicts: Counter[tuple[str, str]] = Counter()
         self.wrong: list[str] = []
         self.problems: Counter[str] = Counter()
 
     def run(self) -> None:
-        """Until they have looked often enough."""
+        """Run until there are enough looks."""
         top = Polling(Options(pids=(self._pid,)))
         loops: dict[str, Callable[[], None]] = {
             "diagnose 1": lambda: self._diagnose("diagnose 1"),
@@ -66,15 +66,15 @@ class Observers:
                     self._count("watch", verdict, line.strip())
 
     def looks(self) -> int:
-        """How many there were."""
-        return sum(self.said.values())
+        """The number of looks so far."""
+        return sum(self.verdicts.values())
 
     def _loop(self, look: Callable[[], None]) -> None:
         while self.looks() < self._wanted:
             look()
 
     def _count(self, who: str, verdict: str, text: str) -> None:
-        self.said[who, verdict] += 1
+        self.verdicts[who, verdict] += 1
         if verdict not in RIGHT:
             self.wrong.append(f"{who}: {text}")
             print(self.wrong[-1], flush=True)
@@ -109,12 +109,12 @@ class Observers:
 
 
 def main(looks: int = 200) -> int:
-    """The soak, and its table."""
+    """Run all observers and print the table."""
     began = time.monotonic()
     with Started(SCENARIOS["healthy"]) as run, tempfile.TemporaryDirectory() as folder:
         observers = Observers(run, looks, Path(folder), Path.cwd())
         observers.run()
-    for (who, verdict), count in sorted(observers.said.items()):
+    for (who, verdict), count in sorted(observers.verdicts.items()):
         print(f"{who:12} {verdict:8} {count:5}")
     for text, count in observers.problems.most_common(5):
         print(f"problem, {count} times: {text}")

@@ -1,4 +1,4 @@
-"""The HTML page of 8 and of 1,024 ranks: its size, the time to make it, and the time in which Chromium opens it."""
+"""Measures the HTML page of 8 and 1,024 ranks: its size, the time to make it, and the time in which Chromium opens it."""
 
 import statistics
 import tempfile
@@ -15,7 +15,7 @@ SIZES = (8, 1024)
 
 
 def pages(rounds: int = 9) -> None:
-    """Both sizes, each with a timeline of 40 looks."""
+    """Measure both sizes, each with a timeline of 40 looks."""
     with tempfile.TemporaryDirectory() as folder, browser.chromium() as driver:
         for world in SIZES:
             evidence = waiting(world)

@@ -1,6 +1,6 @@
-"""How long looking holds a healthy run: its longest step and its ranks' pauses, with and without looks, in one run.
+"""Measures how long looks stop a healthy run: its longest step and the pauses of its ranks, with and without looks, in one run.
 
-python -m bench pauses. The pauses are what the kernel shows: how long a rank's main thread is in state t.
+python -m bench pauses. A pause is the time that the main thread of a rank is in state t, as the kernel shows it.
 """
 
 import os
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.0005
 
 
 class Meter(threading.Thread):
-    """Polls the ranks of a run: lengths of pauses by ptrace, and seconds of every step that they publish."""
+    """Polls the ranks of a run: the lengths of their pauses, and the seconds of every published step."""
 
     def __init__(self, run: Started) -> None:
         super().__init__(daemon=True)
@@ -34,8 +34,8 @@ class Meter(threading.Thread):
         self._beacons = [path.open("rb", buffering=0) for path in folder.glob("*.beacon")]
 
     def run(self) -> None:
-        """Until `stop`."""
-        with suppress(OSError):  # only root may: a meter that waits for a processor measures that
+        """Poll until `stop` is called."""
+        with suppress(OSError):  # needs root; without it, the meter also measures its own wait for a core
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         since: dict[int, float] = {}
         last: dict[int, tuple[int, float]] = {}
@@ -59,7 +59,7 @@ class Meter(threading.Thread):
             time.sleep(_POLL_SECONDS)
 
     def stop(self) -> "Meter":
-        """End it, and have its figures."""
+        """End the thread. Returns the meter with its figures."""
         self._over.set()
         self.join()
         for stat in self._stats:
@@ -70,8 +70,8 @@ class Meter(threading.Thread):
 
 
 def pauses(looks: int = 200, blocks: int = 10) -> None:
-    """200 looks of `diagnose`, and as many of `top` and `watch` (one after another, by the same process), at two healthy
-    ranks, in blocks between which nobody looks."""
+    """200 looks of `diagnose` at two healthy ranks, and 200 of `top` and `watch` (one process), in blocks with pauses between
+    them."""
     with Started(SCENARIOS["healthy"]) as run:
         polls = Polling(Options(pids=run.pids)).look
         commands: dict[str, Callable[[], object]] = {

@@ -1,7 +1,7 @@
-"""What watching costs: CPU of a poll and how often `top` polls, with 2, 8 and 64 ranks, frozen and healthy, with cores left and
-without.
+"""Measures the cost of watching: CPU time of a poll and polls per second of `top`, for 2, 8 and 64 ranks, frozen and healthy,
+with and without idle cores.
 
-python -m bench polls; python -m bench.polls RANKS... for some sizes alone.
+python -m bench polls; python -m bench.polls RANKS... for some sizes only.
 """
 
 import os
@@ -24,13 +24,13 @@ from hangdoc_trainer.offspring import free_port
 
 _POLLS = 30
 _SETTLED = 8
-"""Polls after which each rank has been read, with its C++ frames."""
+"""Polls until each rank has been read, including its C++ frames."""
 _BOUND_SECONDS = 300
 
 
 @contextmanager
 def running(ranks: int, state: str) -> Iterator[int]:
-    """The pid of a process with so many ranks below it."""
+    """The pid of a process that is the parent of so many ranks."""
     with tempfile.TemporaryDirectory() as folder:
         program = str(Path(__file__).with_name("many_ranks.py"))
         child = subprocess.Popen(
@@ -41,7 +41,7 @@ def running(ranks: int, state: str) -> Iterator[int]:
             assert child.stdout is not None  # noqa: S101
             if child.stdout.readline() != "ready\n":
                 raise SystemExit(f"the {ranks} ranks did not start")
-            time.sleep(1)  # the last one is still on its way into its call
+            time.sleep(1)  # the last rank may not be in its call yet
             yield child.pid
         finally:
             os.killpg(child.pid, signal.SIGKILL)
@@ -49,8 +49,8 @@ def running(ranks: int, state: str) -> Iterator[int]:
 
 
 @contextmanager
-def no_core_left() -> Iterator[None]:
-    """As many processes as there are cores that do nothing but count."""
+def no_idle_core() -> Iterator[None]:
+    """Run one busy process per core."""
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
         yield
@@ -61,8 +61,8 @@ def no_core_left() -> Iterator[None]:
 
 
 def _costs(pid: int) -> tuple[float, float, float, int, str]:
-    """(median ms of CPU of a poll but for what it reads of stacks and memory, of its diagnosis, share of a core in all,
-    attachments, verdicts), of polls once a second, after the first ones."""
+    """(median CPU ms of a poll without stacks and memory, median CPU ms of its diagnosis, share of a core in total, attaches,
+    verdicts) of one poll per second, after the first polls."""
     attached = 0
     real = pyspy.dump
 
@@ -110,7 +110,7 @@ def _costs(pid: int) -> tuple[float, float, float, int, str]:
 
 
 def _top(pid: int, seconds: float) -> tuple[float, float]:
-    """(polls a second, share of a core) of `top` in a process of its own, without a terminal, after its first polls."""
+    """(polls per second, share of a core) of `top` in a separate process without a terminal, after its first polls."""
     done = subprocess.run(
         [sys.executable, "-m", "bench.polls", "--top", str(pid), str(seconds)],
         capture_output=True, text=True, timeout=_BOUND_SECONDS, check=True,
@@ -148,7 +148,7 @@ def _be_top(pid: int, seconds: float) -> None:
 
 
 def polls(sizes: tuple[int, ...] = (2, 8, 64)) -> None:
-    """A line for each size, state and load."""
+    """Print a line for each size, state and load."""
     aims = {2: 20, 8: 20, 64: 100}
     for ranks in sizes:
         for state in ("frozen", "healthy"):
@@ -156,12 +156,12 @@ def polls(sizes: tuple[int, ...] = (2, 8, 64)) -> None:
                 for load in ("cores left", "no core left"):
                     with ExitStack() as stack:
                         if load != "cores left":
-                            stack.enter_context(no_core_left())
+                            stack.enter_context(no_idle_core())
                         cheap, thinking, share, attached, verdicts = _costs(pid)
                         rate, whole = _top(pid, 20)
                     print(
                         f"{ranks:3} ranks {state:7} {load:12}: a poll {cheap:6.1f} ms of CPU (aim {aims.get(ranks, '-')}), its "
-                        f"diagnosis {thinking:5.1f}; in all {share:.1%} of a core (aim 5 %), {attached} attachments in "
+                        f"diagnosis {thinking:5.1f}; in total {share:.1%} of a core (aim 5 %), {attached} attaches in "
                         f"{_POLLS} polls, {verdicts}; top {rate:.2f} polls/s at {whole:.1%} of a core",
                         flush=True,
                     )

@@ -1,10 +1,17 @@
-"""Many ranks in bundles: merge, diagnose and text report of 10,000, 30,000 and 100,000 ranks, each in a process of its own on
-one core; and 1,000 hosts through ClusterShell's local worker."""
+"""Measures large runs: merge, diagnosis and text report of 10,000, 30,000 and 100,000 ranks, each in a separate process on one
+core, and 1,000 hosts through ClusterShell's local worker.
+
+No two ranks are equal. As on real hosts they differ in their numbers, pids, threads and variables, in the time that each thread
+ran and how often it was woken. They also differ in the addresses of their objects, in their counters, ports and inodes, and in
+how long each connection has been silent. They agree in what real ranks agree in: the frames, the options of the launch line, the
+versions. Each host has its torchrun.
+"""
 
 import gc
 import io
 import json
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -17,7 +24,21 @@ import msgspec
 from bench.table import HANGDOC
 from hangdoc import bundle_text, codec
 from hangdoc.diagnose.engine import diagnose
-from hangdoc.snapshot import Connection, Connections, Process, Snapshot, merge
+from hangdoc.snapshot import (
+    Clocks,
+    Connection,
+    Connections,
+    Counter,
+    Frame,
+    Group,
+    Interpreter,
+    Launch,
+    Process,
+    Progress,
+    Runtime,
+    Snapshot,
+    merge,
+)
 from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, train
 
 _PER_HOST = 8
@@ -25,11 +46,64 @@ SIZES = (10_000, 30_000, 100_000)
 
 
 def _process(number: int, world: int, culprit: int) -> Process:
-    more = {"world": world, "local_world": _PER_HOST, "pid": 20_000 + number % _PER_HOST}
+    one = random.Random(number)  # noqa: S311  the same ranks each time
+    pid = 20_000 + one.randrange(1000) * _PER_HOST + number % _PER_HOST
+    at = 0x7F0000000000 + one.randrange(1 << 36) * 16
+    step = 41 - (number == culprit)
+    variables = (
+        local("step", step, address=at), local("loader", f"<DataLoader at {at + 512:#x}>", address=at + 512, length=410),
+        local("model", f"<DistributedDataParallel at {at + 1024:#x}>", address=at + 1024),
+        local("loss", f"{one.random():.4f}", address=at + 2048),
+    )  # fmt: skip
+    frames: tuple[Frame, ...]
     if number == culprit:
-        return rank(number, frame("read_table", 9, "/home/me/data.py", source="table = read(path)"),
-                    train(12, locals=(local("step", 40),)), **more)  # fmt: skip
-    return rank(number, *c10d("all_reduce"), *backward(), train(15, locals=(local("step", 41),)), **more)
+        frames = (
+            frame(
+                "read_table",
+                9,
+                "/home/me/data.py",
+                source="table = read(path)",
+                locals=(local("path", f"/d/{number}"),),
+            ),
+            train(12, locals=variables),
+        )
+    else:
+        group = local("group", f"<ProcessGroup at {at + 4096:#x}>", address=at + 4096)
+        frames = (*c10d("all_reduce", group), *backward(), train(15, locals=variables))
+    process = rank(
+        number, *frames, world=world, local_world=_PER_HOST, pid=pid,
+        environment={"RANK": str(number), "LOCAL_RANK": str(number % _PER_HOST), "WORLD_SIZE": str(world),
+                     "GROUP_RANK": str(number // _PER_HOST), "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500",
+                     "OMP_NUM_THREADS": "8", "TORCHELASTIC_RUN_ID": "none"},
+        interpreter=Interpreter(
+            environment={}, globals=(local("step", step, address=at),),
+            groups=(Group(address=at + 4096, name="0", ranks=(), default=True, backend="cpu:gloo"),),
+        ),
+        progress=Progress(counters=(
+            Counter(name="step", function="train", file="/home/me/train.py", before=step, after=step, looped=True),
+        )),
+        runtime=Runtime(python="3.11.7", executable="/usr/bin/python3", torch="2.13.0"),
+        started_seconds_ago=round(500 + one.random() * 5, 2),
+    )  # fmt: skip
+    assert isinstance(process.clocks, Clocks)  # noqa: S101
+    threads = tuple(
+        msgspec.structs.replace(
+            thread, tid=pid + at_, cpu_ns=one.randrange(9_000_000), voluntary_switches=one.randrange(9)
+        )
+        for at_, thread in enumerate(process.clocks.threads)
+    )
+    return msgspec.structs.replace(process, clocks=msgspec.structs.replace(process.clocks, threads=threads))
+
+
+def _launcher(node: int, nodes: int) -> Process:
+    asked = Launch(
+        tool="torchrun", nnodes=str(nodes), nproc_per_node=str(_PER_HOST), node_rank=node, endpoint="10.0.0.1:29500",
+        run_id="none",
+    )  # fmt: skip
+    return Process(
+        pid=50, ppid=40, role="launcher", name="pt_elastic", argv=("torchrun", f"--node-rank={node}", "train.py"), state="S",
+        started_seconds_ago=510.0, launch=asked, whole_tree=True,
+    )  # fmt: skip
 
 
 def _address(host: int) -> str:
@@ -37,7 +111,7 @@ def _address(host: int) -> str:
 
 
 def bundles(world: int) -> list[bytes]:
-    """One bundle for each host of eight ranks; rank 517 is in its reader, all others in their backward."""
+    """One bundle per host of eight ranks. Rank 517 reads its data, all others are in their backward."""
     hosts = world // _PER_HOST
     found = []
     for host in range(hosts):
@@ -47,19 +121,22 @@ def bundles(world: int) -> list[bytes]:
                 pid=process.pid, namespace="net:[1]", state="ESTABLISHED", local_address=_address(host),
                 local_port=(40_000 if side else 50_000) + n, remote_address=_address((host + (1 if side else -1)) % hosts),
                 remote_port=(50_000 if side else 40_000) + n, receive_queue_bytes=0, send_queue_bytes=0, bytes_moved=0,
-                last_sent_ms=240_000, last_received_ms=240_000,
+                last_sent_ms=240_000 + (silent := (host * 37 + n) % 900), last_received_ms=240_000 + silent // 2,
+                inode=host * 100 + n * 2 + side, rtt_us=80 + silent % 40,
             )
             for n, process in enumerate(ranks)
             for side in (0, 1)
         ]  # fmt: skip
-        one = snapshot(*ranks, silence=None, connections=Connections(connections=tuple(connections)))
+        one = snapshot(
+            _launcher(host, hosts), *ranks, silence=None, connections=Connections(connections=tuple(connections))
+        )
         named = msgspec.structs.replace(one.hosts[0], name=f"node{host:05}", machine_id=f"m{host}")
         found.append(codec.encode(Snapshot(hangdoc="bench", hosts=(named,))))
     return found
 
 
 def _measured(world: int) -> None:
-    """Prints seconds of decoding, of the rest, and MiB at most; runs in a process of its own on one core."""
+    """Print seconds for decoding, seconds for the rest, and the peak memory in MiB. Runs in a separate process on one core."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     gc.disable()  # as `hangdoc diagnose` does
     raw = bundles(world)
@@ -81,7 +158,7 @@ def _measured(world: int) -> None:
 
 
 def hosts(number: int = 1000) -> None:
-    """So many hosts, each a local process that prints its recorded bundle, at several widths of the fan-out."""
+    """Measure so many hosts, each a local process that prints a recorded bundle, at several fan-outs."""
     with tempfile.TemporaryDirectory() as folder:
         for at, raw in enumerate(bundles(number * _PER_HOST)):
             lines = (bundle_text.begin("0.1.0", time.time()), *bundle_text.lines(raw))
@@ -103,7 +180,7 @@ def hosts(number: int = 1000) -> None:
 
 
 def ranks() -> None:
-    """The three sizes in one run."""
+    """Measure the three sizes in one run."""
     for world in SIZES:
         done = subprocess.run(
             [sys.executable, "-m", "bench.scale", str(world)], capture_output=True, text=True, check=True
@@ -111,7 +188,7 @@ def ranks() -> None:
         decoding, rest, most, lines = map(float, done.stdout.split())
         print(
             f"{world:>7,} ranks on {world // _PER_HOST:,} hosts: merge, diagnose and text report {rest:.2f} s "
-            f"({rest / world * 1e6:.0f} us a rank), decoding before it {decoding:.2f} s, {most:.0f} MiB at most, "
+            f"({rest / world * 1e6:.0f} us per rank), decoding before it {decoding:.2f} s, peak {most:.0f} MiB, "
             f"{lines:.0f} lines; aim for 100,000: 3 s, 1,024 MiB"
         )
 

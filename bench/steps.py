@@ -1,6 +1,6 @@
-"""Steps of the included trainer with and without a watchdog, block by block in one run: `torchrun bench/steps.py`.
+"""Measures steps of the included trainer with and without a watchdog, in alternating blocks: `torchrun bench/steps.py`.
 
-Prints a line of two numbers per pair of blocks on rank 0: seconds a step with, and without.
+Rank 0 prints a line per pair of blocks with seconds per step, first with and then without a watchdog.
 """
 
 import os
@@ -15,7 +15,7 @@ PAIRS, STEPS = 40, 60
 
 
 def main() -> None:
-    """The whole run."""
+    """Run all blocks."""
     trainer = Trainer(arguments(sys.argv[1:]))
     batches = loader(trainer.shards, 0)
 

@@ -1,4 +1,4 @@
-"""What all measurements share: a command's wall time, a line of the table, how far a run is."""
+"""Shared by all measurements: the wall time of a command, a line of the table, the progress of a run."""
 
 import statistics
 import subprocess
@@ -14,14 +14,14 @@ HANGDOC, PY_SPY = str(HERE.with_name("hangdoc")), str(HERE.with_name("py-spy"))
 
 
 def seconds(*command: str) -> float:
-    """Wall time of a command."""
+    """Wall time of a command in seconds."""
     began = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     return time.perf_counter() - began
 
 
 def row(what: str, ours: list[float], theirs: list[float], aim: str) -> None:
-    """One line: medians, and the ratio pair by pair."""
+    """Print a line with both medians and the median of the pairwise ratios."""
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     print(
         f"{what:72} {statistics.median(ours):7.3f} s {statistics.median(theirs):7.3f} s  "

@@ -1,5 +1,5 @@
-"""`hangdoc top` with 1,024 ranks at one poll a second: from a key to the next picture, dropped polls, memory; and what it
-costs a healthy run."""
+"""Measures `hangdoc top` with 1,024 ranks at one poll per second: time from a key to the next screen, dropped polls and memory.
+Also measures how much it slows down a healthy run."""
 
 import asyncio
 import datetime
@@ -20,7 +20,7 @@ from hangdoc.snapshot import Clocks, Snapshot
 from hangdoc_trainer.scenarios import Node, Scenario, Started
 from hangdoc_tui.app import Polled, Top
 from hangdoc_tui.source import Poll
-from tests.tui.scenes import thousand
+from tests.tui.sample_runs import thousand
 
 _KEYS = (
     "x",
@@ -45,7 +45,7 @@ _KEYS = (
 
 
 class Series:
-    """Polls of 1,024 ranks, each a little other than the last, as fast as they are asked for."""
+    """Polls of 1,024 ranks, each slightly different from the previous one, without delay."""
 
     title, length = "1,024 ranks", None
 
@@ -53,7 +53,7 @@ class Series:
         self._snapshot = thousand()
 
     def poll(self, number: int) -> Poll:
-        """As a live source gives it, but for the look itself."""
+        """The poll of a live source, without the look itself."""
         snapshot = _changed(self._snapshot, number)
         diagnosis, runs = examine(snapshot, patience=2.0)
         at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(seconds=number)
@@ -61,7 +61,7 @@ class Series:
 
 
 def _changed(snapshot: Snapshot, number: int) -> Snapshot:
-    """Every rank with another CPU time than at the poll before."""
+    """The snapshot with a different CPU time for every rank."""
     hosts = []
     for host in snapshot.hosts:
         processes = []
@@ -79,20 +79,20 @@ def _changed(snapshot: Snapshot, number: int) -> Snapshot:
 
 
 class Typed(NamedTuple):
-    """The results of pressing keys. The key `x` does nothing: what it takes is the harness's own waiting."""
+    """The results of pressing keys. The key `x` does nothing, so its time is that of the harness."""
 
     waits: dict[str, list[float]]
-    """Seconds from each key to the next picture."""
+    """Seconds from each key to the next screen."""
     cpu: dict[str, list[float]]
-    """CPU seconds of the thread that draws, meanwhile: on a busy machine the part of the wait that is the app's own."""
+    """CPU seconds of the drawing thread meanwhile. On a busy machine, only this part of the wait is due to the app."""
     taken: int
     shown: int
     memory_kib: list[int]
-    """Each half minute."""
+    """Memory every half minute."""
 
 
 async def _typed(seconds: float) -> Typed:
-    """Polls once a second, and a key each quarter of a second."""
+    """Poll once per second, and press a key every quarter of a second."""
     source, shown = Series(), 0
 
     class Counted(Top):
@@ -106,7 +106,7 @@ async def _typed(seconds: float) -> Typed:
     cpu: dict[str, list[float]] = {key: [] for key in _KEYS}
     memory = []
     async with top.run_test(size=(120, 40)) as pilot:
-        while top.scene is None:
+        while top.model is None:
             await pilot.pause(0.05)
         began = looked = time.monotonic()
         while time.monotonic() - began < seconds:
@@ -124,18 +124,18 @@ async def _typed(seconds: float) -> Typed:
 
 
 def resident_kib() -> int:
-    """Memory of this process."""
+    """Resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() // 1024
 
 
 def keys(seconds: float = 60.0) -> None:
-    """From a key to the next picture."""
+    """Measure the time from a key to the next screen."""
     typed = asyncio.run(_typed(seconds))
     waits, cpu = _over_idle(typed.waits), _over_idle(typed.cpu)
     by_key = ", ".join(f"{key} {statistics.median(times) * 1000:.0f}" for key, times in waits.items())
     print(
-        f"1,024 ranks, a poll a second: key to picture, median {_share(waits, 0.5)} ms, 95 % within {_share(waits, 0.95)} ms, "
+        f"1,024 ranks, a poll per second: key to screen, median {_share(waits, 0.5)} ms, 95 % within {_share(waits, 0.95)} ms, "
         f"aim 100 ms ({by_key}); of it CPU of the drawing thread, median {_share(cpu, 0.5)} ms, 95 % within "
         f"{_share(cpu, 0.95)} ms; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; {typed.taken} polls taken, "
         f"{typed.taken - typed.shown} dropped; memory {', '.join(f'{m / 1024:.0f}' for m in typed.memory_kib)} MiB"
@@ -143,20 +143,25 @@ def keys(seconds: float = 60.0) -> None:
 
 
 def _over_idle(times: dict[str, list[float]]) -> dict[str, list[float]]:
-    """By key, the times less what the harness takes."""
+    """The times by key, without those of the harness."""
     idle = statistics.median(times["x"])
     return {key: [one - idle for one in each] for key, each in times.items() if key != "x"}
 
 
 def _share(times: dict[str, list[float]], share: float) -> str:
-    """Milliseconds within which this share of all keys have their picture."""
-    everything = sorted(one for each in times.values() for one in each)
-    return f"{everything[int(len(everything) * share)] * 1000:.0f}"
+    """Milliseconds until this share of all keys has its screen."""
+    ordered = sorted(one for each in times.values() for one in each)
+    return f"{ordered[int(len(ordered) * share)] * 1000:.0f}"
 
 
-def slow_down(rounds: int = 4, length: float = 15.0) -> None:
-    """A healthy trainer's seconds a step under `hangdoc top --rate 1`, against none, in one run."""
-    with Started(Scenario("bench", "a healthy run", (Node(ranks=2),), frozen=False)) as run:
+def slow_down(rounds: int = 10, length: float = 6.0) -> None:
+    """A healthy trainer's seconds a step under `hangdoc top --rate 1`, against none: with a core left, and with none."""
+    for ranks in (1, os.cpu_count() or 1):
+        _slow_down(ranks, rounds, length)
+
+
+def _slow_down(ranks: int, rounds: int, length: float) -> None:
+    with Started(Scenario("bench", "a healthy run", (Node(ranks=ranks),), frozen=False)) as run:
         quiet, watched = [], []
         for _ in range(rounds):
             quiet.append(_seconds_per_step(run, length))
@@ -166,12 +171,17 @@ def slow_down(rounds: int = 4, length: float = 15.0) -> None:
                 terminal, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
             try:
-                time.sleep(4.0)  # its start
+                time.sleep(4.0)  # until it has started
                 watched.append(_seconds_per_step(run, length))
             finally:
                 child.terminate()
                 child.wait()
-    row("step of 2 healthy ranks on 2 cores under hangdoc top --rate 1, against none", watched, quiet, "1.01")
+    row(
+        f"step, {ranks} healthy ranks on {os.cpu_count()} cores, hangdoc top --rate 1, against none",
+        watched,
+        quiet,
+        "1.01",
+    )
 
 
 def _seconds_per_step(run: Started, length: float) -> float:

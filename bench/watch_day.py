@@ -28,7 +28,7 @@ from hangdoc_trainer.offspring import Offspring, free_port
 PROGRAM = Path(__file__).with_name("watch_day_run.py")
 FREEZES = ("stopped", "left-early", "other-operation", "waits-for-nobody", "asleep")
 _RESUMES = "stopped"
-"""The way to freeze that can be undone: some of these runs go on afterwards."""
+"""The only way to freeze that can be undone. Some of these runs continue afterwards."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Plan:
     healthy_for: float = 45.0
     frozen_for: float = 40.0
     looks: int = 5
-    """A frozen run stays for at least so many looks: on a crowded machine, where the watch (nice 19) hardly runs, for longer."""
+    """A frozen run lasts for at least so many looks, which takes longer on a busy machine, where the watch (nice 19) is slow."""
     at_most: float = 240.0
     patience: float = 5.0
     interval: float = 3.0
@@ -50,7 +50,7 @@ class Plan:
 
 @dataclass
 class Run:
-    """One run of two ranks, and what became of it."""
+    """One run of two ranks, and what happened to it."""
 
     number: int
     kind: str
@@ -90,7 +90,7 @@ class Receiver:
 
 
 class Watched:
-    """The watch, which may be killed and started again; what it took."""
+    """The watch, which may be killed and restarted, and its resource use."""
 
     def __init__(self, folder: Path, url: str, plan: Plan) -> None:
         self.folder = folder
@@ -107,7 +107,7 @@ class Watched:
         self.start()
 
     def start(self) -> None:
-        # A session of its own, as a service has: otherwise its nice value is measured against the ranks (sched(7), autogroup).
+        # A separate session, like a service. Otherwise its nice value would count only against the ranks (sched(7), autogroup).
         self.child = subprocess.Popen(self._command, stdout=self.log, stderr=self.log, start_new_session=True)
         self.megabytes.append([])
         self._cpu = 0.0
@@ -123,7 +123,7 @@ class Watched:
             self.looks, self._looks = (
                 self.looks + max(0, looks - self._looks),
                 looks,
-            )  # after a restart it goes on as saved
+            )  # after a restart it continues from the saved count
         with contextlib.suppress(OSError, IndexError, ValueError):
             pages = int(Path(f"/proc/{self.child.pid}/statm").read_text().split()[1])
             self.megabytes[-1].append((now, pages * os.sysconf("SC_PAGE_SIZE") / 1e6))
@@ -138,7 +138,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Result:
-    """What the day showed."""
+    """The results of the day."""
 
     frozen: int
     healthy: int
@@ -148,10 +148,10 @@ class Result:
     unresolved: tuple[str, ...]
     wrong_endings: tuple[str, ...]
     seconds_to_report: tuple[float, ...]
-    """From the freeze to the message, patience included."""
+    """Seconds from the freeze to the message, including the patience."""
     overlapping: int
     fifths: tuple[tuple[float, ...], ...]
-    """Of each life of the watch, the median megabytes in each fifth of it."""
+    """Median megabytes in each fifth of the time of each process of the watch."""
     megabytes: float
     cores: float
     evidence_bytes: int
@@ -159,12 +159,12 @@ class Result:
 
     @property
     def right(self) -> bool:
-        """Whether nothing was missed, repeated or made up."""
+        """Whether no hang was missed, repeated or invented."""
         return not (self.missed or self.repeated or self.false or self.unresolved or self.wrong_endings)
 
 
 def day(plan: Plan, seed: int = 16) -> Result:
-    """Live through it; ends all that it started."""
+    """Run the day. Ends all processes that it started."""
     chance = random.Random(seed)  # noqa: S311
     kinds = ["healthy" if number % 3 else FREEZES[number // 3 % len(FREEZES)] for number in range(plan.runs)]
     chance.shuffle(kinds)
@@ -221,7 +221,7 @@ def _start(run: Run, plan: Plan, folder: Path) -> Run:
 
 
 def _is_over(run: Run, plan: Plan, folder: Path, looks: int) -> bool:
-    """Take the run on by what is due: freeze a rank by a signal, let it go on, end it."""
+    """Do the next thing that is due for a run: freeze a rank with a signal, continue it, or end the run."""
     now = time.monotonic()
     if run.kind != "healthy" and run.froze_at is None and (folder / f"run-{run.number}-1").exists():
         if run.kind == "stopped":
@@ -301,16 +301,16 @@ def _fifths(values: list[float]) -> tuple[float, ...]:
 
 
 def watch_day(plan: Plan | None = None) -> bool:
-    """Print what a day showed; whether all of it was right."""
+    """Print the results of a day. Returns whether all was right."""
     result = day(plan or Plan())
     took = sorted(result.seconds_to_report)
     print(
-        f"{result.frozen + result.healthy} runs in {result.minutes:.1f} min, up to {result.overlapping} at once, one kill -9 and "
-        f"restart: {result.frozen} froze, {len(took)} reported, {len(result.repeated)} repeated, {len(result.false)} of "
-        f"{result.healthy} healthy ones reported, {len(result.unresolved)} without their end, "
-        f"{len(result.wrong_endings)} with a wrong ending\n"
+        f"{result.frozen + result.healthy} runs in {result.minutes:.1f} min, up to {result.overlapping} at once. The watch was "
+        f"killed and restarted once. {result.frozen} runs froze: {len(took)} reported, {len(result.repeated)} reported twice, "
+        f"{len(result.unresolved)} without a report of their end, {len(result.wrong_endings)} with a wrong one. "
+        f"{len(result.false)} of {result.healthy} healthy runs were reported.\n"
         f"from the freeze to the message: median {statistics.median(took or [0]):.1f} s, longest {max(took, default=0):.1f} s\n"
-        f"the watch: {result.megabytes:.0f} MB at most; median of each fifth of a life: "
+        f"the watch: {result.megabytes:.0f} MB at most; median of each fifth of its time: "
         f"{'; '.join(' '.join(f'{one:.0f}' for one in life) for life in result.fifths)} MB; {result.cores:.3f} cores; "
         f"{result.evidence_bytes / 1e6:.2f} MB of evidence (bound 2.1)"
     )
@@ -322,5 +322,5 @@ def watch_day(plan: Plan | None = None) -> bool:
 
 if __name__ == "__main__":  # python -m bench.watch_day [RUNS EVERY HEALTHY_SECONDS FROZEN_SECONDS]
     numbers = [float(word) for word in sys.argv[1:]]
-    asked = Plan(int(numbers[0]), *numbers[1:]) if numbers else Plan()
-    sys.exit(0 if watch_day(asked) else 1)
+    plan = Plan(int(numbers[0]), *numbers[1:]) if numbers else Plan()
+    sys.exit(0 if watch_day(plan) else 1)

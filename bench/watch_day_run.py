@@ -1,4 +1,4 @@
-"""One rank of a run for `bench.watch_day`: a loop with an all-reduce, which freezes in the way it is asked to, or ends."""
+"""One rank of a run for `bench.watch_day`: a loop with an all-reduce, which ends or freezes in the requested way."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 
 def freeze(kind: str, rank: int) -> None:
-    """Does not return; a `stopped` run is frozen from outside and never comes here."""
+    """Freeze, and never return. A `stopped` run is frozen from outside and does not call this."""
     if kind == "asleep":
         if rank == 1:
             time.sleep(100_000)
@@ -31,7 +31,7 @@ def freeze(kind: str, rank: int) -> None:
 
 
 def main(kind: str, seconds: float) -> None:
-    """Train for so long; a run that freezes does it after three seconds."""
+    """Train for so many seconds. A run that freezes does so after three seconds."""
     dist.init_process_group("gloo", timeout=timedelta(minutes=30))
     rank = dist.get_rank()
     weights = torch.ones(1000)
@@ -51,7 +51,7 @@ def main(kind: str, seconds: float) -> None:
 
 
 def ready(kind: str) -> None:
-    """Say that it is time."""
+    """Report that the run is ready to freeze."""
     Path(os.environ["READY"]).touch()
 
 

@@ -1,8 +1,8 @@
-"""Pictures of `hangdoc top` and of the page for the README, docs/top.md and docs/page.md: `python -m docs.pictures`. It takes
-about a minute.
+"""Takes the pictures of `hangdoc top` and of the page for the README, docs/top.md and docs/page.md: `python -m docs.pictures`. It
+takes about a minute.
 
-Those of two ranks are of a real run, watched from its start until some seconds after it froze. No machine here has 1,024 ranks:
-their picture is of built polls (tests/tui/scenes.py). Those of the page need Debian's chromium and chromium-driver.
+The pictures with two ranks show a real run, from its start until some seconds after its freeze. The picture with 1,024 ranks
+shows built polls (tests/tui/sample_runs.py). The pictures of the page need Debian's chromium and chromium-driver.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from hangdoc_trainer.scenarios import SCENARIOS, Node, Scenario, Started
 from hangdoc_tui.app import Top
 from hangdoc_tui.source import Live, Recorded
 from tests.page import browser
-from tests.tui.scenes import freezing
+from tests.tui.sample_runs import freezing
 from tests.tui.test_screens import watched
 
 _HERE = Path(__file__).parent
 _CORPUS = _HERE.parent / "tests" / "corpus"
 _SIZE = (110, 26)
 _AFTER = 15
-"""Seconds of the freeze that are shown."""
+"""Seconds from the freeze to the picture."""
 
 
 def _draw(top: Top, name: str) -> None:
@@ -42,7 +42,7 @@ async def _press(pilot: Pilot[None], keys: Iterable[str]) -> None:
 
 
 async def _run_that_freezes() -> None:
-    """One rank has a third of the other's data."""
+    """A run in which one rank has a third of the other rank's data."""
     shown = SCENARIOS["shard-mismatch"]
     scenario = Scenario("picture", "one rank runs out of data", (Node(shards=120), Node(shards=40)), shown.arguments)
     started = Started(scenario)
@@ -54,7 +54,7 @@ async def _run_that_freezes() -> None:
         options = Options(window=0.5, native="never", pids=started.pids)
         top = Top(Live(Polling(options).look, "this host", patience=30.0), rate=1.0)
         async with top.run_test(size=_SIZE) as pilot:
-            while top.scene is None or top.scene.job.verdict != "hung":
+            while top.model is None or top.model.job.verdict != "hung":
                 await pilot.pause(0.2)
             await pilot.pause(_AFTER)
             for name, keys in (("ranks", "1"), ("waits", "4"), ("batches", "5"), ("finding", "i")):
@@ -69,14 +69,14 @@ async def _many_ranks() -> None:
     top = freezing("1024-ranks", freezes_at=50)
     async with top.run_test(size=(110, 36)) as pilot:
         await watched(62)(pilot)
-        await pilot.pause(6.0)  # the notice is gone
+        await pilot.pause(6.0)  # until the notice has disappeared
         _draw(top, "ranks-1024")
 
 
 async def _recorded(name: str, bundle: str, keys: str) -> None:
     top = Top(Recorded([_CORPUS / f"{bundle}.hangdoc"], patience=2.0))
     async with top.run_test(size=_SIZE) as pilot:
-        while top.scene is None:
+        while top.model is None:
             await pilot.pause(0.05)
         await _press(pilot, keys)
         _draw(top, name)
@@ -92,7 +92,7 @@ def _draw_page() -> None:
 
 
 def main() -> None:
-    """All of them."""
+    """Take all pictures."""
     asyncio.run(_run_that_freezes())
     asyncio.run(_many_ranks())
     asyncio.run(_recorded("tree", "barrier_in_except", "3"))

@@ -53,8 +53,8 @@ _CODE = re.compile(r"```.*?^\s*```|~~~.*?~~~|<!--.*?-->", re.DOTALL | re.MULTILI
 _SPANS = re.compile(r"`[^`]*`|!?\[([^\]]*)\]\([^)]*\)|https?://\S+")
 _END = re.compile(r"(?<=[.!?;])[)\"*]*\s+")
 
-# What is clean. The texts of tui are added as they are rewritten.
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/howto/*.md", "docs/rules/*.md")
+# What is clean.
+PAGES = ("*.md", "docs/*.md", "docs/howto/*.md", "docs/rules/*.md")
 _PARTS = (
     "agents",
     "cli",
@@ -70,7 +70,16 @@ _PARTS = (
     "watch",
     "watchdog",
 )
-CODE = ("hangdoc/*.py", "docs/*.py", *(f"hangdoc/{part}/*.py" for part in _PARTS))
+CODE = (
+    "hangdoc/*.py",
+    "docs/*.py",
+    *(f"hangdoc/{part}/*.py" for part in _PARTS),
+    "tui/hangdoc_tui/*.py",
+    "trainer/hangdoc_trainer/*.py",
+    "hangbench/*.py",
+    "hangbench/*/*.py",
+    "bench/*.py",
+)
 
 Found = tuple[Path, int, str]
 

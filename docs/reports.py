@@ -1,4 +1,4 @@
-"""Writes the reports that the README and docs/walkthrough.md show: what hangdoc says today of the bundles in docs/reports.
+"""Writes the reports in the README and docs/walkthrough.md, which are hangdoc's current diagnoses of the bundles in docs/reports.
 
 python -m docs.reports [--check]
 
@@ -29,12 +29,12 @@ def shown(name: str) -> str:
 
 
 def page(text: str) -> str:
-    """A page with its reports as they are today."""
+    """The page with current reports."""
     return _BLOCK.sub(lambda block: f"{block[1]}{shown(block[2])}{block[4]}", text)
 
 
 def main() -> int:
-    """Write, or compare; the exit code."""
+    """Write the pages or, with --check, compare them. Returns the exit code."""
     wrong = [path for path in PAGES if page(path.read_text("utf-8")) != path.read_text("utf-8")]
     for path in wrong:
         if "--check" in sys.argv[1:]:

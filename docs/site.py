@@ -1,4 +1,4 @@
-"""A hook of mkdocs (mkdocs.yml): adds the pages of the repository's root, and fits links to a site that holds only docs/."""
+"""A hook of mkdocs (mkdocs.yml): adds the pages of the repository's root, and adapts links to a site that contains only docs/."""
 
 import posixpath
 import re
@@ -14,14 +14,14 @@ _LINK = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages of the root."""
+    """Add the pages of the root to the site."""
     for source, target in ROOT_PAGES.items():
         files.append(File.generated(config, target, content=_fitted((ROOT / source).read_text("utf-8"), "")))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """A page with links that work on the site."""
+    """Return the page with links that work on the site."""
     if page.file.src_uri in ROOT_PAGES.values():
         return markdown
     if page.file.src_uri == "commands.md":
@@ -31,13 +31,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _help(text: str) -> str:
-    """A section for the help of one command."""
+    """The section with the help of one command."""
     name = re.match(r"Usage: (.*?) [\[F]", text)
     return f"## {name[1] if name else 'hangdoc'}\n\n```text\n{text.strip()}\n```\n"
 
 
 def _fitted(markdown: str, folder: str) -> str:
-    """A link to a root page leads to its place on the site. A link to source code becomes the path of the file."""
+    """Adapt the links. A link to a root page leads to its place on the site. A link to source code becomes the path of the
+    file."""
 
     def fitted(link: re.Match[str]) -> str:
         text, target, anchor = link[1], link[2], link[3] or ""

@@ -1,4 +1,4 @@
-"""The command: run cases live, look, score, print; `make hangbench`.
+"""The command that runs cases live, diagnoses them and prints the scores; `make hangbench`.
 
 python -m hangbench [NAME...] [--record] [--soak LOOKS] [--replay] [--window S] [--native MODE] [--beacons] [--write] [--list]
 """
@@ -22,7 +22,7 @@ from hangdoc.observe.observe import Options, observe
 
 
 def live(case: Case, options: Options, keep: bool, beacons: bool) -> Look:
-    """Run a case and look at it once; `keep` records the look for the corpus, `beacons` gives its ranks a watchdog."""
+    """Run a case and look at it once. `keep` records the look for the corpus. `beacons` gives its ranks a watchdog."""
     with Running(case, beacons=beacons) as run:
         began = time.monotonic()
         alive = tuple(pid for pid in run.launchers if _alive(pid))
@@ -43,7 +43,7 @@ def _alive(pid: int) -> bool:
 
 
 def missing(case: Case) -> list[str]:
-    """Distributions a case needs that are not installed."""
+    """Python distributions that a case needs and that are not installed."""
     found = []
     for name in case.requires:
         try:
@@ -57,10 +57,12 @@ def missing(case: Case) -> list[str]:
 @click.argument("names", nargs=-1)
 @click.option("--record", "keep", is_flag=True, help="Write each look into tests/corpus.")
 @click.option("--replay", is_flag=True, help="Score the recorded looks instead of live runs.")
-@click.option("--soak", "soak_looks", type=int, default=0, help="Look so often at every control, with short windows.")
+@click.option(
+    "--soak", "soak_looks", type=int, default=0, help="Take this number of looks at the controls, with short windows."
+)
 @click.option("--window", type=float, default=1.0, show_default=True)
 @click.option("--native", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True)
-@click.option("--beacons", is_flag=True, help="Give every rank a watchdog, of which its script knows nothing.")
+@click.option("--beacons", is_flag=True, help="Give every rank a watchdog that its script does not know about.")
 @click.option("--write", is_flag=True, help="Write docs/accuracy.md and the README's table.")
 @click.option("--list", "listing", is_flag=True, help="Only list the cases.")
 def main(names: tuple[str, ...], keep: bool, replay: bool, soak_looks: int, window: float, native: str,
@@ -69,7 +71,7 @@ def main(names: tuple[str, ...], keep: bool, replay: bool, soak_looks: int, wind
     console = Console(highlight=False)
     unknown = set(names) - set(cases())
     if unknown:
-        raise click.UsageError(f"no case named {', '.join(sorted(unknown))}; `--list` shows them")
+        raise click.UsageError(f"there is no case {', '.join(sorted(unknown))}. `--list` lists them.")
     chosen = [case for name, case in cases().items() if name in names or not names]
     if listing:
         for case in chosen:
@@ -107,7 +109,7 @@ def main(names: tuple[str, ...], keep: bool, replay: bool, soak_looks: int, wind
 
 
 def soak(console: Console, controls: list[Case], wanted: int, write: bool) -> int:
-    """Many short looks at every control, from its first import on, at whatever moment of its steps they fall."""
+    """Take many short looks at every control, at random moments, from its first import on."""
     runnable = [case for case in controls if not missing(case)]
     each = -(-wanted // len(runnable))
     total = hung = errors = 0
@@ -127,13 +129,13 @@ def soak(console: Console, controls: list[Case], wanted: int, write: bool) -> in
 
 
 class Looks:
-    """Short looks at one control; a wrong one is kept as a bundle in the working directory."""
+    """Short looks at one control. A wrong one is saved as a bundle in the working directory."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.taken, self.bad = case, 0, list[str]()
 
     def take(self, run: Running) -> None:
-        """One more, with another window and other native stacks than the last."""
+        """Take one more look. The window and the mode of native stacks vary."""
         alive = tuple(pid for pid in run.launchers if _alive(pid))
         window, native = (0.1, 0.2, 0.4, 1.0)[self.taken % 4], ("auto", "never")[self.taken % 2]
         snapshot = observe(Options(window=window, native=native, pids=alive))

@@ -1,7 +1,7 @@
-"""A case: a small training script whose header says how it is started and what a right diagnosis of it says.
+"""A case: a small training script whose header defines how it is started and what the right diagnosis is.
 
-The header is a TOML block in comments, as in inline script metadata (PEP 723); the docstring is the ground truth in two
-sentences. A new case is one new file in `cases/`, and nobody else notices.
+The header is a TOML block in comments, like inline script metadata (PEP 723). The docstring is the ground truth in two
+sentences. A new case is one new file in `cases/`; nothing else needs to change.
 """
 
 import ast
@@ -24,57 +24,57 @@ _UNSETTLED = 30.0
 
 
 class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One launcher of the case: what differs on its node."""
+    """One launcher of the case, with what is different on its node."""
 
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = {}
     ranks: int | None = None
-    """Ranks of this node; the case's `ranks` divided among the nodes where it says nothing."""
+    """Ranks of this node. By default, the case's `ranks` are divided equally among the nodes."""
 
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a script is started, and what is true of it then."""
+    """How a script is started, and the right diagnosis of it."""
 
     name: str
     truth: str
     verdict: tuple[str, ...]
-    """The verdicts that are right; several where a healthy run is sometimes waiting."""
+    """The right verdicts; several if a healthy run sometimes waits."""
     ranks: int = 2
     launch: Literal["torchrun", "itself", "mpi", "environment", "scenario"] = "torchrun"
-    """`scenario` starts the included trainer's situation of the case's name; `itself` is a script that starts its ranks."""
+    """`scenario` starts the scenario of the included trainer with the case's name. `itself`: the script starts its own ranks."""
     nodes: tuple[Node, ...] = (Node(),)
     situation: str | None = None
-    """A name of `situations.SITUATIONS`: what is done to the machine around the run."""
+    """A name of `situations.SITUATIONS`: a change of the machine around the run."""
     requires: tuple[str, ...] = ()
-    """Distributions without which the case is left out."""
+    """Python distributions that the case needs. Without them it is skipped."""
     states: tuple[str, ...] = ()
-    """By rank; empty where several are right."""
+    """By rank; empty if several are right."""
     operations: tuple[str, ...] = ()
-    """By rank; empty for none or where several are right."""
+    """By rank; empty for none, or if several are right."""
     finding: str | None = None
-    """The leading finding; None where none but a note may stand there."""
+    """The code of the first finding; None if there may be only notes (severity `info`)."""
     severity: str = "error"
     culprits: tuple[int, ...] = ()
     victims: tuple[int, ...] = ()
     also: tuple[str, ...] = ()
-    """Codes that may stand beside the truth without being wrong."""
+    """Codes of further findings that are not wrong."""
     patience: float | None = None
     ready: int | None = None
-    """How many ranks announce themselves; all by default."""
+    """How many ranks print `ready`; all by default."""
 
     @property
     def control(self) -> bool:
-        """Whether the run is not hung."""
+        """Whether this is a control: a run that is not hung."""
         return "hung" not in self.verdict
 
     @property
     def labels(self) -> tuple[str | None, ...]:
-        """By rank, as the states say; None where several are right."""
+        """By rank, from the states; None if several are right."""
         return tuple(label_of(state) if state else None for state in self.states)
 
     @property
     def tolerance(self) -> float:
-        """The `--patience` it is looked at with: short for a hang, so that nobody waits; the command's own for a control."""
+        """The `--patience` for the look: short for a hang, to save time; the default of the command for a control."""
         if self.patience is not None:
             return self.patience
         return _UNSETTLED if self.control else _SETTLED
@@ -86,17 +86,17 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def label_of(state: str) -> str:
-    """The contract's label of a state."""
+    """The label of a state, as in the contract."""
     return next((label for label, states in _LABELS.items() if state in states), "blocked")
 
 
 def parse(path: Path) -> Case:
-    """The case a script describes; raises ValueError with the file's name for a header that is none."""
+    """The case in a script. Raises ValueError with the file's name for an invalid header."""
     text = path.read_text()
     block = _BLOCK.search(text)
     truth = ast.get_docstring(ast.parse(text))
     if block is None or not truth:
-        raise ValueError(f"{path}: a case needs a docstring and a `# /// hangbench` block")
+        raise ValueError(f"{path} lacks a docstring or a `# /// hangbench` block")
     header = tomllib.loads("\n".join(line[2:] for line in block[1].splitlines()))
     try:
         return msgspec.convert({**header, "name": path.stem, "truth": truth}, Case)

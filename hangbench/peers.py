@@ -1,6 +1,6 @@
-"""What others would say of the same look: the naive rule of the trade, and plain `py-spy dump`.
+"""What two peers answer: a naive rule that many people use, and plain `py-spy dump`.
 
-Both are given the very snapshot that hangdoc had.
+Both get the same snapshot as hangdoc.
 """
 
 from collections.abc import Iterable
@@ -13,26 +13,26 @@ _IDLE = 0.05
 
 
 @dataclass(frozen=True)
-class Said:
-    """A peer's answer."""
+class PeerAnswer:
+    """The answer of a peer."""
 
     verdict: str | None
     labels: dict[int, str]
     lines: int = 0
-    """Lines left to a person to read and compare."""
+    """Lines of stacks that a person must read and compare."""
 
 
-def naive(snapshot: Snapshot, world: int) -> Said:
-    """Process gone: dead; under 5 % CPU: blocked; else computing. All blocked (or dead): hung."""
+def naive(snapshot: Snapshot, world: int) -> PeerAnswer:
+    """A missing process is dead, one below 5 % CPU is blocked, others are computing. Without a computing rank the run is hung."""
     labels = dict.fromkeys(range(world), "dead")
     for process in _ranks(snapshot):
         if process.identity is not None and process.state not in "ZX":
             labels[process.identity.rank] = "blocked" if _share(process) < _IDLE else "computing"
-    return Said("healthy" if "computing" in labels.values() else "hung", labels)
+    return PeerAnswer("healthy" if "computing" in labels.values() else "hung", labels)
 
 
-def py_spy(snapshot: Snapshot) -> Said:
-    """One dump per rank: it marks threads idle or active and says nothing of the run."""
+def py_spy(snapshot: Snapshot) -> PeerAnswer:
+    """One dump per rank. It marks threads as idle or active, and has no verdict about the run."""
     labels, lines = {}, 0
     for process in _ranks(snapshot):
         if isinstance(process.stack, Stack):
@@ -40,7 +40,7 @@ def py_spy(snapshot: Snapshot) -> Said:
             main = next((t for t in process.stack.threads if t.name == "MainThread"), None)
             if process.identity is not None and main is not None:
                 labels[process.identity.rank] = "computing" if main.active else "blocked"
-    return Said(None, labels, lines)
+    return PeerAnswer(None, labels, lines)
 
 
 def _ranks(snapshot: Snapshot) -> Iterable[Process]:
@@ -53,7 +53,7 @@ def _share(process: Process) -> float:
     return sum(t.cpu_ns for t in process.clocks.threads) / 1e9 / process.clocks.window_seconds
 
 
-def labels_right(case: Case, said: Said) -> tuple[int, int]:
-    """(right, all), of the ranks of which one label is right."""
+def labels_right(case: Case, answer: PeerAnswer) -> tuple[int, int]:
+    """(right, all), over the ranks for which only one label is right."""
     wanted = [(rank, label) for rank, label in enumerate(case.labels) if label]
-    return sum(said.labels.get(rank) == label for rank, label in wanted), len(wanted)
+    return sum(answer.labels.get(rank) == label for rank, label in wanted), len(wanted)

@@ -1,4 +1,4 @@
-"""Records a look as a bundle of the fast suite's corpus, without what belongs to the recording machine."""
+"""Records a look as a bundle in tests/corpus, without details of the recording machine."""
 
 import re
 from pathlib import Path
@@ -10,14 +10,14 @@ from hangdoc.snapshot import Environment, Process, Snapshot
 
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 
-# A recording is published: of the recording machine's environment only what belongs to the run stays in it.
+# Recordings are published, so they contain only environment variables that belong to the run.
 _OF_THE_RUN = re.compile(
     r"^(RANK|.*_RANK|.*_SIZE|MASTER_.*|TORCH.*|NANOCHAT.*|OMP_.*|GLOO.*|NCCL.*|ACCELERATE_.*|GRAD_ACCUM|DATA_DIR|XDG_RUNTIME_DIR)$"
 )
 
 
 def publishable(snapshot: Snapshot) -> Snapshot:
-    """The snapshot without the recording machine's own variables and name."""
+    """The snapshot without the variables and the name of the recording machine."""
     host = snapshot.hosts[0]
 
     def strip(process: Process) -> Process:
@@ -31,10 +31,10 @@ def publishable(snapshot: Snapshot) -> Snapshot:
 
 
 def bundle(name: str) -> Path:
-    """Where the recording of a case lies."""
+    """The path of a case's recording."""
     return CORPUS / f"{name}.hangdoc"
 
 
 def record(name: str, snapshot: Snapshot) -> None:
-    """Write it."""
+    """Write the recording of a case."""
     codec.write(publishable(snapshot), bundle(name))

@@ -1,4 +1,4 @@
-"""The figures as lines and tables: for the terminal, docs/accuracy.md, docs/accuracy-cases.md and the README."""
+"""Writes the results as lines and tables: for the terminal, docs/accuracy.md, docs/accuracy-cases.md and the README."""
 
 import datetime
 import platform
@@ -20,12 +20,12 @@ ACCURACY = _ROOT / "docs" / "accuracy.md"
 CASES = _ROOT / "docs" / "accuracy-cases.md"
 README = _ROOT / "README.md"
 OWN = "cases written here; the rules were tuned on them"
-"""First cell of their row in the README's table."""
+"""The first cell of their row in the README's table."""
 _VERDICTS = ("healthy", "waiting", "hung", "unknown", "none")
 
 
 def line(score: Score) -> str:
-    """One case, one line."""
+    """The line about one case."""
     mark = "[green]right[/]" if score.right else f"[red]WRONG[/] {score.complaints()}"
     return f"{score.case.name:<32}{score.verdict:<9}{score.leading or '-':<7}{score.seconds:5.1f} s  {mark}"
 
@@ -75,12 +75,13 @@ def _sum(pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _same(verdict: str | None, score: Score) -> bool:
-    """The naive rule knows no waiting: healthy is right for it too where a run only waits."""
+    """Whether a verdict of the naive rule is right. It has no verdict `waiting`, so `healthy` counts as right for a waiting
+    run."""
     return verdict in score.case.verdict or (verdict == "healthy" and "waiting" in score.case.verdict)
 
 
 def table(looks: Sequence[Look]) -> Table:
-    """For the terminal."""
+    """The table for the terminal."""
     found = Table("figure", "hangdoc", "naive rule", "py-spy dump", title=f"{len(looks)} cases", title_justify="left")
     for row in rows(looks):
         found.add_row(*row)
@@ -88,7 +89,7 @@ def table(looks: Sequence[Look]) -> Table:
 
 
 def confusion(looks: Sequence[Look]) -> list[str]:
-    """The verdicts of runs that hang and of those that do not, as lines of Markdown."""
+    """The verdicts about runs that are hung and about runs that are not, as lines of Markdown."""
     seen = [v for v in _VERDICTS if any(look.score.verdict == v for look in looks)]
     lines = ["| truth \\ verdict | " + " | ".join(seen) + " |", "| --- |" + " --- |" * len(seen)]
     for truth, control in (("hung", False), ("not hung", True)):
@@ -106,7 +107,7 @@ def _markdown(looks: Sequence[Look]) -> list[str]:
 
 
 def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native: str) -> None:
-    """The parts of docs/accuracy.md and docs/accuracy-cases.md between their marks, and the README's row."""
+    """Write the parts of docs/accuracy.md and docs/accuracy-cases.md between their marks, and the README's row."""
     controls = sum(look.score.case.control for look in looks)
     about = [
         f"{len(looks)} of the {len(cases())} cases, {controls} of them not hung; run live on {datetime.date.today()}, "  # noqa: DTZ011
@@ -116,9 +117,9 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
     listing = ["| case | right verdict | verdict | finding | description |", "| --- | --- | --- | --- | --- |"]
     for look in looks:
         case, score = look.score.case, look.score
-        said = score.verdict if score.right else f"**{score.verdict}** ({score.complaints()})"
+        reported = score.verdict if score.right else f"**{score.verdict}** ({score.complaints()})"
         truth = " ".join(case.truth.split()).replace("|", "\\|")
-        listing.append(f"| {case.name} | {' or '.join(case.verdict)} | {said} | {score.leading or '-'} | {truth} |")
+        listing.append(f"| {case.name} | {' or '.join(case.verdict)} | {reported} | {score.leading or '-'} | {truth} |")
     plain = Totals([look.without_native for look in looks])
     lost = [f"{s.case.name} ({s.complaints()})" for s in plain.scores if not s.right]
     native_never = [
@@ -133,12 +134,15 @@ def write(looks: Sequence[Look], left_out: Sequence[str], window: float, native:
     between(CASES, "cases", listing)
     totals = Totals([look.score for look in looks])
     put_row(
-        README, "accuracy", OWN, *map(of, (totals.verdicts, totals.controls_called_hung, totals.causes, totals.blames))
+        README,
+        "accuracy",
+        OWN,
+        *map(as_count, (totals.verdicts, totals.controls_called_hung, totals.causes, totals.blames)),
     )
 
 
 def write_beacons(looks: Sequence[Look], left_out: Sequence[str]) -> None:
-    """The table of looks at ranks with a watchdog in them."""
+    """Write the table about runs whose ranks have a watchdog."""
     found = rows(looks)
     lost = [f"{look.score.case.name} ({look.score.complaints()})" for look in looks if not look.score.right]
     text = [
@@ -155,7 +159,7 @@ def write_beacons(looks: Sequence[Look], left_out: Sequence[str]) -> None:
 
 
 def write_soak(looks: int, controls: int, hung: int, errors: int) -> None:
-    """The soak's line."""
+    """Write the line about the soak."""
     text = (
         f"{looks} looks at {controls} runs that are not hung, with windows of 0.1 to 1 s, on {datetime.date.today()}: "  # noqa: DTZ011
         f"**{hung}** called hung, {errors} errors."
@@ -165,7 +169,7 @@ def write_soak(looks: int, controls: int, hung: int, errors: int) -> None:
 
 
 def between(path: Path, mark: str, lines: Sequence[str]) -> None:
-    """Replace what is between `<!-- MARK -->` and `<!-- /MARK -->`; raises ValueError where the marks are missing."""
+    """Replace the text between `<!-- MARK -->` and `<!-- /MARK -->`. Raises ValueError if the marks are missing."""
     text = path.read_text()
     pattern = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
     if not pattern.search(text):
@@ -174,7 +178,7 @@ def between(path: Path, mark: str, lines: Sequence[str]) -> None:
 
 
 def put_row(path: Path, mark: str, first: str, *cells: str) -> None:
-    """Replace the row whose first cell is `first` in the table between the marks; raises ValueError where there is none."""
+    """Replace the row whose first cell is `first` in the table between the marks. Raises ValueError if there is none."""
     found = re.search(rf"<!-- {mark} -->\n(.*?)<!-- /{mark} -->", path.read_text(), re.DOTALL)
     rows_there = found[1].splitlines() if found else []
     if not any(row.startswith(f"| {first} |") for row in rows_there):
@@ -183,6 +187,6 @@ def put_row(path: Path, mark: str, first: str, *cells: str) -> None:
     between(path, mark, [new if row.startswith(f"| {first} |") else row for row in rows_there])
 
 
-def of(pair: tuple[int, int]) -> str:
+def as_count(pair: tuple[int, int]) -> str:
     """`27 of 33`."""
     return f"{pair[0]} of {pair[1]}"

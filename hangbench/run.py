@@ -1,4 +1,4 @@
-"""Starts a case for real, waits until it is where its script leads, and ends every process it started."""
+"""Starts a case, waits until it has reached its final state, and ends every process that it started."""
 
 import os
 import socket
@@ -21,15 +21,15 @@ _START_BOUND = 150.0
 _MARGIN = 1.5
 _ROOT = Path(__file__).parents[1]
 _BEACONS = _ROOT / "hangbench" / "beacons"
-"""Whose sitecustomize gives each rank a watchdog."""
+"""A directory whose sitecustomize gives each rank a watchdog."""
 
 
 class Running:
-    """A started case; leaving it ends all its processes, by a mark in their environment.
+    """A started case. Leaving it ends all its processes, which have a mark in their environment.
 
-    With `beacons`, every rank has a watchdog of which its script knows nothing.
-    `launchers` are the pids to look at; `while_starting` is called until all ranks have announced themselves.
-    Raises RuntimeError, with what the ranks printed, if the run does not come up.
+    With `beacons`, every rank has a watchdog that its script does not know about. `launchers` are the pids to observe.
+    `while_starting` is called until all ranks are ready. Raises RuntimeError with the output of the ranks if the run does not
+    start.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Running:
         self._while_starting = while_starting
         self.address, self.port = "127.0.0.1", free_port()
         self.wrap: Callable[[int, list[str]], list[str]] = lambda node, command: command
-        """A situation may put another command around a node's."""
+        """Lets a situation wrap the command of a node into another one."""
         self.started_nodes = len(case.nodes)
         self.launchers: list[int] = []
         self._children: list[subprocess.Popen[bytes]] = []
@@ -106,7 +106,7 @@ class Running:
             **self._watched, **variables, **node.environment, **self._offspring.mark,
         }  # fmt: skip
         with self._log.open("ab") as log:
-            # A session of its own, and a standard input that stays open for a rank that asks.
+            # A separate session, and a standard input that stays open for a rank that reads it.
             child = subprocess.Popen(self.wrap(index, command), env=environment, stdin=subprocess.PIPE, stdout=log,
                                      stderr=subprocess.STDOUT, start_new_session=True, cwd=self._folder.name)  # fmt: skip
         self._children.append(child)
@@ -117,16 +117,16 @@ class Running:
         return Path(self._folder.name) / "log"
 
     def log(self) -> str:
-        """What launchers and ranks printed."""
+        """The output of launchers and ranks."""
         return self._log.read_text("utf-8", "replace")
 
     def _wait_ready(self) -> None:
         wanted = self.case.ready if self.case.ready is not None else self.case.ranks
         until = time.monotonic() + _START_BOUND
-        # Where no rank will come up, the launcher is there once it listens.
+        # If no rank will start, wait until the launcher listens.
         while self.log().count("ready") < wanted or (wanted == 0 and not self._listens()):
             if time.monotonic() > until or all(child.poll() is not None for child in self._children):
-                raise RuntimeError(f"{self.case.name} did not come up; it printed:\n{self.log()[-3000:]}")
+                raise RuntimeError(f"{self.case.name} did not start. It printed:\n{self.log()[-3000:]}")
             if self._while_starting is not None:
                 self._while_starting(self)
             time.sleep(0.05)
@@ -139,7 +139,7 @@ class Running:
         return True
 
     def _settle(self) -> None:
-        """Until nothing was printed for as long as the patience, and a little more: a wait must have that age."""
+        """Wait until nothing was printed for longer than the patience, because a wait must be that old."""
         quiet = (2.0 if self.case.control else self.case.tolerance) + _MARGIN
         size, since = self._log.stat().st_size, time.monotonic()
         until = since + 30
@@ -149,7 +149,7 @@ class Running:
                 size, since = now, time.monotonic()
 
     def ranks(self) -> dict[int, int]:
-        """Rank to pid of the run's processes that say their rank in the environment they were started with."""
+        """Rank to pid, for the processes whose initial environment contains their rank."""
         if self._scenario is not None:
             return self._scenario.rank_pids()
         found = {}
@@ -160,7 +160,7 @@ class Running:
         return found
 
     def vital_signs(self) -> dict[int, tuple[str, ...]]:
-        """By rank, what a look must leave as it was: whether it is there, stopped, traced, and its pending signals."""
+        """By rank, what a look must not change: whether the process exists, is stopped or traced, and its pending signals."""
         signs = {}
         for rank, pid in self.ranks().items():
             try:
@@ -173,12 +173,12 @@ class Running:
         return signs
 
     def processes(self) -> list[tuple[int, dict[str, str]]]:
-        """Every process of this run, with its environment."""
+        """Every process of this run, with its initial environment."""
         return self._offspring.processes()
 
     def _stop(self) -> None:
         self._offspring.end()
         for child in self._children:
             child.communicate()
-        self._stack.close()  # companions, namespaces, control groups: what the ranks lived in goes after them
+        self._stack.close()  # other runs, namespaces and control groups, after the ranks that used them
         self._folder.cleanup()

@@ -1,4 +1,4 @@
-"""How right a diagnosis is, against what is true of its case."""
+"""Compares a diagnosis with the truth about its case."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,37 +12,37 @@ SURE = 0.9
 
 @dataclass(frozen=True)
 class Score:
-    """One look at one case."""
+    """The score of one look at one case."""
 
     case: Case
     verdict: str
-    """What was said; `none` for no job at all."""
+    """The reported verdict; `none` if there was no job."""
     verdict_right: bool
     called_hung: bool
     labels: tuple[int, int]
-    """(right, all), of the ranks of which one label is right."""
+    """(right, all), over the ranks for which only one label is right."""
     states: tuple[int, int]
     operations: tuple[int, int]
     leading: str | None
     cause_right: bool
     blamed: frozenset[int]
-    """Culprits of the leading finding."""
+    """Culprits of the first finding."""
     victims_right: bool
     accused: frozenset[int]
-    """Victims that some finding blames."""
+    """Victims that are culprits of some finding."""
     sure: tuple[int, int]
-    """(right, all), of the findings of at least SURE confidence that are more than a note."""
+    """(right, all), over the warnings and errors with a confidence of at least SURE."""
     problems: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
     def culprits(self) -> frozenset[int]:
-        """Whom it should have blamed."""
+        """The right culprits."""
         return frozenset(self.case.culprits)
 
     @property
     def right(self) -> bool:
-        """Whether nothing about it is wrong."""
+        """Whether all parts are right."""
         return (
             self.verdict_right and self.cause_right and self.blamed == self.culprits and self.victims_right
             and not self.accused and not self.problems
@@ -50,18 +50,18 @@ class Score:
         )  # fmt: skip
 
     def complaints(self) -> str:
-        """What is wrong with it, in a few words."""
+        """What is wrong, in a few words."""
         wrong = []
         if not self.verdict_right:
-            wrong.append(f"verdict {self.verdict} for {'/'.join(self.case.verdict)}")
+            wrong.append(f"verdict {self.verdict} instead of {'/'.join(self.case.verdict)}")
         if not self.cause_right:
-            wrong.append(f"{self.leading} for {self.case.finding}")
+            wrong.append(f"{self.leading} instead of {self.case.finding}")
         if self.blamed != self.culprits:
-            wrong.append(f"blames {sorted(self.blamed)} for {sorted(self.culprits)}")
+            wrong.append(f"culprits {sorted(self.blamed)} instead of {sorted(self.culprits)}")
         if not self.victims_right:
-            wrong.append("victims")
+            wrong.append("wrong victims")
         if self.accused:
-            wrong.append(f"accuses {sorted(self.accused)}")
+            wrong.append(f"victims {sorted(self.accused)} named as culprits")
         for name in ("labels", "states", "operations", "sure"):
             right, total = getattr(self, name)
             if right != total:
@@ -70,7 +70,7 @@ class Score:
 
 
 def job_of(case: Case, diagnosis: Diagnosis, snapshot: Snapshot) -> Job | None:
-    """The job that is judged, where several were seen: the one that runs the case's script; None where there is none."""
+    """The job to score: if there are several, the one that runs the case's script. None if there is no job."""
     ports = {
         process.identity.master_port
         for host in snapshot.hosts
@@ -82,22 +82,22 @@ def job_of(case: Case, diagnosis: Diagnosis, snapshot: Snapshot) -> Job | None:
 
 
 def score(case: Case, diagnosis: Diagnosis, snapshot: Snapshot, seconds: float = 0.0) -> Score:
-    """Judge a diagnosis of a run of `case`, made of `snapshot`; `seconds` is what the look took."""
+    """Score a diagnosis of `snapshot`, a look at `case` that took `seconds`."""
     job = job_of(case, diagnosis, snapshot)
     findings = job.findings if job else ()
     leading = findings[0] if findings else None
     beside_hung = any(other.verdict == "hung" for other in diagnosis.jobs if other is not job)
     ranks = job.ranks if job else ()
     operations = [rank.operation.op if rank.operation else "" for rank in ranks]
-    said = job.verdict if job else "none"
-    more = [f for f in findings if f.severity != "info"]
-    sure = [f for f in more if f.confidence >= SURE]
+    verdict = job.verdict if job else "none"
+    claims = [f for f in findings if f.severity != "info"]
+    sure = [f for f in claims if f.confidence >= SURE]
     counted = leading is not None and (case.finding is not None or leading.severity != "info")
     return Score(
         case=case,
-        verdict=said,
-        verdict_right=said in case.verdict and not beside_hung,
-        called_hung=said == "hung" or beside_hung,
+        verdict=verdict,
+        verdict_right=verdict in case.verdict and not beside_hung,
+        called_hung=verdict == "hung" or beside_hung,
         labels=_matches(case.labels, [rank.label for rank in ranks]),
         states=_matches(case.states, [rank.state for rank in ranks]),
         operations=_matches(case.operations, operations),
@@ -105,7 +105,7 @@ def score(case: Case, diagnosis: Diagnosis, snapshot: Snapshot, seconds: float =
         cause_right=_cause_right(case, findings),
         blamed=frozenset(leading.culprits) if leading and counted else frozenset(),
         victims_right=case.finding is None or (leading is not None and leading.victims == case.victims),
-        accused=frozenset(r for f in more for r in f.culprits) & frozenset(case.victims),
+        accused=frozenset(r for f in claims for r in f.culprits) & frozenset(case.victims),
         sure=(sum(_right(case, f) for f in sure), len(sure)),
         problems=diagnosis.problems,
         seconds=seconds,
@@ -132,7 +132,7 @@ def _matches(expected: Iterable[str | None], seen: Iterable[str | None]) -> tupl
 
 @dataclass
 class Totals:
-    """Many scores together."""
+    """The scores of many looks together."""
 
     scores: list[Score] = field(default_factory=list)
 
@@ -148,35 +148,35 @@ class Totals:
 
     @property
     def causes(self) -> tuple[int, int]:
-        """Right causes, among the runs that have one."""
+        """Right causes, over the runs that have one."""
         return self.share(s.cause_right for s in self.scores if s.case.finding is not None)
 
     @property
     def quiet(self) -> tuple[int, int]:
-        """Runs without a cause of which nothing was claimed."""
+        """Runs without a cause and without a wrong finding."""
         return self.share(s.cause_right for s in self.scores if s.case.finding is None)
 
     @property
     def controls_called_hung(self) -> tuple[int, int]:
-        """The worst bug."""
+        """Controls that were called hung, which is the worst bug."""
         return self.share(s.called_hung for s in self.scores if s.case.control)
 
     def sums(self, name: str) -> tuple[int, int]:
-        """(right, all) of a field that is such a pair."""
+        """The sum of a field that is a pair (right, all)."""
         pairs = [getattr(s, name) for s in self.scores]
         return sum(right for right, _ in pairs), sum(total for _, total in pairs)
 
     @property
     def blames(self) -> tuple[int, int]:
-        """Runs in which exactly the ranks at fault are blamed, among the runs that have one."""
+        """Runs with exactly the right culprits, over the runs that have culprits."""
         return self.share(s.blamed == s.culprits for s in self.scores if s.culprits)
 
     @property
     def precision(self) -> tuple[int, int]:
-        """Of the ranks blamed, those to blame."""
+        """Precision: reported culprits that are right."""
         return sum(len(s.blamed & s.culprits) for s in self.scores), sum(len(s.blamed) for s in self.scores)
 
     @property
     def recall(self) -> tuple[int, int]:
-        """Of the ranks to blame, those blamed."""
+        """Recall: right culprits that are reported."""
         return sum(len(s.blamed & s.culprits) for s in self.scores), sum(len(s.culprits) for s in self.scores)

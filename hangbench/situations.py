@@ -1,7 +1,7 @@
-"""What is done to the machine around a run: slow and cut links, quotas, a killed launcher, neighbours.
+"""Changes of the machine around a run: slow and cut links, quotas, a killed launcher, other runs.
 
-A situation changes how the run is started (`around`) or what happens to it afterwards (`when_ready`), and undoes what
-it made. Network hosts are namespaces joined by a veth pair, with addresses of their own.
+A situation changes how the run is started (`around`) or what happens after the start (`when_ready`), and reverts its changes.
+Hosts are network namespaces with their own addresses, connected by a veth pair.
 """
 
 import os
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class Situation:
-    """Does nothing; the others do something."""
+    """Base class, which changes nothing."""
 
     def __init__(self, run: "Running") -> None:
         self.run = run
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """From before the start until everything of the run has ended."""
+        """Active from before the start until all processes of the run have ended."""
         yield
 
     def when_ready(self) -> None:
-        """When all ranks have announced themselves."""
+        """Called when all ranks are ready."""
 
 
 def _command(*words: str) -> None:
@@ -40,14 +40,14 @@ def _command(*words: str) -> None:
 
 
 class TwoHosts(Situation):
-    """Each node in a network namespace of its own, joined by a veth pair."""
+    """Each node in its own network namespace, connected by a veth pair."""
 
     rate: str | None = None
-    """Of `tc tbf`, in both directions."""
+    """The rate of `tc tbf`, in both directions; None for no limit."""
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """Make the two, and remove them."""
+        """Create the two namespaces, and remove them."""
         tag = uuid.uuid4().hex[:6]
         self.names = [f"hb{tag}{index}" for index in range(2)]
         self.ends = [f"v{tag}{index}" for index in range(2)]
@@ -81,11 +81,11 @@ class SlowLink(TwoHosts):
 
 
 class CutLink(Situation):
-    """Two hosts with a router between them, which forgets its way in the middle of the run."""
+    """Two hosts with a router between them that drops all packets from the middle of the run on."""
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """Three namespaces in a row, and remove them."""
+        """Create three connected namespaces, and remove them."""
         tag = uuid.uuid4().hex[:6]
         hosts = [f"hb{tag}{index}" for index in range(2)]
         self.router = f"hb{tag}r"
@@ -113,11 +113,13 @@ class CutLink(Situation):
                 subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
     def when_ready(self) -> None:
-        """Packets to either side go nowhere: the connections stay established and are not answered."""
+        """Drop packets to both sides. The connections stay established, and nobody answers."""
         time.sleep(1.0)  # some steps first
         for index in range(2):
             _command("ip", "netns", "exec", self.router, "ip", "route", "add", "blackhole", f"10.77.{index}.1/32")
-        time.sleep(1.5)  # retransmits back off; Gloo gives up after about eight seconds, so the look must come soon
+        time.sleep(
+            1.5
+        )  # let retransmits back off; Gloo gives up after about eight seconds, so the look must follow soon
 
 
 class CpuQuota(Situation):
@@ -125,7 +127,7 @@ class CpuQuota(Situation):
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """A control group; each rank is put into it once it is ready."""
+        """Create a control group, and remove it."""
         old, new = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
         self.group = (old if old.is_dir() else new) / f"hangbench-{uuid.uuid4().hex[:8]}"
         self.group.mkdir()
@@ -137,7 +139,7 @@ class CpuQuota(Situation):
         try:
             yield
         finally:
-            for _ in range(100):  # until its last process has been reaped
+            for _ in range(100):  # until its last process is reaped
                 try:
                     self.group.rmdir()
                     break
@@ -145,14 +147,14 @@ class CpuQuota(Situation):
                     time.sleep(0.1)
 
     def when_ready(self) -> None:
-        """From now on, slowly."""
+        """Move all processes into the control group."""
         for pid, _ in self.run.processes():
             (self.group / "cgroup.procs").write_text(str(pid))
         time.sleep(2.0)
 
 
 class PausedAndResumed(Situation):
-    """All ranks were stopped for a while and go on."""
+    """All ranks are stopped for a while and continue."""
 
     def when_ready(self) -> None:
         """Stop, wait, continue."""
@@ -165,10 +167,10 @@ class PausedAndResumed(Situation):
 
 
 class LauncherKilled(Situation):
-    """The launcher is killed; its ranks train on as orphans."""
+    """The launcher is killed. Its ranks continue to train as orphans."""
 
     def when_ready(self) -> None:
-        """SIGKILL to it, and to nobody else; the ranks are what is looked at."""
+        """Send SIGKILL to the launcher only. The ranks are observed."""
         ranks = self.run.ranks()
         for pid in self.run.launchers:
             os.kill(pid, signal.SIGKILL)
@@ -183,7 +185,7 @@ class BesideOthers(Situation):
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """Start them first; their launchers are looked at too."""
+        """Start them first."""
         from hangbench.case import cases
         from hangbench.run import Running
 
@@ -192,13 +194,13 @@ class BesideOthers(Situation):
             yield
 
     def when_ready(self) -> None:
-        """All of them are looked at together."""
+        """Observe all runs together."""
         for other in self.beside:
             self.run.launchers += other.launchers
 
 
 class BesideTwo(BesideOthers):
-    """Two of them."""
+    """Two other healthy runs on the same host."""
 
     others = ("slow_steps", "tight_loop")
 
@@ -208,7 +210,7 @@ class NodeMissing(Situation):
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """Only the first."""
+        """Start only the first node."""
         self.run.started_nodes = 1
         yield
 
@@ -217,7 +219,7 @@ class SecondNodeKilled(Situation):
     """The second launcher is killed with its ranks."""
 
     def when_ready(self) -> None:
-        """SIGKILL to all of them; the first launcher is what is left."""
+        """Send SIGKILL to the launcher and its rank. Only the first launcher is observed."""
         second = self.run.launchers[1]
         rank = self.run.ranks()[1]
         for pid in (second, rank):
@@ -227,11 +229,11 @@ class SecondNodeKilled(Situation):
 
 
 class PortTaken(Situation):
-    """Something else listens on the master port, takes connections and never says a word; only the second node starts."""
+    """Another program listens on the master port and accepts connections, but never answers. Only the second node starts."""
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """A listener in a process of its own."""
+        """Start the other program, and end it."""
         program = (
             f"import socket,time; s=socket.socket(); s.setsockopt(1,2,1); s.bind(('127.0.0.1',{self.run.port})); s.listen(); "
             "time.sleep(600)"

@@ -41,7 +41,7 @@ class DiagnoseError(Exception):
         self.exit_code = exit_code
 
 
-class Result(Diagnosis, frozen=True, kw_only=True, dict=True):
+class Result(Diagnosis, frozen=True, kw_only=True, dict=True, gc=True):
     """A `hangdoc.diagnosis.Diagnosis` together with its evidence. `msgspec.json.encode(result)` gives the diagnosis without the
     evidence. A notebook displays it as the HTML page."""
 

@@ -5,14 +5,14 @@ schema, and raises `BundleError` with the problem and the remedy.
 """
 
 import contextlib
-import gzip
 import os
 import zlib
 from pathlib import Path
 
 import msgspec
 
-from hangdoc.snapshot import SCHEMA, Snapshot
+from hangdoc import shared_frames
+from hangdoc.snapshot import SCHEMA, Host, Snapshot, Unreached
 
 MAX_BYTES = 1 << 30
 """Limit for the uncompressed JSON. 10,000 ranks take about a tenth of it."""
@@ -22,14 +22,45 @@ class BundleError(Exception):
     """A bundle can't be read or written. The message gives the problem and the remedy."""
 
 
+_READABLE = (SCHEMA, "hangdoc.snapshot/2")
+
+
 class _Header(msgspec.Struct):
     schema: str = ""
     hangdoc: str = "?"
 
 
+class _Bundle(msgspec.Struct, omit_defaults=True):
+    """The format of a bundle."""
+
+    schema: str
+    hangdoc: str
+    hosts: tuple[Host, ...]
+    unreached: tuple[Unreached, ...] = ()
+    gathered_seconds: float | None = None
+    table: msgspec.Raw = msgspec.Raw(b"")
+    """See `shared_frames.Table`."""
+    locals: tuple[shared_frames.Locals, ...] = ()
+
+
+_DECODER = msgspec.json.Decoder(_Bundle)
+
+
 def encode(snapshot: Snapshot) -> bytes:
     """The bytes of a bundle. The same snapshot gives the same bytes."""
-    return gzip.compress(msgspec.json.encode(snapshot), compresslevel=6, mtime=0)
+    import gzip  # a diagnose that writes no bundle does not need it
+
+    bare, table, variables = shared_frames.share(snapshot)
+    written = _Bundle(
+        schema=SCHEMA,
+        hangdoc=bare.hangdoc,
+        hosts=bare.hosts,
+        unreached=bare.unreached,
+        gathered_seconds=bare.gathered_seconds,
+        table=msgspec.Raw(msgspec.json.encode(table)),
+        locals=variables,
+    )
+    return gzip.compress(msgspec.json.encode(written), compresslevel=7, mtime=0)
 
 
 def decode(raw: bytes, name: str = "bundle") -> Snapshot:
@@ -48,20 +79,36 @@ def decode(raw: bytes, name: str = "bundle") -> Snapshot:
             raise BundleError(f"{name} unpacks to more than {MAX_BYTES >> 30} GiB. It is not a hangdoc bundle.")
         raise BundleError(f"{name} is truncated. Copy or write it again.")
     try:
+        found = _DECODER.decode(plain)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        _check_schema(plain, name)
+        raise BundleError(f"{name} is damaged: {error}.") from error
+    if found.schema not in _READABLE:
+        _check_schema(plain, name)
+    try:
+        if raw_table := bytes(found.table):
+            shared_frames.resolve(found.hosts, shared_frames.table_of(raw_table), found.locals)
+    except (msgspec.DecodeError, IndexError, ValueError) as error:
+        raise BundleError(f"{name} is damaged: {error}.") from error
+    return Snapshot(
+        hangdoc=found.hangdoc, hosts=found.hosts, unreached=found.unreached, gathered_seconds=found.gathered_seconds
+    )
+
+
+def _check_schema(plain: bytes, name: str) -> None:
+    """Raises BundleError for anything but a bundle that this version can read."""
+    try:
         header = msgspec.json.decode(plain, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BundleError(f"{name} is not a hangdoc bundle: it has no JSON with a schema.") from error
-    if header.schema != SCHEMA:
-        if header.schema.startswith("hangdoc.snapshot/"):
-            raise BundleError(
-                f"{name} was written by hangdoc {header.hangdoc} ({header.schema}), but this version reads {SCHEMA}. "
-                "Use the same version of hangdoc on both machines."
-            )
-        raise BundleError(f"{name} is not a hangdoc bundle: its schema is {header.schema[:40]!r}.")
-    try:
-        return msgspec.json.decode(plain, type=Snapshot)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BundleError(f"{name} is damaged: {error}.") from error
+    if header.schema in _READABLE:
+        return
+    if header.schema.startswith("hangdoc.snapshot/"):
+        raise BundleError(
+            f"{name} was written by hangdoc {header.hangdoc} ({header.schema}), but this version reads {SCHEMA}. "
+            "Use the same version of hangdoc on both machines."
+        )
+    raise BundleError(f"{name} is not a hangdoc bundle: its schema is {header.schema[:40]!r}.")
 
 
 def read(path: Path) -> Snapshot:

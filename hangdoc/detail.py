@@ -13,7 +13,7 @@ class WaitNode:
     ranks: tuple[int, ...]
     """Ascending."""
     label: Label | None
-    """None for ranks that could not be observed."""
+    """None for ranks that were not observed."""
     doing: str
     """One phrase: `waits in barrier`."""
     place: str | None = None
@@ -76,8 +76,6 @@ class Detail:
 
     job: str
     """The job's id."""
-    program: str | None
-    """The script or module that its ranks run."""
     graph: WaitGraph
     batches: tuple[Batches, ...]
     """Culprits first, then the fewest batches."""

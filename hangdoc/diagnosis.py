@@ -11,7 +11,7 @@ Label = Literal["computing", "blocked", "dead"]
 Severity = Literal["info", "warning", "error"]
 
 
-class DocumentPart(Struct, frozen=True, kw_only=True):
+class DocumentPart(Struct, frozen=True, kw_only=True, gc=False):
     """Base of all values here."""
 
 
@@ -40,7 +40,7 @@ class Where(DocumentPart, frozen=True, kw_only=True):
 
 
 class RankView(DocumentPart, frozen=True, kw_only=True):
-    """One rank as it was observed. A rank that could not be observed has no label."""
+    """One rank as it was observed. A rank that was not observed has no label."""
 
     rank: int
     local_rank: int | None
@@ -104,7 +104,7 @@ class Blocked(DocumentPart, frozen=True, kw_only=True):
 
 
 class Unseen(DocumentPart, frozen=True, kw_only=True):
-    """A rank of the job that could not be observed."""
+    """A rank of the job that was not observed."""
 
     rank: int
     why: str
@@ -126,6 +126,8 @@ class Job(DocumentPart, frozen=True, kw_only=True):
     unseen: tuple[Unseen, ...]
     blockages: tuple[Blocked, ...] = ()
     """The most severe first."""
+    script: str | None = None
+    """The script or module that the ranks run, without its directory."""
 
 
 class Diagnosis(DocumentPart, frozen=True, kw_only=True):

@@ -2,13 +2,17 @@
 
 import re
 
-_COMPARISON = re.compile(r"^([\w.\[\]()'\"]+) (==|!=) ([\w.\[\]()'\"]+)$")
+from hangdoc.regex import regex
+
+_COMPARISON = regex(r"^([\w.\[\]()'\"]+) (==|!=) ([\w.\[\]()'\"]+)$")
 
 
 def integer(text: str | None) -> int | None:
     """A decimal integer of at most 18 ASCII digits; None for anything else."""
-    digits = (text or "").removeprefix("-")
-    return int(text or "") if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
+    if not text:
+        return None
+    digits = text[1:] if text[0] == "-" else text
+    return int(text) if digits.isdigit() and digits.isascii() and len(digits) <= 18 else None
 
 
 def natural(text: str | None) -> int | None:

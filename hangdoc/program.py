@@ -4,38 +4,49 @@ This is the user's code. If a framework has the training loop (Lightning, transf
 too. Frames inside a call of torch do not: they are layers, hooks and transports, which decide nothing.
 """
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
+from hangdoc.regex import regex
 from hangdoc.snapshot import Frame
 
 _PACKAGES = "-packages/"
 _TORCH = "-packages/torch/"
-_CALLS_PROGRAM = re.compile(r"/torch/(utils/_contextlib\.py|distributed/(elastic/|run\.py|launch)|multiprocessing/)")
+_CALLS_PROGRAM = regex(r"/torch/(utils/_contextlib\.py|distributed/(elastic/|run\.py|launch)|multiprocessing/)")
 """Parts of torch that call the program: decorators such as `no_grad`, and launchers."""
-_CONSOLE_SCRIPT = re.compile(r"/bin/[^/.]+$")
+_CONSOLE_SCRIPT = regex(r"/bin/[^/.]+$")
 
 
 def program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """The program's frames among the frames of a thread; both innermost first."""
-    found: list[Frame] = []
+    return tuple(frames[at] for at in positions(frames))
+
+
+def positions(frames: Sequence[Frame]) -> tuple[int, ...]:
+    """The positions of these frames in the stack."""
+    found: list[int] = []
     outside = True
-    for frame in reversed(frames):
+    for at in range(len(frames) - 1, -1, -1):
+        frame = frames[at]
         if not frame.library:
             if not frame.native:
-                found.append(frame)
+                found.append(at)
         elif outside and not frame.native and (kind := _kind(frame.file)) is not None:
             outside = kind == "package"
             if outside:
-                found.append(frame)
+                found.append(at)
     return tuple(reversed(found))
 
 
 def is_entry(frame: Frame) -> bool:
     """Whether the frame is the script that pip generates for a package's command, which is not part of the program."""
-    return bool(_CONSOLE_SCRIPT.search(frame.file)) and (frame.source or "").startswith("sys.exit(")
+    return is_script(frame.file) and (frame.source or "").startswith("sys.exit(")
+
+
+def is_script(file: str) -> bool:
+    """Whether a file may be such a script, judged by its name."""
+    return _CONSOLE_SCRIPT.search(file) is not None
 
 
 @lru_cache(4096)

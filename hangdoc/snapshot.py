@@ -11,11 +11,11 @@ compared.
 from msgspec import Struct
 from msgspec.structs import replace
 
-SCHEMA = "hangdoc.snapshot/2"
+SCHEMA = "hangdoc.snapshot/3"
 
 
-class Value(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A plain frozen value."""
+class Value(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A plain frozen value. No value refers to itself, so the garbage collector does not need to track it."""
 
 
 class Reading(Value, frozen=True, kw_only=True, tag_field="kind", tag=str.lower):
@@ -101,7 +101,11 @@ class PythonThread(Value, frozen=True, kw_only=True):
     name: str | None
     active: bool
     owns_gil: bool
-    frames: tuple[Frame, ...]
+    frames: tuple[Frame, ...] = ()
+    stack: int | None = None
+    """Only in a bundle, instead of `frames`: the position of this stack in the bundle's table (`hangdoc.shared_frames`)."""
+    locals: tuple[int, ...] = ()
+    """Only in a bundle: for each frame, the position of its locals in the bundle's `locals`; -1 if it has none."""
 
 
 class Stack(Reading, frozen=True, kw_only=True):

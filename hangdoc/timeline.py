@@ -20,7 +20,7 @@ Cell = Literal["computing", "data", "moving", "waiting", "dead", "unseen"]
 - `moving`: in a collective, a send or a receive, with progress since the previous poll: bytes passed, or its location changed.
 - `waiting`: blocked without progress.
 - `dead`: its process has ended.
-- `unseen`: it could not be observed, or it did not exist yet.
+- `unseen`: it was not observed, or did not exist yet.
 """
 CELLS: tuple[Cell, ...] = ("computing", "data", "moving", "waiting", "dead", "unseen")
 PROGRESS: frozenset[Cell] = frozenset({"computing", "data", "moving"})

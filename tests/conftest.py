@@ -8,14 +8,14 @@ import pytest
 from hangdoc.observe.abilities import check_all
 from tests.live.needs import lacks
 
-_WORKERS_PER_PROCESSOR = 3
+_WORKERS_PER_PROCESSOR = 2.5
 """A live test mostly waits for its run to start and to freeze."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """What `-n auto` means here."""
-    return _WORKERS_PER_PROCESSOR * (os.cpu_count() or 1)
+    return int(_WORKERS_PER_PROCESSOR * (os.cpu_count() or 1))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,10 +28,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """pytest-xdist adds the group to a test's name. Without it, `--last-failed` finds the test again when it runs alone."""
-    cache = session.config.cache
+    cache = getattr(session.config, "cache", None)
     if cache is not None and not hasattr(session.config, "workerinput"):
         failed = cache.get("cache/lastfailed", {})
-        cache.set("cache/lastfailed", {re.sub(r"@\w+$", "", name): True for name in failed})
+        cache.set("cache/lastfailed", {re.sub(r"@[\w:-]+$", "", name): True for name in failed})
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

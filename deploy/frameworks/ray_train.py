@@ -1,9 +1,9 @@
-"""A callback for Ray Train (2.49 or newer): the controller has the run looked at from outside, and ends it when it hangs.
+"""A callback for Ray Train (2.49 or newer): the controller observes the run from outside, and ends it when it hangs.
 
     TorchTrainer(train, run_config=RunConfig(callbacks=[HangdocCallback()]), ...)
 
-Nothing is added to the ranks. The controller needs the right to read them (docs/attaching.md); ranks on other nodes are reached
-over ssh. A look is taken in a thread, because the controller must go on polling its workers.
+Nothing is added to the ranks. The controller needs access to them (docs/attaching.md), and reaches ranks on other nodes over ssh.
+It takes each look in a thread, so that it continues to poll its workers.
 """
 
 import time
@@ -22,8 +22,8 @@ class HangError(RuntimeError):
 
 
 class HangdocCallback(WorkerGroupCallback):
-    """Looks every `every` seconds; a hang that two looks in a row show, and that is `patience` seconds old, ends the attempt with
-    HangError, and Ray's FailureConfig decides whether it is started again. The bundle and the page go into `output`."""
+    """Takes a look every `every` seconds. A hang that two looks in a row find, and that is `patience` seconds old, ends the
+    attempt with HangError. Ray's FailureConfig decides whether it is restarted. Bundle and page go into `output`."""
 
     def __init__(self, every: float = 30.0, patience: float = 60.0, output: str = "hangs") -> None:
         self._every, self._patience, self._output = every, patience, Path(output).absolute()

@@ -1,7 +1,7 @@
-"""Gives every rank of a case a watchdog, without its script knowing: `hangbench --beacons` puts this on PYTHONPATH.
+"""Gives every rank of a case a watchdog that its script does not know about. `hangbench --beacons` puts this on PYTHONPATH.
 
-It starts with the process group, beats with each batch of a DataLoader and each step of an optimizer, and dumps the
-flight recorder every second, as a watchdog does when half its patience is gone. Its deadline is never reached.
+The watchdog starts with the process group and beats at each batch of a DataLoader and each step of an optimizer. The flight
+recorder is dumped every second, as a watchdog does after half of its timeout. The timeout is never reached.
 """
 
 import contextlib
@@ -17,19 +17,19 @@ _C10D, _LOADER, _OPTIMIZER = (
     "torch.utils.data.dataloader",
     "torch.optim.optimizer",
 )
-_dog = None
+_watchdog = None
 
 
 def _with_group(module):
     original = module.init_process_group
 
     def init_process_group(*args, **kwargs):
-        global _dog
+        global _watchdog
         original(*args, **kwargs)
-        if _dog is None:
+        if _watchdog is None:
             from hangdoc.watchdog import Watchdog
 
-            _dog = Watchdog(timeout=100_000).start()
+            _watchdog = Watchdog(timeout=100_000).start()
             threading.Thread(target=_record, daemon=True).start()
 
     module.init_process_group = init_process_group
@@ -39,7 +39,7 @@ def _record():
     from hangdoc.beacon import FLIGHT_SUFFIX
     from hangdoc.watchdog import recorder
 
-    path = Path(_dog.beacon_path).with_suffix(FLIGHT_SUFFIX)
+    path = Path(_watchdog.beacon_path).with_suffix(FLIGHT_SUFFIX)
     while True:
         with contextlib.suppress(Exception):
             known = recorder.dump()
@@ -55,7 +55,7 @@ def _with_batches(module):
 
     def batches(self):
         inner = original(self)
-        return inner if _dog is None else _dog.watch(_Sized(inner, self))
+        return inner if _watchdog is None else _watchdog.watch(_Sized(inner, self))
 
     module.DataLoader.__iter__ = batches
 
@@ -77,8 +77,8 @@ def _with_steps(module):
     def stepped(*_):
         nonlocal steps
         steps += 1
-        if _dog is not None:
-            _dog.beat(steps)
+        if _watchdog is not None:
+            _watchdog.beat(steps)
 
     module.register_optimizer_step_post_hook(stepped)
 

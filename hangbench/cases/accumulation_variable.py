@@ -1,6 +1,6 @@
-"""GRAD_ACCUM is 2 on one node and 4 on the other: the second reduces its gradients half as often, and waits for the other in the
-reduce behind the epoch, while that is still in its backward.
-"""
+"""GRAD_ACCUM is 2 on one node and 4 on the other. The second node reduces its gradients half
+as often and waits in the reduce after the epoch, while the first node is still in its
+backward."""
 
 # /// hangbench
 # verdict = ["hung"]

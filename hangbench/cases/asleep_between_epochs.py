@@ -1,4 +1,4 @@
-"""All ranks sleep between two epochs, as a schedule tells them. Nobody waits for anybody."""
+"""All ranks sleep between two epochs, according to a schedule. No rank waits for another."""
 
 # /// hangbench
 # verdict = ["waiting"]

@@ -1,5 +1,5 @@
-"""Both ranks wait for asynchronous all-reduces by hand, so there is no torch frame on the stack. Rank 1 sleeps forever
-in its fourth round and rank 0 waits for it.
+"""Both ranks wait for asynchronous all-reduces without a torch function, so there is no torch frame on the stack.
+Rank 1 sleeps forever in its fourth round and rank 0 waits for it.
 """
 
 # /// hangbench

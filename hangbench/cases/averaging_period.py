@@ -1,6 +1,6 @@
-"""Local SGD: the ranks average their weights every few steps, but rank 1 every 7 and rank 0 every 5. Both go 60 rounds; rank 1
-has finished and waits in a barrier, rank 0 waits in the all_reduce of an average that rank 1 does not make.
-"""
+"""Local SGD: the ranks average their weights every few steps, rank 1 every 7 and rank 0 every 5. Both run 60 rounds.
+Rank 1 has finished and waits in a barrier; rank 0 waits in the all_reduce of an average that rank 1 does not
+make."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""Rank 1 meets an error in its data and its handler calls a barrier to tell the others, who know nothing of it. Ranks
-0 and 2 wait in the all_reduce of the batch that rank 1 gave up.
-"""
+"""Rank 1 gets an error in its data, and its handler calls a barrier that the other
+ranks do not call. Ranks 0 and 2 wait in the all_reduce of the batch that rank 1 gave
+up."""
 
 # /// hangbench
 # ranks = 3

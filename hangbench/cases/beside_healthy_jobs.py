@@ -1,4 +1,4 @@
-"""Three healthy jobs run side by side on one host. None of them waits for another's ranks."""
+"""Three healthy jobs run at the same time on one host. None of them waits for a rank of another job."""
 
 # /// hangbench
 # situation = "beside-two"

@@ -1,5 +1,5 @@
-"""A breakpoint() was left in the script behind a condition that only rank 1 meets, and its debugger waits for a command.
-Rank 0 waits for rank 1 in all_gather_into_tensor."""
+"""The script contains a breakpoint() behind a condition that is true only on rank 1, and its debugger waits for a command. Rank 0
+waits for rank 1 in all_gather_into_tensor."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""Rank 0 writes a checkpoint slowly, part by part, while rank 1 waits at the barrier behind it. Nothing is wrong: the
-file grows.
-"""
+"""Rank 0 writes a checkpoint slowly, part by part, while rank 1
+waits at the barrier after it. Nothing is wrong: the file
+grows."""
 
 # /// hangbench
 # verdict = ["waiting"]

@@ -1,6 +1,6 @@
-"""torch.compile compiles its first step for many seconds on both ranks, at one point only the compilers work. Nothing
-is wrong.
-"""
+"""torch.compile compiles the first step for many seconds on both
+ranks; for some time only the compilers work. Nothing is
+wrong."""
 
 # /// hangbench
 # verdict = ["healthy", "waiting"]

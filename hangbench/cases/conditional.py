@@ -1,4 +1,4 @@
-"""A barrier is under `if rank == 0`, so only rank 0 calls it. Rank 1 went on to the next epoch and waits in DDP's
+"""A barrier is under `if rank == 0`, so only rank 0 calls it. Rank 1 continued with the next epoch and waits in DDP's
 gradient all-reduce.
 """
 

@@ -1,5 +1,5 @@
-"""Rank 0 alone consolidates the state of a ZeroRedundancyOptimizer, under a condition on a variable called `me`. Rank 1
-went on and waits in DDP's all-reduce of the next step.
+"""Rank 0 alone consolidates the state of a ZeroRedundancyOptimizer, under a condition on a variable called `me`. Rank
+1 continued and waits in DDP's all-reduce of the next step.
 """
 
 # /// hangbench

@@ -1,4 +1,4 @@
-"""Rank 1 raised an exception and cannot leave, because a thread that is no daemon still runs. Rank 0 waits for it in
+"""Rank 1 raised an exception and cannot exit, because a non-daemon thread is still running. Rank 0 waits for it in
 all_reduce."""
 
 # /// hangbench

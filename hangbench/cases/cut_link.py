@@ -1,6 +1,6 @@
-"""The link between the two hosts stops carrying packets in the middle of training. Both ranks wait in all_reduce,
-with bytes that nobody acknowledges.
-"""
+"""The link between the two hosts drops all packets in the middle of
+training. Both ranks wait in all_reduce, with bytes that are never
+acknowledged."""
 
 # /// hangbench
 # situation = "cut-link"

@@ -1,6 +1,6 @@
-"""Rank 1's dataset holds 16 paths and rank 0's 120, which stands nowhere but inside the dataset object. Rank 1 left
-its loop, which counts nothing, and waits in all_gather_object while rank 0 waits in its backward.
-"""
+"""Rank 1's dataset has 16 paths and rank 0's has 120, which only the dataset object shows. Rank 1
+left its loop, which has no counter, and waits in all_gather_object while rank 0 waits in its
+backward."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,5 +1,5 @@
-"""Rank 2 of 3 is in a broadcast inside a debug branch that only it takes, the others are in the barrier behind it. The
-branch is under `if verbose_rank == rank`."""
+"""Rank 2 of 3 is in a broadcast inside a debug branch that only it takes; the others are in the barrier after it. The branch is
+under `if verbose_rank == rank`."""
 
 # /// hangbench
 # ranks = 3

@@ -1,6 +1,6 @@
-"""TORCH_DISTRIBUTED_DEBUG=DETAIL is set on the second node only, so its ranks run checks that the first's know
-nothing of. Both wait in their first collective.
-"""
+"""TORCH_DISTRIBUTED_DEBUG=DETAIL is set on the second node only, so its ranks run
+checks that the ranks of the first node do not run. Both wait in their first
+collective."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""Both nodes have as many shards, but not the same ones, under the same option. Nothing hangs; the ranks silently
-train on different data.
-"""
+"""Both nodes have the same number of shards, but different ones, under
+the same option. Nothing hangs; the ranks silently train on different
+data."""
 
 # /// hangbench
 # verdict = ["healthy", "waiting"]

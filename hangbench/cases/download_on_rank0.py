@@ -1,4 +1,4 @@
-"""Rank 0 downloads a file slowly while the others wait for it at a barrier. The bytes come in, and nothing is wrong."""
+"""Rank 0 downloads a file slowly while the others wait for it at a barrier. Bytes keep arriving, and nothing is wrong."""
 
 # /// hangbench
 # verdict = ["waiting"]

@@ -1,6 +1,6 @@
-"""Each rank decides by its own loss whether to stop early, and rank 1 stops first. Rank 1 left the loop and gathers
-its results; rank 0 waits in DDP's all-reduce for the batch that rank 1 never starts.
-"""
+"""Each rank decides by its own loss whether to stop early, and rank 1 stops first. Rank 1 left the
+loop and gathers its results; rank 0 waits in DDP's all-reduce for the batch that rank 1 never
+starts."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,5 +1,5 @@
-"""Node 0's rank has ended its work and its launcher waits in the exit barrier for node 1's, which was killed. No rank
-is left."""
+"""Node 0's rank has finished, and its launcher waits in the exit barrier for the launcher of node 1, which was killed. No rank is
+left."""
 
 # /// hangbench
 # situation = "second-node-killed"

@@ -1,6 +1,6 @@
-"""Lightning Fabric: rank 0 alone calls fabric.barrier() under `if fabric.is_global_zero`. Rank 1 went on to the next
-step and waits in its all-reduce.
-"""
+"""Lightning Fabric: rank 0 alone calls fabric.barrier() under `if
+fabric.is_global_zero`. Rank 1 continued with the next step and waits in its
+all-reduce."""
 
 # /// hangbench
 # requires = ["lightning-fabric"]

@@ -1,4 +1,4 @@
-"""Rank 1 opens a shard on a file system that does not answer (a FIFO replaces it). Rank 0 waits for it in DDP's
+"""Rank 1 opens a shard on a file system that does not respond (simulated by a FIFO). Rank 0 waits for it in DDP's
 all-reduce.
 """
 

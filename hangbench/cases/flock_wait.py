@@ -1,4 +1,4 @@
-"""Rank 0 waits for the lock of a cache file, which a process of somebody else holds. The others wait for rank 0 in
+"""Rank 0 waits for the lock of a cache file that a process outside the run holds. The others wait for rank 0 in
 broadcast_object_list."""
 
 # /// hangbench

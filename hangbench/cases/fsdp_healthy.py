@@ -1,4 +1,4 @@
-"""FSDP2 trains on two ranks that a loop in a generator feeds. Nothing is wrong."""
+"""FSDP2 trains on two ranks with a loop that is fed by a generator. Nothing is wrong."""
 
 # /// hangbench
 # verdict = ["healthy", "waiting"]

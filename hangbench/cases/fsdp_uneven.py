@@ -1,6 +1,6 @@
-"""FSDP2 over loaders of different length: rank 1 has two batches fewer than rank 0 and has left its loop for a
-barrier. Rank 0 waits for it in the next forward's all-gather.
-"""
+"""FSDP2 with loaders of different length: rank 1 has two batches fewer than rank 0, left
+its loop and waits in a barrier. Rank 0 waits for it in the all-gather of the next
+forward."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,4 +1,4 @@
-"""Rank 0 logs into a pipe whose reader is alive and reads nothing any more. Rank 1 waits for rank 0 in all_reduce."""
+"""Rank 0 logs into a pipe whose reader is alive but no longer reads. Rank 1 waits for rank 0 in all_reduce."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""Rank 1 has no value in round 9 and returns before a gather to rank 0 and a barrier, which the others call. Rank 2
-is already out of the gather and waits at the barrier, rank 0 waits in the gather, and rank 1 in the next all_reduce.
-"""
+"""Rank 1 has no value in round 9 and returns before a gather to rank 0 and a barrier, which the others call. Rank
+2 has finished the gather and waits at the barrier, rank 0 waits in the gather, and rank 1 in the next
+all_reduce."""
 
 # /// hangbench
 # ranks = 3

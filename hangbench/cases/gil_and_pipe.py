@@ -1,6 +1,6 @@
-"""Rank 1 reads a pipe in a C call that keeps the GIL, so the thread of the same process that is to write into it never
-runs. Rank 0 waits for rank 1 in all_reduce.
-"""
+"""Rank 1 reads a pipe in a C call that keeps the GIL, so the thread of the same
+process that should write into it never runs. Rank 0 waits for rank 1 in
+all_reduce."""
 
 # /// hangbench
 # verdict = ["hung"]

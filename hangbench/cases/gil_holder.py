@@ -1,6 +1,6 @@
-"""A thread of rank 1 holds the GIL in a C call that does not return, so its training thread cannot go on. Rank 0
-waits for it in all_reduce.
-"""
+"""A thread of rank 1 holds the GIL in a C call that does not return, so
+its training thread cannot continue. Rank 0 waits for it in
+all_reduce."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""Two groups of the same ranks are reduced in opposite order: even ranks first the one, odd ranks first the other.
-Neither can begin.
-"""
+"""Two groups of the same ranks are reduced in opposite order: even ranks
+start with one group, odd ranks with the other. Neither collective can
+start."""
 
 # /// hangbench
 # ranks = 2

@@ -1,6 +1,6 @@
-"""Four ranks reduce over rows and columns of a mesh; from step 5 on ranks 0 and 3 begin with rows, 1 and 2 with
-columns. 0 waits for 1, 1 for 3, 3 for 2 and 2 for 0.
-"""
+"""Four ranks reduce over rows and columns of a mesh. From step 5 on, ranks 0 and 3 start
+with rows, ranks 1 and 2 with columns. Rank 0 waits for 1, 1 for 3, 3 for 2 and 2 for
+0."""
 
 # /// hangbench
 # ranks = 4

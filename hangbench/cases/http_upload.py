@@ -1,4 +1,4 @@
-"""Rank 0 uploads its metrics to a server that took the connection and never answers. Rank 1 waits for it in DDP's
+"""Rank 0 uploads its metrics to a server that accepted the connection and never answers. Rank 1 waits for it in DDP's
 all-reduce."""
 
 # /// hangbench

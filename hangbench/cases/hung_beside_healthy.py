@@ -1,5 +1,5 @@
-"""One hung job beside a healthy one on the same host: rank 1 of the hung one sleeps forever. Rank 0 waits for it in
-all_gather.
+"""One hung job and one healthy job run on the same host: rank 1 of the hung one sleeps forever. Rank 0 waits for it
+in all_gather.
 """
 
 # /// hangbench

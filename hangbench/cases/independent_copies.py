@@ -1,6 +1,6 @@
-"""torchrun started two ranks, but the script makes a process group only on a GPU, so two independent copies train on
-the CPU. Not hung, and not what anybody wanted.
-"""
+"""torchrun started two ranks, but the script makes a process group only on a GPU, so two
+independent copies train on the CPU. The run is not hung, but not what its user
+intended."""
 
 # /// hangbench
 # verdict = ["healthy"]

@@ -1,6 +1,6 @@
-"""The script makes itself rank 0 and starts rank 1, and its environment in /proc says nothing of it. Rank 0 waits for
-a person at input(), rank 1 for rank 0 at a barrier.
-"""
+"""The script makes itself rank 0 and starts rank 1, so its initial environment in /proc does
+not contain a rank. Rank 0 waits for input at input(), and rank 1 waits for rank 0 at a
+barrier."""
 
 # /// hangbench
 # launch = "itself"

@@ -1,6 +1,6 @@
-"""Three ranks exchange halos by isend and irecv and wait for the receive first; rank 2 posts its send to the wrong
-neighbour. Rank 0 waits for a message that never comes, rank 2 for a receiver that is none, rank 1 at the barrier.
-"""
+"""Three ranks exchange halos by isend and irecv and wait for the receive first; rank 2 sends to the wrong neighbour.
+Rank 0 waits for a message that never arrives, rank 2 for a receiver that does not receive, and rank 1 at the
+barrier."""
 
 # /// hangbench
 # ranks = 3

@@ -1,5 +1,5 @@
-"""An IterableDataset streams the shards of its node through two dataloader workers; node 1 has 6 shards and node 0 has
-40. Rank 1 is out of data and saves its state behind a barrier, rank 0 waits in DDP's all-reduce."""
+"""An IterableDataset streams the shards of its node through two dataloader workers; node 1 has 6 shards and node 0 has 40. Rank 1
+ran out of data and saves its state after a barrier; rank 0 waits in DDP's all-reduce."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,4 +1,4 @@
-"""Rank 1 has fewer batches and has finished, but DDP's Join context answers rank 0's collectives for it: the run goes on."""
+"""Rank 1 has fewer batches and has finished, but DDP's Join context answers rank 0's collectives for it: the run continues."""
 
 # /// hangbench
 # verdict = ["healthy"]

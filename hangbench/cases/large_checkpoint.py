@@ -1,6 +1,6 @@
-"""Rank 0 writes a large checkpoint again and again with torch.save while rank 1 waits at a barrier. Nothing is wrong:
-the disk is at work.
-"""
+"""Rank 0 repeatedly writes a large checkpoint with torch.save
+while rank 1 waits at a barrier. Nothing is wrong: the disk is
+busy."""
 
 # /// hangbench
 # ranks = 2

@@ -1,6 +1,6 @@
-"""The run has ended its training: rank 0 writes the last report for long and the other is already through with
-everything but its exit. Nobody waits in a collective.
-"""
+"""The run has finished its training. Rank 0 writes a long last report, and
+rank 1 has finished everything except its exit. No rank waits in a
+collective."""
 
 # /// hangbench
 # verdict = ["healthy", "waiting"]

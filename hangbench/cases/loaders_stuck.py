@@ -1,6 +1,6 @@
-"""The workers of both ranks' loaders read records that never come, and both ranks wait for their next batch. Nobody waits for
-anybody.
-"""
+"""The workers of both ranks' loaders read records that never arrive,
+and both ranks wait for their next batch. No rank waits for
+another."""
 
 # /// hangbench
 # verdict = ["hung"]

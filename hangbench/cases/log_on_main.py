@@ -1,6 +1,6 @@
-"""A helper says who is the main process, and under it rank 0 broadcasts its state for the log. Rank 1 has gone on to
-the next batch and waits in DDP's all-reduce.
-"""
+"""A helper function tells whether this is the main process, and if so, rank 0 broadcasts
+its state for the log. Rank 1 continued with the next batch and waits in DDP's
+all-reduce."""
 
 # /// hangbench
 # ranks = 2

@@ -1,6 +1,6 @@
-"""Gradients are accumulated over hundreds of micro-batches under no_sync before one all-reduce. Both ranks compute
-and no byte passes between them for long.
-"""
+"""Gradients are accumulated over hundreds of micro-batches under no_sync before
+one all-reduce. Both ranks compute, and for a long time no byte is sent between
+them."""
 
 # /// hangbench
 # verdict = ["healthy", "waiting"]

@@ -1,6 +1,6 @@
-"""Recall is reduced class by class, over the classes that a rank has seen. Rank 1 of 3 has seen one more: it waits in the
-all-reduce of that class, and the others are in the next metric.
-"""
+"""Recall is reduced class by class, over the classes that a rank has seen. Rank 1 of 3
+has seen one more class and waits in its all-reduce; the others are in the next
+metric."""
 
 # /// hangbench
 # ranks = 3

@@ -1,6 +1,6 @@
-"""The loop stands at module level, where no stack shows its variables; rank 1 has 4 files and rank 0 has 201. Rank 1
-left the loop for the barrier behind it, and rank 0 waits in its backward.
-"""
+"""The loop is at module level, where no stack shows its variables; rank 1 has 4 files and
+rank 0 has 201. Rank 1 left the loop for the barrier after it, and rank 0 waits in its
+backward."""
 
 # /// hangbench
 # verdict = ["hung"]

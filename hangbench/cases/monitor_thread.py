@@ -1,6 +1,6 @@
-"""On rank 0 a monitor thread of the user's own counts on, also while nothing moves. Rank 1 sleeps forever in its fourth
-round, rank 0 waits for it in all_reduce.
-"""
+"""A monitor thread of the user's code on rank 0 keeps counting while the training is
+frozen. Rank 1 sleeps forever in its fourth round, and rank 0 waits for it in
+all_reduce."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,5 +1,5 @@
-"""Rank 1 meets a NaN in round 30 and skips that round's backward, so from then on it is one all-reduce ahead. Both did
-all their rounds' work: rank 1 is at the barrier behind the loop, rank 0 waits in the last backward."""
+"""Rank 1 gets a NaN in round 30 and skips that round's backward, so it is one all-reduce ahead from then on. Both ran all their
+rounds: rank 1 is at the barrier after the loop, and rank 0 waits in the last backward."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""Rank 0 alone makes a new group, which all ranks of the run must make together. Rank 1 went on and waits in
-all_reduce.
-"""
+"""Rank 0 alone creates a new group, which all ranks of the run
+must create together. Rank 1 continued and waits in
+all_reduce."""
 
 # /// hangbench
 # ranks = 2

@@ -1,6 +1,6 @@
-"""Rank 0 has two batches more than rank 1, in tensors whose length nothing shows, and the loop counts nothing. Rank 1
-left it and waits at a barrier, rank 0 in its backward.
-"""
+"""Rank 0 has two batches more than rank 1, in tensors whose length nothing shows, and
+the loop has no counter. Rank 1 left it and waits at a barrier, rank 0 in its
+backward."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""Rank 1 accumulates gradients over four micro-batches under no_sync where rank 0 accumulates over two. Rank 0 all-
-reduces twice as often and waits for rank 1, which is at the barrier behind its loop.
-"""
+"""Rank 1 accumulates gradients over four micro-batches under no_sync, but rank 0 over two.
+Rank 0 all-reduces twice as often and waits for rank 1, which is at the barrier after its
+loop."""
 
 # /// hangbench
 # verdict = ["hung"]

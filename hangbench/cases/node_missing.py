@@ -1,4 +1,4 @@
-"""torchrun of node 0 waits for node 1, which nobody started. No rank exists yet."""
+"""torchrun of node 0 waits for node 1, which was never started. No rank exists yet."""
 
 # /// hangbench
 # ranks = 4

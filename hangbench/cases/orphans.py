@@ -1,4 +1,4 @@
-"""The launcher was killed and its ranks train on as orphans. They are healthy, and they are left-overs."""
+"""The launcher was killed and its ranks continue to train as orphans. They are healthy left-over processes."""
 
 # /// hangbench
 # situation = "launcher-killed"

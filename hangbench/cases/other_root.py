@@ -1,4 +1,4 @@
-"""All three ranks broadcast the settings, but rank 2 takes them from rank 1, while the others take them from rank 0."""
+"""All three ranks broadcast the settings, but rank 2 expects them from rank 1, while the others expect them from rank 0."""
 
 # /// hangbench
 # ranks = 3

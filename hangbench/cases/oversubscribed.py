@@ -1,4 +1,4 @@
-"""Each of two ranks runs eight compute threads on a machine with few cores. Training goes on, slowed by the crowd."""
+"""Each of two ranks runs eight compute threads on a machine with few cores. Training continues, but slowly."""
 
 # /// hangbench
 # verdict = ["healthy", "waiting"]

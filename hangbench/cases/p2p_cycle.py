@@ -1,4 +1,4 @@
-"""Every rank sends to the next before it receives. No receive is ever posted."""
+"""Every rank sends to the next one before it receives. No receive is ever posted."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""Rank 0 receives from any rank, and the others compute for long and send. It is healthy, and rank 0 mostly
-waits.
-"""
+"""Rank 0 receives from any rank, and the others compute for a
+long time before they send. It is healthy, and rank 0 mostly
+waits."""
 
 # /// hangbench
 # ranks = 3

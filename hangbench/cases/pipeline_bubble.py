@@ -1,6 +1,6 @@
-"""A pipeline of three stages passes activations on; stage 2 waits for a microbatch more than stage 1 sends. Stage 1
-is at the barrier behind its loop, and stage 0 too.
-"""
+"""A pipeline of three stages passes activations on; stage 2 waits for one
+microbatch more than stage 1 sends. Stages 0 and 1 are at the barrier after their
+loop."""
 
 # /// hangbench
 # ranks = 3

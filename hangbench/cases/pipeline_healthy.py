@@ -1,4 +1,4 @@
-"""Three stages of a pipeline pass activations on, the last of which computes longest. Nothing is wrong."""
+"""Three stages of a pipeline pass activations on; the last one computes longest. Nothing is wrong."""
 
 # /// hangbench
 # ranks = 3

@@ -1,6 +1,6 @@
-"""A pipeline of three stages, whose middle stage hangs in a lock it takes twice. The last stage waits to receive from
-it, the first to send to it.
-"""
+"""A pipeline of three stages, whose middle stage hangs in a lock that it
+takes twice. The last stage waits to receive from it, the first one to send to
+it."""
 
 # /// hangbench
 # ranks = 3

@@ -1,6 +1,6 @@
-"""Rank 2 was killed and stays a zombie. The others have swallowed the broken connection and look for its key in the store, again
-and again. No launcher is there to end them.
-"""
+"""Rank 2 was killed and is a zombie. The others swallowed the broken
+connection and poll its key in the store. No launcher exists to end
+them."""
 
 # /// hangbench
 # ranks = 3

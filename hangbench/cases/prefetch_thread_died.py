@@ -1,5 +1,5 @@
-"""Rank 1's prefetching thread died of an exception that nobody saw, and its training thread waits at the queue for the
-next batch. Rank 0 waits for rank 1 in DDP's all-reduce."""
+"""Rank 1's prefetching thread died of an exception that was not reported, and its training thread waits at the queue for the next
+batch. Rank 0 waits for rank 1 in DDP's all-reduce."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""Rank 1 takes its batches from a queue that a process of its own fills. That process has died, and rank 1 waits for the next
-batch forever; rank 0 waits for it in an all_reduce.
-"""
+"""Rank 1 takes its batches from a queue that one of its child processes fills. That process
+has died, and rank 1 waits for the next batch forever; rank 0 waits for it in an
+all_reduce."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,4 +1,4 @@
-"""Rank 0 waits for a message that rank 1 never sends. Rank 1 is at the barrier behind it."""
+"""Rank 0 waits for a message that rank 1 never sends. Rank 1 is at the barrier after it."""
 
 # /// hangbench
 # verdict = ["hung"]

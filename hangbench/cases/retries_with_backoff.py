@@ -1,6 +1,6 @@
-"""Rank 1 asks a mirror that refuses it, and sleeps between two of its hundred attempts; rank 0 waits for it at a barrier. The
-mirror may come back: not a hang.
-"""
+"""Rank 1 requests data from a mirror that refuses it, and sleeps between its hundred
+attempts; rank 0 waits for it at a barrier. The mirror may work again, so this is not a
+hang."""
 
 # /// hangbench
 # verdict = ["waiting"]

@@ -1,6 +1,6 @@
-"""Three ranks pass a tensor around with batch_isend_irecv. In round 25 rank 2 expects it from the wrong neighbour, and waits to
-receive from rank 0. Rank 1 waits until rank 2 has received, and rank 0, one round later, until rank 1 has received.
-"""
+"""Three ranks pass a tensor around with batch_isend_irecv. In round 25, rank 2 expects it from the wrong neighbour and
+waits to receive from rank 0. Rank 1 waits until rank 2 has received, and rank 0, one round later, until rank 1 has
+received."""
 
 # /// hangbench
 # ranks = 3

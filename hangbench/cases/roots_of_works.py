@@ -1,6 +1,6 @@
-"""Each rank takes the best member of its own table for the source of asynchronous broadcasts: three sources, and all wait for
-their first work.
-"""
+"""Each rank uses the best member of its own table as the source of asynchronous
+broadcasts. So there are three sources, and all ranks wait for their first
+work."""
 
 # /// hangbench
 # ranks = 3

@@ -1,6 +1,4 @@
-"""Rank 0 generates text, token by token, while the others wait at the barrier behind it. It takes its time and is not
-hung.
-"""
+"""Rank 0 generates text, token by token, while the others wait at the barrier after it. It is slow and not hung."""
 
 # /// hangbench
 # ranks = 3

@@ -1,6 +1,6 @@
-"""A served model: rank 0 waits for a request on its socket, and rank 1 for rank 0 in broadcast_object_list. Nobody asks just now.
-Nothing is wrong, however long it lasts.
-"""
+"""A served model: rank 0 waits for a request on its socket, and rank 1 waits for rank 0 in
+broadcast_object_list. There is no request at the moment. Nothing is wrong, however long it
+lasts."""
 
 # /// hangbench
 # verdict = ["waiting"]

@@ -1,6 +1,4 @@
-"""A thread beside the training of rank 0 waits forever in a barrier of a group of its own. Nobody waits for it: the run
-trains.
-"""
+"""A second thread of rank 0 waits forever in a barrier of its own group. No rank waits for it: the run trains."""
 
 # /// hangbench
 # verdict = ["healthy"]

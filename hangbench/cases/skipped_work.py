@@ -1,6 +1,6 @@
-"""Rank 1 leaves out one of six asynchronous all_reduces and has finished its works. Rank 0 waits for the one that rank 1
-never started, rank 1 in the broadcast behind them.
-"""
+"""Rank 1 skips one of six asynchronous all_reduces and has finished its works. Rank
+0 waits for the one that rank 1 never started, rank 1 in the broadcast after
+them."""
 
 # /// hangbench
 # verdict = ["hung"]

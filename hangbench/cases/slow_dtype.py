@@ -1,6 +1,6 @@
-"""The script trains in bfloat16 on a CPU, as it would on a GPU that is not there. It is healthy, and slow where the
-processor has no instructions for it.
-"""
+"""The script trains in bfloat16 on a CPU, as it would on a GPU. It
+is healthy, but slow if the processor has no instructions for
+it."""
 
 # /// hangbench
 # verdict = ["healthy", "waiting"]

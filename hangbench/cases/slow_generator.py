@@ -1,4 +1,4 @@
-"""A generator brings a batch every three seconds and sleeps in between. The run moves, slowly."""
+"""A generator yields a batch every three seconds and sleeps in between. The run makes progress, slowly."""
 
 # /// hangbench
 # ranks = 2

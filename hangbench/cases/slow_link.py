@@ -1,6 +1,6 @@
-"""The two hosts are joined by a link of 2 Mbit/s, over which every step sends its gradients. The run moves, and its
-time goes into the link.
-"""
+"""The two hosts are connected by a link of 2 Mbit/s, over which every step
+sends its gradients. The run makes progress, and the link takes most of the
+time."""
 
 # /// hangbench
 # situation = "slow-link"

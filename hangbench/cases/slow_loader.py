@@ -1,4 +1,4 @@
-"""Every batch takes its worker two seconds of waiting. The run moves, slowly."""
+"""For every batch, the worker waits two seconds. The run makes progress, slowly."""
 
 # /// hangbench
 # verdict = ["healthy","waiting"]

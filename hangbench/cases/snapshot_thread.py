@@ -1,6 +1,6 @@
-"""A thread that writes snapshots calls barrier() on the default group while the main thread trains. Rank 0's barrier comes before
-its all-reduce, rank 1's after it, so both threads of both ranks wait for ever.
-"""
+"""A thread that writes snapshots calls barrier() on the default group while the main thread trains. Rank
+0's barrier comes before its all-reduce, rank 1's after it, so both threads of both ranks wait
+forever."""
 
 # /// hangbench
 # verdict = ["hung"]

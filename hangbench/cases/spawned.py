@@ -1,6 +1,6 @@
-"""Three ranks are started by torch.multiprocessing.spawn, and no environment holds a rank. Rank 2 sleeps forever in
-batch 5 and the others wait for it in all_reduce.
-"""
+"""torch.multiprocessing.spawn starts three ranks, and no environment contains a
+rank. Rank 2 sleeps forever in batch 5, and the others wait for it in
+all_reduce."""
 
 # /// hangbench
 # ranks = 3

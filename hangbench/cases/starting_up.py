@@ -1,4 +1,4 @@
-"""The ranks import for long before their rendezvous, rank 1 longer than rank 0. It is a normal start."""
+"""The ranks import modules for a long time before their rendezvous, rank 1 longer than rank 0. This is a normal start."""
 
 # /// hangbench
 # verdict = ["healthy", "waiting"]

@@ -1,6 +1,6 @@
-"""The storage that all ranks read from stops answering (a FIFO replaces it), so all of them wait in open() and nobody
-waits for anybody.
-"""
+"""The storage that all ranks read from stops answering (a FIFO
+replaces it), so all of them wait in open(). No rank waits for
+another."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""Rank 1 has four times the work of rank 0 in every step and sets the pace. The run is healthy and slower than it
-could be.
-"""
+"""Rank 1 has four times the work of rank 0 in every step, so all
+ranks run at its pace. The run is healthy but slower than
+necessary."""
 
 # /// hangbench
 # verdict = ["healthy", "waiting"]

@@ -1,6 +1,6 @@
-"""Rank 1 sleeps in the middle of its group's rounds, and rank 0 waits for it in that group's all_reduce. The other
-group has finished and waits at a barrier of all.
-"""
+"""Rank 1 sleeps in the middle of its group's rounds, and rank 0 waits for it in that
+group's all_reduce. The other group has finished and waits at a barrier of all
+ranks."""
 
 # /// hangbench
 # ranks = 4

@@ -1,6 +1,6 @@
-"""Rank 1 ends by os._exit in the middle of training, and rank 0 swallows the broken connection and waits in the store
-for rank 1's report. No launcher is there to end it.
-"""
+"""Rank 1 ends by os._exit in the middle of training. Rank 0 swallows the broken
+connection and waits in the store for rank 1's report. No launcher exists to end
+it."""
 
 # /// hangbench
 # launch = "environment"

@@ -1,6 +1,6 @@
-"""A callback of rank 1 raises in round 25, the handler around the loop only prints it, and rank 1 goes on to gather the scores.
-Rank 0 waits for it in DDP's all-reduce. Nobody ran out of data.
-"""
+"""A callback of rank 1 raises in round 25. The handler around the loop only prints the error, and
+rank 1 continues to gather the scores. Rank 0 waits for it in DDP's all-reduce. No rank ran out of
+data."""
 
 # /// hangbench
 # verdict = ["hung"]

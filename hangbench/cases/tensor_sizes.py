@@ -1,6 +1,6 @@
-"""Rank 1 reduces a buffer of five million numbers where rank 0 reduces three million, and Gloo neither notices nor
-ends. Rank 0 is in the next round's all_reduce, rank 1 still waits for the rest of the first.
-"""
+"""Rank 1 reduces a buffer of five million numbers, but rank 0 one of three million, and Gloo reports
+no error. Rank 0 is in the next round's all_reduce; rank 1 still waits for the rest of the first
+one."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""One line all-reduces without end and counts nothing, so both ranks are always in the same collective. It is
-healthy.
-"""
+"""One line calls all_reduce in an endless loop without a
+counter, so both ranks are always in the same collective. It is
+healthy."""
 
 # /// hangbench
 # verdict = ["healthy"]

@@ -1,6 +1,6 @@
-"""The second node has no training shard, and its loader starts over forever at full CPU. Rank 0 waits for its first
-batch's all-reduce.
-"""
+"""The second node has no training shard, and its loader restarts
+forever at full CPU. Rank 0 waits for the all-reduce of its first
+batch."""
 
 # /// hangbench
 # launch = "scenario"

@@ -1,4 +1,4 @@
-"""Rank 0 takes a long metric alone while rank 1 waits at the barrier. It is slow and not hung."""
+"""Rank 0 computes a long metric alone while rank 1 waits at the barrier. It is slow and not hung."""
 
 # /// hangbench
 # launch = "scenario"

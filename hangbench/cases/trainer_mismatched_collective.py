@@ -1,4 +1,4 @@
-"""Rank 2 calls all_reduce where ranks 0 and 1 call broadcast. None of them can end."""
+"""Rank 2 calls all_reduce while ranks 0 and 1 call broadcast. None of them can finish."""
 
 # /// hangbench
 # launch = "scenario"

@@ -1,6 +1,4 @@
-"""The rank of the second node was killed and left nothing. Rank 0 waits in the run's store for a key it was going to
-write.
-"""
+"""The rank of the second node was killed. Rank 0 waits in the run's store for a key that it would have written."""
 
 # /// hangbench
 # launch = "scenario"

@@ -1,4 +1,4 @@
-"""A dataloader worker of rank 1 opens a shard that does not answer. Rank 1 waits for its batch, and rank 0 for rank
+"""A dataloader worker of rank 1 opens a shard that does not respond. Rank 1 waits for its batch, and rank 0 for rank
 1.
 """
 

@@ -1,6 +1,6 @@
-"""Both ranks read the same data, of which rank 0 has a row group more. Rank 1 left the loop first, and rank 0 waits
-for it.
-"""
+"""Both ranks read the same data, but rank 0 has one row
+group more. Rank 1 left the loop first, and rank 0 waits for
+it."""
 
 # /// hangbench
 # launch = "scenario"

@@ -1,4 +1,4 @@
-"""Rank 1 asks a person and waits for the answer. Rank 0 waits for rank 1."""
+"""Rank 1 asks a question and waits for input. Rank 0 waits for rank 1."""
 
 # /// hangbench
 # launch = "scenario"

@@ -1,4 +1,4 @@
-"""Two threads of rank 0 take two locks in opposite order: its training thread holds one and its logging thread the
+"""Two threads of rank 0 acquire two locks in opposite order: its training thread holds one and its logging thread the
 other. Rank 1 waits for rank 0 in DDP's all-reduce.
 """
 

@@ -1,6 +1,6 @@
-"""Rank 0 validates alone over a long set in a loop without a telling name, and its counter moves. Rank 1 waits for it
-in broadcast.
-"""
+"""Rank 0 validates alone over a long set, in a loop whose names do not show that
+it is a validation, and its counter advances. Rank 1 waits for it in
+broadcast."""
 
 # /// hangbench
 # verdict = ["waiting"]

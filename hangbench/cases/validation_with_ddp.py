@@ -1,5 +1,5 @@
-"""Rank 0 validates alone with the DDP-wrapped model, whose forward broadcasts the buffers of its BatchNorm. Rank 1 is
-at the barrier behind the validation and never joins that broadcast."""
+"""Rank 0 validates alone with the DDP-wrapped model, whose forward broadcasts the buffers of its BatchNorm. Rank 1 is at the
+barrier after the validation and never joins that broadcast."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""Rank 1 forks its dataloader worker while a thread holds a lock that the dataset takes too, so the worker waits for
-a lock nobody will release. Rank 1 waits for its worker and rank 0 for rank 1.
-"""
+"""Rank 1 forks its dataloader worker while a thread holds a lock that the dataset takes too, so the
+worker waits for a lock that is never released. Rank 1 waits for its worker, and rank 0 for rank
+1."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -1,6 +1,6 @@
-"""A dataloader worker of rank 0 is stopped by a signal and brings no batch. Rank 0 waits for it in its loader, and
-rank 1 for rank 0.
-"""
+"""A dataloader worker of rank 0 is stopped by a signal and yields no
+batch. Rank 0 waits for it in its loader, and rank 1 waits for rank
+0."""
 
 # /// hangbench
 # verdict = ["hung"]

@@ -20,14 +20,14 @@ from hangbench.foreign.table import PROGRAMS
 @click.option(
     "--write",
     is_flag=True,
-    help="Keep the answers, and write them into docs/ and the README.",
+    help="Store the results, and write them into docs/ and the README.",
 )
 @click.option(
     "--bundles",
     type=click.Path(path_type=Path),
     default=WORK / "bundles",
     show_default=True,
-    help="Where evidence is kept.",
+    help="Directory for the evidence.",
 )
 @click.option("--list", "listing", is_flag=True, help="Only list programs and situations.")
 @click.option("--inside", "alone", hidden=True)
@@ -35,7 +35,7 @@ from hangbench.foreign.table import PROGRAMS
 def main(
     names: tuple[str, ...], write: bool, bundles: Path, listing: bool, alone: str | None, bundle: Path | None
 ) -> None:
-    """Start foreign programs, healthy and with faults, and compare hangdoc's look with what is true."""
+    """Start foreign programs, healthy and with faults, and compare hangdoc's diagnosis with the truth."""
     chosen = {
         f"{program.name}/{situation.name}": (program, situation)
         for program in PROGRAMS
@@ -45,7 +45,7 @@ def main(
         bundle.with_suffix(".result.json").write_text(json.dumps(inside(*chosen[alone], bundle)))
         return
     if unknown := [name for name in names if not any(key == name or key.startswith(f"{name}/") for key in chosen)]:
-        raise click.UsageError(f"no program named {', '.join(unknown)}; `--list` shows them")
+        raise click.UsageError(f"there is no program {', '.join(unknown)}. `--list` lists them.")
     all_right = True
     bundles.mkdir(parents=True, exist_ok=True)
     for key, (program, situation) in chosen.items():

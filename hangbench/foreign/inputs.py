@@ -1,4 +1,4 @@
-"""Makes the tiny inputs of foreign programs: random models, tokenizers and data of our own, for hosts without a model hub.
+"""Makes tiny inputs for foreign programs: random models, tokenizers and data, for hosts without a model hub.
 
 Run by the foreign program's own Python: python inputs.py KIND FOLDER.
 It may import what that environment holds, and nothing of hangbench.
@@ -89,7 +89,7 @@ def trl(folder: Path) -> None:
 
 
 def litgpt(folder: Path) -> None:
-    """A folder of text files, a validation folder, and a tokenizer."""
+    """A training folder and a validation folder of text files, and a tokenizer."""
     tokenizer(folder / "tokenizer")
     for name, files in (("data", 16), ("few", 4), ("val", 2)):
         for i in range(files):
@@ -111,14 +111,14 @@ def embedder(folder: Path) -> None:
 
 
 def chemprop(folder: Path) -> None:
-    """Alcohols with a made-up property, and fewer of them."""
+    """Molecules with an invented property, in a large and a small file."""
     for name, count in (("data", 400), ("short", 60)):
         lines = [f"{'C' * (1 + i % 20)}O,{i % 7}" for i in range(count)]
         (folder / f"{name}.csv").write_text("smiles,y\n" + "\n".join(lines) + "\n")
 
 
 def lightning(folder: Path) -> None:
-    """The three lines that Lightning's manual starts LightningCLI with."""
+    """The three lines with which Lightning's manual starts LightningCLI."""
     (folder / "main.py").write_text(
         "from pytorch_lightning.cli import LightningCLI\n"
         "from pytorch_lightning.demos.boring_classes import BoringDataModule, DemoModel\n\n"

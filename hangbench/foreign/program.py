@@ -1,10 +1,10 @@
-"""What is known of a foreign program: how to get it, how to start it, what is done to it, and what is then true."""
+"""A foreign program: how to install and start it, its faults, and the right diagnoses."""
 
 from dataclasses import dataclass, field
 
 HUNG = ("hung",)
 GOING = ("healthy", "waiting")
-"""A run that goes on may be seen while one rank is at work and the other waits for it."""
+"""The right verdicts for a healthy run: a look may find one rank at work while the other one waits for it."""
 
 
 @dataclass(frozen=True)
@@ -13,9 +13,9 @@ class Situation:
 
     `commands` are shell lines, one for each node, started together. They see IN (inputs), OUT (an empty folder), PORT and
     PORT2 (free). `act` is a shell line, run once the log has `begun` matches of the program's `progress`; it sees RANK0,
-    RANK1 ... (their pids). `verdict` holds the admissible ones. `culprits` are the admissible sets of ranks to blame
-    (where two nodes disagree, one may be blamed or both), None where no rank is asked for. `codes` are the findings that
-    name the true cause; with none, nothing worse than a note may be said.
+    RANK1 ... (their pids). `verdict` has the right verdicts. `culprits` are the right sets of culprits (if two nodes
+    disagree, the culprit may be either or both); None if culprits are not compared. `codes` are the findings with the true
+    cause. Without codes, only notes (severity `info`) are right.
     """
 
     name: str
@@ -27,16 +27,16 @@ class Situation:
     act: str | None = None
     begun: int = 8
     world: int | None = None
-    """Ranks that are to be in the report, if not the program's; 0: any number (nodes that never met have no rank)."""
+    """Number of ranks in the report, if not the program's. 0: any number (nodes without a rendezvous have no rank)."""
 
     @property
     def healthy(self) -> bool:
-        """A run in which nothing is to be found."""
+        """Whether nothing is wrong with the run."""
         return not self.codes
 
     @property
-    def tells_culprits(self) -> bool:
-        """Whether an answer about the culprits can be wrong: not where each rank alone is admissible."""
+    def has_culprits(self) -> bool:
+        """Whether an answer about the culprits can be wrong. It cannot if each rank alone is right."""
         alone = {rank for ranks in self.culprits or () if len(ranks) == 1 for rank in ranks}
         return self.culprits is not None and len(alone) < 2
 
@@ -45,8 +45,8 @@ class Situation:
 class Program:
     """An entry point of a package.
 
-    `install` is the name of its virtual environment and what pip is given for it; `alone` what is then installed without its
-    dependencies, where those ask for another torch. `inputs` is the function of inputs.py that makes its files.
+    `install` is the name of its virtual environment and the arguments of pip. `alone` is installed afterwards without
+    dependencies, if those require another torch. `inputs` is the function of inputs.py that makes its files.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Program:
 def hung(name: str, truth: str, culprit: int | tuple[tuple[int, ...], ...] | None, codes: str, *commands: str,
          act: str | None = None, begun: int = 8, verdict: tuple[str, ...] = HUNG,
          world: int | None = None) -> Situation:  # fmt: skip
-    """A situation with a fault; `codes` are separated by blanks."""
+    """A situation with a fault. `codes` are separated by blanks."""
     sets = ((culprit,),) if isinstance(culprit, int) else culprit
     culprits = None if sets is None else tuple(frozenset(ranks) for ranks in sets)
     return Situation(name, truth, commands, verdict, culprits, tuple(codes.split()), act, begun, world)
@@ -72,4 +72,4 @@ def hung(name: str, truth: str, culprit: int | tuple[tuple[int, ...], ...] | Non
 
 def healthy(*commands: str, name: str = "healthy", begun: int = 8) -> Situation:
     """A run in which nothing is wrong."""
-    return Situation(name, "Nothing is wrong: steps go on.", commands, begun=begun)
+    return Situation(name, "Nothing is wrong: the run trains.", commands, begun=begun)

@@ -1,6 +1,6 @@
-"""Compares a look with what is true, and keeps the answers.
+"""Compares a look with the truth, and stores the results.
 
-The first look at a situation stays for ever; the newest is kept beside it.
+The first look at a situation is stored forever, and the newest one in addition.
 """
 
 import fcntl
@@ -20,14 +20,14 @@ from hangbench.report import ACCURACY, README, between, put_row
 KEPT = Path(__file__).with_name("results.json")
 PAGE = ROOT / "docs" / "accuracy-foreign.md"
 FIRST, NEWEST = "programs of other people, first look", "the same programs, newest look"
-"""First cells of their rows in the README's table."""
+"""The first cells of their rows in the README's table."""
 _BY_CHANCE = {"lightning-cli/healthy": "e8c8971", "lightning-cli/healthy-detached": "e8c8971"}
-"""Answers, by their commit, that are right only because the machine was less busy at that moment: they count as wrong."""
+"""Results, by their commit, that were right only because the machine was less busy. They count as wrong."""
 
 
 @dataclass(frozen=True)
 class LookResult:
-    """What one look said, and which parts of it are right (None: the part does not apply)."""
+    """The result of one look, and which parts of it are right (None: not applicable)."""
 
     commit: str
     version: str
@@ -44,7 +44,7 @@ class LookResult:
 
     @property
     def right(self) -> bool:
-        """Everything that applies is right."""
+        """Whether all applicable parts are right."""
         return not self.wrong
 
     @property
@@ -54,14 +54,14 @@ class LookResult:
         return [name for name, part in parts.items() if part is False]
 
     def line(self) -> str:
-        """For the terminal."""
+        """The line for the terminal."""
         blamed = f"{self.leading or '-'} {list(self.culprits)}"
-        said = f"WRONG {', '.join(self.wrong)}" if self.wrong else "right"
-        return f"{self.verdict:<9}{blamed:<16}{self.seconds:5.1f} s  {said}  {self.note}"
+        rating = f"WRONG {', '.join(self.wrong)}" if self.wrong else "right"
+        return f"{self.verdict:<9}{blamed:<16}{self.seconds:5.1f} s  {rating}  {self.note}"
 
 
 def judged(program: Program, situation: Situation, version: str, seen: dict[str, Any]) -> LookResult:
-    """The look of `run.inside` against the situation's truth. One run is one job: more than one counts as a wrong verdict."""
+    """Compare a look of `run.inside` with the truth. A run is one job; several jobs count as a wrong verdict."""
     document = seen["document"] or {"jobs": [], "verdict": "none", "problems": []}
     nothing: dict[str, Any] = {"verdict": "none", "findings": [], "ranks": []}
     job: dict[str, Any] = max(document["jobs"], key=lambda found: len(found["ranks"]), default=nothing)
@@ -94,7 +94,7 @@ def judged(program: Program, situation: Situation, version: str, seen: dict[str,
 
 
 def truth(program: Program, situation: Situation) -> dict[str, Any]:
-    """What is true, to lie beside a bundle."""
+    """The truth, to store next to a bundle."""
     return {
         "program": program.name, "entry": program.entry, "situation": situation.name, "truth": situation.truth,
         "commands": situation.commands, "act": situation.act, "verdict": situation.verdict,
@@ -118,8 +118,8 @@ def kept() -> dict[str, dict[str, LookResult]]:
 
 
 def keep(key: str, answer: LookResult) -> None:
-    """As the first answer where there is none yet, else as the newest."""
-    with KEPT.open("a") as lock:  # several runs may go on side by side
+    """Store a result: as the first one if there is none, else as the newest."""
+    with KEPT.open("a") as lock:  # several runs may be active at the same time
         fcntl.flock(lock, fcntl.LOCK_EX)
         everything = kept()
         both = everything.setdefault(key, {})
@@ -172,22 +172,22 @@ def write_page(programs: tuple[Program, ...]) -> None:
 
 
 def _accepted(situation: Situation) -> str:
-    """The answers that count as right."""
+    """The right answers, in words."""
     verdict = " or ".join(situation.verdict)
     if situation.healthy:
         return f"{verdict}, no warning"
     ranks = " or ".join(str(sorted(ranks)) for ranks in situation.culprits or ())
-    scored = "" if situation.tells_culprits else " (ranks not scored)"
+    scored = "" if situation.has_culprits else " (ranks not scored)"
     return f"{verdict} {' or '.join(situation.codes)} {ranks}".strip() + scored
 
 
 def _cells(key: str, answer: LookResult) -> tuple[str, str]:
     blamed = f" {answer.leading} {list(answer.culprits)}" if answer.leading else ""
     note = f" ({answer.note.partition('. ')[0]})" if answer.note and not answer.right else ""
-    said = f"{answer.verdict}{blamed} at {answer.commit}{note}"
+    text = f"{answer.verdict}{blamed} at {answer.commit}{note}"
     if _by_chance(key, answer):
-        return said, "**by chance**: counted as wrong"
-    return said, "yes" if answer.right else f"**no**: {', '.join(answer.wrong)}"
+        return text, "**by chance**: counted as wrong"
+    return text, "yes" if answer.right else f"**no**: {', '.join(answer.wrong)}"
 
 
 def _by_chance(key: str, answer: LookResult) -> bool:
@@ -204,7 +204,7 @@ def _share(parts: Iterable[bool | None]) -> str:
 
 _COUNTS: dict[str, Callable[[_Looks], str]] = {
     "verdict right": lambda looks: _share(a.verdict_right for _, _, a in looks),
-    "culprit right": lambda looks: _share(a.culprit_right for _, s, a in looks if s.tells_culprits),
+    "culprit right": lambda looks: _share(a.culprit_right for _, s, a in looks if s.has_culprits),
     "leading cause right": lambda looks: _share(a.cause_right for _, s, a in looks if s.codes),
     "healthy run without a warning": lambda looks: _share(
         a.cause_right and not _by_chance(f"{p.name}/{s.name}", a) for p, s, a in looks if not s.codes

@@ -1,4 +1,4 @@
-"""Runs one situation of a foreign program in namespaces of its own, waits until it is in its state, and looks at it once."""
+"""Runs one situation of a foreign program in separate namespaces, waits until it has reached its state, and takes one look."""
 
 import json
 import os
@@ -15,16 +15,16 @@ from hangdoc_trainer.offspring import free_port
 
 ROOT = Path(__file__).parents[2]
 WORK = Path(os.environ.get("HANGDOC_FOREIGN", Path.home() / ".cache" / "hangdoc-foreign"))
-"""Holds a virtual environment and the inputs of each program."""
+"""The folder with a virtual environment and the inputs of each program."""
 PATIENCE = 10
 _QUIET = PATIENCE + 2.0
 _START_BOUND, _SETTLE_BOUND = 480.0, 300.0
 
 
 def isolated(program: Program, situation: Situation, bundle: Path) -> dict[str, object]:
-    """What `inside` returns, from a child alone in its pid, mount and /tmp namespaces.
+    """Run `inside` in a child with separate pid, mount and /tmp namespaces, and return its result.
 
-    Raises RuntimeError, with what the child printed, if the program did not come to its state.
+    Raises RuntimeError with the output of the child if the program did not reach its state.
     """
     result = bundle.with_suffix(".result.json")
     result.unlink(missing_ok=True)
@@ -39,9 +39,9 @@ def isolated(program: Program, situation: Situation, bundle: Path) -> dict[str, 
 
 
 def inside(program: Program, situation: Situation, bundle: Path) -> dict[str, object]:
-    """Start, wait, look: the diagnosis with what was seen of the run around the look."""
+    """Start the program, wait, and look. Returns the diagnosis, and the steps before and after the look."""
     log = bundle.with_suffix(".log")
-    out = Path("/tmp/foreign")  # noqa: S108 - a file system of this run's own
+    out = Path("/tmp/foreign")  # noqa: S108 - a file system of this run only
     out.mkdir()
     environment = {
         **os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1",
@@ -70,7 +70,7 @@ def inside(program: Program, situation: Situation, bundle: Path) -> dict[str, ob
         until = time.monotonic() + _START_BOUND
         while steps() < situation.begun:
             if time.monotonic() > until or not _others():
-                raise RuntimeError(f"did not come up:\n{log.read_text('utf-8', 'replace')[-3000:]}")
+                raise RuntimeError(f"did not start:\n{log.read_text('utf-8', 'replace')[-3000:]}")
             time.sleep(0.1)
     if situation.act:
         ranks = _ranks()
@@ -102,13 +102,13 @@ def inside(program: Program, situation: Situation, bundle: Path) -> dict[str, ob
 
 
 def _others() -> list[psutil.Process]:
-    """Everything in this namespace but this process and its own parent."""
+    """All processes in this namespace except this one and its parent."""
     mine = {os.getpid(), os.getppid(), 1}
     return [p for p in psutil.process_iter() if p.pid not in mine and p.status() != psutil.STATUS_ZOMBIE]
 
 
 def _ranks() -> dict[str, str]:
-    """RANK0, RANK1 ...: the pids of those who say their rank in their environment, parents before their workers."""
+    """RANK0, RANK1 ...: the pids of processes with a rank in their environment. Parents precede their workers."""
     found: dict[str, str] = {}
     for process in sorted(_others(), key=lambda p: (p.create_time(), p.pid)):
         try:
@@ -121,10 +121,10 @@ def _ranks() -> dict[str, str]:
 
 
 def settle(log: Path, *, quiet: bool) -> bool:
-    """Wait until nothing was printed and nobody worked for a while; False where that did not come.
+    """Wait until nothing is printed and no process works for a while. Returns whether that happened.
 
-    On a busy machine a process at work gets little CPU, so what counts is how often one of its threads wants to run
-    (state R) or waits for a disk (D). Agents and monitoring threads poll, so that a fifth of the readings may find one at it.
+    On a busy machine a working process gets little CPU, so the measure is how often one of its threads wants to run (state R)
+    or waits for a disk (D). Agents and monitoring threads poll, so up to a fifth of the readings may find one running.
     """
     until = time.monotonic() + (_SETTLE_BOUND if quiet else 4.0)
     readings: list[tuple[float, int, frozenset[int]]] = []
@@ -133,15 +133,15 @@ def settle(log: Path, *, quiet: bool) -> bool:
         now = time.monotonic()
         readings.append((now, log.stat().st_size, _at_work()))
         recent = [reading for reading in readings if now - reading[0] <= _QUIET]
-        everybody = [pid for _, _, busy in recent for pid in busy]
-        most = max((everybody.count(pid) for pid in set(everybody)), default=0)
+        busy_pids = [pid for _, _, busy in recent for pid in busy]
+        most = max((busy_pids.count(pid) for pid in set(busy_pids)), default=0)
         if now - readings[0][0] > _QUIET + 5 and recent[0][1] == recent[-1][1] and most <= 0.2 * len(recent):
             return True
     return not quiet
 
 
 def _at_work() -> frozenset[int]:
-    """Pids with a thread that runs, wants to, or waits for a disk."""
+    """Pids with a thread that runs, wants to run, or waits for a disk."""
     found = set()
     for process in _others():
         for task in Path(f"/proc/{process.pid}/task").glob("*/stat"):
@@ -155,7 +155,7 @@ def _at_work() -> frozenset[int]:
 
 
 def prepare(program: Program) -> str:
-    """Make the environment and the inputs where they are missing; returns the package's version. Raises CalledProcessError."""
+    """Create the environment and the inputs if they are missing. Returns the package's version. Raises CalledProcessError."""
     WORK.mkdir(parents=True, exist_ok=True)
     venv, *packages = program.install
     home = WORK / venv

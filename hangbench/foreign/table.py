@@ -1,4 +1,4 @@
-"""The foreign programs: how each is started, what is done to it, and what is then true."""
+"""The foreign programs: how each is started, its faults, and the right diagnoses."""
 
 from hangbench.foreign.program import Program, healthy, hung
 
@@ -6,7 +6,7 @@ _NODE = "torchrun --nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1 --master
 
 
 def nodes(tail: str, first: str = "", second: str = "", *, port: str = "$PORT") -> tuple[str, str]:
-    """A torchrun line for each of two nodes of one rank; `first` and `second` are what only node 0 and only node 1 have."""
+    """A torchrun line for each of two nodes of one rank; `first` and `second` are arguments of only one of them."""
     return (
         f"{_NODE.format(port='$PORT', rank=0)} {tail} {first}".strip(),
         f"{_NODE.format(port=port, rank=1)} {tail} {second}".strip(),
@@ -43,7 +43,7 @@ TRL_DPO = Program(
         hung("worker-stopped", "A DataLoader worker of rank 1 was stopped (SIGSTOP).", 1, "HD103",
              f"torchrun --standalone --nproc-per-node 2 {_DPO} --dataloader_num_workers 1 --dataloader_persistent_workers true",
              act="kill -STOP $(pgrep -P $RANK1)"),
-        hung("full-pipe", "The log goes into a pipe whose reader reads no more (a paused pager), so rank 0 waits in write().",
+        hung("full-pipe", "The log goes into a pipe whose reader no longer reads (a paused pager), so rank 0 waits in write().",
              0, "HD303", f"torchrun --standalone --nproc-per-node 2 {_DPO} 2>&1 | (head -c 40000; sleep 100000)"),
     ),
 )  # fmt: skip
@@ -58,14 +58,14 @@ EMBEDDER = Program(
     situations=(
         healthy(f"torchrun --standalone --nproc-per-node 2 {_EMBED}"),
         hung("missing-node", "Two nodes are asked for and node 1 was never started.", None, "HD401", nodes(_EMBED)[0], world=0),
-        hung("wrong-port", "Node 1 was started with another --master-port, where nobody listens.", None, "HD406",
+        hung("wrong-port", "Node 1 was started with another --master-port, where no process listens.", None, "HD406",
              *nodes(_EMBED, port="$PORT2"), world=0),
     ),
 )  # fmt: skip
 
 
 def _terminal(line: str) -> str:
-    """In a terminal of its own, where Lightning shows its progress."""
+    """The command in a terminal, in which Lightning shows its progress."""
     return f"script -qfec '{line}' /dev/null"
 
 
@@ -84,7 +84,7 @@ CHEMPROP = Program(
     inputs="chemprop", progress=r"Epoch \d+",
     situations=(
         healthy(_terminal(_CHEM.format(data="$IN/data.csv", rank=0))),
-        hung("fifo", "Rank 1's table is a FIFO that nobody writes (a file system that does not answer).",
+        hung("fifo", "Rank 1's table is a FIFO without a writer (a file system that hangs).",
              1, "HD303 HD401", _chem_rank(0, "$IN/data.csv"), f"mkfifo $OUT/pipe.csv; {_chem_rank(1, '$OUT/pipe.csv')}"),
         hung("fewer-data", "Rank 1's table has 60 lines and rank 0's 400, so rank 1 ends its epoch first.", 1, "HD101",
              _chem_rank(0, "$IN/data.csv"), _chem_rank(1, "$IN/short.csv")),
@@ -203,7 +203,7 @@ SOCKEYE = Program(
         hung("stopped", "Rank 1 was stopped (SIGSTOP).", 1, "HD302",
              "torchrun --no-python --nproc-per-node 2 --master-port $PORT " + _SOCKEYE.format(data="$IN/data"),
              act=_STOP, begun=2),
-        hung("fifo", "The shard of node 1's data is a FIFO that nobody writes (a file system that does not answer).", 1, "HD303",
+        hung("fifo", "The shard of node 1's data is a FIFO without a writer (a file system that hangs).", 1, "HD303",
              f"{_NODE.format(port='$PORT', rank=0)} --no-python {_SOCKEYE.format(data='$IN/data')}",
              "cp -r $IN/data $OUT/data && rm $OUT/data/shard.00000 && mkfifo $OUT/data/shard.00000 && "
              f"{_NODE.format(port='$PORT', rank=1)} --no-python {_SOCKEYE.format(data='$OUT/data')}"),

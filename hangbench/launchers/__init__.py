@@ -1,1 +1,1 @@
-"""Every way to start ranks that users have, each for real, beside a job that another launcher started."""
+"""Runs every launcher that users have, each next to a job of another launcher."""

@@ -28,25 +28,25 @@ ip link set lo up && ip link add v0 type veth peer name v1 && ip addr add 10.77.
 ip link set v0 up && ip link set v1 up
 "$@"; exit $?
 """
-"""A checkout below /tmp stays where it is. An address beside loopback's: with none, the resolver finds no address family. The
-shell stays, to reap orphans as pid 1."""
+"""A checkout below /tmp stays where it is. The interface v0 exists because with only loopback, the
+resolver finds no address family. The shell stays as pid 1 and reaps orphans."""
 _WATCHDOG_SECONDS = 8.0
 
 
 def isolated() -> None:
-    """Go on in namespaces of its own; raises SystemExit with their exit code, or with a remedy where that is forbidden."""
+    """Restart this program in separate namespaces. Raises SystemExit with the remedy if that is not allowed."""
     if os.environ.get(_INSIDE):
         return
     if os.geteuid() != 0:
-        sys.exit("the matrix of launchers needs namespaces of its own: run it as root")
+        sys.exit("the matrix of launchers needs separate namespaces. Run it as root.")
     os.environ[_INSIDE] = "1"
     apart = ["unshare", "--pid", "--fork", "--net", "--mount", "--mount-proc", "--kill-child", "sh", "-c", _ENTER, "sh"]
     os.execvp(apart[0], [*apart, sys.executable, "-m", "hangbench.launchers", *sys.argv[1:]])  # noqa: S606
 
 
 def pairs(chosen: list[Launcher], around: list[Launcher]) -> Iterator[Round]:
-    """Two for each launcher beside the next one, without and with watchdogs: both healthy, one hung beside the other healthy,
-    both hung. Round the table each launcher is hung in both ways."""
+    """Two rounds for each launcher and the next one in the table, without and with watchdogs: both healthy, one hung, both hung.
+    Over the whole table, each launcher hangs in both ways."""
     for launcher in chosen:
         other = around[(around.index(launcher) + 1) % len(around)]
         yield Round((Part(launcher, "uneven"), Part(other, "stopped")), rounds=((0,), (1,)))
@@ -55,8 +55,8 @@ def pairs(chosen: list[Launcher], around: list[Launcher]) -> Iterator[Round]:
 
 
 def all_at_once(chosen: list[Launcher], turn: int) -> Round:
-    """Every launcher on one host: each second one goes wrong, then the others too. In the one turn a third of them has a
-    watchdog, in the other turn those that had none, and the faults are exchanged."""
+    """All launchers on one host. Every second run fails first, then the others too. In turn 0 a third of the runs has a
+    watchdog, in turn 1 the others have one. The turns also exchange the faults."""
     faults: tuple[Fault, Fault] = ("stopped", "uneven") if turn else ("uneven", "stopped")
     parts = tuple(
         Part(launcher, faults[number // 2 % 2], _WATCHDOG_SECONDS if (number % 3 == 0) == (turn == 0) else None)
@@ -66,7 +66,7 @@ def all_at_once(chosen: list[Launcher], turn: int) -> Round:
 
 
 def main() -> None:
-    """Play the scenes and print what was wrong."""
+    """Run the matrix and print what was wrong."""
     parser = argparse.ArgumentParser(prog="python -m hangbench.launchers", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BY_NAME)}")
     parser.add_argument(
@@ -85,7 +85,7 @@ def main() -> None:
         print(table(outcome for file in options.table for outcome in decoder.decode_lines(file.read_bytes())))
         return
     if unknown := set(options.names) - set(BY_NAME):
-        parser.error(f"no such launcher: {', '.join(sorted(unknown))}")
+        parser.error(f"unknown launcher: {', '.join(sorted(unknown))}")
     isolated()
     around = []
     for launcher in TABLE:
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def report(outcome: Outcome, as_json: bool) -> bool:
-    """Print an outcome; whether all was right."""
+    """Print an outcome. Returns whether all of it was right."""
     out = sys.stderr if as_json else sys.stdout
     others = " | ".join(outcome.beside) if len(outcome.beside) < 3 else f"{len(outcome.beside)} others"
     about = f"{outcome.launcher}, {outcome.state}, by {outcome.kind}, beside {others}"

@@ -1,4 +1,4 @@
-"""A run that one of the launchers has started: the true pids of its ranks, and how it goes wrong."""
+"""A run of one of the launchers, with the true pids of its ranks, and the way to make it hang."""
 
 import os
 import signal
@@ -19,14 +19,14 @@ _ROOT = Path(__file__).parents[2]
 _READY_SECONDS = 400.0
 _FREEZE_SECONDS = 60.0
 _FROZEN_SECONDS = 2.0
-"""How long no rank may take a step until the run counts as frozen; a healthy one takes about 15 in that time."""
+"""A run counts as frozen after so long without a step. A healthy run takes about 15 steps in that time."""
 WORLD = 2
 
 
 @dataclass(frozen=True)
 class Part:
-    """What a run is to be: its launcher, what goes wrong when the harness says so (on its last rank: its data end, or it is
-    stopped), and after how many seconds its watchdog fires (None: it has none)."""
+    """The plan of a run: its launcher, the fault of its last rank (its data end, or it is stopped), and the timeout of its
+    watchdog in seconds (None: no watchdog)."""
 
     launcher: Launcher
     fault: Fault
@@ -34,14 +34,15 @@ class Part:
 
 
 class Launched:
-    """A started run; leaving it ends all its processes. `folder` is its own; `variables` are added to its environment."""
+    """A started run. Leaving it ends all its processes. `folder` is for this run only; `variables` are added to its
+    environment."""
 
     def __init__(self, part: Part, folder: Path, variables: dict[str, str]) -> None:
         self.part, self.folder = part, folder
         self.hung = False
-        """Whether it has gone wrong."""
+        """Whether its fault has happened."""
         self.roots: list[int] = []
-        """What a user gives to `--pid`: the launcher, or each rank where nothing stays above them."""
+        """The pids that a user gives to `--pid`: the launcher, or each rank if the launcher has ended."""
         self._variables = variables
         self._offspring = Offspring()
         self._children: list[subprocess.Popen[bytes]] = []
@@ -71,12 +72,12 @@ class Launched:
             child.wait()
 
     def wait(self) -> None:
-        """Until all ranks train; raises RuntimeError with what the run printed if that does not come about."""
+        """Wait until all ranks train. Raises RuntimeError with the output of the run if they do not."""
         self._wait_until(lambda: len(self.ranks()) == WORLD, _READY_SECONDS)
         self.roots = list(self.ranks().values()) if self.part.launcher.detached else [c.pid for c in self._children]
 
-    def go_wrong(self) -> None:
-        """Let its fault come, and wait until no rank takes a step any more. Raises RuntimeError if they go on."""
+    def cause_fault(self) -> None:
+        """Cause the fault, and wait until no rank takes a step. Raises RuntimeError if they continue."""
         self.hung = True
         if self.part.fault == "stopped":
             os.kill(self.ranks()[WORLD - 1], signal.SIGSTOP)
@@ -89,11 +90,13 @@ class Launched:
         while not so():
             gone = not self.part.launcher.detached and any(child.poll() is not None for child in self._children)
             if gone or time.monotonic() > until:
-                raise RuntimeError(f"{self.part.launcher.name} did not get there; it printed:\n{self.log()[-3000:]}")
+                raise RuntimeError(
+                    f"{self.part.launcher.name} did not reach its state. It printed:\n{self.log()[-3000:]}"
+                )
             time.sleep(0.1)
 
     def ranks(self) -> dict[int, int]:
-        """Rank to pid, as the ranks themselves said."""
+        """Rank to pid, as the ranks reported them."""
         found = {}
         for rank in range(WORLD):
             note = self.folder / f"rank-{rank}"
@@ -106,15 +109,15 @@ class Launched:
         return {pid for pid, _ in self._offspring.processes()} | set(self.ranks().values())
 
     def log(self) -> str:
-        """What launcher and ranks printed."""
+        """The output of launcher and ranks."""
         return (self.folder / "log").read_text("utf-8", "replace")
 
     def wait_for_report(self, seconds: float = 90.0) -> Path:
-        """The directory of the hang that the watchdog has reported; raises RuntimeError if no report is written."""
+        """Wait for the watchdog's report and return its directory. Raises RuntimeError if there is none."""
         until = time.monotonic() + seconds
         while not (found := [path.parent for path in self.folder.glob("hangdoc-*/report.txt")]):
             if time.monotonic() > until:
-                raise RuntimeError(f"the watchdog wrote no report; the run printed:\n{self.log()[-2000:]}")
+                raise RuntimeError(f"the watchdog wrote no report. The run printed:\n{self.log()[-2000:]}")
             time.sleep(0.1)
         return found[0]
 

@@ -1,4 +1,4 @@
-"""What hangdoc says about launched runs, held against what is true of them."""
+"""Compares hangdoc's diagnosis of launched runs with the truth."""
 
 import json
 import subprocess
@@ -10,13 +10,13 @@ from typing import Any
 from hangbench.launchers.launched import WORLD, Launched
 
 Document = dict[str, Any]
-"""As `hangdoc diagnose --json` prints it."""
+"""The document of `hangdoc diagnose --json`."""
 _CULPRIT = WORLD - 1
 
 
 def diagnose(*arguments: str, bundle: Path | None = None) -> Document:
-    """The document of `hangdoc diagnose ARGUMENTS`, the bundle saved where one is wanted; raises RuntimeError where the
-    command prints none."""
+    """The document of `hangdoc diagnose ARGUMENTS`. Saves the evidence as `bundle` if it is given. Raises RuntimeError if the
+    command prints no document."""
     command = [sys.executable, "-m", "hangdoc", "diagnose", "--json", *arguments]
     if bundle is not None:
         command += ["--save", str(bundle)]
@@ -24,8 +24,8 @@ def diagnose(*arguments: str, bundle: Path | None = None) -> Document:
     try:
         document: Document = json.loads(done.stdout)
     except ValueError as error:
-        said = f"hangdoc diagnose {' '.join(arguments)} ended with {done.returncode}: {done.stderr[-500:]}"
-        raise RuntimeError(said) from error
+        problem = f"hangdoc diagnose {' '.join(arguments)} exited with code {done.returncode}: {done.stderr[-500:]}"
+        raise RuntimeError(problem) from error
     return document
 
 
@@ -42,20 +42,20 @@ def summary(job: Document) -> str:
 
 
 def wrong_about(run: Launched, document: Document) -> list[str]:
-    """What a document gets wrong about a run; empty where it is right."""
+    """What is wrong in a document about a run; empty if it is right."""
     ranks = run.ranks()
     mine = [job for job in document["jobs"] if pids_of(job) & set(ranks.values())]
     if len(mine) != 1:
         return [f"{len(mine)} jobs instead of one: " + "; ".join(summary(job) for job in mine)]
     job = mine[0]
-    said = {rank["rank"]: rank["pid"] for rank in job["ranks"]}
+    reported = {rank["rank"]: rank["pid"] for rank in job["ranks"]}
     wrong = []
-    if said != ranks:
-        wrong.append(f"ranks {said} instead of {ranks}")
+    if reported != ranks:
+        wrong.append(f"ranks {reported} instead of {ranks}")
     if job["world_size"] != WORLD:
         wrong.append(f"world size {job['world_size']}")
-    if run.part.launcher.says and job["launcher"] not in (None, run.part.launcher.says):
-        wrong.append(f"launcher {job['launcher']} instead of {run.part.launcher.says}")
+    if run.part.launcher.reported_as and job["launcher"] not in (None, run.part.launcher.reported_as):
+        wrong.append(f"launcher {job['launcher']} instead of {run.part.launcher.reported_as}")
     if job["verdict"] != (verdict := "hung" if run.hung else "healthy"):
         wrong.append(f"verdict {job['verdict']} instead of {verdict}")
     errors = [finding for finding in job["findings"] if finding["severity"] == "error"]
@@ -70,30 +70,32 @@ def wrong_about(run: Launched, document: Document) -> list[str]:
 def strangers(runs: Iterable[Launched], document: Document) -> list[str]:
     """Jobs and ranks of a document that belong to none of these runs."""
     known = {pid for run in runs for pid in run.processes()}
-    return [f"a job that is none of its: {summary(job)}" for job in document["jobs"] if not pids_of(job) & known]
+    return [f"a job of another run: {summary(job)}" for job in document["jobs"] if not pids_of(job) & known]
 
 
 def wrong_on_the_host(runs: list[Launched], document: Document) -> dict[Launched, list[str]]:
-    """By run, what a look at the whole host gets wrong; a stranger is counted with the first."""
+    """What is wrong in a look at the whole host, by run. Jobs of no run count with the first one."""
     found = {run: wrong_about(run, document) for run in runs}
     found[runs[0]] += strangers(runs, document)
     return found
 
 
-def said_of(run: Launched, document: Document) -> str:
-    """The jobs that have a rank of this run, a line each."""
+def jobs_of(run: Launched, document: Document) -> str:
+    """The jobs with a rank of this run, in words."""
     return "; ".join(summary(job) for job in document["jobs"] if pids_of(job) & set(run.ranks().values()))
 
 
 def by_pid(run: Launched, bundle: Path | None = None) -> tuple[str, list[str]]:
-    """What a look at a run by its launcher's pid says, and what is wrong in it."""
+    """(jobs in words, what is wrong) of a look at a run by its launcher's pid."""
     return _alone(run, *(word for pid in run.roots for word in ("--pid", str(pid))), bundle=bundle)
 
 
 def by_watchdog(run: Launched) -> tuple[str, list[str]]:
-    """What a run's watchdog has reported, and what is wrong in it, about its own run or about others."""
+    """(jobs in words, what is wrong) of the report of a run's watchdog."""
     if not run.hung:
-        return "", [f"it fired on a healthy run: {path.name}" for path in run.folder.glob("hangdoc-*")]
+        return "", [
+            f"the watchdog reported a healthy run as hung: {path.name}" for path in run.folder.glob("hangdoc-*")
+        ]
     try:
         return _alone(run, str(run.wait_for_report()))
     except RuntimeError as error:
@@ -105,4 +107,4 @@ def _alone(run: Launched, *arguments: str, bundle: Path | None = None) -> tuple[
         document = diagnose(*arguments, bundle=bundle)
     except RuntimeError as error:
         return "", [str(error)]
-    return said_of(run, document), wrong_about(run, document) + strangers([run], document)
+    return jobs_of(run, document), wrong_about(run, document) + strangers([run], document)

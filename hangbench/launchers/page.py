@@ -12,7 +12,7 @@ _COLUMNS = (
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
-    """Markdown: a launcher a line; in each cell, how many of the looks were right."""
+    """A Markdown table with a line per launcher. Each cell has the number of right looks."""
     known = list(outcomes)
     lines = [
         "| launcher | version | runs in | healthy, by host | hung, by host | healthy, by `--pid` | hung, by `--pid` "

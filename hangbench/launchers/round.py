@@ -1,4 +1,4 @@
-"""Runs of several launchers side by side on one host, and what hangdoc says of each while one after the other goes wrong."""
+"""Runs of several launchers side by side on one host, and hangdoc's diagnosis of each while they hang one after another."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -15,17 +15,17 @@ from hangbench.launchers.slurm import Slurm
 
 @dataclass(frozen=True)
 class Round:
-    """Runs that stand side by side. All are healthy in the first round; in each further round, those of `rounds` go wrong."""
+    """Runs side by side. All are healthy in the first look; before each further look, the runs in `rounds` hang."""
 
     parts: tuple[Part, ...]
     rounds: tuple[tuple[int, ...], ...]
     """Positions in `parts`."""
     by_pid: tuple[int, ...] = (1,)
-    """The rounds in which each run is looked at by its launcher's pid as well."""
+    """The rounds with an additional look at each run by its launcher's pid."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What one kind of look (`host`, `pid` or `watchdog`; `start` for a run that did not come up) said of a run."""
+    """The result of one kind of look at a run: `host`, `pid` or `watchdog`; `start` for a run that did not start."""
 
     launcher: str
     beside: tuple[str, ...]
@@ -34,15 +34,15 @@ class Outcome(msgspec.Struct, frozen=True):
     """`healthy`, `uneven` or `stopped`."""
     watched: bool
     kind: str
-    said: str
-    """The job in one line."""
+    job: str
+    """The job in words."""
     wrong: tuple[str, ...]
 
 
 def play(round_: Round, bundles: Path | None = None) -> Iterator[Outcome]:
-    """Start all parts at once, look in each round, and end them. Bundles are left in a folder where one is given.
+    """Start all runs at once, look in each round, and end them. `bundles`: a folder for the evidence.
 
-    A run that does not come up is an outcome (`start`) with what it printed; raises RuntimeError for one that does not hang.
+    A run that does not start is an outcome (`start`) with its output. Raises RuntimeError for a run that does not hang.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="launchers-")))
@@ -62,7 +62,7 @@ def play(round_: Round, bundles: Path | None = None) -> Iterator[Outcome]:
         for number, positions in enumerate(((), *round_.rounds)):
             for run in runs:
                 if round_.parts.index(run.part) in positions:
-                    run.go_wrong()
+                    run.cause_fault()
             yield from _looked(runs, number in round_.by_pid, bundles, number)
 
 
@@ -70,16 +70,16 @@ def _looked(runs: list[Launched], by_pid: bool, bundles: Path | None, number: in
     document = look.diagnose(bundle=_bundle(bundles, f"{number}-host", runs))
     faults = look.wrong_on_the_host(runs, document)
     for run in runs:
-        yield _outcome(runs, run, "host", look.said_of(run, document), faults[run])
+        yield _outcome(runs, run, "host", look.jobs_of(run, document), faults[run])
         if by_pid:
             yield _outcome(runs, run, "pid", *look.by_pid(run, _bundle(bundles, f"{number}-pid", [run])))
         if run.part.watchdog is not None:
             yield _outcome(runs, run, "watchdog", *look.by_watchdog(run))
 
 
-def _outcome(runs: Sequence[Launched], run: Launched, kind: str, said: str, wrong: list[str]) -> Outcome:
+def _outcome(runs: Sequence[Launched], run: Launched, kind: str, job: str, wrong: list[str]) -> Outcome:
     others = tuple(f"{other.part.launcher.name}, {_state(other)}" for other in runs if other is not run)
-    return Outcome(run.part.launcher.name, others, _state(run), run.part.watchdog is not None, kind, said, tuple(wrong))
+    return Outcome(run.part.launcher.name, others, _state(run), run.part.watchdog is not None, kind, job, tuple(wrong))
 
 
 def _state(run: Launched) -> str:

@@ -1,6 +1,6 @@
-"""A real Slurm on one machine: munge, one slurmctld, and two slurmd under names of their own. It is up in under a second.
+"""A real Slurm on one machine: munge, one slurmctld, and two slurmd with different names. It starts in less than a second.
 
-Everything lies in one folder; the ports are fixed, so it belongs into a network namespace of its own.
+All files are in one folder. The ports are fixed, so it must run in a separate network namespace.
 """
 
 import os
@@ -41,7 +41,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=
 
 
 class Slurm:
-    """The cluster; `variables` is what its users need in their environment. Raises RuntimeError if it does not come up."""
+    """The cluster. Its users need `variables` in their environment. Raises RuntimeError if it does not start."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -88,7 +88,7 @@ class Slurm:
             if "idle 2" in asked.stdout:
                 return
             if time.monotonic() > until:
-                raise RuntimeError(f"Slurm did not come up: {asked.stdout}{asked.stderr}")
+                raise RuntimeError(f"Slurm did not start: {asked.stdout}{asked.stderr}")
             time.sleep(0.1)
 
     def _stop(self) -> None:

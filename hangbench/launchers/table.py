@@ -11,7 +11,7 @@ from pathlib import Path
 from hangdoc_trainer.offspring import free_port
 
 VENVS = Path(os.environ.get("HANGDOC_LAUNCHERS", "~/.cache/hangdoc/launchers")).expanduser()
-"""Where `make launchers` puts the virtual environments of the frameworks that the project's own does not hold."""
+"""Where `make launchers` puts virtual environments of frameworks that the project's own environment lacks."""
 _BIN = Path(sys.executable).parent
 _MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
@@ -26,17 +26,17 @@ class Launcher:
 
     name: str
     commands: Callable[[Script], Commands]
-    """The processes to start, in order, for a script with its arguments."""
-    says: str
-    """What the diagnosis calls it; empty where it can't know."""
+    """The commands to start, in order, for a script with its arguments."""
+    reported_as: str
+    """Its name in a diagnosis; empty if hangdoc can't know it."""
     under: str = "torch"
-    """What the script does to join its group."""
+    """The function of the script that joins the process group."""
     variables: Mapping[str, str] = field(default_factory=dict)
     program: str = str(_BIN / "python")
-    """Without it the launcher is left out."""
+    """Without this program the launcher is skipped."""
     version: tuple[str, ...] = (str(_BIN / "python"), "-c", "import torch; print('torch', torch.__version__)")
     detached: bool = False
-    """Whether the ranks outlive the processes started, and have pid 1 as their parent."""
+    """Whether the ranks outlive the started processes, with pid 1 as their parent."""
     slurm: bool = False
     in_ci: bool = True
 
@@ -46,7 +46,7 @@ class Launcher:
         return shutil.which(self.program) is not None
 
     def version_here(self) -> str:
-        """As the launcher itself says; raises CalledProcessError."""
+        """The version that the launcher prints. Raises CalledProcessError."""
         done = subprocess.run(self.version, capture_output=True, text=True, check=True, timeout=120)
         return (done.stdout.strip() or done.stderr.strip()).splitlines()[-1]
 
@@ -111,7 +111,7 @@ def _deepspeed(script: Script) -> Commands:
 
 _MPIRUN = ("mpirun", "--oversubscribe", "-n", "2", str(_BIN / "python"))
 _SRUN = ("srun", "-N2", "-n2", str(_BIN / "python"))
-_SRUN_VERSION = ("sh", "-c", "PATH=$PATH:/usr/sbin slurmctld -V")  # srun says nothing without a cluster
+_SRUN_VERSION = ("sh", "-c", "PATH=$PATH:/usr/sbin slurmctld -V")  # srun prints nothing without a cluster
 _DEEPSPEED_PATH = {"PATH": f"{VENVS / 'deepspeed/bin'}:{os.environ['PATH']}"}
 """Its launcher looks for `python` and `deepspeed` there."""
 
@@ -126,7 +126,7 @@ _RAY_ON_A_BUSY_MACHINE = {
     "RAY_worker_register_timeout_seconds": "600",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-"""Two cores are few for Ray's dozen processes: its own patience is shorter than they take to start."""
+"""On two cores, Ray's dozen processes take longer to start than its own timeout."""
 
 
 def _module(python: str, name: str) -> tuple[str, ...]:

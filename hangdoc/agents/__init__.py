@@ -1,5 +1,5 @@
-"""`hangdoc mcp`: the same looks for a coding agent, over the Model Context Protocol. Read-only: it looks, reasons and answers.
+"""`hangdoc mcp`: diagnoses for coding agents, over the Model Context Protocol. Read-only.
 
-`arguments` and `answers` are what goes in and out, as typed values; `looks` takes looks and keeps the last ones; `tools` is the
-table of tools; `server` is the only module that knows the protocol.
+`arguments` and `answers` are the typed inputs and outputs of the tools. `looks` takes looks and keeps the last ones. `tools` is
+the table of tools. `server` is the only module that knows the protocol.
 """

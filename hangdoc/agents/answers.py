@@ -1,18 +1,18 @@
-"""What each tool answers, as plain values. Most important things first; what was left out for size (`bounds`) is counted in a
-field `..._left_out`."""
+"""The answers of the tools, as plain values. Important fields come first. A field `..._left_out` counts what was cut to limit the
+size (`bounds`)."""
 
 import msgspec
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all answers. What is unknown or empty is left out."""
+    """Base of all answers. Unknown and empty fields are omitted."""
 
 
 # --- a look -----------------------------------------------------------------------------------------------------------
 
 
 class Fact(Answer, frozen=True, kw_only=True):
-    """One observed fact; without a rank it is about the host or the job."""
+    """One observed fact. Without a rank it is about the host or the job."""
 
     text: str
     probe: str
@@ -23,40 +23,40 @@ class FindingAnswer(Answer, frozen=True, kw_only=True):
     """One finding."""
 
     id: str
-    """The same for the same hang in later looks."""
+    """The same in later looks at the same hang."""
     code: str
     name: str
     severity: str
-    """`error`: it will not end by itself. `warning` and `info` are no reason to stop the run."""
+    """`error`: the hang will not end by itself. `warning` and `info` are no reason to stop the run."""
     score: float
-    """How well the evidence fits this rule, 0 to 0.99; no probability."""
+    """How well the evidence matches this rule, 0 to 0.99. Not a probability."""
     summary: str
     culprits: tuple[int, ...] = ()
     """Ranks where the cause lies."""
     culprits_left_out: int = 0
     waiting: str = ""
-    """Ranks that merely wait, as `0-2, 5`."""
+    """Ranks that only wait, for example `0-2, 5`."""
     evidence: tuple[Fact, ...] = ()
     evidence_left_out: int = 0
     remedy: str = ""
     commands: tuple[str, ...] = ()
-    """For a person to type; this server runs none of them."""
+    """Commands for the user. This server runs none of them."""
     first_seen_in_look: int | None = None
-    """The earliest look of this session with this finding, where that was an earlier one."""
+    """The first look of this session with this finding, if it was an earlier one."""
 
 
 class RankRow(Answer, frozen=True, kw_only=True):
-    """Ranks that look alike."""
+    """Equal ranks in one row."""
 
     ranks: str
-    """As `0-2, 5`."""
+    """For example `0-2, 5`."""
     state: str
     """`blocked: in-collective`, `computing: evaluating`, `dead: killed`, ..."""
     host: str = ""
     pid: int | None = None
-    """Of the first of them."""
+    """The pid of the first of them."""
     operation: str = ""
-    """What they wait in, in torch.distributed's names, with who called it."""
+    """The operation that they wait in, as torch.distributed names it, and its caller."""
     where: str = ""
     """The innermost line of the user's own code."""
     source: str = ""
@@ -68,7 +68,7 @@ class RankRow(Answer, frozen=True, kw_only=True):
 
 
 class Gap(Answer, frozen=True, kw_only=True):
-    """Something that could not be seen."""
+    """Something that could not be observed."""
 
     why: str
     ranks: str = ""
@@ -81,7 +81,7 @@ class JobAnswer(Answer, frozen=True, kw_only=True):
     job: str
     verdict: str
     means: str
-    """What the verdict obliges to."""
+    """What the verdict means, and what to do."""
     launcher: str | None = None
     backend: str | None = None
     world_size: int | None = None
@@ -90,17 +90,17 @@ class JobAnswer(Answer, frozen=True, kw_only=True):
     """Most likely cause first."""
     findings_left_out: int = 0
     ranks: tuple[RankRow, ...] = ()
-    """Ranks that look alike share a row."""
+    """Equal ranks share a row."""
     ranks_left_out: int = 0
-    """Rows, not ranks."""
+    """Number of rows, not of ranks."""
     unseen: tuple[Gap, ...] = ()
 
 
 class Looked(Answer, frozen=True, kw_only=True):
-    """Of `diagnose` and `open_bundle`."""
+    """Answer of `diagnose` and `open_bundle`."""
 
     look: int
-    """For `rank_detail`, `compare_ranks` and `what_was_not_seen`."""
+    """Number of this look, for `rank_detail`, `compare_ranks` and `what_was_not_seen`."""
     of: str
     taken_at: str
     verdict: str
@@ -109,7 +109,7 @@ class Looked(Answer, frozen=True, kw_only=True):
     """The worst first."""
     jobs_left_out: int = 0
     problems: tuple[str, ...] = ()
-    """What could not be seen."""
+    """What could not be read."""
     problems_left_out: int = 0
 
 
@@ -117,7 +117,7 @@ class Looked(Answer, frozen=True, kw_only=True):
 
 
 class RunRow(Answer, frozen=True, kw_only=True):
-    """One run that is there now."""
+    """A running job."""
 
     job: str
     launcher: str | None = None
@@ -150,7 +150,7 @@ class LookRow(Answer, frozen=True, kw_only=True):
 
 
 class Runs(Answer, frozen=True, kw_only=True):
-    """Of `list_runs`."""
+    """Answer of `list_runs`."""
 
     runs: tuple[RunRow, ...]
     runs_left_out: int = 0
@@ -179,7 +179,7 @@ class Variables(Answer, frozen=True, kw_only=True):
 
     function: str
     values: dict[str, str]
-    """Texts other than paths and short names are `<str>`, secrets `<redacted>` (docs/privacy.md)."""
+    """Strings other than paths and short names are `<str>`, secrets are `<redacted>` (docs/privacy.md)."""
     left_out: int = 0
 
 
@@ -224,21 +224,21 @@ class DataRow(Answer, frozen=True, kw_only=True):
 
 
 class RankAnswer(Answer, frozen=True, kw_only=True):
-    """Of `rank_detail`."""
+    """Answer of `rank_detail`."""
 
     look: int
     taken_at: str
     job: str
     rank: RankRow
     why: str = ""
-    """What the state rests on."""
+    """The evidence for the state."""
     role: str = ""
     """Its part in the job's findings."""
     stack: tuple[FrameRow, ...] = ()
     """The training thread, innermost frame first."""
     stack_left_out: int = 0
     native: tuple[str, ...] = ()
-    """C++ functions of that thread, innermost first, where they were read."""
+    """C++ functions of that thread, innermost first, if they were read."""
     variables: tuple[Variables, ...] = ()
     counters: tuple[CounterRow, ...] = ()
     counters_left_out: int = 0
@@ -267,7 +267,7 @@ class Difference(Answer, frozen=True, kw_only=True):
 
 
 class Compared(Answer, frozen=True, kw_only=True):
-    """Of `compare_ranks`."""
+    """Answer of `compare_ranks`."""
 
     look: int
     taken_at: str
@@ -275,7 +275,7 @@ class Compared(Answer, frozen=True, kw_only=True):
     first: RankRow
     second: RankRow
     differences: tuple[Difference, ...] = ()
-    """What they do, their data, versions, arguments and variables; the gravest first."""
+    """Differences in state, data, versions, arguments and variables, the most serious first."""
     differences_left_out: int = 0
     common_frames: int = 0
     """How many outermost stack frames they share."""
@@ -286,23 +286,23 @@ class Compared(Answer, frozen=True, kw_only=True):
 
 
 class JobGaps(Answer, frozen=True, kw_only=True):
-    """What could not be seen of one job."""
+    """What could not be observed of one job."""
 
     job: str
     verdict: str
     unseen: tuple[Gap, ...] = ()
-    """Ranks that nobody could look at."""
+    """Ranks that were not observed."""
     unread: tuple[Gap, ...] = ()
-    """Sources that could not be read, and of which ranks."""
+    """Sources that could not be read, with their ranks."""
     left_out: int = 0
 
 
 class NotSeenAnswer(Answer, frozen=True, kw_only=True):
-    """Of `what_was_not_seen`."""
+    """Answer of `what_was_not_seen`."""
 
     look: int
     complete: bool
-    """True where nothing was missed."""
+    """True if everything was observed."""
     jobs: tuple[JobGaps, ...] = ()
     problems: tuple[str, ...] = ()
     problems_left_out: int = 0
@@ -312,14 +312,14 @@ class NotSeenAnswer(Answer, frozen=True, kw_only=True):
 
 
 class Explained(Answer, frozen=True, kw_only=True):
-    """Of `explain_finding`."""
+    """Answer of `explain_finding`."""
 
     code: str
     name: str
     page: str
-    """Markdown: what it finds, why it hangs, evidence, what to do, when it would be wrong."""
+    """Markdown: what it finds, why it hangs, how hangdoc knows, what to do, when it can be wrong."""
     finding: FindingAnswer | None = None
-    """Where an id was given."""
+    """The finding, if an id was given."""
 
 
 class CheckRow(Answer, frozen=True, kw_only=True):
@@ -327,20 +327,20 @@ class CheckRow(Answer, frozen=True, kw_only=True):
 
     name: str
     status: str
-    """`fail`: the launch can't work like this. `warn`, `unknown` (could not be tried), `pass`."""
+    """`fail`: the launch cannot work. Others are `warn`, `unknown` (not checked) and `pass`."""
     text: str
     remedy: str = ""
 
 
 class Checked(Answer, frozen=True, kw_only=True):
-    """Of `preflight`."""
+    """Answer of `preflight`."""
 
     can_work: bool
-    """False where a check fails."""
+    """False if a check fails."""
     nodes: int
     counts: dict[str, int]
     checks: tuple[CheckRow, ...]
-    """The gravest first."""
+    """The most serious first."""
     checks_left_out: int = 0
     all_reduce_seconds: float | None = None
 
@@ -351,21 +351,21 @@ class SettingRow(Answer, frozen=True, kw_only=True):
     name: str
     standing: str
     values: tuple[str | None, ...]
-    """One for each line; null where it is not given."""
+    """One for each line; null if it is not set."""
     wrong: bool = False
-    """The run can't work like this, or not as meant."""
+    """The run cannot work like this, or not as intended."""
     why: str = ""
 
 
 class LinesCompared(Answer, frozen=True, kw_only=True):
-    """Of `compare_launch_lines`."""
+    """Answer of `compare_launch_lines`."""
 
     lines: tuple[str, ...]
     can_work: bool
-    """False where a row is wrong."""
+    """False if a row is wrong."""
     rows: tuple[SettingRow, ...]
-    """What is wrong, differs or is suspicious."""
+    """Settings that are wrong, differ, or are suspicious."""
     rows_left_out: int = 0
     alike: int = 0
-    """Rows that all lines have alike, not shown."""
+    """Number of settings that are equal in all lines, which are not shown."""
     derived: dict[str, str] = {}

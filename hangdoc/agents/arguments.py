@@ -1,5 +1,5 @@
-"""What each tool takes. The JSON Schema that agents see is made from these structs; what does not fit is refused with a
-sentence that names the field."""
+"""The arguments of each tool. The JSON Schemas that agents see are made from these structs. An invalid argument raises an error
+that names its field."""
 
 import math
 from typing import Annotated, Any, TypeVar
@@ -11,7 +11,7 @@ from hangdoc.agents.bounds import clip
 from hangdoc.commands.errors import USAGE, CommandError
 
 MAX_PID = (1 << 22) - 1
-"""Linux knows no higher one (PID_MAX_LIMIT of 64-bit kernels, proc_sys_kernel(5))."""
+"""The highest pid of Linux (PID_MAX_LIMIT of 64-bit kernels, proc_sys_kernel(5))."""
 MAX_RANK = (1 << 20) - 1
 _NAME = 300
 
@@ -26,8 +26,8 @@ Hosts = Annotated[
 ]
 Job = Annotated[
     str,
-    Meta(min_length=1, max_length=_NAME, description="Id of a job, as `list_runs` or `diagnose` gave it. Needed only where "
-         "there are several."),
+    Meta(min_length=1, max_length=_NAME, description="Id of a job from `list_runs` or `diagnose`. Needed only if there "
+         "are several."),
 ]  # fmt: skip
 LookNumber = Annotated[
     int, Meta(ge=1, le=1 << 31, description="Number of an earlier look. Leave it out for the latest one.")
@@ -35,13 +35,13 @@ LookNumber = Annotated[
 RankNumber = Annotated[int, Meta(ge=0, le=MAX_RANK, description="Global rank.")]
 Patience = Annotated[
     float,
-    Meta(ge=0, le=86400, description="Seconds. A wait for a rank that is alive but shows no progress is an error once it is "
-         "older than this. A deadlock, a dead or a stopped rank is an error at once."),
+    Meta(ge=0, le=86400, description="Seconds. A wait for a rank that is alive but makes no progress is an error after this "
+         "time. A deadlock, a dead rank and a stopped rank are errors at once."),
 ]  # fmt: skip
 Pids = Annotated[
     tuple[Annotated[int, Meta(ge=1, le=MAX_PID)], ...],
-    Meta(max_length=64, description="Only ranks in the trees of these processes of this host. A launcher's pid (torchrun) "
-         "stands for all its ranks."),
+    Meta(max_length=64, description="Only these processes of this host and their children. The pid of a launcher (torchrun) "
+         "covers all its ranks."),
 ]  # fmt: skip
 
 
@@ -50,24 +50,24 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ListRuns(Arguments, frozen=True, kw_only=True):
-    """Of `list_runs`."""
+    """Arguments of `list_runs`."""
 
     hosts: Hosts | None = None
 
 
 class Diagnose(Arguments, frozen=True, kw_only=True):
-    """Of `diagnose`."""
+    """Arguments of `diagnose`."""
 
     job: Job | None = None
     pids: Pids = ()
     hosts: Hosts | None = None
-    window: Annotated[float, Meta(ge=0.1, le=60, description="Seconds to observe. 1 is enough for a hang; 5 to 10 tell a slow "
-                                  "run from a frozen one more surely.")] = 1.0  # fmt: skip
+    window: Annotated[float, Meta(ge=0.1, le=60, description="Seconds to observe. 1 is enough for a hang; 5 to 10 distinguish "
+                                  "a slow run from a frozen one more reliably.")] = 1.0  # fmt: skip
     patience: Patience = 30.0
 
 
 class RankDetail(Arguments, frozen=True, kw_only=True):
-    """Of `rank_detail`."""
+    """Arguments of `rank_detail`."""
 
     rank: RankNumber
     job: Job | None = None
@@ -75,7 +75,7 @@ class RankDetail(Arguments, frozen=True, kw_only=True):
 
 
 class CompareRanks(Arguments, frozen=True, kw_only=True):
-    """Of `compare_ranks`."""
+    """Arguments of `compare_ranks`."""
 
     rank: RankNumber
     other: RankNumber
@@ -84,20 +84,20 @@ class CompareRanks(Arguments, frozen=True, kw_only=True):
 
 
 class ExplainFinding(Arguments, frozen=True, kw_only=True):
-    """Of `explain_finding`."""
+    """Arguments of `explain_finding`."""
 
     finding: Annotated[str, Meta(min_length=1, max_length=100, description="A code (`HD101`), a name (`shard-mismatch`), or "
                                  "the `id` of a finding in a kept look.")]  # fmt: skip
 
 
 class NotSeen(Arguments, frozen=True, kw_only=True):
-    """Of `what_was_not_seen`."""
+    """Arguments of `what_was_not_seen`."""
 
     look: LookNumber | None = None
 
 
 class OpenBundle(Arguments, frozen=True, kw_only=True):
-    """Of `open_bundle`."""
+    """Arguments of `open_bundle`."""
 
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="A bundle (*.hangdoc), or a directory of bundles of "
                               "one run (one per host), below a directory that the server was started with.")]  # fmt: skip
@@ -106,20 +106,25 @@ class OpenBundle(Arguments, frozen=True, kw_only=True):
 
 
 class Preflight(Arguments, frozen=True, kw_only=True):
-    """Of `preflight`."""
+    """Arguments of `preflight`."""
 
     hosts: Hosts | None = None
-    master: Annotated[str, Meta(max_length=300, description="Where the run will meet, as ADDR:PORT. Default: MASTER_ADDR and "
+    master: Annotated[str, Meta(max_length=300, description="Master address of the run, as ADDR:PORT. Default: MASTER_ADDR and "
                                 "MASTER_PORT of the server's environment.")] | None = None  # fmt: skip
     ranks_per_node: Annotated[int, Meta(ge=1, le=4096, description="As torchrun's --nproc-per-node.")] = 1
     parameters: (
-        Annotated[str, Meta(max_length=30, description="Parameters of the model, as 25M, 1.3B or 124439808.")] | None
+        Annotated[
+            str, Meta(max_length=30, description="Number of model parameters, for example 25M, 1.3B or 124439808.")
+        ]
+        | None
     ) = None
-    dtype: Annotated[str, Meta(max_length=30, description="What the training computes in, as bfloat16.")] | None = None
+    dtype: (
+        Annotated[str, Meta(max_length=30, description="Data type of the training, for example bfloat16.")] | None
+    ) = None
 
 
 class CompareLaunchLines(Arguments, frozen=True, kw_only=True):
-    """Of `compare_launch_lines`."""
+    """Arguments of `compare_launch_lines`."""
 
     lines: Annotated[
         tuple[Annotated[str, Meta(max_length=20_000)], ...],
@@ -132,8 +137,8 @@ A = TypeVar("A", bound=Arguments)
 
 
 def read(kind: type[A], given: dict[str, Any]) -> A:
-    """The arguments of a call; raises CommandError for what does not fit. Numbers and lists that a client wraps into strings
-    are taken as what they say."""
+    """The arguments of a call. Raises CommandError if they do not match the schema. Numbers and lists may be in strings, as some
+    clients send them."""
     try:
         found = msgspec.convert({name: _unwrapped(value) for name, value in given.items()}, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -146,7 +151,7 @@ def read(kind: type[A], given: dict[str, Any]) -> A:
 
 
 def _unwrapped(value: Any) -> Any:
-    """Some clients send a list as the text of one."""
+    """Decode a list that a client sent as a string."""
     if isinstance(value, str) and value[:1] == "[" and len(value) < 1 << 20:
         try:
             return msgspec.json.decode(value)

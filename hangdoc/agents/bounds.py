@@ -1,4 +1,4 @@
-"""The bounds of an answer: its size, the length of its lists and texts, and no control character out of a process."""
+"""The limits of an answer: its size and the length of its lists and texts. Removes control characters of processes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -9,9 +9,9 @@ from hangdoc.agents.answers import Answer
 from hangdoc.render.words import clean
 
 MAX_BYTES = 24_000
-"""Of one answer as JSON; some 7,000 tokens."""
+"""Bytes of an answer as JSON, about 7,000 tokens."""
 _MOST = (40, 24, 16, 10, 6, 4, 2, 1)
-"""How many items of each list are shown, the first number that fits."""
+"""Items of each list. The first number that fits is used."""
 _ARGUMENTS = {"--pid": "`pids`", "--hosts": "`hosts`", "--master": "`master`", "--params": "`parameters`"}
 LINE, TEXT = 200, 600
 """Characters of a source line or a name, and of a sentence."""
@@ -21,7 +21,7 @@ I = TypeVar("I")  # noqa: E741
 
 
 def fitted(build: Callable[[int], T]) -> T:
-    """The fullest answer that is no larger than MAX_BYTES; `build` takes how many items of each list to show."""
+    """The longest answer within MAX_BYTES. `build` takes the maximum number of items of each list."""
     for most in _MOST:
         found = build(most)
         if len(msgspec.json.encode(found)) <= MAX_BYTES:
@@ -35,18 +35,18 @@ def first(items: Sequence[I], most: int) -> tuple[tuple[I, ...], int]:
 
 
 def clip(text: str | None, length: int = TEXT) -> str:
-    """Text from a process: no control characters, and no longer than this."""
+    """Text from a process without control characters, cut to this length."""
     shown = clean(text or "")
     return shown if len(shown) <= length else shown[: length - 1] + "…"
 
 
-def spoken(sentence: str) -> str:
-    """A sentence of the command line in the words of the tools: its options are their arguments."""
+def in_tool_terms(sentence: str) -> str:
+    """An error message of the command line with the arguments of the tools instead of its options."""
     for option, argument in _ARGUMENTS.items():
         sentence = sentence.replace(option, argument)
     return sentence
 
 
 def clipped(texts: Iterable[str], length: int = TEXT) -> tuple[str, ...]:
-    """Each of them."""
+    """The texts, each cut to this length."""
     return tuple(clip(text, length) for text in texts)

@@ -1,4 +1,4 @@
-"""Bundles below the directories that the server was started with, and nothing else."""
+"""Opens bundles below the directories that the server was started with, and no other file."""
 
 import datetime
 import os
@@ -15,26 +15,29 @@ MAX_FILE_BYTES = 256 << 20
 MAX_FILES = 4096
 _SUFFIX = ".hangdoc"
 _LISTED = 10_000
-"""Directory entries that a listing looks at, at the most."""
+"""Directory entries that a listing reads at most."""
 
 
 class Confined:
-    """The bundles that may be opened. A root is a bundle or a directory; what a link leads to must be below a root, too."""
+    """The bundles that may be opened. A root is a bundle or a directory. The target of a link must also be below a root."""
 
     def __init__(self, roots: tuple[Path, ...]) -> None:
         self.roots = tuple(Path(os.path.realpath(root)) for root in roots)
 
     def read(self, asked: str) -> Snapshot:
-        """The snapshot in a bundle, or in all bundles of a directory. Raises CommandError for what may not be opened, BundleError
-        for what is no bundle."""
+        """The snapshot in a bundle, or in all bundles of a directory. Raises CommandError for a path that may not be opened,
+        BundleError for a file that is not a bundle."""
         path = self._inside(asked)
         if not path.is_dir():
             return self._read(path)
         inside = sorted(one for one in path.glob(f"*{_SUFFIX}"))
         if not inside:
-            raise CommandError(f"{path} holds no bundle (*{_SUFFIX}).", USAGE)
+            raise CommandError(f"{path} contains no bundle (*{_SUFFIX}).", USAGE)
         if len(inside) > MAX_FILES:
-            raise CommandError(f"{path} holds {len(inside)} bundles, more than {MAX_FILES}: name one of them.", USAGE)
+            raise CommandError(
+                f"{path} contains {len(inside)} bundles, but at most {MAX_FILES} can be opened together. Name one of them.",
+                USAGE,
+            )
         return merge(tuple(self._read(self._inside(str(one))) for one in inside))
 
     def listed(self) -> list[BundleRow]:
@@ -68,11 +71,11 @@ class Confined:
     def _inside(self, asked: str) -> Path:
         if not self.roots:
             raise CommandError(
-                "this server may open no bundle: start it with `hangdoc mcp --bundles DIR` to allow those of a directory.",
+                "this server may not open bundles. To allow those of a directory, start it with `hangdoc mcp --bundles DIR`.",
                 USAGE,
             )
         if "\0" in asked:
-            raise CommandError("a path holds no NUL character.", USAGE)
+            raise CommandError("a path must not contain a NUL character.", USAGE)
         for root in self.roots:
             base = root if root.is_dir() else root.parent
             try:
@@ -83,8 +86,8 @@ class Confined:
                 return real
         allowed = ", ".join(map(str, self.roots))
         raise CommandError(
-            f"{asked[:200]!r} is no bundle that this server may open: it is not below {allowed[:500]}, or not there. "
-            "`list_runs` lists those that are.",
+            f"{asked[:200]!r} cannot be opened: it does not exist, or it is not below {allowed[:500]}. "
+            "`list_runs` lists the bundles that this server may open.",
             USAGE,
         )
 
@@ -92,7 +95,7 @@ class Confined:
         return any(real == root or real.is_relative_to(root) for root in self.roots)
 
     def _read(self, path: Path) -> Snapshot:
-        """A regular file, and the one that was checked: a directory may have become a link in between."""
+        """Read a regular file. Checks its path again after opening it, because a directory may have become a link meanwhile."""
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
@@ -100,13 +103,11 @@ class Confined:
         with open(handle, "rb") as file:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
-                raise CommandError(f"{path} is no regular file.", USAGE)
+                raise CommandError(f"{path} is not a regular file.", USAGE)
             if not self._below_a_root(Path(os.readlink(f"/proc/self/fd/{handle}"))):
-                raise CommandError(f"{path} was moved while it was opened.", USAGE)
+                raise CommandError(f"{path} was moved while hangdoc opened it. Try again.", USAGE)
             if status.st_size > MAX_FILE_BYTES:
-                raise CommandError(
-                    f"{path} has {status.st_size} bytes, more than {MAX_FILE_BYTES}: not a bundle.", USAGE
-                )
+                raise CommandError(f"{path} has {status.st_size} bytes. A bundle has at most {MAX_FILE_BYTES}.", USAGE)
             return codec.decode(file.read(MAX_FILE_BYTES), str(path))
 
 

@@ -1,4 +1,4 @@
-"""A look as an answer: the verdict and what it obliges to, the findings, and the ranks."""
+"""The answer about a look: the verdict and what to do about it, the findings, and the ranks."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from hangdoc.render import words
 from hangdoc.snapshot import Unavailable
 
 MEANS = {
-    "hung": "The run will not go on by itself: nothing that the waiting ranks wait for can arrive any more, or nothing has moved "
-    "for longer than `patience`. Report the first finding with its evidence and its remedy. Do not kill the run unless the "
-    "user asks for it: its evidence is gone then.",
-    "waiting": "Not a deadlock: some ranks wait for a rank that still works or may still arrive. Do not stop the run for this. "
+    "hung": "The run will not continue by itself: what the ranks wait for can no longer arrive, or no rank has made progress for "
+    "longer than `patience`. Report the first finding with its evidence and remedy. Do not kill the run unless the user asks "
+    "for it, because that destroys the evidence.",
+    "waiting": "Not a deadlock: some ranks wait for a rank that is still working or may still arrive. Do not stop the run. "
     "Look again later; a wait without progress becomes `hung` after `patience`.",
-    "healthy": "Every rank makes progress. There is nothing to repair.",
-    "unknown": "Too little could be seen to judge. Report that, and do not guess. `what_was_not_seen` names what is missing "
-    "and how to make it visible.",
+    "healthy": "Every rank is making progress. There is nothing to fix.",
+    "unknown": "hangdoc could not observe enough for a verdict. Report that, and do not guess. `what_was_not_seen` lists what is "
+    "missing and how to make it readable.",
 }
 _EVIDENCE = 12
 _UNREAD = ("stack", "native", "clocks", "interpreter", "environment", "progress", "data", "runtime", "files")
@@ -47,7 +47,7 @@ def finding(one: Finding, look: Look, looks: Looks, most: int) -> FindingAnswer:
     """One finding."""
     culprits, blamed = first(one.culprits, most)
     shown, hidden = first(one.evidence, min(most, _EVIDENCE))
-    earlier = looks.first_seen(one.id)
+    first_look = looks.first_seen(one.id)
     return FindingAnswer(
         id=one.id,
         code=one.code,
@@ -62,12 +62,12 @@ def finding(one: Finding, look: Look, looks: Looks, most: int) -> FindingAnswer:
         evidence_left_out=hidden,
         remedy=clip(one.remedy, 2 * TEXT),
         commands=clipped(one.commands[:most]),
-        first_seen_in_look=earlier if earlier != look.number else None,
+        first_seen_in_look=first_look if first_look != look.number else None,
     )
 
 
 def row(group: list[RankView]) -> RankRow:
-    """Ranks that look alike."""
+    """A row for equal ranks."""
     one = group[0]
     hosts = sorted({rank.host for rank in group})
     total = f"/{one.batches_total}" if one.batches_total is not None else ""
@@ -88,7 +88,7 @@ def row(group: list[RankView]) -> RankRow:
 
 
 def not_seen(look: Look, most: int) -> NotSeenAnswer:
-    """What could not be seen, and why."""
+    """What could not be observed, and why."""
     problems, hidden = first(look.diagnosis.problems, most)
     gaps = [
         _gaps(job, run, most) for job, run in zip(look.diagnosis.jobs, look.runs, strict=True) if _incomplete(job, run)
@@ -141,7 +141,7 @@ def _fact(evidence: Evidence) -> Fact:
 
 
 def _unseen(job: Job) -> tuple[Gap, ...]:
-    """Ranks that nobody could look at, by the reason."""
+    """Ranks that were not observed, by the reason."""
     found: dict[str, list[int]] = defaultdict(list)
     for one in job.unseen:
         found[one.why.replace(f"RANK={one.rank}", "its RANK")].append(one.rank)

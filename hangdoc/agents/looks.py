@@ -1,4 +1,4 @@
-"""Looks that an agent asks for, one at a time, and the last few of them, which it can ask about."""
+"""Takes looks for an agent, one at a time, and keeps the last few for further questions."""
 
 import threading
 from collections import deque
@@ -22,15 +22,15 @@ from hangdoc.snapshot import Snapshot
 
 KEPT = 8
 KEPT_PROCESSES = 20_000
-"""Of all kept looks together, except that the latest is always kept: evidence of a large fleet takes much memory."""
+"""Processes in all kept looks together, because evidence of a large fleet needs much memory. The latest look is always kept."""
 _BESIDE_WINDOW_SECONDS = 30.0
-"""What a look may take beside its window."""
-_GRAVITY = {"hung": 0, "unknown": 1, "waiting": 2, "healthy": 3}
+"""Time limit of a look in addition to its window."""
+_SEVERITY_ORDER = {"hung": 0, "unknown": 1, "waiting": 2, "healthy": 3}
 
 
 @dataclass(frozen=True)
 class Look:
-    """One look: the evidence, and what follows from it."""
+    """One look: the evidence and its diagnosis."""
 
     number: int
     of: str
@@ -41,10 +41,10 @@ class Look:
 
     def jobs(self) -> list[Job]:
         """The worst first."""
-        return sorted(self.diagnosis.jobs, key=lambda job: _GRAVITY[job.verdict])
+        return sorted(self.diagnosis.jobs, key=lambda job: _SEVERITY_ORDER[job.verdict])
 
     def job(self, name: str | None) -> tuple[Job, Run]:
-        """The job of that id; without one the only job, or the only one that is hung. Raises CommandError."""
+        """The job with this id; without an id the only job, or the only hung one. Raises CommandError if that is not one job."""
         pairs = list(zip(self.diagnosis.jobs, self.runs, strict=True))
         hung = [pair for pair in pairs if pair[0].verdict == "hung"]
         found = (
@@ -54,16 +54,16 @@ class Look:
             return found[0]
         known = ", ".join(job.id for job, _ in pairs[:20]) or "none"
         if name is not None:
-            raise CommandError(f"no job {name[:100]!r} in look {self.number}. Its jobs: {known}.", USAGE)
-        raise CommandError(f"look {self.number} has {len(pairs)} jobs: name one of them as `job`: {known}.", USAGE)
+            raise CommandError(f"look {self.number} has no job {name[:100]!r}. Its jobs are: {known}.", USAGE)
+        raise CommandError(f"look {self.number} has {len(pairs)} jobs. Name one of them as `job`: {known}.", USAGE)
 
     def rank(self, number: int, run: Run) -> Rank:
-        """A rank that was seen; raises CommandError."""
+        """A rank of this look. Raises CommandError if it was not observed or does not exist."""
         if (rank := run.ranks.get(number)) is not None:
             return rank
         if (unseen := run.unseen.get(number)) is not None:
-            raise CommandError(f"rank {number} was not seen: {unseen.why}.", NO_RANK)
-        raise CommandError(f"job {run.id} has no rank {number}: it has {numbers(run.ranks) or 'none'}.", USAGE)
+            raise CommandError(f"rank {number} was not observed: {unseen.why}.", NO_RANK)
+        raise CommandError(f"job {run.id} has no rank {number}. Its ranks are: {numbers(run.ranks) or 'none'}.", USAGE)
 
 
 @dataclass
@@ -72,21 +72,21 @@ class Looks:
 
     confined: Confined
     hosts: Hosts
-    """How other hosts are reached. Its `hosts`, where given, are the only ones that may be named."""
+    """How to reach other hosts. If its `hosts` are set, agents may name only these."""
     locals: Locals = "used"
     native: str = "auto"
     """See hangdoc.observe.observe.Options."""
     _kept: deque[Look] = field(default_factory=lambda: deque(maxlen=KEPT))
     _taken: int = 0
     _first: dict[str, int] = field(default_factory=dict)
-    """Ids of findings, and the look that had them first."""
+    """Ids of findings, and the first look with each."""
     _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
     _memory: threading.Lock = field(default_factory=threading.Lock)
 
     def observe(
         self, pids: Sequence[int], hosts: str | None, window: float, native: str | None = None
     ) -> tuple[Snapshot, str]:
-        """The evidence, and what was looked at. Raises CommandError."""
+        """(evidence, what was observed in words). Raises CommandError if there is nothing to observe."""
         options = Options(
             window=window,
             timeout=window + _BESIDE_WINDOW_SECONDS,
@@ -95,31 +95,31 @@ class Looks:
             locals=self.locals,
         )
         fleet = self.fleet(hosts, window)
-        with self._one_at_a_time:  # two tracers at one rank get in each other's way
+        with self._one_at_a_time:  # a rank can have only one tracer
             snapshot = look_here(options) if hosts is None else look_at_hosts(options, fleet)
         return snapshot, described(options, fleet)
 
     def fleet(self, hosts: str | None, window: float = 0.0) -> Hosts:
-        """How to reach the hosts; raises CommandError for those that may not be looked at."""
+        """How to reach the hosts. Raises CommandError for hosts that may not be observed."""
         enough = max(self.hosts.host_timeout, window + _BESIDE_WINDOW_SECONDS / 2)
         asked = msgspec.structs.replace(self.hosts, hosts=hosts, host_timeout=enough)
         if hosts is not None and self.hosts.hosts is not None:
-            strange = set(asked.names()) - set(self.hosts.names())
-            if strange:
+            forbidden = set(asked.names()) - set(self.hosts.names())
+            if forbidden:
                 raise CommandError(
-                    f"{min(strange)} is none of the hosts that this server may look at (--hosts {self.hosts.hosts}).",
+                    f"this server may not observe {min(forbidden)}. It was started with --hosts {self.hosts.hosts}.",
                     USAGE,
                 )
         return asked
 
     def keep(self, snapshot: Snapshot, of: str, patience: float = DEFAULT_PATIENCE, job: str | None = None) -> Look:
-        """Diagnose, and remember it. Raises CommandError for a job that is not there."""
+        """Diagnose a snapshot and keep the look. Raises CommandError for a job that does not exist."""
         diagnosis, runs = examine(snapshot, patience=patience)
         if job is not None:
             wanted = [at for at, run in enumerate(runs) if run.id == job]
             if not wanted:
                 known = ", ".join(run.id for run in runs[:20]) or "none"
-                raise CommandError(f"no job {job[:100]!r} here. Jobs: {known}. `list_runs` lists them.", USAGE)
+                raise CommandError(f"there is no job {job[:100]!r}. The jobs are: {known}.", USAGE)
             (at,) = wanted
             only = diagnosis.jobs[at]
             diagnosis = msgspec.structs.replace(diagnosis, jobs=(only,), verdict=only.verdict)
@@ -136,10 +136,10 @@ class Looks:
         return look
 
     def bundle(self, path: str, patience: float, job: str | None) -> Look:
-        """As `keep`, of saved evidence. Raises CommandError and BundleError."""
+        """Like `keep`, for saved evidence. Raises CommandError and BundleError."""
         snapshot = self.confined.read(path)
         if not any(host.processes for host in snapshot.hosts):
-            raise CommandError("no rank in this bundle: it was taken where no training ran.", NO_RANK)
+            raise CommandError("this bundle contains no rank. No training ran on the host when it was saved.", NO_RANK)
         return self.keep(snapshot, f"bundle {Path(path).name}", patience, job)
 
     def kept(self) -> list[Look]:
@@ -148,16 +148,19 @@ class Looks:
             return list(self._kept)
 
     def get(self, number: int | None) -> Look:
-        """A look in memory, the latest without a number; raises CommandError."""
+        """A look in memory; without a number the latest one. Raises CommandError if there is none."""
         kept = self.kept()
         if not kept:
-            raise CommandError("no look was taken yet: call `diagnose` or `open_bundle` first.", USAGE)
+            raise CommandError("there is no look yet. Call `diagnose` or `open_bundle` first.", USAGE)
         if number is None:
             return kept[-1]
         found = next((look for look in kept if look.number == number), None)
         if found is None:
             known = ", ".join(str(look.number) for look in kept)
-            raise CommandError(f"look {number} is not kept. In memory: {known}. Call `diagnose` for a new one.", USAGE)
+            raise CommandError(
+                f"look {number} is no longer in memory. The looks in memory are: {known}. Call `diagnose` for a new one.",
+                USAGE,
+            )
         return found
 
     def first_seen(self, finding: str) -> int | None:

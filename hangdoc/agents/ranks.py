@@ -37,13 +37,13 @@ from hangdoc.snapshot import (
 )
 
 _FUNCTIONS = 3
-"""Of whose variables the values are shown."""
+"""Innermost functions whose variables are shown."""
 _SHORT = 6
-_STANDING = {"unknown": "nothing is known of it", "inert": "does nothing under this backend"}
+_STANDING = {"unknown": "hangdoc does not know this setting", "inert": "has no effect with this backend"}
 
 
 def detail(look: Look, job: Job, run: Run, number: int, most: int) -> RankAnswer:
-    """What is known of one rank."""
+    """Everything known about one rank."""
     rank = look.rank(number, run)
     stack, below = first(rank.thread.frames if rank.thread is not None else (), most)
     counters, uncounted = first(_counters(rank), most)
@@ -78,12 +78,12 @@ def detail(look: Look, job: Job, run: Run, number: int, most: int) -> RankAnswer
 
 
 def comparison(look: Look, job: Job, run: Run, one: int, other: int, most: int) -> Compared:
-    """What two ranks do differently, and with what."""
+    """The differences between two ranks."""
     ranks = {number: look.rank(number, run) for number in (one, other)}
     views = _view(job, one), _view(job, other)
     frames = [tuple(reversed(frames_of(rank))) for rank in (ranks[one], ranks[other])]  # outermost first
     common = sum(1 for _ in takewhile(lambda pair: place(pair[0]) == place(pair[1]), zip(*frames, strict=False)))
-    differences, hidden = first([*_differences(*views), *_of_settings(run, ranks, one, other)], most)
+    differences, hidden = first([*_differences(*views), *_setting_differences(run, ranks, one, other)], most)
     return Compared(
         look=look.number,
         taken_at=look.diagnosis.taken_at,
@@ -104,12 +104,12 @@ def _view(job: Job, number: int) -> RankView:
 
 
 def _role(job: Job, number: int) -> str:
-    said = [
-        f"{'culprit' if number in finding.culprits else 'waits'} in {finding.code} {finding.name}"
+    roles = [
+        f"{'culprit' if number in finding.culprits else 'waiting'} in {finding.code} {finding.name}"
         for finding in job.findings
         if number in finding.culprits or number in finding.victims
     ]
-    return clip("; ".join(said[:_SHORT]))
+    return clip("; ".join(roles[:_SHORT]))
 
 
 def _frame(frame: Frame) -> FrameRow:
@@ -128,7 +128,7 @@ def _native(rank: Rank) -> tuple[Frame, ...]:
 
 
 def _variables(frames: Iterable[Frame], most: int) -> Iterator[Variables]:
-    """Of the innermost functions, without what one further in has shown already (`self.rank` is the same in all methods)."""
+    """Variables of the innermost functions, each value once (`self.rank` is the same in all methods)."""
     known: set[tuple[str, str]] = set()
     for frame in frames:
         values = [shown for shown in map(_local, frame.locals) if shown not in known]
@@ -144,7 +144,7 @@ def _local(local: Local) -> tuple[str, str]:
 
 
 def _counters(rank: Rank) -> list[CounterRow]:
-    """Those that a loop moves on, or that moved; without these, all."""
+    """The counters that a loop advances or that changed; if there are none, all."""
     progress = rank.process.progress if rank.process is not None else None
     if not isinstance(progress, Progress):
         return []
@@ -157,7 +157,7 @@ def _counters(rank: Rank) -> list[CounterRow]:
 
 
 def _sources(rank: Rank) -> list[DataSource]:
-    """The fullest directories first."""
+    """Data directories, those with the most files first."""
     data = rank.process.data if rank.process is not None else None
     return sorted(data.sources, key=lambda one: -one.files) if isinstance(data, DataSources) else []
 
@@ -207,7 +207,7 @@ def _helper(process: Process) -> ThreadRow:
 
 
 def _environment(rank: Rank, backend: str | None) -> Iterator[tuple[str, str]]:
-    """Variables that are known to matter."""
+    """Environment variables that matter to torch.distributed."""
     if rank.process is None:
         return
     for name, value in sorted(environment_of(rank.process).items()):
@@ -223,7 +223,7 @@ def _versions(rank: Rank) -> dict[str, str]:
 
 
 def _differences(one: RankView, other: RankView) -> Iterator[Difference]:
-    """What they do."""
+    """Differences in what they do."""
     rows = row([one]), row([other])
     for what in ("state", "operation", "where", "source", "batches", "host"):
         values = [getattr(shown, what) for shown in rows]
@@ -231,17 +231,17 @@ def _differences(one: RankView, other: RankView) -> Iterator[Difference]:
             yield Difference(what=what, first=values[0] or "unknown", second=values[1] or "unknown")
 
 
-def _of_settings(run: Run, ranks: dict[int, Rank], one: int, other: int) -> Iterator[Difference]:
-    """Their data, versions, arguments and variables."""
+def _setting_differences(run: Run, ranks: dict[int, Rank], one: int, other: int) -> Iterator[Difference]:
+    """Differences in their data, versions, arguments and variables."""
     sources = _sources(ranks[one]), _sources(ranks[other])
     common = {source.digest for source in sources[0]} & {source.digest for source in sources[1]}
     shown = [_shown(_data(source for source in found if source.digest not in common)) for found in sources]
     if any(shown):
         yield Difference(
             what="training data",
-            first=shown[0] or "nothing else",
-            second=shown[1] or "nothing else",
-            why="ranks with unequal amounts of data hang; with equal amounts of different data they train on in silence",
+            first=shown[0] or "no other data",
+            second=shown[1] or "no other data",
+            why="ranks with different amounts of data hang; equal amounts of different data cause no hang and no error",
         )
     versions = _versions(ranks[one]), _versions(ranks[other])
     for name in sorted(versions[0].keys() & versions[1].keys()):
@@ -250,11 +250,11 @@ def _of_settings(run: Run, ranks: dict[int, Rank], one: int, other: int) -> Iter
     both = replace(run, ranks=ranks)
     telling = (one for one in compared(both) if one.differs and one.standing != "meant to differ")
     for found in sorted(telling, key=lambda one: ORDER.index(one.standing)):
-        of = {number: value for value, group in found.values.values for number in group}
+        value_of = {number: value for value, group in found.values.values for number in group}
         yield Difference(
             what=f"{found.origin} {clip(found.name, LINE)}",
-            first=_value(of.get(one)),
-            second=_value(of.get(other)),
+            first=_value(value_of.get(one)),
+            second=_value(value_of.get(other)),
             why=clip(f"{found.standing}: {found.why}" if found.why else _STANDING.get(found.standing, found.standing)),
         )
 

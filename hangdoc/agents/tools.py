@@ -1,18 +1,17 @@
-"""The tools: their names, what agents read about them, and what they do. None of them writes, sends a signal, or starts anything
-that the caller did not name."""
+"""The tools: their names, their descriptions for agents, and their work. No tool writes, sends a signal, or contacts a host that
+the caller did not name."""
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hangdoc.agents import answers, diagnoses, ranks
-from hangdoc.agents import arguments as given
+from hangdoc.agents import answers, arguments, diagnoses, ranks
 from hangdoc.agents.answers import Answer
-from hangdoc.agents.bounds import LINE, clip, clipped, first, fitted, spoken
+from hangdoc.agents.bounds import LINE, clip, clipped, first, fitted, in_tool_terms
 from hangdoc.agents.looks import Looks
 from hangdoc.commands import launches, rules
-from hangdoc.commands import preflight as before_launch
+from hangdoc.commands import preflight as preflights
 from hangdoc.commands.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandError
 from hangdoc.diagnose.engine import examine
 from hangdoc.diagnose.model import Run
@@ -24,7 +23,7 @@ _STATUS = ("fail", "warn", "unknown", "pass")
 _PREFLIGHT_SECONDS = 60.0
 _MOST_LAUNCHES = 256
 _VALUES, _NARROWEST = 4000, 20
-"""Characters that the values of one row may have together, and one of them at the least."""
+"""Characters of all values of one row together at most, and of one value at least."""
 
 
 @dataclass(frozen=True)
@@ -32,40 +31,40 @@ class Tool:
     """One tool."""
 
     run: Callable[[Looks, Any], Answer]
-    """Its name is the tool's, its docstring what agents read. Blocks for as long as it takes; raises CommandError and
-    BundleError, both for a reader."""
+    """Its name is the tool's name, its docstring the description for agents. It blocks until it has the answer. Raises
+    CommandError and BundleError, whose messages are shown to the agent."""
     title: str
-    takes: type[given.Arguments]
+    takes: type[arguments.Arguments]
     gives: type[Answer]
     looks: bool = False
-    """Whether it looks at processes or hosts, which takes seconds."""
+    """Whether it observes processes or hosts, which takes seconds."""
     reaches_out: bool = False
-    """Whether it may reach other hosts, where the caller names some."""
+    """Whether it may contact other hosts, if the caller names some."""
 
     @property
     def name(self) -> str:
-        """By which it is called."""
+        """The name of the tool."""
         return self.run.__name__
 
     @property
     def about(self) -> str:
-        """What an agent reads."""
+        """The description for agents."""
         return " ".join((self.run.__doc__ or "").split())
 
 
-def list_runs(looks: Looks, asked: given.ListRuns) -> answers.Runs:
+def list_runs(looks: Looks, request: arguments.ListRuns) -> answers.Runs:
     """List the torch.distributed runs (torchrun, srun, mpirun, accelerate, DeepSpeed, Ray, mp.spawn) on this host or on `hosts`,
-    the looks kept in memory, and the saved bundles. Says nothing about health: call `diagnose` for that."""
+    the looks kept in memory, and the saved bundles. It does not check their health; `diagnose` does."""
     problems: list[str] = []
     runs: tuple[Run, ...] = ()
     try:
-        snapshot, _ = looks.observe((), asked.hosts, _GLIMPSE_SECONDS, native="never")
+        snapshot, _ = looks.observe((), request.hosts, _GLIMPSE_SECONDS, native="never")
         diagnosis, runs = examine(snapshot)
         problems += diagnosis.problems
     except CommandError as error:
         if error.exit_code not in (NO_RANK, TOO_LITTLE_SEEN):
             raise
-        problems.append(spoken(str(error)))
+        problems.append(in_tool_terms(str(error)))
     bundles = looks.confined.listed()
 
     def build(most: int) -> answers.Runs:
@@ -107,58 +106,58 @@ def _run(run: Run, most: int) -> answers.RunRow:
     )
 
 
-def diagnose(looks: Looks, asked: given.Diagnose) -> answers.Looked:
+def diagnose(looks: Looks, request: arguments.Diagnose) -> answers.Looked:
     """Look at every rank of the runs on this host (or only `job`, or the ranks below `pids`, or all ranks on `hosts`). Report
-    whether a run is hung, which rank it waits for, and why, with evidence and a remedy. Attaches from outside, reads
-    only, pauses each rank for some milliseconds; the run needs no preparation. Takes `window` plus about a second. The look is
-    kept for `rank_detail`, `compare_ranks` and `what_was_not_seen`. Of a run over several hosts, look at all of them in one
-    call with `hosts`: ranks on other hosts are unseen otherwise."""
-    snapshot, of = looks.observe(asked.pids, asked.hosts, asked.window)
-    look = looks.keep(snapshot, of, asked.patience, asked.job)
+    whether a run is hung, which rank it waits for, and why, with evidence and a remedy. It attaches from
+    outside, only reads, and pauses each rank for some milliseconds. The run needs no preparation. Takes `window` plus about a
+    second. The look is kept for `rank_detail`, `compare_ranks` and `what_was_not_seen`. For a run on several hosts, name all of
+    them in `hosts`; otherwise ranks on other hosts are not observed."""
+    snapshot, of = looks.observe(request.pids, request.hosts, request.window)
+    look = looks.keep(snapshot, of, request.patience, request.job)
     return fitted(lambda most: diagnoses.looked(look, looks, most))
 
 
-def open_bundle(looks: Looks, asked: given.OpenBundle) -> answers.Looked:
+def open_bundle(looks: Looks, request: arguments.OpenBundle) -> answers.Looked:
     """Diagnose a bundle (*.hangdoc) that `hangdoc snapshot`, `diagnose --save`, `watch`, `run` or a watchdog has written, or a
     directory with one bundle per host of the same run. `list_runs` lists the bundles that this server may open."""
-    look = looks.bundle(asked.path, asked.patience, asked.job)
+    look = looks.bundle(request.path, request.patience, request.job)
     return fitted(lambda most: diagnoses.looked(look, looks, most))
 
 
-def rank_detail(looks: Looks, asked: given.RankDetail) -> answers.RankAnswer:
+def rank_detail(looks: Looks, request: arguments.RankDetail) -> answers.RankAnswer:
     """Everything known about one rank of a kept look: Python stack with source lines, C++ frames, variables, loop counters
     before and after the window, sockets to other ranks, data directories, environment, threads and dataloader workers.
-    Answers from memory: call `diagnose` or `open_bundle` first."""
-    look = looks.get(asked.look)
-    job, run = look.job(asked.job)
-    return fitted(lambda most: ranks.detail(look, job, run, asked.rank, most))
+    Call `diagnose` or `open_bundle` first."""
+    look = looks.get(request.look)
+    job, run = look.job(request.job)
+    return fitted(lambda most: ranks.detail(look, job, run, request.rank, most))
 
 
-def compare_ranks(looks: Looks, asked: given.CompareRanks) -> answers.Compared:
-    """Two ranks of a kept look side by side: what they do differently, where their stacks part, and which data, arguments,
-    variables and versions differ, the gravest difference first. Compare a culprit with a rank that waits for it."""
-    look = looks.get(asked.look)
-    job, run = look.job(asked.job)
-    return fitted(lambda most: ranks.comparison(look, job, run, asked.rank, asked.other, most))
+def compare_ranks(looks: Looks, request: arguments.CompareRanks) -> answers.Compared:
+    """Compare two ranks of a kept look: their activity, the point where their stacks diverge, and differences in data, arguments,
+    variables and versions, the most serious first. Compare a culprit with a rank that waits for it."""
+    look = looks.get(request.look)
+    job, run = look.job(request.job)
+    return fitted(lambda most: ranks.comparison(look, job, run, request.rank, request.other, most))
 
 
-def what_was_not_seen(looks: Looks, asked: given.NotSeen) -> answers.NotSeenAnswer:
+def what_was_not_seen(looks: Looks, request: arguments.NotSeen) -> answers.NotSeenAnswer:
     """Ranks and sources that a kept look could not read, with the reason and the remedy. Call it when a verdict is `unknown`,
     or before you claim that something is absent."""
-    look = looks.get(asked.look)
+    look = looks.get(request.look)
     return fitted(lambda most: diagnoses.not_seen(look, most))
 
 
-def explain_finding(looks: Looks, asked: given.ExplainFinding) -> answers.Explained:
-    """The page of a finding: what it means, why the run hangs, what evidence it rests on, what to do, and when it would be
-    wrong. Read it before you change code because of a finding."""
+def explain_finding(looks: Looks, request: arguments.ExplainFinding) -> answers.Explained:
+    """The page of a finding: what it means, why the run hangs, how hangdoc knows, what to do, and when it can be wrong. Read it
+    before you change code because of a finding."""
     found = None
     for look in looks.kept():
         for job in look.diagnosis.jobs:
             for one in job.findings:
-                if one.id == asked.finding.strip():
+                if one.id == request.finding.strip():
                     found = one, look
-    page = rules.page(found[0].code if found is not None else asked.finding)
+    page = rules.page(found[0].code if found is not None else request.finding)
     return fitted(
         lambda most: answers.Explained(
             code=page.code,
@@ -169,16 +168,16 @@ def explain_finding(looks: Looks, asked: given.ExplainFinding) -> answers.Explai
     )
 
 
-def preflight(looks: Looks, asked: given.Preflight) -> answers.Checked:
+def preflight(looks: Looks, request: arguments.Preflight) -> answers.Checked:
     """Check whether a launch can work: names, ports, network interfaces, connections between the nodes, versions, memory,
-    left-over ranks, permissions. On this host, or on `hosts` and between them. Binds ports for a moment and sends test data
-    between the named hosts."""
-    address, origin, more = before_launch.meeting(asked.master, os.environ)
+    left-over ranks, permissions. It checks this host, or `hosts` and the connections between them. It binds ports for a moment
+    and sends test data between the named hosts."""
+    address, origin, more = preflights.meeting(request.master, os.environ)
     plan = Plan(
-        master=address, master_origin=origin, ranks_per_node=asked.ranks_per_node, dtype=asked.dtype,
-        parameters=before_launch.parameters(asked.parameters),
+        master=address, master_origin=origin, ranks_per_node=request.ranks_per_node, dtype=request.dtype,
+        parameters=preflights.parameters(request.parameters),
     )  # fmt: skip
-    done = before_launch.checked(plan, looks.fleet(asked.hosts), _PREFLIGHT_SECONDS, more)
+    done = preflights.checked(plan, looks.fleet(request.hosts), _PREFLIGHT_SECONDS, more)
     ordered = sorted(done.checks, key=lambda check: _STATUS.index(check.status))
 
     def build(most: int) -> answers.Checked:
@@ -201,13 +200,14 @@ def preflight(looks: Looks, asked: given.Preflight) -> answers.Checked:
     return fitted(build)
 
 
-def compare_launch_lines(looks: Looks, asked: given.CompareLaunchLines) -> answers.LinesCompared:
-    """Compare the launch commands or scripts of the nodes of one run, given as texts: what must agree and does not, what must
-    differ, what is suspicious or does nothing. Nothing is executed."""
-    named = [one for text in asked.lines for one in launches.parsed(text)]
+def compare_launch_lines(looks: Looks, request: arguments.CompareLaunchLines) -> answers.LinesCompared:
+    """Compare the launch commands or scripts of the nodes of one run, given as text: settings that must agree and do
+    not, that must differ, that are suspicious, or that do nothing. Nothing is executed."""
+    named = [one for text in request.lines for one in launches.parsed(text)]
     if len(named) > _MOST_LAUNCHES:
         raise CommandError(
-            f"{len(named)} launches in these lines, more than {_MOST_LAUNCHES}: give some of them.", USAGE
+            f"these lines contain {len(named)} launches, but at most {_MOST_LAUNCHES} can be compared. Give fewer lines.",
+            USAGE,
         )
     found = launches.compared(named)
     width = max(_NARROWEST, _VALUES // len(named))
@@ -234,21 +234,23 @@ def compare_launch_lines(looks: Looks, asked: given.CompareLaunchLines) -> answe
 
 
 TOOLS = (
-    Tool(list_runs, "List training runs", given.ListRuns, answers.Runs, looks=True, reaches_out=True),
-    Tool(diagnose, "Diagnose a hang", given.Diagnose, answers.Looked, looks=True, reaches_out=True),
-    Tool(rank_detail, "One rank in detail", given.RankDetail, answers.RankAnswer),
-    Tool(compare_ranks, "Compare two ranks", given.CompareRanks, answers.Compared),
-    Tool(explain_finding, "Explain a finding", given.ExplainFinding, answers.Explained),
-    Tool(what_was_not_seen, "What could not be seen", given.NotSeen, answers.NotSeenAnswer),
-    Tool(open_bundle, "Open saved evidence", given.OpenBundle, answers.Looked),
-    Tool(preflight, "Check before a launch", given.Preflight, answers.Checked, looks=True, reaches_out=True),
-    Tool(compare_launch_lines, "Compare launch lines", given.CompareLaunchLines, answers.LinesCompared),
+    Tool(list_runs, "List training runs", arguments.ListRuns, answers.Runs, looks=True, reaches_out=True),
+    Tool(diagnose, "Diagnose a hang", arguments.Diagnose, answers.Looked, looks=True, reaches_out=True),
+    Tool(rank_detail, "One rank in detail", arguments.RankDetail, answers.RankAnswer),
+    Tool(compare_ranks, "Compare two ranks", arguments.CompareRanks, answers.Compared),
+    Tool(explain_finding, "Explain a finding", arguments.ExplainFinding, answers.Explained),
+    Tool(what_was_not_seen, "What could not be observed", arguments.NotSeen, answers.NotSeenAnswer),
+    Tool(open_bundle, "Open saved evidence", arguments.OpenBundle, answers.Looked),
+    Tool(preflight, "Check before a launch", arguments.Preflight, answers.Checked, looks=True, reaches_out=True),
+    Tool(compare_launch_lines, "Compare launch lines", arguments.CompareLaunchLines, answers.LinesCompared),
 )
 
 
 def find(name: str) -> Tool:
-    """The tool of a name; raises CommandError."""
+    """The tool with this name. Raises CommandError if there is none."""
     for tool in TOOLS:
         if tool.name == name:
             return tool
-    raise CommandError(f"no tool {name[:60]!r}. Tools: {', '.join(tool.name for tool in TOOLS)}.", USAGE)
+    raise CommandError(
+        f"there is no tool {name[:60]!r}. The tools are: {', '.join(tool.name for tool in TOOLS)}.", USAGE
+    )

@@ -1,4 +1,4 @@
-"""`hangdoc demo`: a real hang of the included trainer, diagnosed from outside or left in place."""
+"""`hangdoc demo`: freezes the included trainer and diagnoses it, or keeps it for experiments."""
 
 import shutil
 import signal
@@ -73,9 +73,8 @@ def _awaited(frozen: bool) -> str:
 
 
 def _end_once() -> None:
-    """The first signal that ends a command also disarms the others: a second one (a terminal that closes sends several) must
-    not interrupt the cleanup that the first one started. Under nohup, SIGHUP stays ignored; SIGINT, which a shell lets its
-    background jobs ignore, always ends it."""
+    """Let the first signal end the command, and ignore later ones, which would interrupt the cleanup (a closing terminal sends
+    several). SIGHUP stays ignored under nohup. SIGINT always ends the command, although shells let background jobs ignore it."""
     ending = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         ending.append(signal.SIGHUP)
@@ -93,7 +92,7 @@ def _end_once() -> None:
 
 def _hold(run: "Started") -> int:
     """Keep the run until Ctrl-C (exit code 0), another signal, or its own end."""
-    for line in _to_try(run, _program):
+    for line in _hold_text(run, _program):
         click.echo(line)
     try:
         while run.launchers():
@@ -101,19 +100,19 @@ def _hold(run: "Started") -> int:
     except KeyboardInterrupt:
         click.echo("\nending the run ...", err=True)
         return 0
-    click.echo("the run has ended by itself", err=True)
+    click.echo("the run has ended", err=True)
     return 0
 
 
-def _to_try(run: "Started", program: Callable[[str], str]) -> list[str]:
-    """The processes of a run, and commands that show something of it."""
+def _hold_text(run: "Started", program: Callable[[str], str]) -> list[str]:
+    """Lines with the processes of a run, and with commands to try on it."""
     launchers, ranks = run.launchers(), run.rank_pids()
     of_run = "".join(f" --pid {pid}" for pid in launchers) + f" --patience {run.scenario.patience:g}"
     shown = [
         *(f"  launcher  pid {pid}" for pid in launchers),
         *(f"  rank {rank:<4} " + (f"pid {ranks[rank]}" if rank in ranks else "gone") for rank in range(run.world)),
     ]
-    # py-spy can't pause a process that is stopped already.
+    # py-spy can't pause a process that is already stopped.
     spied = [f"{pid} --nonblocking" if _is_stopped(pid) else str(pid) for _, pid in sorted(ranks.items())]
     return [
         f"The run {_awaited(run.scenario.frozen)}:",
@@ -129,7 +128,7 @@ def _to_try(run: "Started", program: Callable[[str], str]) -> list[str]:
 
 
 def _program(name: str) -> str:
-    """How to type a program of this environment: by its name where the PATH has it."""
+    """The name of a program of this environment if PATH has it, else its path."""
     return name if shutil.which(name) is not None else str(Path(sys.executable).with_name(name))
 
 

@@ -1,4 +1,4 @@
-"""`hangdoc diagnose`: look, reason, report."""
+"""`hangdoc diagnose`: observe, diagnose, report."""
 
 import datetime
 from pathlib import Path
@@ -9,7 +9,6 @@ from hangdoc import codec
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.looking import check_writable, look
 from hangdoc.cli.options import observation_options, patience_option
-from hangdoc.commands import documents
 from hangdoc.commands.bundles import files
 from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
@@ -28,9 +27,7 @@ _FILE = click.Path(path_type=Path)
 @fleet_options
 @click.option("--verbose", "-v", is_flag=True, help="Show all evidence of each finding.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-@click.option(
-    "--html", type=_FILE, metavar="FILE", help="Write the report as a page, too: one file that needs nothing else."
-)
+@click.option("--html", type=_FILE, metavar="FILE", help="Also write the report as one self-contained HTML file.")
 @click.option("--save", type=_FILE, metavar="FILE", help="Save the evidence as a bundle.")
 @click.option("--job", metavar="ID", help="Report only this job.")
 @patience_option()
@@ -47,7 +44,7 @@ def command(
 ) -> int:
     """Find out why a run is frozen, and which rank it waits for.
 
-    Looks at every torch.distributed rank on this host or on --hosts, or reads saved BUNDLES (files or directories).
+    Observes every torch.distributed rank on this host or on --hosts, or reads saved BUNDLES (files or directories).
 
     Exit code: 0 no error found, 1 error found, 2 bad usage, 3 no rank found, 4 not enough could be observed.
     """
@@ -60,20 +57,22 @@ def command(
     try:
         snapshot = _evidence(bundles, options, fleet, reports=not as_json)
     except CommandError as error:
-        if as_json:  # a script that reads us gets its document all the same
-            click.echo(documents.text(_nothing(str(error))))
+        if as_json:  # scripts always get a document
+            _print_json(_nothing(str(error)))
         raise
     if save is not None:
         codec.write(snapshot, save)
-    from hangdoc.diagnose.engine import diagnose, examine  # loaded while the ranks were watched
+    from hangdoc.diagnose.engine import diagnose, examine  # imported during the look
 
     diagnosis, runs = examine(snapshot, patience=patience, job=job)
     if job is not None and not diagnosis.jobs:
-        known = ", ".join(one.id for one in diagnose(snapshot).jobs) or "none"
+        from hangdoc.render.words import job_names
+
+        known = ", ".join(f"{one} ({name})" for one, name in job_names(diagnose(snapshot).jobs).items()) or "none"
         raise CommandError(f"there is no job {job!r}. The jobs are: {known}.", USAGE)
     try:
         _show(diagnosis, as_json, verbose=verbose)
-    finally:  # also where nobody reads the report to its end: `hangdoc diagnose --html FILE | head`
+    finally:  # also if the report was not read to its end: `hangdoc diagnose --html FILE | head`
         if html is not None:
             from hangdoc.diagnose.detail import details
             from hangdoc.render.html import page
@@ -92,7 +91,7 @@ def _evidence(bundles: tuple[Path, ...], options: Options, fleet: Hosts, *, repo
 
 
 def _nothing(why: str) -> Diagnosis:
-    """The document for a host on which nothing could be looked at."""
+    """The document if nothing could be observed."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     return Diagnosis(
         hangdoc=__version__,
@@ -107,10 +106,16 @@ def _nothing(why: str) -> Diagnosis:
 
 def _show(diagnosis: Diagnosis, as_json: bool, *, verbose: bool) -> None:
     if as_json:
-        click.echo(documents.text(diagnosis))
+        _print_json(diagnosis)
         return
     from rich.console import Console
 
     from hangdoc.render.text import report
 
     report(diagnosis, Console(soft_wrap=False), verbose=verbose)
+
+
+def _print_json(diagnosis: Diagnosis) -> None:
+    from hangdoc.commands import documents  # which knows all documents
+
+    click.echo(documents.text(diagnosis))

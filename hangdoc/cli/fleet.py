@@ -1,4 +1,4 @@
-"""Options of the commands that look at many hosts."""
+"""Options of the commands that observe many hosts."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def fleet_options(command: F) -> F:
-    """Add --hosts and its companions to a command, which gets them as one `fleet`."""
+    """Add --hosts and related options to a command, which gets them as one `fleet`."""
 
     def gathered(hosts: str | None, via: str | None, ssh_option: tuple[str, ...], remote_command: str, fanout: int,
                  host_timeout: float, **others: Any) -> Any:  # fmt: skip

@@ -1,4 +1,4 @@
-"""The group of commands, each loaded when it is called, and the one place where errors become exit codes."""
+"""The group of commands, each imported when it is called, and the mapping of errors to exit codes."""
 
 import gc
 import signal
@@ -10,7 +10,7 @@ import click
 from hangdoc.codec import BundleError
 from hangdoc.commands.errors import CommandError
 
-# name: module of hangdoc.cli, and what its click command is called there
+# name: module of hangdoc.cli, and the name of the click command in it
 _COMMANDS = {
     "diagnose": ("diagnose", "command"),
     "top": ("top", "command"),
@@ -27,12 +27,12 @@ _COMMANDS = {
     "mcp": ("mcp", "command"),
 }
 _ONE_LOOK = ("diagnose", "snapshot")
-"""They look once and end: the collector would walk the evidence of all ranks again and again."""
+"""Commands that look once and end. Garbage collection would only traverse the evidence of all ranks repeatedly."""
 INTERRUPTED = 130
 
 
 class _Lazy(click.Group):
-    """Commands are imported when they are asked for."""
+    """Imports a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -56,8 +56,8 @@ def cli() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; the exit code."""
-    # Where somebody else ends us (a CI, timeout(1)), children and temporary files still go.
+    """Run one command and return its exit code."""
+    # If a CI or timeout(1) ends us, children and temporary files must still be cleaned up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         code = cli.main(arguments, prog_name="hangdoc", standalone_mode=False)

@@ -1,4 +1,4 @@
-"""`hangdoc launch-diff` and `hangdoc launch-explain`: launch lines, read as text; nothing is executed."""
+"""`hangdoc launch-diff` and `hangdoc launch-explain`: read launch lines as text, and execute nothing."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""One look for a person: with a spinner on a terminal, and within the time that the whole command has."""
+"""One look for a command, with a spinner on a terminal and within the time limit of the command."""
 
 import os
 import sys
@@ -15,13 +15,13 @@ from hangdoc.observe.observe import Options
 from hangdoc.observe.procfs import ProcFS, age
 from hangdoc.snapshot import Snapshot
 
-_TO_TELL_SECONDS = 0.5
-"""CPU that the diagnosis and the report take."""
+_REPORT_SECONDS = 0.5
+"""CPU time for the diagnosis and the report."""
 
 
 def look(options: Options, fleet: Hosts | None = None, *, reports: bool = True) -> Snapshot:
-    """Observe this host, or those of the fleet, with a spinner on a terminal. Raises CommandError where there is nothing to
-    look at. `reports`: a report for a person will be made of it."""
+    """Observe this host, or those of the fleet, with a spinner on a terminal. Raises CommandError if there is nothing to
+    observe. `reports`: a text report follows."""
     with ExitStack() as stack:
         progress = _spinner(stack) if sys.stderr.isatty() else lambda text: None
         if fleet is not None and fleet.hosts is not None:
@@ -31,16 +31,16 @@ def look(options: Options, fleet: Hosts | None = None, *, reports: bool = True) 
 
 
 def left(timeout: float) -> float:
-    """Of the seconds for the whole command, those for looking: it has taken some to start, and will take some to diagnose and
-    to print, the more the busier the machine is."""
+    """The part of the time limit, in seconds, that is left for the look. The rest is for the start, the diagnosis and the report,
+    which take longer on a busy machine."""
     proc, cpu = ProcFS(), os.times()
     started = age(proc, proc.stat("self").start_ticks)
     busy = max(1.0, started / max(0.05, cpu.user + cpu.system))
-    return max(timeout - started - min(_TO_TELL_SECONDS * busy, timeout / 3), timeout / 3)
+    return max(timeout - started - min(_REPORT_SECONDS * busy, timeout / 3), timeout / 3)
 
 
 def _preload() -> None:
-    """What is needed only at the end loads while the ranks are watched."""
+    """Import what the report needs, while the ranks are observed."""
     _preload_rules()
     import rich.console
     import rich.padding
@@ -62,7 +62,7 @@ def _spinner(stack: ExitStack) -> Callable[[str], None]:
 
 
 def check_writable(path: Path | None) -> None:
-    """Fail before looking, not after, where an output can't be written."""
+    """Raise CommandError before the look if an output can't be written."""
     if path is None:
         return
     folder = path.parent
@@ -74,4 +74,4 @@ def check_writable(path: Path | None) -> None:
             if not folder.is_dir()
             else "permission denied"
         )
-        raise CommandError(f"cannot write {path}: {why}. Choose another place.", USAGE)
+        raise CommandError(f"cannot write {path}: {why}. Choose another path.", USAGE)

@@ -1,4 +1,4 @@
-"""The entry point. `--version` and `--help` must not wait for what they do not use."""
+"""The entry point. `--version` and `--help` import only what they need."""
 
 import contextlib
 import gc
@@ -8,24 +8,23 @@ import sys
 
 
 def main() -> None:
-    """Run hangdoc; exits with the contract's code (README.md)."""
+    """Run hangdoc. Exits with one of the exit codes of README.md."""
     if sys.argv[1:] in (["--version"], ["-V"]):
         from hangdoc.version import __version__
 
         print(f"hangdoc {__version__}")
         return
-    # Hundreds of files are read before there is anything to interrupt; a traceback out of one of them tells nobody
-    # anything, so until then Ctrl-C ends the process as it ends any other.
-    raising = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell may have it ignored
+    # During the imports, Ctrl-C ends the process without a traceback, which would help nobody.
+    raising = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # False if the shell ignores it
     if raising:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    gc.disable()  # hundreds of modules are loaded, and nothing of them is garbage; the commands that last enable it again
+    gc.disable()  # imports leave no garbage; commands that run for long enable it again
     from hangdoc.cli.group import run
 
     if raising:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     code = run(sys.argv[1:])
-    # Exit at once: a thread may still be blocked on a directory that does not answer, and Python would wait for it forever.
+    # Exit at once: a thread may be blocked in a file system that does not answer, and Python would wait for it forever.
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
         sys.stderr.flush()

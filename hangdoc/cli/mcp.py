@@ -22,10 +22,11 @@ from hangdoc.redact import Locals
 @locals_option
 @fleet_options
 def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Hosts) -> int:
-    """Serve a read-only MCP server for agents on stdin and stdout.
+    """Serve a read-only MCP server for coding agents.
 
-    MCP is the Model Context Protocol: a coding agent starts this command and diagnoses a run with it. With --hosts, agents may
-    name only these hosts, otherwise any host that --via or ssh reaches. docs/agents.md shows the configuration of an agent.
+    MCP is the Model Context Protocol, here on stdin and stdout: a coding agent starts this command and diagnoses a run with it.
+    With --hosts, agents may name only these hosts, otherwise any host that --via or ssh reaches. docs/agents.md shows the
+    configuration of an agent.
     """
     try:
         from hangdoc.agents.server import serve
@@ -38,16 +39,16 @@ def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Host
     if missing is not None:
         raise CommandError(f"--bundles {missing}: no such file or directory.", USAGE)
     if fleet.hosts is not None:
-        fleet.names()  # a hosts file that can't be read is reported now, not in the middle of a session
+        fleet.names()  # report an invalid hosts file now, not during a session
     if sys.stdin.isatty():
         click.echo(
-            "hangdoc mcp: an MCP client is expected on standard input (docs/agents.md).",
+            "hangdoc mcp: waiting for an MCP client on standard input (docs/agents.md).",
             err=True,
         )
     for number in (
         signal.SIGTERM,
         signal.SIGINT,
-    ):  # the thread that reads standard input would hold up anything gentler
+    ):  # a handler could not stop the thread that reads standard input
         signal.signal(number, signal.SIG_DFL)
     serve(Looks(Confined(bundles), fleet, locals_, native))
     return 0

@@ -1,4 +1,4 @@
-"""Options that several commands share: what to look at, for how long, and when a wait is an error."""
+"""Options that several commands share: what to observe, for how long, and when a wait is an error."""
 
 import re
 from collections.abc import Callable
@@ -16,12 +16,12 @@ pid_option = click.option(
 )  # fmt: skip
 native_option = click.option(
     "--native", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True,
-    help="Read C++ frames: only if the Python stack is not enough, never, or of every rank.",
+    help="Read C++ frames: auto (only if the Python stack is not enough), never, or always (of every rank).",
 )  # fmt: skip
 
 locals_option = click.option(
     "--locals", "locals_", type=click.Choice(LOCALS), default="used", show_default=True,
-    help="Strings in variables to keep: paths and short names, or all except secrets.",
+    help="Strings in variables to store: used (paths and short names) or all (everything except secrets).",
 )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def timeout_option(text: str = "Time limit for the whole command.") -> Callable[
 
 
 def patience_option(
-    text: str = "How long ranks may wait for a rank without progress before it is an error.",
+    text: str = "How long ranks may wait for a rank that makes no progress before it is an error.",
 ) -> Callable[[F], F]:
     """--patience."""
     return _seconds("--patience", click.FloatRange(min=0), 30.0, text)
@@ -64,7 +64,7 @@ def scope_options(command: F) -> F:
         click.option("--slurm-job", metavar="JOBID", help="Look only at the processes of this Slurm job."),
         click.option(
             "--run-of", type=click.IntRange(min=1), metavar="PID",
-            help="Look only at the run of this rank, however its other ranks were started.",
+            help="Look only at the run that this rank belongs to.",
         ),
         pid_option,
     ):  # fmt: skip
@@ -73,7 +73,7 @@ def scope_options(command: F) -> F:
 
 
 def in_place_of(command: F, gathered: Callable[..., Any]) -> Any:
-    """`gathered` with the text and the options of the command that it calls, for click."""
+    """Give `gathered` the help text and the click options of the command that it calls."""
     gathered.__doc__ = command.__doc__
     gathered.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     return gathered
@@ -82,7 +82,7 @@ def in_place_of(command: F, gathered: Callable[..., Any]) -> Any:
 def observation_options(
     *, window: float = 1.0, native: bool = True, what: str = "the whole command"
 ) -> Callable[[F], F]:
-    """Add to a command that looks which ranks, how, and for how long; it gets them as one `options`."""
+    """Add the options of an observation to a command, which gets them as one `options`."""
 
     def decorate(command: F) -> F:
         def gathered(pids: tuple[int, ...], run_of: int | None, slurm_job: str | None, window: float, locals_: Locals,

@@ -1,4 +1,4 @@
-"""What the commands that watch put on a page beside the diagnosis: the runs' details, and what each look before showed."""
+"""What `watch` and `run` add to the page of a diagnosis: details of the runs, and a timeline of all looks."""
 
 import time
 from typing import TYPE_CHECKING
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
 
 
 class Pages:
-    """Makes pages, and remembers every look for their timelines."""
+    """Makes pages, and stores every look for their timelines."""
 
     def __init__(self, patience: float) -> None:
-        """`patience` in seconds, as the looks are diagnosed with."""
+        """`patience` in seconds, as for the diagnoses."""
         self._patience = patience
         self._recorders: dict[str, Recorder] = {}
 
     def saw(self, diagnosis: "Diagnosis") -> None:
-        """Take in a look. A job that is gone is forgotten."""
+        """Add a look. Jobs that are gone are removed."""
         now = time.monotonic()
         self._recorders = {job.id: self._recorders.get(job.id) or Recorder() for job in diagnosis.jobs}
         for job in diagnosis.jobs:
             self._recorders[job.id].add(now, job)
 
     def page(self, snapshot: "Snapshot", diagnosis: "Diagnosis") -> str:
-        """The page of a look, whose snapshot is examined once more: a diagnosis does not carry its runs."""
+        """The page of a look. Examines its snapshot again, because a diagnosis does not contain its runs."""
         from hangdoc.diagnose.detail import details
         from hangdoc.diagnose.engine import examine
         from hangdoc.render.html import page

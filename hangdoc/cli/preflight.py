@@ -15,7 +15,7 @@ from hangdoc.preflight import session
 from hangdoc.preflight.plan import Plan
 
 _IDLE_SECONDS = 120
-"""How long a node waits for the next line of a talk: the node that runs the checks may be gone."""
+"""How long a node waits for the next message. The node that runs the checks may be gone."""
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -58,7 +58,7 @@ _IDLE_SECONDS = 120
     "--answer",
     is_flag=True,
     hidden=True,
-    help="NodeAnswer the node that runs the checks: what --hosts starts on a host.",
+    help="Answer the node that runs the checks. --hosts starts this on each host.",
 )
 @fleet_options
 @click.argument("script_arguments", nargs=-1, metavar="[-- SCRIPT ARGUMENTS...]")
@@ -82,7 +82,7 @@ def command(
 
 
 def _answer() -> int:
-    """A line in, a line out, until the node that runs the checks ends it or is gone."""
+    """Answer each line with a line, until the node that runs the checks ends the session or is gone."""
     import select
 
     from hangdoc.fleet.session import MARK
@@ -99,7 +99,7 @@ def _answer() -> int:
 
 
 def show(done: Preflight, as_json: bool) -> int:
-    """Print it; the exit code is 1 where something fails."""
+    """Print the result. Returns the exit code: 1 if a check fails."""
     if as_json:
         click.echo(documents.text(done))
     else:

@@ -10,7 +10,9 @@ from hangdoc.commands.documents import Rules
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def command(name: str | None, as_json: bool) -> int:
-    """List all findings. With a NAME or code, print the page of that finding."""
+    """List all findings, or explain one.
+
+    With a NAME or code, print the page of that finding."""
     found = rules.catalogue() if name is None else Rules(rules=(rules.page(name),))
     if as_json:
         click.echo(documents.text(found))
@@ -33,7 +35,7 @@ def _page(page: str) -> None:
 
 
 def _list(found: Rules) -> None:
-    """One line each, whole for a pipe and wrapped for a terminal."""
+    """Print one line per rule, wrapped on a terminal."""
     from rich.console import Console
     from rich.table import Table
 

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from hangdoc.observe.observe import Options
     from hangdoc.snapshot import Snapshot
     from hangdoc.watch.act import Reaction, Targets
-    from hangdoc.watch.confirm import Sure
+    from hangdoc.watch.confirm import Confirmed
     from hangdoc.watch.evidence import Kept
     from hangdoc.watch.loop import Seen
     from hangdoc.watch.nodes import Nodes
     from hangdoc.watch.notice import Format
 
 _DEFER_SECONDS = 30.0
-"""How long a node leaves the report of a run on several nodes to the node of rank 0."""
+"""How long a node waits for the report of the node of rank 0."""
 _ELSEWHERE = {
     "srun": "Write `srun hangdoc run -- torchrun ...`.",
     "sbatch": "Write `srun hangdoc run -- torchrun ...` in the script.",
@@ -44,8 +44,8 @@ _ELSEWHERE = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What the options say."""
+class _Settings:
+    """The values of the options."""
 
     program: str
     window: float
@@ -70,7 +70,7 @@ class _Asked:
 @watching_options
 @click.option(
     "--on-hang", default="report", show_default=True, metavar="report|stop|CMD",
-    help="After the report: go on, end the command (exit code 86), or run CMD with the report on its stdin and go on.",
+    help="On a hang: only report it, stop the command (exit code 86), or run CMD with the report on its stdin.",
 )  # fmt: skip
 @click.option(
     "--grace", type=click.FloatRange(0, 3600), default=10.0, show_default=True, metavar="SECONDS",
@@ -94,9 +94,9 @@ def command(
     Exit code: that of the command; 86 if --on-hang stop ended it, 127 if it was not found, 126 if it could not be executed.
     """
     targets = targets_of("" if on_hang in ("report", "stop") else on_hang, webhook, webhook_format)
-    output = output.absolute()  # the observer must not depend on what the command does to directories
+    output = output.absolute()  # the command may change the working directory
     make_directory(output)
-    asked = _Asked(
+    settings = _Settings(
         program=command_line[0],
         window=window, native=native, locals=locals_, timeout=timeout, interval=interval, patience=patience, output=output,
         stop=on_hang == "stop", targets=targets,
@@ -104,60 +104,64 @@ def command(
         transport=fleet.transport(timeout) if fleet.hosts is not None else None,
     )  # fmt: skip
     try:
-        return passthrough.run(command_line, lambda pid, lifeline: _observe(pid, lifeline, asked), grace, _say)
+        return passthrough.run(command_line, lambda pid, lifeline: _observe(pid, lifeline, settings), grace, _say)
     except passthrough.StartError as error:
         raise CommandError(str(error), error.exit_code) from None
 
 
-def _observe(pid: int, lifeline: passthrough.Lifeline, asked: _Asked) -> int:
-    """Watch the command until it ends, or is to be stopped."""
+def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> int:
+    """Watch the command until it ends or must be stopped. Returns the exit code of the observer."""
     from hangdoc.cli.pages import Pages
     from hangdoc.observe.observe import Options
     from hangdoc.observe.polling import Polling
     from hangdoc.watch.act import Reaction
+    from hangdoc.watch.allocator import give_back_memory
     from hangdoc.watch.evidence import Evidence
     from hangdoc.watch.nodes import Nodes
     from hangdoc.watch.state import Ledger
 
+    give_back_memory()
     if sys.stderr.isatty():
-        _say(f"watching pid {pid}; a hang that lasts {asked.patience:g} s is reported here and in {asked.output}")
-    _say_what_is_forbidden()
-    options = Options(window=asked.window, timeout=asked.timeout, native=asked.native, pids=(pid,), locals=asked.locals)
-    alone = watch_of(Polling(options).look, asked.interval, asked.patience)
-    nodes = Nodes(pid, alone.look, alone.diagnose, asked.output, _say, _reach(options, asked))
+        _say(f"watching pid {pid}; a hang that lasts {settings.patience:g} s is reported here and in {settings.output}")
+    _report_missing_permissions()
+    options = Options(
+        window=settings.window, timeout=settings.timeout, native=settings.native, pids=(pid,), locals=settings.locals
+    )
+    alone = watch_of(Polling(options).look, settings.interval, settings.patience)
+    nodes = Nodes(pid, alone.look, alone.diagnose, settings.output, _say, _reach(options, settings))
     watch = alone._replace(
         look=nodes.look, diagnose=lambda snapshot: nodes.mine(alone.diagnose(snapshot)), pause=nodes.pause
     )
-    pages = Pages(asked.patience)
-    reaction = Reaction(Evidence(asked.output, pages.page), Ledger(None, _say), asked.targets, _say, _show)
-    if (better := _ELSEWHERE.get(os.path.basename(asked.program))) is not None:
-        _say(f"{asked.program} starts the ranks where hangdoc does not observe them. {better}")
+    pages = Pages(settings.patience)
+    reaction = Reaction(Evidence(settings.output, pages.page), Ledger(None, _say), settings.targets, _say, _show)
+    if (better := _ELSEWHERE.get(os.path.basename(settings.program))) is not None:
+        _say(f"{settings.program} starts the ranks where hangdoc does not observe them. {better}")
     lifeline.at_end = nodes.leave
-    story = _Story(nodes, reaction, pages, asked.patience)
+    reporter = _Reporter(nodes, reaction, pages, settings.patience)
     try:
-        hangs = (True for seen in watch.looks() if story.goes_on(seen, lifeline))
+        hangs = (True for seen in watch.looks() if reporter.report(seen, lifeline))
         for _ in hangs:
-            if asked.stop:
+            if settings.stop:
                 return passthrough.STOPPED_CODE
     finally:
         nodes.leave()
     return 0
 
 
-class _Story:
-    """What is reported about a run, and when: a hang and its end once, by one node."""
+class _Reporter:
+    """Decides what to report about a run and when. One node reports a hang and its end, once."""
 
     def __init__(self, nodes: "Nodes", reaction: "Reaction", pages: "Pages", patience: float) -> None:
         self._nodes, self._reaction, self._pages, self._patience = nodes, reaction, pages, patience
         self._deferred: float | None = None
-        """Since when a confirmed hang waits for the report of the node of rank 0."""
+        """When this node began to wait for the report of the node of rank 0; None if it does not wait."""
         self._reported: set[str] = set()
-        """Ids of the hangs that this node has reported. It reports their end, too."""
+        """Ids of the hangs that this node has reported. It also reports their end."""
         self._unclear: dict[str, float] = {}
-        """Since when jobs could not be judged for want of other nodes' bundles; infinite once that was reported."""
+        """Since when bundles of other nodes have been missing for a verdict, by job; infinite once that was reported."""
 
-    def goes_on(self, seen: "Seen", lifeline: passthrough.Lifeline) -> bool:
-        """Say what a look brought; whether it was a hang, here or on another node."""
+    def report(self, seen: "Seen", lifeline: passthrough.Lifeline) -> bool:
+        """Report what a look showed. Returns whether a hang was reported, here or on another node."""
         nodes, news, now = self._nodes, seen.news, time.monotonic()
         self._pages.saw(seen.diagnosis)
         for end in news.over:
@@ -165,37 +169,37 @@ class _Story:
             if end.hang.id in self._reported:
                 self._reaction.act(seen.snapshot, seen.diagnosis, (), (end,))
             elif end.ending == "goes-on":
-                _say(f"job {end.hang.job} makes progress again")
+                _say(f"job {end.hang.job} is making progress again")
         if (where := nodes.announced()) is not None:
             self._deferred = None
             _say(f"HUNG: {where}")
             return True
-        self._say_who_is_missing(seen, now)
-        hung = news.sure or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
-        if not hung or (self._deferred is None and not news.sure):
+        self._report_missing_nodes(seen, now)
+        hung = news.confirmed or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
+        if not hung or (self._deferred is None and not news.confirmed):
             return False
         if not all(nodes.reports_here(job) for job in hung):
             if self._deferred is None:
                 self._deferred = now
-                _say("HUNG: the node of rank 0 writes the report, because it sees more ranks")
+                _say("HUNG: the node of rank 0 writes the report, because it has the bundles of all nodes")
             if now - self._deferred < _DEFER_SECONDS:
                 return False
             _say(
-                f"the node of rank 0 has reported nothing for {_DEFER_SECONDS:g} s, so {nodes.host} reports what it saw"
+                f"the node of rank 0 has not reported within {_DEFER_SECONDS:g} s, so {nodes.host} reports its own ranks"
             )
         self._deferred = None
         with lifeline.held():
-            sure = _sure(hung, seen)
-            self._reported |= {one.hang.id for one in sure}
-            kept = self._reaction.act(seen.snapshot, seen.diagnosis, sure)
+            confirmed = _confirmed_hangs(hung, seen)
+            self._reported |= {one.hang.id for one in confirmed}
+            kept = self._reaction.act(seen.snapshot, seen.diagnosis, confirmed)
             self._reaction.finish()
             for text in filter(None, map(nodes.missing, hung)):
                 _say(text)
             nodes.announce(f"reported by {nodes.host}" + (f" in {kept[0].report}" if kept else ""))
         return True
 
-    def _say_who_is_missing(self, seen: "Seen", now: float) -> None:
-        """A run whose other nodes stay dark can't be judged; this is reported once, when a hang would be confirmed."""
+    def _report_missing_nodes(self, seen: "Seen", now: float) -> None:
+        """Report once that bundles of other nodes are missing for a verdict, when a hang would be confirmed."""
         unclear = {}
         for job in seen.diagnosis.jobs:
             missing = self._nodes.missing(job) if job.verdict == "unknown" and self._nodes.reports_here(job) else None
@@ -207,18 +211,20 @@ class _Story:
         self._unclear = unclear
 
 
-def _sure(jobs: "list[Job]", seen: "Seen") -> "list[Sure]":
-    """The hangs of these jobs; a report that was left to another node may come looks later."""
-    from hangdoc.watch.confirm import Sure
+def _confirmed_hangs(jobs: "list[Job]", seen: "Seen") -> "list[Confirmed]":
+    """The hangs of these jobs. A report that another node did not write may be several looks late."""
+    from hangdoc.watch.confirm import Confirmed
     from hangdoc.watch.hangs import hang_of
 
-    known = {sure.hang.job: sure.hang for sure in seen.news.began} | {hang.job: hang for hang in seen.hangs}
+    known = {confirmed.hang.job: confirmed.hang for confirmed in seen.news.began} | {
+        hang.job: hang for hang in seen.hangs
+    }
     now = time.monotonic()
-    return [Sure(known.get(job.id) or hang_of(job, now, seen.diagnosis.taken_at), job) for job in jobs]
+    return [Confirmed(known.get(job.id) or hang_of(job, now, seen.diagnosis.taken_at), job) for job in jobs]
 
 
-def _reach(options: "Options", asked: _Asked) -> "Callable[[], Snapshot] | None":
-    transport = asked.transport
+def _reach(options: "Options", settings: _Settings) -> "Callable[[], Snapshot] | None":
+    transport = settings.transport
     if transport is None:
         return None
     from msgspec.structs import replace
@@ -226,17 +232,17 @@ def _reach(options: "Options", asked: _Asked) -> "Callable[[], Snapshot] | None"
     from hangdoc.fleet.gather import gather
 
     there = replace(options, pids=())
-    return lambda: gather(asked.hosts, there, transport)
+    return lambda: gather(settings.hosts, there, transport)
 
 
-def _say_what_is_forbidden() -> None:
-    """Try what a look takes, and report what does not work. The command goes on anyway."""
+def _report_missing_permissions() -> None:
+    """Check what a look needs, and report what does not work. The command continues anyway."""
     from hangdoc.observe.abilities import check_all
 
     missing = [ability for ability in check_all() if not ability.works]
     if missing:
         found = "; ".join(f"{ability.name}: {ability.found}" for ability in missing)
-        _say(f"hangdoc cannot read the ranks here, so it may miss hangs ({found}). {missing[0].remedy}")
+        _say(f"hangdoc cannot read everything here, so it may miss hangs ({found}). {missing[0].remedy}")
 
 
 def _show(kept: "Kept") -> None:
@@ -244,9 +250,9 @@ def _show(kept: "Kept") -> None:
 
 
 def _say(text: str) -> None:
-    """Lines on stderr, in one piece: the command writes there, too."""
+    """Print lines on stderr with one write, because the command writes there too."""
     from hangdoc.render.words import clean
 
-    said = "".join(f"hangdoc: {clean(line)}\n" for line in text.splitlines())
+    lines = "".join(f"hangdoc: {clean(line)}\n" for line in text.splitlines())
     with contextlib.suppress(OSError):
-        os.write(2, said.encode("utf-8", "replace"))
+        os.write(2, lines.encode("utf-8", "replace"))

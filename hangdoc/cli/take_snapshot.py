@@ -1,4 +1,4 @@
-"""`hangdoc snapshot`: evidence only, to be diagnosed later or elsewhere."""
+"""`hangdoc snapshot`: save evidence to diagnose it later or elsewhere."""
 
 import time
 from pathlib import Path
@@ -46,7 +46,7 @@ def command(output: Path | None, as_text: bool, options: Options, fleet: Hosts) 
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
     if fleet.hosts is not None:
-        return _of_fleet(output, options, fleet)
+        return _save_fleet(output, options, fleet)
     check_writable(output)
     snapshot = look(options, fleet, reports=False)
     codec.write(snapshot, output)
@@ -56,7 +56,7 @@ def command(output: Path | None, as_text: bool, options: Options, fleet: Hosts) 
 
 
 def _print(options: Options) -> int:
-    """A host without a rank answers too: that nobody is there is what the others may wait for."""
+    """Print the bundle. A host without a rank prints one too, because the other hosts may wait for its ranks."""
     click.echo(bundle_text.begin(__version__, time.time()))
     check_pids(options)
     options = msgspec.structs.replace(options, timeout=left(options.timeout))
@@ -65,7 +65,7 @@ def _print(options: Options) -> int:
     return 0
 
 
-def _of_fleet(folder: Path, options: Options, fleet: Hosts) -> int:
+def _save_fleet(folder: Path, options: Options, fleet: Hosts) -> int:
     if folder.exists() and not folder.is_dir():
         raise CommandError(f"{folder} is a file. With --hosts, -o names a directory for one bundle per host.", USAGE)
     check_writable(folder / "host" if folder.is_dir() else folder)

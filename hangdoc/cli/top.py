@@ -1,4 +1,4 @@
-"""`hangdoc top`: the live terminal UI, or recorded bundles in it."""
+"""`hangdoc top`: the terminal UI, live or with recorded bundles."""
 
 import os
 from pathlib import Path
@@ -36,9 +36,9 @@ from hangdoc.observe.observe import Options
 def command(
     bundles: tuple[Path, ...], options: Options, rate: float, patience: float, allow_signals: bool, fleet: Hosts
 ) -> int:
-    """Watch live what each rank does and which rank it waits for.
+    """Watch live what each rank does and waits for.
 
-    Looks at this host or at --hosts, or replays saved BUNDLES (files or directories) in the order in which they were saved.
+    Observes this host or --hosts, or replays saved BUNDLES (files or directories) in the order in which they were saved.
     """
     if bundles and (options.scope != Scope() or fleet.hosts is not None):
         raise click.UsageError(
@@ -53,7 +53,7 @@ def command(
     if bundles:
         source = Recorded(files(bundles), patience)
     else:
-        os.nice(19)  # a run on full cores comes first
+        os.nice(19)  # give way to the run
         source = Live(looker(options, fleet), described(options, fleet), patience)
     Top(source, rate=rate, allow_signals=allow_signals).run()
     return 0

@@ -1,4 +1,4 @@
-"""`hangdoc watch`: no screen; poll, and act on a confirmed hang."""
+"""`hangdoc watch`: poll without a screen, and act on a confirmed hang."""
 
 import datetime
 import os
@@ -28,11 +28,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def watching_options(command: F) -> F:
-    """Add to a command that watches how often it looks, when a hang is sure, where evidence goes, and whom it tells."""
+    """Add the options for polling, confirmation, evidence and web hooks to a command that watches."""
     for option in (
         click.option(
             "--webhook-format", type=click.Choice(["generic", "slack"]), default="generic", show_default=True,
-            help="What is posted: the diagnosis and the event as JSON, or a message for Slack and compatible receivers.",
+            help="What to post: generic (event and diagnosis as JSON) or slack (a message for Slack and compatible receivers).",
         ),
         click.option(
             "--webhook", metavar="URL", envvar="HANGDOC_WEBHOOK", show_envvar=True,
@@ -81,19 +81,21 @@ def command(
     options: "Options", interval: float, patience: float, output: Path, on_hang: str | None, webhook: str | None,
     webhook_format: "Format", metrics: str | None, keep: bool, state: Path | None, keep_bytes: int | None, fleet: Hosts,
 ) -> int:  # fmt: skip
-    """Watch without a screen, and act on a confirmed hang.
+    """Watch unattended, and act on a confirmed hang.
 
-    Looks at this host or at --hosts again and again. A hang is confirmed when two looks in a row find the same and it has
-    lasted --patience. hangdoc then writes bundle, report and page, runs --on-hang, posts to --webhook, and exits with 1.
-    With --keep it continues, reports each hang once, and reports when it is over. With --pid or --run-of it exits with 0
-    when these processes have ended.
+    Observes this host or --hosts at each --interval. A hang is confirmed when it is found twice in a row and has lasted
+    --patience. hangdoc then writes bundle, report and page, runs --on-hang, posts to --webhook, and exits with 1.
+    With --keep it continues, and reports each hang and its end once. With --pid or --run-of it exits with 0 when these
+    processes have ended.
     """
     from hangdoc.cli.pages import Pages
     from hangdoc.commands.looking import described, looker
     from hangdoc.watch.act import Reaction
+    from hangdoc.watch.allocator import give_back_memory
     from hangdoc.watch.evidence import Evidence
     from hangdoc.watch.state import Ledger, StateError
 
+    give_back_memory()
     targets = targets_of(on_hang or "", webhook, webhook_format)
     make_directory(output)
     look = looker(options, fleet)
@@ -102,7 +104,7 @@ def command(
     except StateError as error:
         raise CommandError(str(error), USAGE) from None
     exposed = _expose(metrics)
-    os.nice(19)  # as `top`: a run on full cores comes first
+    os.nice(19)  # give way to the run
     say(f"watching {described(options, fleet)}")
     pages = Pages(patience)
     reaction = Reaction(Evidence(output, pages.page, keep_bytes), ledger, targets, say, _show)
@@ -111,7 +113,7 @@ def command(
 
 
 def targets_of(on_hang: str, webhook: str | None, form: "Format") -> "Targets":
-    """Who receives messages about a hang. Raises CommandError for an invalid command or URL."""
+    """The targets of messages about a hang. Raises CommandError for an invalid command or URL."""
     from hangdoc.watch.act import Targets
 
     if webhook is not None and not webhook.startswith(("http://", "https://")):
@@ -120,7 +122,7 @@ def targets_of(on_hang: str, webhook: str | None, form: "Format") -> "Targets":
 
 
 def make_directory(folder: Path) -> None:
-    """Create the directory for the evidence if it is missing; raises CommandError where nothing can be written there."""
+    """Create the directory for the evidence if it is missing. Raises CommandError if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -130,7 +132,7 @@ def make_directory(folder: Path) -> None:
 
 
 def watch_of(look: "Callable[[], Snapshot]", interval: float, patience: float) -> "Watch":
-    """The loop, with everything that it takes from elsewhere."""
+    """The loop that watches, with the diagnosis and the CPU clock that it needs."""
     from hangdoc.diagnose.engine import diagnose
     from hangdoc.observe.polling import cpu_seconds
     from hangdoc.watch.loop import Watch
@@ -161,7 +163,7 @@ def _show(kept: "Kept") -> None:
 
 
 def _gone(options: "Options") -> Callable[[], bool]:
-    """Whether the named processes have all ended; never where none is named."""
+    """A function that returns whether all named processes have ended; always False if none is named."""
     pids = (*options.pids, *((options.run_of,) if options.run_of is not None else ()))
     return lambda: bool(pids) and not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
@@ -172,9 +174,9 @@ def _watch(
     last: object = None
     for seen in watch.looks():
         pages.saw(seen.diagnosis)
-        story = [(job.id, job.verdict, [f.code for f in job.findings[:1]]) for job in seen.diagnosis.jobs]
-        if story != last:
-            last = story
+        state = [(job.id, job.verdict, [f.code for f in job.findings[:1]]) for job in seen.diagnosis.jobs]
+        if state != last:
+            last = state
             for line in _lines(seen.diagnosis):
                 say(line)
         reaction.ledger.counts.looks += 1
@@ -188,7 +190,7 @@ def _watch(
             reaction.finish()
             return 1
         if not seen.hangs and not seen.diagnosis.jobs and gone():
-            say("the processes that were watched have ended")
+            say("the watched processes have ended")
             reaction.finish()
             return 0
     return 0
@@ -196,16 +198,19 @@ def _watch(
 
 def _lines(diagnosis: "Diagnosis") -> list[str]:
     if not diagnosis.jobs:
-        return [" ".join(("no rank of torch.distributed", *diagnosis.problems[:2]))]
+        return [" ".join(("no torch.distributed rank found", *diagnosis.problems[:2]))]
+    from hangdoc.render.words import job_names
+
+    names = job_names(diagnosis.jobs)
     return [
-        f"{job.verdict}: {job.id}, {len(job.ranks)} ranks"
+        f"{job.verdict}: {names[job.id]}"
         + (f", {job.findings[0].code} {job.findings[0].name}: {job.findings[0].summary}" if job.findings else "")
         for job in diagnosis.jobs
     ]
 
 
 def say(text: str) -> None:
-    """A line with its time on stderr."""
+    """Print a line with its time (UTC) on stderr."""
     from hangdoc.render.words import clean
 
     now = datetime.datetime.now(datetime.UTC).strftime("%H:%M:%S")

@@ -1,1 +1,1 @@
-"""What the commands do, without their options and without printing: shared by the command line and by `hangdoc.agents`."""
+"""The work of the commands, without options and printing. The command line and `hangdoc.agents` share it."""

@@ -6,7 +6,7 @@ from hangdoc.commands.errors import USAGE, CommandError
 
 
 def files(bundles: tuple[Path, ...]) -> list[Path]:
-    """The bundles, a directory standing for all that lie in it (as a watchdog leaves them)."""
+    """The bundles. A directory, as a watchdog writes it, means all bundles in it. Raises CommandError for one without bundles."""
     found: list[Path] = []
     for path in bundles:
         inside = sorted(path.glob("*.hangdoc")) if path.is_dir() else [path]

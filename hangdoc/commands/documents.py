@@ -1,4 +1,4 @@
-"""The JSON documents of the commands beside `diagnose` (docs/json.md): one on stdout each, with its schema's name."""
+"""The JSON documents of all commands except `diagnose` (docs/json.md). Each names its schema."""
 
 import msgspec
 
@@ -14,11 +14,11 @@ class Comparison(Document, frozen=True, kw_only=True):
     """`launch-diff`: launch lines side by side."""
 
     lines: tuple[str, ...]
-    """What each line is called: its host, its file or its node rank. The order of `Row.values`."""
+    """The name of each line: its host, file or node rank. `Row.values` has the same order."""
     rows: tuple[Row, ...]
-    """The gravest first."""
+    """The most serious first."""
     derived: dict[str, str]
-    """World size and other numbers that follow from the lines, in words."""
+    """World size and other numbers derived from the lines, as text."""
     schema: str = "hangdoc.launch-diff/1"
 
 
@@ -26,11 +26,11 @@ class Preflight(Document, frozen=True, kw_only=True):
     """`preflight`: the checks before a launch."""
 
     nodes: tuple[str, ...]
-    """Those that answered."""
+    """The nodes that answered."""
     checks: tuple[Check, ...]
-    """In the order in which one would repair things."""
+    """In the order in which to fix them."""
     all_reduce_seconds: float | None
-    """Predicted for the gradients of one step; None without a measured link or a number of parameters."""
+    """Prediction for the gradients of one step; None without a measured link or a number of parameters."""
     links: tuple[Link, ...]
     reports: tuple[NodeReport, ...]
     schema: str = "hangdoc.preflight/1"
@@ -43,7 +43,7 @@ class Able(Document, frozen=True, kw_only=True):
     works: bool
     found: str
     remedy: str
-    """What to do where it does not work; empty where it does."""
+    """How to fix it; empty if it works."""
 
 
 class Doctor(Document, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Doctor(Document, frozen=True, kw_only=True):
     hangdoc: str
     abilities: tuple[Able, ...]
     missing: int
-    """How many do not work."""
+    """Number of abilities that do not work."""
     schema: str = "hangdoc.doctor/1"
 
 
@@ -64,7 +64,7 @@ class RulePage(Document, frozen=True, kw_only=True):
     says: str
     """What it finds, in one sentence."""
     page: str | None = None
-    """Its whole page in Markdown, where one rule was asked for."""
+    """Its full page in Markdown, if one rule was requested."""
 
 
 class Rules(Document, frozen=True, kw_only=True):
@@ -75,5 +75,5 @@ class Rules(Document, frozen=True, kw_only=True):
 
 
 def text(document: object) -> str:
-    """A document for a person's eyes: indented JSON."""
+    """A document as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

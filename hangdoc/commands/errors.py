@@ -4,7 +4,7 @@ USAGE, NO_RANK, TOO_LITTLE_SEEN = 2, 3, 4
 
 
 class CommandError(Exception):
-    """Ends the command with `exit_code`; the message is for a person."""
+    """Ends the command with `exit_code`. The message is shown to the user."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)

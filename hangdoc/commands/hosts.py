@@ -1,4 +1,4 @@
-"""Which hosts to look at, and how to reach them: what `--hosts` and its companions say."""
+"""Which hosts to observe, and how to reach them: the values of `--hosts` and related options."""
 
 import shlex
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Hosts(msgspec.Struct, frozen=True, kw_only=True):
-    """What --hosts and its companions say; `hosts` is None for this host alone."""
+    """The values of --hosts and related options. `hosts` is None for this host only."""
 
     hosts: str | None
     via: str | None
@@ -23,11 +23,11 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slurm_job(self) -> str | None:
-        """The job of `slurm:JOBID`, whose processes alone are looked at; other jobs may share its hosts."""
+        """The job of `slurm:JOBID`. Only its processes are observed, because other jobs may share its hosts."""
         return self.hosts.removeprefix("slurm:") if self.hosts is not None and self.hosts.startswith("slurm:") else None
 
     def names(self) -> tuple[str, ...]:
-        """The hosts; raises CommandError where the text can't be read."""
+        """The names of the hosts. Raises CommandError for an invalid node set."""
         from hangdoc.fleet.hosts import HostsError, expand
 
         try:
@@ -36,7 +36,7 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
             raise CommandError(str(error), USAGE) from None
 
     def transport(self, timeout: float) -> "Transport":
-        """How to get there; raises CommandError where a command can't be read."""
+        """How to reach the hosts. Raises CommandError for an invalid command."""
         from hangdoc.fleet.transport import Transport
 
         via = words(self.via, "--via") if self.via is not None else None
@@ -55,7 +55,7 @@ class Hosts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def words(text: str, option: str) -> tuple[str, ...]:
-    """An option that holds a command, as its words; raises CommandError."""
+    """The words of an option that contains a command. Raises CommandError for invalid quoting or no words."""
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Launch lines, read as text and compared; nothing is executed."""
+"""Reads launch lines as text and compares them. Nothing is executed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +12,11 @@ from hangdoc.launch.shell import ShellError
 
 _LONGEST_PATH = 1024
 Named = tuple[str, LaunchLine]
-"""A launch and what its column is called."""
+"""The name of a column, and its launch."""
 
 
 def read(text: str) -> list[Named]:
-    """The launches in a file, or in `text` itself. Raises CommandError where there is none."""
+    """The launches in a file, or in `text` itself. Raises CommandError if there is none."""
     path = Path(text) if len(text) < _LONGEST_PATH and "\n" not in text else None
     if path is None or not path.is_file():
         return parsed(text)
@@ -28,7 +28,7 @@ def read(text: str) -> list[Named]:
 
 
 def parsed(content: str, name: str = "") -> list[Named]:
-    """The launches in the text of a command or of a script called `name`. Raises CommandError where there is none."""
+    """The launches in the text of a command or of a script called `name`. Raises CommandError if there is none."""
     if not name and " " not in content.strip():
         raise CommandError(f"{content[:80]!r} is neither a file nor a launch line.", USAGE)
     try:
@@ -44,7 +44,7 @@ def parsed(content: str, name: str = "") -> list[Named]:
 
 
 def compared(named: Sequence[Named]) -> Comparison:
-    """Two launches or more side by side. Raises CommandError for fewer."""
+    """Two or more launches side by side. Raises CommandError for fewer."""
     if len(named) < 2:
         raise CommandError(
             "only one launch line was given. Give the lines of at least two nodes, or use `hangdoc launch-explain`.",
@@ -55,7 +55,7 @@ def compared(named: Sequence[Named]) -> Comparison:
 
 
 def _column(name: str, line: "LaunchLine", number: int) -> str:
-    """How a line is called: its host, its file, its node rank."""
+    """The name of a line: its host, file or node rank."""
     if line.host is not None:
         return line.host
     plain = name or f"node {line.launched.options.get('node-rank', '?')}"

@@ -1,4 +1,4 @@
-"""One look, or one after another, at this host or at the fleet, and what to say when nothing is there."""
+"""One look or repeated looks at this host or at a fleet, and the errors if there is nothing to observe."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from hangdoc.snapshot import Snapshot
 def look_here(
     options: Options, progress: Callable[[str], None] = lambda text: None, meanwhile: Callable[[], None] = lambda: None
 ) -> Snapshot:
-    """Observe this host. Raises CommandError where there is no rank, or none that may be read. `progress` and `meanwhile`: see
+    """Observe this host. Raises CommandError if there is no rank, or none that may be read. `progress` and `meanwhile`: see
     `hangdoc.observe.observe.observe`."""
     check_pids(options)
     snapshot = observe(options, progress, meanwhile)
@@ -23,7 +23,7 @@ def look_here(
 
 
 def look_at_hosts(options: Options, fleet: Hosts, progress: Callable[[str], None] = lambda text: None) -> Snapshot:
-    """Observe all hosts of the fleet at once. Raises CommandError where they can't be read, or where none has a rank."""
+    """Observe all hosts of the fleet at once. Raises CommandError if none of them has a rank."""
     from hangdoc.fleet.gather import gather
 
     _no_pids(options)
@@ -31,20 +31,20 @@ def look_at_hosts(options: Options, fleet: Hosts, progress: Callable[[str], None
     snapshot = gather(fleet.names(), of_job, fleet.transport(options.timeout), progress)
     if any(process.role in ("rank", "launcher") for host in snapshot.hosts for process in host.processes):
         return snapshot
-    said = [f"{one.host}: {one.why}" for one in snapshot.unreached]
-    said += [f"{host.name}: {problem}" for host in snapshot.hosts for problem in host.problems]
-    shown = "; ".join(said[:5]) + (f"; and {len(said) - 5} more" if len(said) > 5 else "")
+    why = [f"{one.host}: {one.why}" for one in snapshot.unreached]
+    why += [f"{host.name}: {problem}" for host in snapshot.hosts for problem in host.problems]
+    shown = "; ".join(why[:5]) + (f"; and {len(why) - 5} more" if len(why) > 5 else "")
     asked = len(snapshot.hosts) + len(snapshot.unreached)
     raise CommandError(
         f"no torch.distributed rank found. {len(snapshot.hosts)} of {asked} hosts answered"
-        + (f" ({shown})." if said else "."),
-        TOO_LITTLE_SEEN if said else NO_RANK,
+        + (f" ({shown})." if why else "."),
+        TOO_LITTLE_SEEN if why else NO_RANK,
     )
 
 
 def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
-    """What to call for one look after another, at this host or at the fleet. The looks never raise for what can't be seen;
-    raises CommandError where the hosts can't be read or a process is not there."""
+    """A function that takes repeated looks at this host or at the fleet. A look raises nothing for what it cannot read. Raises
+    CommandError for invalid hosts and missing processes."""
     if fleet.hosts is None:
         from hangdoc.observe.polling import Polling
 
@@ -59,7 +59,7 @@ def looker(options: Options, fleet: Hosts) -> Callable[[], Snapshot]:
 
 
 def described(options: Options, fleet: Hosts) -> str:
-    """What is looked at, in few words."""
+    """What is observed, in a few words."""
     if fleet.hosts is not None:
         return fleet.hosts
     if options.run_of is not None:
@@ -75,7 +75,7 @@ def _no_pids(options: Options) -> None:
 
 
 def check_pids(options: Options) -> None:
-    """Raises CommandError for a named process that is not there, or another user's."""
+    """Raises CommandError for a named process that does not exist or belongs to another user."""
     for pid in (*options.pids, *((options.run_of,) if options.run_of is not None else ())):
         try:
             os.kill(pid, 0)
@@ -92,7 +92,7 @@ def check_pids(options: Options) -> None:
 def _check_seen(snapshot: Snapshot, options: Options) -> None:
     host = snapshot.hosts[0]
     roles = {process.role for process in host.processes}
-    if "rank" not in roles and host.problems:  # a launcher may be all that another user's run shows
+    if "rank" not in roles and host.problems:  # of another user's run, only the launcher may be visible
         raise CommandError("; ".join(host.problems) + ".", TOO_LITTLE_SEEN)
     if roles & {"rank", "launcher"}:
         return

@@ -1,4 +1,4 @@
-"""A preflight: where the run will meet, the talk with all nodes, and what it amounts to."""
+"""A preflight: the master address of the run, the session with all nodes, and the result."""
 
 from collections.abc import Generator, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 
 
 def parameters(text: str | None) -> int | None:
-    """`25M`, `1.3B`, `124439808`; raises CommandError."""
+    """A number of parameters: `25M`, `1.3B`, `124439808`. Raises CommandError for other texts."""
     if text is None:
         return None
     factors = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
@@ -27,7 +27,7 @@ def parameters(text: str | None) -> int | None:
 
 
 def meeting(master: str | None, environment: Mapping[str, str]) -> tuple[str | None, str | None, list[Check]]:
-    """(address and port at which the run will meet, where they come from if not from the option, what to report)."""
+    """(master address and port of the run, their origin if it is not the option, additional checks to report)."""
     if master is not None:
         address, _, port = master.rpartition(":")
         if not address or not _is_port(port):
@@ -56,8 +56,8 @@ def _is_port(text: str) -> bool:
 
 
 def checked(plan: Plan, fleet: Hosts, timeout: float, more: Sequence[Check] = ()) -> Preflight:
-    """The preflight of this host, or of all hosts of the fleet. `timeout` in seconds bounds the latter; `more`: what to report
-    beside the checks. Raises CommandError where the hosts can't be read."""
+    """The preflight of this host, or of all hosts of the fleet. `timeout` in seconds limits the latter. `more`: additional
+    checks to report. Raises CommandError for invalid hosts."""
     silent: dict[str, str] = {}
     if fleet.hosts is None:
         node = session.Node()
@@ -76,7 +76,7 @@ def concluded(
     silent: Mapping[str, str],
     more: Sequence[Check] = (),
 ) -> Preflight:
-    """What reports and links amount to. `silent`: nodes that did not answer, and why."""
+    """The result of reports and links. `silent`: nodes that did not answer, and why."""
     from hangdoc.preflight.checks import all_checks
     from hangdoc.preflight.network_checks import all_reduce_seconds, slowest
 
@@ -102,13 +102,13 @@ def _over(fleet: Hosts, plan: Plan, timeout: float) -> tuple[list[NodeReport], l
 
 
 def _script(plan: Plan) -> Generator[bytes, Mapping[str, bytes], tuple[list[NodeReport], list[Link]]]:
-    """`session.conduct` in lines of JSON. What comes back is untrusted: what does not fit is left out."""
+    """`session.conduct` as lines of JSON. Answers are untrusted: those that do not match the schema are ignored."""
     conducting = session.conduct(plan)
     message = next(conducting)
     while True:
-        said = yield msgspec.json.encode(message)
+        lines = yield msgspec.json.encode(message)
         answers = {}
-        for host, line in said.items():
+        for host, line in lines.items():
             try:
                 answers[host] = msgspec.json.decode(line, type=session.NodeAnswer)
             except (msgspec.DecodeError, UnicodeDecodeError):

@@ -15,12 +15,12 @@ def catalogue() -> Rules:
 
 
 def page(name: str) -> RulePage:
-    """The page of a rule, by its name or its code; raises CommandError for an unknown one."""
+    """The page of a rule, by its name or code. Raises CommandError for an unknown one."""
     wanted = name.strip().lower()
     for rule in all_rules():
         if wanted in (rule.NAME, rule.CODE.lower()):
-            whole = f"# {rule.CODE} {rule.NAME}\n\n{inspect.cleandoc(rule.__doc__)}"
-            return msgspec.structs.replace(_of(rule), page=whole)
+            text = f"# {rule.CODE} {rule.NAME}\n\n{inspect.cleandoc(rule.__doc__)}"
+            return msgspec.structs.replace(_of(rule), page=text)
     raise CommandError(f"there is no rule {name[:60]!r}. `hangdoc rules` lists them.", USAGE)
 
 

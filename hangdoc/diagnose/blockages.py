@@ -175,7 +175,8 @@ def _met(run: Run, found: list[Blockage]) -> list[Blockage]:
         return found
     at = tuple(one for blockage in absent for one in blockage.at)
     missing = tuple(sorted(rank for blockage in absent for rank in blockage.culprits))
-    kind = Rendezvous(arrived=arrived, absent=missing, starting=any(one.first.moving for one in at))
+    ends: Ends = "by-itself" if any(one.first.moving for one in at) else "unknown"
+    kind = Rendezvous(arrived=arrived, absent=missing, ends=ends)
     waiting = tuple({one.ranks: one for blockage in absent for one in blockage.waiting}.values())
     met = Blockage(kind=kind, at=at, culprits=missing, waiting=waiting)
     return [one for one in found if one not in absent] + [met]
@@ -202,7 +203,8 @@ def _without_ranks(run: Run) -> list[Blockage]:
     if dead and not found:
         badly = tuple(n for n in dead if (one := run.ranks[n].process) is None or one.exit_code != 0)
         monitored = any(process.launch is not None for _, process in run.launchers)
-        over = Ended(launcher=run.launchers[0][1], ranks=dead, monitored=monitored or not badly)
+        ends: Ends = "by-itself" if monitored or not badly else "never"
+        over = Ended(launcher=run.launchers[0][1], ranks=dead, ends=ends)
         found.append(Blockage(kind=over, at=(), culprits=badly))
     return found
 

@@ -15,7 +15,7 @@ from hangdoc.diagnose.kinds import Apart, GroupOrder, LeftLoop, Mismatch, PointT
 from hangdoc.diagnose.model import Class, Rank, Run, numbers_of
 from hangdoc.diagnose.ranks import conditions, operations, torch_names
 from hangdoc.diagnose.ranks.counters import loop_view
-from hangdoc.diagnose.ranks.holds import Hold
+from hangdoc.diagnose.ranks.holds import Ends, Hold
 from hangdoc.diagnose.ranks.place import is_ahead, left_loop
 from hangdoc.diagnose.waits import Waits, answers, is_p2p
 from hangdoc.phrases import ranks
@@ -34,7 +34,7 @@ def kind_of(run: Run, waits: Waits, classes: Iterable[Class]) -> Found:
     left = left_loop_among(classes, classes, waits)
     if (arguments := points.different_arguments(classes)) is not None and left is None:
         return arguments
-    if left is not None and (_has_more_data(left) or not (_under_a_condition(left) or _stays_longer(left))):
+    if left is not None and (left.differences or not (_under_a_condition(left) or _stays_longer(left))):
         return left, left.short.ranks
     if all(is_p2p(one.first) for one in classes):
         return _point_to_point(run, classes)
@@ -91,6 +91,7 @@ def left_loop_among(short: Iterable[Class], waiting: Iterable[Class], waits: Wai
                 inside=Class(within, _ranks(inside)),
                 loop=loop,
                 frame=frame,
+                differences=tuple(amounts.differences(out, within)),
             )
     return None
 
@@ -100,10 +101,6 @@ def _counted_by(rank: Rank, frame: Frame, loop: Loop) -> Rank:
     if rank.loop is not None or rank.process is None:
         return rank
     return replace(rank, loop=loop_view(rank.process, rank.program, (frame.file, frame.function, loop.line)))
-
-
-def _has_more_data(left: LeftLoop) -> bool:
-    return bool(amounts.differences(left.short.first, left.inside.first))
 
 
 def _stays_longer(left: LeftLoop) -> bool:
@@ -150,7 +147,7 @@ def _point_to_point(run: Run, classes: Parts) -> Found:
     if known and len(astray) == 1 and most > 1:
         waits = next(one for one in run.waiting if _peer(one.first) in astray[0].ranks)
         return PointToPoint(astray=astray[0], waits_for_it=waits, parts=classes), astray[0].ranks
-    return PointToPoint(parts=classes, sure=known), _ranks(classes)
+    return PointToPoint(parts=classes, ends="never" if known else "unknown"), _ranks(classes)
 
 
 def _in_vain(run: Run, named: Class) -> int:
@@ -165,7 +162,7 @@ def _unanswered(run: Run, classes: Parts) -> Found | None:
     if not stuck:
         return None
     if any(_peer(one.first) is None for one in stuck):
-        return PointToPoint(parts=classes, sure=False), _ranks(classes)
+        return PointToPoint(parts=classes, ends="unknown"), _ranks(classes)
     parts = _parts(classes)
     others = [part for part in parts if not is_p2p(part.first)]
     if len(others) == 1 and len(parts) == 2 and len(parts[0].ranks) < len(parts[1].ranks):
@@ -201,9 +198,11 @@ def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
 
 
 def _by_program(parts: Parts) -> Found:
-    """The kind of a cycle of collectives, by the positions of the ranks in the program."""
+    """The kind of a cycle of collectives, by the positions of the ranks in the program. It is one list of alternatives, of which
+    the first that fits is the kind."""
     everyone = _ranks(parts)
     sure = all(part.first.wait is not None and part.first.wait.sure for part in parts)
+    ends: Ends = "never" if sure else "unknown"  # an operation that was inferred may be another one
     if len(parts) > 2 and _opposite_order(parts):
         return GroupOrder(parts=parts), everyone
     behind = _behind(parts)
@@ -214,25 +213,25 @@ def _by_program(parts: Parts) -> Found:
             # The others are in the other branch of that condition, or they are past it.
             if any(conditions.in_other_arm(mine.first, theirs.first) for theirs in others):
                 reason = f"the call of {ranks(mine.ranks)} is under a condition on the rank"
-                return Mismatch(parts=parts, reason=reason, sure=sure), mine.ranks
+                return Mismatch(parts=parts, reason=reason, ends=ends), mine.ranks
             reason = f"only {ranks(mine.ranks)} called {_name(mine)}, under a condition on the rank"
-            return Subset(parts=parts, reason=reason, sure=sure), mine.ranks
+            return Subset(parts=parts, reason=reason, ends=ends), mine.ranks
     beside_each_other = len(earliest) == len(parts)
     if beside_each_other and _opposite_order(parts):
-        return GroupOrder(parts=parts, sure=sure), everyone
+        return GroupOrder(parts=parts, ends=ends), everyone
     if len(earliest) == 1 and all(earliest[0] in others for others in behind if others):
         first = parts[earliest[0]]
         blamed, reason = _went_past(first, [part for part in parts if part is not first])
-        return Subset(parts=parts, reason=reason, sure=sure), blamed
+        return Subset(parts=parts, reason=reason, ends=ends), blamed
     smallest = parts[0]
     if beside_each_other and all(len(part.ranks) > len(smallest.ranks) for part in parts[1:]):
         differ = "differs" if len(smallest.ranks) == 1 else "differ"
         return Mismatch(
             parts=parts,
             reason=f"{ranks(smallest.ranks)} {differ} from all others",
-            sure=sure,
+            ends=ends,
         ), smallest.ranks
-    return Mismatch(parts=parts, reason="", sure=sure), everyone
+    return Mismatch(parts=parts, reason="", ends=ends), everyone
 
 
 def _behind(parts: Parts) -> list[set[int]]:

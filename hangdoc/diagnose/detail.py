@@ -6,7 +6,6 @@ from hangdoc.detail import Batches, Detail, Setting, WaitGraph, WaitNode
 from hangdoc.diagnose import comparison, merged, words
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnose.ranks.counters import batches
-from hangdoc.diagnose.runs import launch
 from hangdoc.diagnosis import Diagnosis, Job
 
 MOST_NODES = 20
@@ -26,7 +25,6 @@ def detail(job: Job, run: Run) -> Detail:
     culprits = frozenset(job.findings[0].culprits) if job.findings else frozenset()
     return Detail(
         job=job.id,
-        program=_program(run),
         graph=wait_graph(run, culprits),
         batches=_batches(run, culprits),
         stacks=merged.stacks(run.ranks.values()),
@@ -115,7 +113,7 @@ def _node(ranks: tuple[int, ...], seen: tuple[Rank, ...], run: Run, culprits: fr
 def _batches(run: Run, culprits: frozenset[int]) -> tuple[Batches, ...]:
     together: dict[tuple[bool, int, int | None, bool], list[int]] = {}
     for rank in run.ranks.values():
-        done, total = batches(rank.process, rank.loop) if rank.process is not None else (None, None)
+        done, total = batches(rank)
         if done is not None:
             ended = rank.loop is not None and not rank.loop.inside
             together.setdefault((rank.rank in culprits, done, total, ended), []).append(rank.rank)
@@ -129,10 +127,3 @@ def _batches(run: Run, culprits: frozenset[int]) -> tuple[Batches, ...]:
 def _setting(one: comparison.Compared) -> Setting:
     name = f"--{one.name}" if one.origin == "argument" else one.name
     return Setting(name, one.standing, one.why, one.values.values)
-
-
-def _program(run: Run) -> str | None:
-    """The same for all ranks, so the first that says it is asked, and the launchers where no rank does."""
-    processes = [rank.process for rank in run.ranks.values() if rank.process is not None]
-    processes += [process for _, process in run.launchers]
-    return next(filter(None, (launch.program(process.argv) for process in processes)), None)

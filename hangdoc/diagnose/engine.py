@@ -7,10 +7,11 @@ import msgspec
 
 from hangdoc.diagnose import blockages, ids, standstill, waits
 from hangdoc.diagnose.blockages import Blockage
+from hangdoc.diagnose.causes import disagreements, launches
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnose.ranks.counters import batches
 from hangdoc.diagnose.rules import Rule, all_rules, by_subject
-from hangdoc.diagnose.runs import build
+from hangdoc.diagnose.runs import build, launch
 from hangdoc.diagnosis import Blocked, Diagnosis, Finding, Job, RankView, Unseen, Verdict
 from hangdoc.snapshot import Snapshot, Stack
 
@@ -48,9 +49,10 @@ def examine(
 
 
 def _examined(run: Run) -> Run:
-    """The run with what blocks it."""
+    """The run with what differs in it and what blocks it."""
     drawn = waits.draw(run.classes, run.unseen)
     idle = not run.waiting and standstill.is_idle(run) and standstill.is_seen(run)
+    run = replace(run, differing=disagreements.of(run), launches=launches.find(run))
     run = replace(run, waits=drawn, age_seconds=waits.silence(run, standstill=idle))
     return replace(run, blockages=blockages.of(run, drawn))
 
@@ -82,6 +84,7 @@ def _job(run: Run, problems: list[str]) -> Job:
         findings=tuple(_with_places(run, finding) for finding in findings),
         unseen=tuple(Unseen(rank=rank, why=run.unseen[rank].why) for rank in sorted(run.unseen)),
         blockages=tuple(_blocked(one) for one in run.blockages),
+        script=launch.script(run),
     )
 
 
@@ -108,8 +111,11 @@ def _with_places(run: Run, finding: Finding) -> Finding:
     """For a run on several hosts, add to each command about a process the host on which to run it."""
     if len(run.hosts) < 2:
         return finding
+    numbers = {int(word) for command in finding.commands for word in command.split() if word.isdecimal()}
+    if not numbers:
+        return finding
     named = [run.ranks[n] for n in (*finding.victims, *finding.culprits) if n in run.ranks]  # the culprits' pids count
-    hosts = {str(rank.pid): rank.host for rank in named if rank.pid is not None}
+    hosts = {str(rank.pid): rank.host for rank in named if rank.process is not None and rank.process.pid in numbers}
     commands = []
     for command in finding.commands:
         host = next((hosts[word] for word in command.split() if word in hosts), None)
@@ -118,7 +124,7 @@ def _with_places(run: Run, finding: Finding) -> Finding:
 
 
 def _view(rank: Rank) -> RankView:
-    done, total = batches(rank.process, rank.loop) if rank.process else (None, None)
+    done, total = batches(rank)
     return RankView(
         rank=rank.rank,
         local_rank=rank.local_rank,

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from hangdoc.diagnose.causes.agreement import Agreement
+from hangdoc.diagnose.causes.amounts import Difference
 from hangdoc.diagnose.model import Class, Placed
 from hangdoc.diagnose.ranks.holds import Ends, Hold
 from hangdoc.diagnose.ranks.stopped import Stop
@@ -13,12 +14,12 @@ class Cycle(Hold, frozen=True, kw_only=True):
     """Base class of cycles: each of some ranks waits for another of them, so none can continue."""
 
     NAME: ClassVar[str] = "cycle"
-    sure: bool = True
-    """False if an operation was inferred, or its name is unknown."""
+    ends: Ends = "never"
 
     @property
-    def ends(self) -> Ends:
-        return "never" if self.sure else "unknown"
+    def sure(self) -> bool:
+        """False if an operation was inferred, or its name is unknown."""
+        return self.ends == "never"
 
 
 class LeftLoop(Cycle, frozen=True, kw_only=True):
@@ -30,6 +31,8 @@ class LeftLoop(Cycle, frozen=True, kw_only=True):
     loop: Loop
     frame: Frame
     """Of `short`, in the function that has the loop."""
+    differences: tuple[Difference, ...] = ()
+    """The data of which `short` visibly has less than `inside`, the strongest difference first."""
 
 
 class Subset(Cycle, frozen=True, kw_only=True):
@@ -99,19 +102,13 @@ class SameCall(Hold, frozen=True, kw_only=True):
 
 
 class Rendezvous(Hold, frozen=True, kw_only=True):
-    """The rendezvous of the run, or of a group, is not complete."""
+    """The rendezvous of the run, or of a group, is not complete. If an absent rank is making progress, it may still arrive."""
 
     NAME = "rendezvous"
     arrived: tuple[Class, ...] = ()
     absent: tuple[int, ...] = ()
     agents: tuple[tuple[Placed, Frame], ...] = ()
     """Launchers that wait for other nodes, if no rank has started yet."""
-    starting: bool = False
-    """Whether an absent rank is making progress, so that it may still arrive."""
-
-    @property
-    def ends(self) -> Ends:
-        return "by-itself" if self.starting else "unknown"
 
 
 class Apart(Hold, frozen=True, kw_only=True):
@@ -131,28 +128,23 @@ class Spinning(Hold, frozen=True, kw_only=True):
     """Ranks spin in the GPU driver. The host cannot tell whether for a collective or for a kernel of their own."""
 
     NAME = "gpu-spin"
-    _ENDS = "by-itself"
+    ends: Ends = "by-itself"
 
 
 class LauncherStopped(Hold, frozen=True, kw_only=True):
     """The launcher is stopped, and its ranks have ended: no process collects or restarts them."""
 
     NAME = "launcher-stopped"
-    _ENDS = "never"
+    ends: Ends = "never"
     launcher: Process
     stop: Stop
     ended: tuple[int, ...]
 
 
 class Ended(Hold, frozen=True, kw_only=True):
-    """All ranks are dead, but the process that started them is alive."""
+    """All ranks are dead, but the process that started them is alive. It ends by itself if the launcher monitors its ranks (as
+    torchrun's agent does), or if they have ended without an error."""
 
     NAME = "ended"
     launcher: Process
     ranks: tuple[int, ...]
-    monitored: bool
-    """Whether the launcher monitors its ranks (as torchrun's agent does), or they have ended without an error."""
-
-    @property
-    def ends(self) -> Ends:
-        return "by-itself" if self.monitored else "never"

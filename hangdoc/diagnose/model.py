@@ -1,6 +1,5 @@
 """A run after each step: its ranks, its classes of equal ranks, which rank waits for which, and what blocks the run."""
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +10,13 @@ from msgspec import Struct
 from hangdoc.diagnose.ranks import torch_names
 from hangdoc.diagnose.ranks.holds import Hold
 from hangdoc.diagnosis import Label, Operation, Where
+from hangdoc.regex import regex
 from hangdoc.snapshot import Connection, Environment, Frame, Host, Interpreter, Loop, Process, PythonThread, Unavailable
 
 if TYPE_CHECKING:
     from hangdoc.diagnose.blockages import Blockage
+    from hangdoc.diagnose.causes.disagreements import Differs
+    from hangdoc.diagnose.causes.launches import LaunchesDiffer
     from hangdoc.diagnose.waits import Waits
 
 Placed = tuple[Host, Process]
@@ -23,7 +25,7 @@ Placed = tuple[Host, Process]
 
 BUSY = 0.10
 """Share of one core above which a thread is busy. Waiting threads poll: a rendezvous uses 2-4 %, a monitor up to 5 %."""
-_FORM = re.compile(r"_(into_tensor|tensor|single|coalesced)$")
+_FORM = regex(r"_(into_tensor|tensor|single|coalesced)$")
 
 
 def form(op: str) -> str:
@@ -32,7 +34,7 @@ def form(op: str) -> str:
     return _FORM.sub("", op)
 
 
-class Wait(Struct, frozen=True):
+class Wait(Struct, frozen=True, gc=False):
     """The operation of a blocked rank, and the ranks that it names."""
 
     kind: str
@@ -62,7 +64,7 @@ class Wait(Struct, frozen=True):
         return self.operation.group, self.members
 
 
-class LoopView(Struct, frozen=True):
+class LoopView(Struct, frozen=True, gc=False):
     """The loop over the data that a rank is in or has left, with its counter."""
 
     loop: Loop
@@ -76,7 +78,7 @@ class LoopView(Struct, frozen=True):
     total: int | None
 
 
-class Rank(Struct, frozen=True):
+class Rank(Struct, frozen=True, gc=False):
     """One rank. `process` is None where the rank is known to be gone and left nothing."""
 
     rank: int
@@ -129,7 +131,7 @@ class Rank(Struct, frozen=True):
         return self.wait is not None and self.label == "blocked"
 
 
-class Class(Struct, frozen=True):
+class Class(Struct, frozen=True, gc=False):
     """Ranks with the same conclusions. The later steps treat them as one."""
 
     first: Rank
@@ -165,6 +167,10 @@ class Run:
     """How long the waiting or idle ranks have exchanged no data; None if unknown."""
     meeting_host: Host | None = None
     """The host of the rendezvous endpoint, if it was observed. It may hold no process of the run."""
+    differing: "tuple[Differs, ...]" = ()
+    """Options, variables and versions that must be the same on all ranks, and are not."""
+    launches: "LaunchesDiffer | None" = None
+    """Settings of the launches that differ between the nodes."""
     waits: "Waits | None" = None
     """Which rank waits for which."""
     blockages: "tuple[Blockage, ...]" = ()
@@ -221,4 +227,4 @@ def environment_of(process: Process) -> dict[str, str]:
     """The environment of a rank: the variables that it started with, and those that it has set since."""
     started = process.environment.variables if isinstance(process.environment, Environment) else {}
     inside = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
-    return {**started, **inside}
+    return {**started, **inside} if inside else started

@@ -28,7 +28,7 @@ def _threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, ...]] | None
     if not calls:
         return None
     # That their order differs is inferred, not observed: two slow calls look the same for a while.
-    return Threads(calls=tuple(calls), sure=False), tuple(sorted({n for one, _, _ in calls for n in one.ranks}))
+    return Threads(calls=tuple(calls), ends="unknown"), tuple(sorted({n for one, _, _ in calls for n in one.ranks}))
 
 
 def different_arguments(classes: Iterable[Class]) -> tuple[Roots | Tensors, tuple[int, ...]] | None:

@@ -1,11 +1,10 @@
 """A run in which no rank waits for another, but none makes progress."""
 
 from hangdoc.diagnose.model import BUSY, Rank, Run
-from hangdoc.diagnose.ranks import backends
+from hangdoc.diagnose.ranks import backends, known
 from hangdoc.diagnose.ranks.holds import Asleep, AtFileLock, AtLock, InFile, OnNetwork, Serves, WaitsForLoader
-from hangdoc.diagnose.ranks.movement import working_share
+from hangdoc.diagnose.ranks.movement import cores_used
 from hangdoc.diagnose.ranks.torch_names import is_rpc
-from hangdoc.snapshot import Clocks
 
 TELLING = (AtLock, AtFileLock, InFile, OnNetwork, Serves, WaitsForLoader)
 """What explains why a rank makes no progress."""
@@ -27,7 +26,7 @@ def _stands(rank: Rank) -> bool:
         and not (
             isinstance(rank.hold, Asleep) and not rank.hold.polls and rank.cpu_percent is not None
         )  # such a sleep ends by itself
-        and (rank.process is None or working_share(rank.process) < BUSY)
+        and (rank.process is None or cores_used(rank.process, transport=False) < BUSY)
     )
 
 
@@ -38,5 +37,4 @@ def is_seen(run: Run) -> bool:
 
 
 def _uses_rpc(rank: Rank) -> bool:
-    clocks = rank.process.clocks if rank.process is not None else None
-    return isinstance(clocks, Clocks) and any(is_rpc(thread.name) for thread in clocks.threads)
+    return rank.process is not None and any(map(is_rpc, known.thread_names(rank.process)))

@@ -13,7 +13,9 @@ from hangdoc.diagnose.ranks.holds import Asleep, AtFileLock, OnNetwork, Serves
 from hangdoc.diagnosis import Evidence, Finding, Operation, Severity
 from hangdoc.phrases import caller, duration
 from hangdoc.phrases import ranks as ranks
-from hangdoc.snapshot import Progress
+from hangdoc.snapshot import Host, Process, Progress
+
+_SIGKILL = 9
 
 
 def verb(which: Iterable[int], singular: str, plural: str) -> str:
@@ -207,13 +209,13 @@ def finding(
     code: str,
     name: str,
     *,
-    severity: Severity,
     confidence: float,
-    culprits: Iterable[int],
-    victims: Iterable[int],
     summary: str,
     evidence: Iterable[Evidence],
     remedy: str,
+    severity: Severity = "warning",
+    culprits: Iterable[int] = (),
+    victims: Iterable[int] = (),
     commands: Iterable[str] = (),
     cause: str | None = None,
 ) -> Finding:
@@ -250,6 +252,23 @@ def ended_children(run: Run, rank: Rank) -> list[Evidence]:
             text=f"child process {process.pid} is dead: {how_it_ended(process)}",
         )
         for process in ended[:3]
+    ]
+
+
+def oom_kills(hosts: Iterable[Host], ended: Iterable[Process | None]) -> list[Evidence]:
+    """OOM kills in the control groups of some hosts, if they may explain one of the ended processes: killed by SIGKILL, or gone
+    without a trace (None)."""
+    if not any(process is None or (process.exit_code or 0) & 0x7F == _SIGKILL for process in ended):
+        return []
+    return [
+        Evidence(
+            rank=None,
+            probe="control groups",
+            text=f"the OOM killer has killed {group.oom_kills} process(es) in {group.path}",
+        )
+        for host in hosts
+        for group in host.control_groups
+        if group.oom_kills
     ]
 
 

@@ -1,14 +1,17 @@
 """Parses the command lines of torchrun, accelerate, srun and mpirun: options, program, and the program's arguments."""
 
 import re
-from dataclasses import dataclass
 from pathlib import PurePath
+
+import msgspec
+
+from hangdoc.regex import regex
 
 MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
            "accelerate.commands.launch": "accelerate", "deepspeed.launcher.launch": "deepspeed"}  # fmt: skip
 PROGRAMS = {"torchrun": "torchrun", "accelerate": "accelerate", "accelerate-launch": "accelerate",
             "mpirun": "mpirun", "mpiexec": "mpirun", "srun": "srun", "deepspeed": "deepspeed"}  # fmt: skip
-_PYTHON = re.compile(r"(python|pypy)[\d.]*$")
+_PYTHON = regex(r"(python|pypy)[\d.]*$")
 _TAKE_NOTHING = {
     "standalone", "no-python", "run-path", "use-env", "module", "multi-gpu", "multi-node", "cpu", "use-fsdp", "use-deepspeed",
     "debug", "quiet", "overcommit", "exclusive", "overlap", "pty", "label", "unbuffered", "allow-run-as-root", "oversubscribe",
@@ -27,8 +30,7 @@ _SHORT = {
 _MPI_PAIRS = {"mca", "genv", "gmca"}
 
 
-@dataclass(frozen=True)
-class Launched:
+class Launched(msgspec.Struct, frozen=True):
     """A parsed command line of a launcher."""
 
     tool: str

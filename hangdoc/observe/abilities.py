@@ -26,6 +26,9 @@ _PYTHON_REMEDY = (
     "variables, changes of os.environ and process groups stay unknown. hangdoc still uses stacks, sockets and clocks."
 )
 
+_SYS_PTRACE = 1 << 19
+"""CAP_SYS_PTRACE in linux/capability.h."""
+
 
 class Ability(NamedTuple):
     """One thing that hangdoc needs: whether it works here, what was found, and the remedy if it does not work."""
@@ -122,7 +125,14 @@ def _sockets() -> Ability:
 
 def _other_users() -> Ability:
     if os.geteuid() == 0:
-        return Ability("other users' ranks", True, "readable (uid 0)", "")
+        # A container may lack this capability. Even then, ranks with no more capabilities than hangdoc are readable.
+        capable = int(ProcFS().status("self").get("CapEff", "0"), 16) & _SYS_PTRACE
+        found = (
+            "readable (uid 0)"
+            if capable
+            else "only ranks with no more capabilities are readable: CAP_SYS_PTRACE is missing"
+        )
+        return Ability("other users' ranks", True, found, "")
     sudo = "`sudo hangdoc`" if shutil.which("sudo") else "hangdoc as root"
     return Ability(
         "other users' ranks", True, f"only ranks of uid {os.geteuid()} are readable; {sudo} can read all", ""

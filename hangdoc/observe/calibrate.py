@@ -12,6 +12,8 @@ from typing import Any
 from hangdoc.observe.layout import Instances, Layout
 from hangdoc.observe.memory import DICT, MANAGED_DICT, Memory, Unreadable
 
+_OF_SYS = frozenset({"maxunicode", "hexversion", "float_info", "path", "stdlib_module_names"})
+_OF_OS = frozenset({"environ", "environb", "getenv"})
 _ENVIRON = frozenset({"encodekey", "decodekey", "encodevalue", "decodevalue", "_data"})
 """The attributes of os.environ."""
 _FLOAT_INFO = {1: sys.float_info.max_exp, 4: sys.float_info.min_exp, 7: sys.float_info.mant_dig}
@@ -31,11 +33,11 @@ def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
     Raises Misread for objects of an unknown form. `instances` stays None if the form of instances is unknown, or if `os` is
     not imported (yet).
     """
-    names = dict(memory.named_items(modules))
+    names = dict(memory.named_items(modules, (2, 3)))
     system: dict[str, int] = {}
     with contextlib.suppress(Unreadable, KeyError):
-        system = memory.namespace(names["sys"])
-    if not {"maxunicode", "hexversion", "float_info", "path", "stdlib_module_names"} <= system.keys():
+        system = memory.namespace(names["sys"], _OF_SYS)
+    if not system.keys() >= _OF_SYS:
         raise Misread("the module sys")
     _choose(
         memory, "ints", ({"tagged_ints": True}, {"tagged_ints": False}),
@@ -48,8 +50,8 @@ def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
     _choose(memory, "sets", ({},), lambda: 100 < (memory.length(system["stdlib_module_names"]) or 0) < 1000)
     release = memory.integer(system["hexversion"])
     version = release >> 24, release >> 16 & 0xFF
-    os_module = memory.namespace(names["os"]) if "os" in names else {}
-    if not {"environ", "environb", "getenv"} <= os_module.keys():
+    os_module = memory.namespace(names["os"], _OF_OS) if "os" in names else {}
+    if not os_module.keys() >= _OF_OS:
         return version  # os is not imported, or still being imported
     memory.layout = memory.layout._replace(function_name=_name_offset(memory, os_module["getenv"]))
     for name in ("environ", "environb"):  # a script may have replaced os.environ

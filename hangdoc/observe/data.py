@@ -6,7 +6,6 @@ listed in a thread of its own, which is abandoned after a time limit.
 
 import hashlib
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,7 @@ from pathlib import PurePath
 
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.procfs import ProcError
+from hangdoc.regex import regex
 from hangdoc.snapshot import DataSource, DataSources, Unavailable
 
 SUFFIXES = frozenset(
@@ -46,10 +46,11 @@ SUFFIXES = frozenset(
         ".webdataset",
     ]
 )
+_ENDINGS = tuple(SUFFIXES)
 _MAX_FILES = 200_000
 _BOUND_SECONDS = 3.0
-_DATA_NAME = re.compile(r"(?i)(data|corpus|shard|train|input|token|parquet|dir|path|root|base)")
-_OF_TOOLS = re.compile(
+_DATA_NAME = regex(r"(?i)(data|corpus|shard|train|input|token|parquet|dir|path|root|base)")
+_OF_TOOLS = regex(
     r"(PYENV|CONDA|MAMBA|VIRTUAL_ENV|UV|POETRY|PYTHON|XDG|LD|NVM|CUDA|CUDNN|JAVA|GO|CARGO|RUSTUP|MODULE|LMOD|SLURM|SSH|DBUS|TORCH|"
     r"TRITON|NCCL|GLOO|MPI|OMPI|PMI|PMIX)[A-Z0-9_]*|(OLD)?PWD|PATH|HOME|TMP|TEMP|TMPDIR"
 )
@@ -177,7 +178,7 @@ def named_folders(
 
 def is_data_file(path: str) -> bool:
     """Whether a path looks like a shard of training data."""
-    return path.endswith(tuple(SUFFIXES))
+    return path.endswith(_ENDINGS)
 
 
 def list_shards(folder: str) -> tuple[int, int, tuple[str, ...], str] | None:
@@ -200,8 +201,8 @@ def list_shards(folder: str) -> tuple[int, int, tuple[str, ...], str] | None:
                     size = item.stat().st_size
                 except OSError:
                     size = -1
-                entries.append((os.path.relpath(item.path, folder), size))
-                kinds[PurePath(item.name).suffix] += 1
+                entries.append((item.path.removeprefix(folder).lstrip("/"), size))
+                kinds[os.path.splitext(item.name)[1]] += 1
     except OSError:
         return None
     digest = hashlib.sha256(repr(sorted(entries)).encode()).hexdigest()[:16]

@@ -5,7 +5,7 @@ It is read only when it can be new. As long as a process has not run, its stack 
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -158,7 +158,7 @@ class DeepReader:
         found: dict[int, dict[str, Any]] = {pid: {} for pid in ranks}
         for probe, chosen in ((FlightRecorders(), ranks), (TrainingData(), old)):
             if chosen:
-                part = replace(observation, targets=chosen)
+                part = msgspec.structs.replace(observation, targets=chosen)
                 probe.during(part)
                 for pid, name, value in probe.evidence(part):
                     if pid is not None:

@@ -8,7 +8,6 @@ rank is a helper: it inherits the rank's environment and often its command line,
 import contextlib
 import os
 from collections import Counter
-from dataclasses import dataclass
 
 import msgspec
 
@@ -36,8 +35,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Only processes of this Slurm job: `123`, `123.0`, `100_3`."""
 
 
-@dataclass
-class Discovered:
+class Discovered(msgspec.Struct):
     """The result of discovery."""
 
     targets: dict[int, Target]

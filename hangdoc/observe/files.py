@@ -5,7 +5,6 @@ Only links, mount tables and a few bytes of memory are read. The file itself is 
 
 import os
 import posixpath
-import re
 import struct
 import time
 from collections.abc import Iterable
@@ -13,6 +12,7 @@ from collections.abc import Iterable
 from hangdoc.observe import syscalls
 from hangdoc.observe.procfs import Gone, ProcError, ProcFS
 from hangdoc.parse import integer
+from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Holder
 
 _LOCAL = frozenset({"ext4", "xfs", "btrfs", "overlay", "tmpfs", "ext3", "ext2", "zfs", "proc", "sysfs", "devtmpfs"})
@@ -23,7 +23,7 @@ _ACCESS_MODE = 0o3
 _WRITE_ONLY = 0o1
 _ABSOLUTE = 1
 """TIMER_ABSTIME: the argument is the time at which the sleep ends. Python uses it."""
-_SOCKET = re.compile(r"socket:\[(\d+)\]")
+_SOCKET = regex(r"socket:\[(\d+)\]")
 
 
 def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: bool) -> tuple[AwaitedFile, ...]:

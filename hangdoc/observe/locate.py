@@ -5,7 +5,6 @@ Every CPython exports the symbol `_PyRuntime`. hangdoc searches that structure f
 """
 
 import contextlib
-import re
 import struct
 from collections.abc import Iterator
 from itertools import islice
@@ -17,11 +16,12 @@ from hangdoc.observe.layout import TEXTS_AND_KEYS, Layout
 from hangdoc.observe.maps import Mapping, mapped_files
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.regex import regex
 
 SUPPORTED = "CPython 3.10 to 3.15"
 """The tested versions (docs/attaching.md)."""
-_NAMED_PYTHON = re.compile(r"/(?:lib)?python[^/]*$")
-_VERSION = re.compile(r"python(\d)\.(\d+)")
+_NAMED_PYTHON = regex(r"/(?:lib)?python[^/]*$")
+_VERSION = regex(r"python(\d)\.(\d+)")
 
 
 _Build = tuple[str, int, int, int]
@@ -56,9 +56,9 @@ _places: dict[_Build, tuple[int, ...]] = {}
 _layouts: dict[_Build, tuple[tuple[int, int], Layout]] = {}
 
 
-def python_version(proc: ProcFS, pid: int) -> tuple[int, int] | None:
-    """(major, minor) of the CPython that `pid` runs, from the names of its mapped files; None for anything else."""
-    versions = (_VERSION.search(mapped.path.rsplit("/", 1)[-1]) for mapped in _mapped_pythons(proc, pid))
+def python_version(proc: ProcFS, pid: int, files: list[Mapping]) -> tuple[int, int] | None:
+    """(major, minor) of the CPython that `pid` runs, from the names of its mapped `files`; None for anything else."""
+    versions = (_VERSION.search(mapped.path.rsplit("/", 1)[-1]) for mapped in _pythons_among(proc, pid, files))
     return next(((int(match[1]), int(match[2])) for match in versions if match), None)
 
 
@@ -67,7 +67,7 @@ def locate(proc: ProcFS, pid: int) -> Image:
     process that has just started can't be distinguished from an unsupported one.
     """
     try:
-        files = _mapped_pythons(proc, pid)
+        files = _pythons_among(proc, pid, mapped_files(proc, pid))
         program = proc.link(f"{pid}/exe")
     except ProcError as error:
         raise Unreadable(str(error)) from error
@@ -100,9 +100,8 @@ def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[
     return version, memory.layout
 
 
-def _mapped_pythons(proc: ProcFS, pid: int) -> list[Mapping]:
+def _pythons_among(proc: ProcFS, pid: int, found: list[Mapping]) -> list[Mapping]:
     """The files that may contain the interpreter: first those named python or libpython, then the program itself."""
-    found = mapped_files(proc, pid)
     try:
         program = proc.link(f"{pid}/exe").removesuffix(" (deleted)")
     except ProcError:

@@ -1,7 +1,4 @@
-"""The host: processor, memory, network interfaces, names. And the software of each rank, from the files it has mapped.
-
-psutil is imported in the functions that use it, so that it loads during the window and not before it.
-"""
+"""The host: processor, memory, network interfaces, names. And the software of each rank, from the files it has mapped."""
 
 import os
 import re
@@ -13,14 +10,16 @@ from pathlib import Path
 
 import msgspec
 
+from hangdoc.observe.interfaces import interfaces
 from hangdoc.observe.locate import python_version
 from hangdoc.observe.maps import mapped_files, reach
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.procfs import ProcError, ProcFS
-from hangdoc.snapshot import Interface, Machine, Runtime, Unavailable
+from hangdoc.regex import regex
+from hangdoc.snapshot import Machine, Runtime, Unavailable
 
 _FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile", "asimd", "bf16")
-_METADATA_VERSION = re.compile(r"^Version: (.+)$", re.MULTILINE)
+_METADATA_VERSION = regex(r"^Version: (.+)$", re.MULTILINE)
 
 
 class HostMachine:
@@ -35,7 +34,7 @@ class HostMachine:
 
     def open(self, observation: Observation) -> None:
         """Read the swap counters."""
-        self._swapped = swapped()
+        self._swapped = swapped(observation.proc)
 
     def during(self, observation: Observation) -> None:
         """Read everything."""
@@ -47,7 +46,7 @@ class HostMachine:
 
     def close(self, observation: Observation) -> None:
         """Read the swap counters again."""
-        before, after = self._swapped, swapped()
+        before, after = self._swapped, swapped(observation.proc)
         self._swapped = None if before is None or after is None else after - before
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
@@ -59,44 +58,47 @@ class HostMachine:
             yield pid, "runtime", found
 
 
-def swapped() -> int | None:
+def swapped(proc: ProcFS) -> int | None:
     """Bytes swapped in and out since boot; None if unknown."""
-    import psutil
-
     try:
-        swap = psutil.swap_memory()
-    except (OSError, RuntimeError):
+        pages = _numbers(proc, "vmstat")
+        return (pages["pswpin"] + pages["pswpout"]) * os.sysconf("SC_PAGE_SIZE")
+    except (ProcError, KeyError):
         return None
-    return int(swap.sin + swap.sout)
+
+
+def _numbers(proc: ProcFS, name: str) -> dict[str, int]:
+    """The numbers in a file with lines like `MemTotal:  24 kB` or `pswpin 0`. Raises ProcError."""
+    words = (line.split() for line in proc.text(name).splitlines())
+    return {word[0].rstrip(":"): int(word[1]) for word in words if len(word) > 1 and word[1].isdigit()}
 
 
 def machine(proc: ProcFS) -> Machine | Unavailable:
     """The host at this moment. `swapped_bytes` is None: it needs two readings."""
-    import psutil
-
     try:
-        memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+        kib = _numbers(proc, "meminfo")
+        swap, free = kib.get("SwapTotal", 0), kib.get("SwapFree", 0)
         model, flags = _processor(proc)
         shared = _shared_memory()
         return Machine(
             cpu_model=model,
             cpu_flags=flags,
-            cores=psutil.cpu_count() or 1,
+            cores=os.cpu_count() or 1,
             gpus=len([name for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name)]),
-            memory_total_bytes=memory.total,
-            memory_available_bytes=memory.available,
+            memory_total_bytes=kib["MemTotal"] * 1024,
+            memory_available_bytes=kib["MemAvailable"] * 1024,
             shared_total_bytes=shared[0],
             shared_free_bytes=shared[1],
-            swap_total_bytes=swap.total,
-            swap_used_bytes=swap.used,
+            swap_total_bytes=swap * 1024,
+            swap_used_bytes=(swap - free) * 1024,
             swapped_bytes=None,
             load_1m=os.getloadavg()[0],
             kernel=os.uname().release,
-            interfaces=_interfaces(),
+            interfaces=interfaces(),
             net_namespace=_own_namespace(proc),
             hostname_addresses=resolve(socket.gethostname()),
         )
-    except (OSError, RuntimeError, ProcError) as error:
+    except (OSError, KeyError, ProcError) as error:
         return Unavailable(reason=str(error))
 
 
@@ -125,29 +127,6 @@ def _own_namespace(proc: ProcFS) -> str | None:
         return None
 
 
-def _interfaces() -> tuple[Interface, ...]:
-    import psutil
-
-    states = psutil.net_if_stats()
-    return tuple(
-        Interface(
-            name=name,
-            up=states[name].isup if name in states else False,
-            addresses=tuple(a.address for a in addresses if a.family in (socket.AF_INET, socket.AF_INET6)),
-            networks=tuple(
-                _network(a.address, a.netmask) for a in addresses if a.family == socket.AF_INET and a.netmask
-            ),
-        )
-        for name, addresses in sorted(psutil.net_if_addrs().items())
-    )
-
-
-def _network(address: str, mask: str) -> str:
-    import ipaddress
-
-    return str(ipaddress.ip_network(f"{address}/{mask}", strict=False))
-
-
 def resolve(name: str) -> tuple[str, ...] | Unavailable:
     """The addresses of a host name. Waits at most one second for the resolver."""
     pool = ThreadPoolExecutor(1)
@@ -167,8 +146,9 @@ def runtime(proc: ProcFS, target: Target, torch_versions: dict[str, str | None])
     pid = target.pid
     try:
         executable: str | None = proc.link(f"{pid}/exe")
-        version = python_version(proc, pid)
-        torch_library = next((m for m in mapped_files(proc, pid) if "/torch/lib/libtorch_python" in m.path), None)
+        files = mapped_files(proc, pid)
+        version = python_version(proc, pid, files)
+        torch_library = next((m for m in files if "/torch/lib/libtorch_python" in m.path), None)
     except ProcError as error:
         return Unavailable(reason=str(error))
     torch: str | None = None

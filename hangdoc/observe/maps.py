@@ -1,10 +1,15 @@
 """The files that a process has mapped, from /proc/PID/maps (proc_pid_maps(5))."""
 
 import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 from hangdoc.observe.procfs import ProcFS
+from hangdoc.regex import regex
+
+_FIRST = regex(rb"^([0-9a-f]+)-\S+ \S+ 00000000 (\S+) (\d+) +(/.*)$", re.MULTILINE)
+"""A mapping at offset 0 of its file: address, device, inode, path."""
 
 
 class Mapping(NamedTuple):
@@ -20,13 +25,10 @@ class Mapping(NamedTuple):
 
 def mapped_files(proc: ProcFS, pid: int) -> list[Mapping]:
     """Every file whose first byte `pid` has mapped, by ascending address. Raises ProcError."""
-    found = []
-    for line in proc.read(f"{pid}/maps").decode("utf-8", "replace").splitlines():
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and fields[2] == "00000000" and fields[5].startswith("/"):
-            path = fields[5].removesuffix(" (deleted)")
-            found.append(Mapping(int(fields[0].split("-")[0], 16), path, fields[3], int(fields[4])))
-    return found
+    return [
+        Mapping(int(base, 16), path.decode("utf-8", "replace").removesuffix(" (deleted)"), device.decode(), int(inode))
+        for base, device, inode, path in _FIRST.findall(proc.read(f"{pid}/maps"))
+    ]
 
 
 def reach(proc: ProcFS, pid: int, mapping: Mapping) -> Path | None:

@@ -8,7 +8,7 @@ Include/cpython/object.h, Include/cpython/listobject.h, Include/cpython/setobjec
 import contextlib
 import os
 import struct
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 from types import TracebackType
 from typing import NamedTuple
 
@@ -49,6 +49,10 @@ class Memory:
     def __init__(self, pid: int, layout: Layout, root: str = "/proc") -> None:
         self.pid, self.layout = pid, layout
         self._types: dict[int, tuple[str, int]] = {}
+        self._names: dict[tuple[int, int], str] = {}
+        """Names of attributes and variables, cached: all instances of a class share the same str objects."""
+        self.models: dict[int, str | None] = {}
+        """Results of `precision` for models, by address."""
         try:
             self._fd = os.open(f"{root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -119,6 +123,14 @@ class Memory:
         if len(raw) < size:
             raw = self.read(address + offset, size)
         return raw.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width], "replace")
+
+    def _name(self, address: int) -> str:
+        """As `text`, but cached."""
+        key = address, self.layout.text  # when names are first read, the form of str objects is still being calibrated
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = self.text(address)
+        return name
 
     def data(self, address: int) -> bytes:
         """The bytes object at `address`, cut at 4096."""
@@ -201,13 +213,15 @@ class Memory:
             try:
                 if lengths is not None and int.from_bytes(os.pread(self._fd, 8, key + 16), "little") not in lengths:
                     continue
-                yield self.text(key), value
+                yield self._name(key), value
             except (Unreadable, OSError):
                 continue
 
-    def namespace(self, module: int) -> dict[str, int]:
-        """The variables of the module at address `module`: names and addresses."""
-        return dict(self.named_items(self.word(module + self._dict_offset(self.word(module + 8)))))
+    def namespace(self, module: int, names: Collection[str] = ()) -> dict[str, int]:
+        """The variables of the module at address `module`: names and addresses. With `names`, only variables whose names are as
+        long as one of these."""
+        lengths = {len(name) for name in names} or None
+        return dict(self.named_items(self.word(module + self._dict_offset(self.word(module + 8))), lengths))
 
     def _dict_offset(self, type_address: int) -> int:
         offset = self.word(type_address + _TP_DICTOFFSET)
@@ -253,10 +267,14 @@ class Memory:
 
     def _shared(self, keys: Keys, values: int) -> Iterator[tuple[str, int]]:
         """Attributes whose names are in `keys` and whose values are an array of pointers at `values`."""
-        for index in range(min(keys.entries, _MAX_ATTRIBUTES)):
+        entries = min(keys.entries, _MAX_ATTRIBUTES)
+        if not entries:
+            return
+        table = self.read(keys.first, entries * keys.size)
+        for index, value in enumerate(struct.unpack(f"<{entries}Q", self.read(values, entries * 8))):
             with contextlib.suppress(Unreadable):
-                if value := self.word(values + index * 8):
-                    yield self.text(self.word(keys.first + index * keys.size + keys.skip)), value
+                if value:
+                    yield self._name(struct.unpack_from("<Q", table, index * keys.size + keys.skip)[0]), value
 
     def shared_names(self, keys: int) -> set[str]:
         """The names in the dict keys at address `keys`. Raises Unreadable if there are no dict keys."""

@@ -5,18 +5,18 @@ of equal stacks is dumped. If its native stack shows a send or a receive, all ra
 source line may wait for different works.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hangdoc.observe import attach
 from hangdoc.observe.observation import Observation, Target
+from hangdoc.regex import regex
 from hangdoc.snapshot import Clocks, Connection, Connections, Interpreter, PythonThread, Stack, Unavailable
 
-_GPU_THREAD = re.compile(r"^(pt_nccl|nccl|cuda-EvtHandlr)")
-_POINT_TO_POINT = re.compile(r"(Send|Recv)Work::wait|UnboundBuffer::wait(Send|Recv)")
-_TORCH_LIBRARY = re.compile(r"/lib(torch|c10|cuda|nccl)[^/]*\.so")
-_NUMBER = re.compile(r"-?\d[\d.e+-]*")
+_GPU_THREAD = regex(r"^(pt_nccl|nccl|cuda-EvtHandlr)")
+_POINT_TO_POINT = regex(r"(Send|Recv)Work::wait|UnboundBuffer::wait(Send|Recv)")
+_TORCH_LIBRARY = regex(r"/lib(torch|c10|cuda|nccl)[^/]*\.so")
+_NUMBER = regex(r"-?\d[\d.e+-]*")
 _MAX_PER_CLASS = 16
 _MIN_SECONDS = 1.0
 """A native dump needs at least this time."""

@@ -3,8 +3,9 @@
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import Image, locate
@@ -15,8 +16,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-@dataclass
-class Target:
+class Target(msgspec.Struct):
     """An observed process."""
 
     pid: int
@@ -33,15 +33,14 @@ class Target:
     launcher_gone: bool = False
     whole_tree: bool = True
     unreadable_below: int = 0
-    environment: dict[str, str] | Unavailable = field(default_factory=dict)
-    live_environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] | Unavailable = msgspec.field(default_factory=dict)
+    live_environment: dict[str, str] = msgspec.field(default_factory=dict)
     python: bool = True
     held: bool = False
     """Stopped, frozen or traced: never pause it."""
 
 
-@dataclass
-class Observation:
+class Observation(msgspec.Struct):
     """One run of the probes."""
 
     proc: ProcFS
@@ -51,9 +50,9 @@ class Observation:
     """`auto`, `never` or `always`."""
     targets: dict[int, Target]
     pool: ThreadPoolExecutor
-    problems: list[str] = field(default_factory=list)
-    _images: dict[int, Image] = field(default_factory=dict)
-    _locating: threading.Lock = field(default_factory=threading.Lock)
+    problems: list[str] = msgspec.field(default_factory=list)
+    _images: dict[int, Image] = msgspec.field(default_factory=dict)
+    _locating: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
     def image(self, pid: int) -> Image:
         """The interpreter of a process, located once. Raises Unreadable."""
@@ -62,14 +61,14 @@ class Observation:
                 self._images[pid] = locate(self.proc, pid)
             return self._images[pid]
 
-    def forget_images(self, pids: Iterable[int]) -> None:
-        """Drop the interpreters of these pids, which other processes have now."""
-        for pid in pids:
-            self._images.pop(pid, None)
+    def forget_images(self, new: set[int]) -> None:
+        """Keep only the interpreters of targets, and drop those of `new` processes, which have taken over the pids of others."""
+        for pid in [pid for pid in self._images if pid in new or pid not in self.targets]:
+            del self._images[pid]
 
     def part(self, pids: Iterable[int]) -> "Observation":
         """This observation restricted to some of its targets."""
-        return replace(self, targets={pid: self.targets[pid] for pid in pids})
+        return msgspec.structs.replace(self, targets={pid: self.targets[pid] for pid in pids})
 
     def ranks(self) -> list[Target]:
         """The ranks among the targets."""

@@ -178,17 +178,19 @@ def _run(
                 f"the {name} probe was abandoned: it had not ended {grace.seconds:.0f} s after the window"
             )
     between.shutdown(wait=False)
+    abandonable = _AbandonableThread()
     # Stacks take longest, so they are read first. The clocks are read last, exactly at the end of the window.
     for probe in sorted(probes, key=lambda p: (not isinstance(p, Stacks), isinstance(p, CpuClocks))):
         if isinstance(probe, CpuClocks):
             time.sleep(
                 max(0.0, min(observation.deadline.remaining(), began + observation.window + extra - time.monotonic()))
             )
-        _bounded(observation, probe, probe.close)
+        abandonable.bounded(observation, probe, probe.close)
     gathered: dict[int | None, dict[str, Any]] = {}
     for probe in probes:
-        for pid, field, value in _bounded(observation, probe, _evidence_of(probe)) or ():
+        for pid, field, value in abandonable.bounded(observation, probe, _evidence_of(probe)) or ():
             gathered.setdefault(pid, {})[field] = value
+    abandonable.close()
     try:
         for pid, native in natives.read(observation, gathered, {}).items():
             gathered.setdefault(pid, {})["native"] = native
@@ -201,20 +203,30 @@ def _evidence_of(probe: Probe) -> Callable[[Observation], list[ProbeResult]]:
     return lambda observation: list(probe.evidence(observation))
 
 
-def _bounded(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
-    """As `_guarded`, but abandons an action that does not end before the deadline."""
-    alone = ThreadPoolExecutor(1, thread_name_prefix=probe.name)
-    try:
-        return alone.submit(_guarded, observation, probe, action).result(
-            observation.deadline.remaining() + _MIN_SECONDS
-        )
-    except FutureTimeout:
-        observation.problems.append(
-            f"the {probe.name} probe was skipped: no time was left; allow more time with --timeout"
-        )
-        return None
-    finally:
-        alone.shutdown(wait=False)
+class _AbandonableThread:
+    """A thread for actions that may not return. After one was abandoned, the next action gets a new thread."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    def bounded(self, observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:
+        """As `_guarded`, but abandons an action that does not end before the deadline."""
+        self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="abandonable")
+        try:
+            job = self._pool.submit(_guarded, observation, probe, action)
+            return job.result(observation.deadline.remaining() + _MIN_SECONDS)
+        except FutureTimeout:
+            observation.problems.append(
+                f"the {probe.name} probe was skipped: no time was left; allow more time with --timeout"
+            )
+            self.close()
+            return None
+
+    def close(self) -> None:
+        """End the thread, without waiting for it."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
 
 
 def _guarded(observation: Observation, probe: Probe, action: Callable[[Observation], Any]) -> Any:

@@ -126,7 +126,7 @@ class Polling:
         for probe in self._probes:
             self._guarded(probe.name, probe.close, self._observation)
             probe.start_next_window(self._observation)
-        self._swapped = swapped()
+        self._swapped = swapped(self._proc)
         self._ended = time.monotonic()
         first = [
             t for t in self._observation.ranks() if t.python and t.state not in "ZX" and t.pid not in self._deep.known
@@ -323,7 +323,7 @@ class Polling:
         if time.monotonic() - read_at > _MACHINE_SECONDS:
             known = machine(self._proc)
             self._machine = (time.monotonic(), known)
-        before, self._swapped = self._swapped, swapped()
+        before, self._swapped = self._swapped, swapped(self._proc)
         if isinstance(known, Machine) and before is not None and self._swapped is not None:
             return msgspec.structs.replace(known, swapped_bytes=self._swapped - before)
         return known

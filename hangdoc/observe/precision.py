@@ -5,15 +5,15 @@ A variable such as `dtype = "float16"` does not prove that anything computes in 
 
 import contextlib
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.python_state import Variable, torch_value
+from hangdoc.regex import regex
 
-_TENSOR = re.compile(r"(\w+)\[([\d, ]*)\]")
+_TENSOR = regex(r"(\w+)\[([\d, ]*)\]")
 _MAX_MODULES = 64
 _MAX_PARAMETERS = 24
 """Limit per model: a sample of this size takes 2 to 3 ms. The parameters of one layer are always read together."""
@@ -42,6 +42,14 @@ def precisions(memory: Memory, name: str, instance: int, depth: int = 2) -> Iter
 
 
 def _parameters(memory: Memory, name: str, module: int) -> Iterator[Variable]:
+    if module not in memory.models:  # many variables hold the same model
+        memory.models[module] = _floats(memory, module)
+    if (text := memory.models[module]) is not None:
+        yield Variable(f"{name}.parameters()", text, None, None)
+
+
+def _floats(memory: Memory, module: int) -> str | None:
+    """The dtype of most elements of a model, and their number; None for a model without elements."""
     elements = Counter[str]()
     seen, todo, parameters = {module}, [module], 0
     while todo and len(seen) < _MAX_MODULES and parameters < _MAX_PARAMETERS:
@@ -55,9 +63,10 @@ def _parameters(memory: Memory, name: str, module: int) -> Iterator[Variable]:
             below = [child for _, child in memory.named_items(attributes["_modules"]) if child not in seen]
             seen.update(below)
             todo += below
-    if elements:
-        dtype, count = elements.most_common(1)[0]
-        yield Variable(f"{name}.parameters()", f"{dtype}[{count}]", None, None)
+    if not elements:
+        return None
+    dtype, count = elements.most_common(1)[0]
+    return f"{dtype}[{count}]"
 
 
 def _autocast(memory: Memory, name: str, attributes: dict[str, int]) -> Iterator[Variable]:

@@ -31,6 +31,12 @@ _COMMON_LENGTHS = frozenset(
     map(len, ("os", "__main__", "torch.distributed.distributed_c10d", "torch.distributed.debug"))
 )
 """Lengths of all module names that hangdoc looks up, so that one reading is enough for all probes."""
+_USED = {
+    "os": ("environ",),
+    "torch.distributed.distributed_c10d": ("_pg_group_ranks", "_pg_names", "_pg_backend_config"),
+    "torch.distributed.debug": ("_WORKER_SERVER",),
+}
+"""Modules with hundreds of variables, and the few that hangdoc looks up."""
 _reading = threading.Lock()
 """Probes run in parallel. The lock makes the others wait for the first reading instead of reading again."""
 
@@ -43,14 +49,15 @@ class Modules:
         self._address = image.modules
 
     def namespace(self, *wanted: str) -> dict[str, dict[str, int]]:
-        """By wanted module: names and addresses of its variables. Modules that are not imported are missing."""
+        """By wanted module: names and addresses of its variables; for a module in `_USED`, only those. Modules that are not
+        imported are missing."""
         found: dict[str, dict[str, int]] = {}
         lengths = frozenset(map(len, wanted))
         modules = self._of_lengths(_COMMON_LENGTHS if lengths <= _COMMON_LENGTHS else lengths)
         for name in wanted:
             if (module := modules.get(name)) is not None:
                 with contextlib.suppress(Unreadable):
-                    found[name] = self._memory.namespace(module)
+                    found[name] = self._memory.namespace(module, _USED.get(name, ()))
         return found
 
     def _of_lengths(self, lengths: frozenset[int]) -> dict[str, int]:

@@ -1,8 +1,10 @@
 """Finds the processes of a host that are ranks: by their first environment, by their interpreter's memory, by their beacon."""
 
+import contextlib
 import os
 import re
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hangdoc.observe import identity
 from hangdoc.observe.deadline import Deadline
@@ -10,14 +12,17 @@ from hangdoc.observe.process_table import ProcessTable
 from hangdoc.observe.procfs import ProcError, ProcFS, network_of
 from hangdoc.observe.rank_from_memory import rank_from_memory
 from hangdoc.observe.watchdog_files import beat_of
+from hangdoc.regex import regex
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
-_COMMUNICATION_THREAD = re.compile(r"^(pt_gloo|gloo_tcp|pt_nccl|nccl|pt_mpi)")
+_COMMUNICATION_THREAD = regex(r"^(pt_gloo|gloo_tcp|pt_nccl|nccl|pt_mpi)")
 """Names of threads that torch's backends start in a process with a process group."""
 
+_MAPPED_PYTHON = regex(rb"/libpython3|/(?:python|pypy)[\d.]*[a-z]*(?: \(deleted\))?$", re.MULTILINE)
+"""A line of /proc/PID/maps that shows Python as a library or as the program."""
 
-@dataclass
-class Search:
+
+class Search(msgspec.Struct):
     """The state of a search for ranks on this host."""
 
     proc: ProcFS
@@ -25,8 +30,8 @@ class Search:
     wanted: set[int]
     """Processes in the scope, without those of hangdoc."""
     launchers: dict[int, Launch]
-    ranks: dict[int, RankIdentity] = field(default_factory=dict)
-    live_environments: dict[int, dict[str, str]] = field(default_factory=dict)
+    ranks: dict[int, RankIdentity] = msgspec.field(default_factory=dict)
+    live_environments: dict[int, dict[str, str]] = msgspec.field(default_factory=dict)
     """`os.environ` of processes whose memory was read."""
 
     def below_a_rank(self, pid: int) -> bool:
@@ -137,15 +142,14 @@ def launchers_of(table: ProcessTable) -> dict[int, Launch]:
 
 
 def is_python(proc: ProcFS, pid: int) -> bool:
-    """Whether a process runs Python, whatever its name is."""
-    try:
+    """Whether a process runs Python, whatever its name is. If its program may not be read (root without
+    CAP_SYS_PTRACE, a process with it), its mapped files show it: the kernel is less strict about them."""
+    with contextlib.suppress(ProcError):
         program = os.path.basename(proc.link(f"{pid}/exe")).removesuffix(" (deleted)")
-    except ProcError:
-        return False
-    if program.startswith(("python", "pypy")):
-        return True
+        if program.startswith(("python", "pypy")):
+            return True
     try:
-        return b"/libpython3" in proc.read(f"{pid}/maps")
+        return _MAPPED_PYTHON.search(proc.read(f"{pid}/maps")) is not None
     except ProcError:
         return False
 

@@ -1,7 +1,5 @@
 """Finds the tasks of an srun. They are children of slurmstepd, so srun is not among their ancestors."""
 
-import psutil
-
 from hangdoc.observe.process_table import ProcessTable
 from hangdoc.parse import natural
 from hangdoc.snapshot import Unavailable
@@ -24,6 +22,8 @@ def tasks_of(table: ProcessTable, srun: int) -> set[int]:
 
 
 def _listens_on(pid: int) -> set[int]:
+    import psutil  # few hosts run srun
+
     try:
         connections = psutil.Process(pid).net_connections(kind="tcp")
     except psutil.Error:

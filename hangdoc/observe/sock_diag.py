@@ -13,24 +13,19 @@ from functools import lru_cache
 from types import TracebackType
 from typing import NamedTuple
 
+from hangdoc.observe.netlink import Netlink, attributes
+
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
-_REQUEST_DUMP = 0x1 | 0x300
-_ERROR, _DONE = 2, 3
-_HEADER = struct.Struct("=IHHII")
-"""nlmsghdr: length, type, flags, sequence number, port."""
 _REQUEST = struct.Struct("=BBBxI48x")
 """inet_diag_req_v2: family, protocol, extensions, states; no particular socket."""
 _MESSAGE = struct.Struct("=BB2x2s2s16s16s12x4xIIII")
 """inet_diag_msg: family, state, ports, addresses, queues, user, inode."""
-_ATTRIBUTE = struct.Struct("=HH")
 _INFO = 2
 """INET_DIAG_INFO: the attribute that contains a tcp_info."""
 _TCP_INFO = struct.Struct("=2xBxB3x16xI16xI4xI12xI48xQQ24xQQ")
 _ALL_STATES = 0xFFF & ~(1 << 6)
 """Without TIME_WAIT: no process owns such a socket."""
-_BUFFER_BYTES = 1 << 18
-_REPLY_SECONDS = 5.0
 _CLONE_NEWNET = 0x40000000
 LISTEN = 10
 
@@ -95,12 +90,11 @@ class SockDiag:
     def __init__(self, namespace_file: str | None = None) -> None:
         """`namespace_file` is /proc/PID/ns/net of a process in another namespace; None for our own."""
         if namespace_file is None:
-            self._socket = _connected()
+            self._netlink = Netlink(_NETLINK_SOCK_DIAG)
         else:
             # setns(2) changes only one thread, and a socket stays in the namespace where it was created.
             with ThreadPoolExecutor(1) as pool:
-                self._socket = pool.submit(_connected_in, namespace_file).result()
-        self._sequence = 0
+                self._netlink = pool.submit(_connected_in, namespace_file).result()
 
     def __enter__(self) -> "SockDiag":
         return self
@@ -112,57 +106,29 @@ class SockDiag:
 
     def close(self) -> None:
         """Close the netlink socket."""
-        self._socket.close()
+        self._netlink.close()
 
     def sockets(self) -> Iterator[TcpSocket]:
         """All TCP sockets that some process owns, IPv4 and IPv6."""
         for family in (socket.AF_INET, socket.AF_INET6):
-            self._sequence += 1
             body = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _ALL_STATES)
-            head = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, self._sequence, 0)
-            self._socket.send(head + body)
+            message, message_size = _MESSAGE.unpack_from, _MESSAGE.size
             try:
-                yield from self._replies()
+                for data, at, end in self._netlink.dump(_SOCK_DIAG_BY_FAMILY, body):
+                    yield TcpSocket._make((*message(data, at), _info(data, at + message_size, end)))
             except FileNotFoundError:
                 if family == socket.AF_INET:  # a kernel without IPv6 refuses the second request
                     raise
 
-    def _replies(self) -> Iterator[TcpSocket]:
-        header, header_size, message, message_size = (
-            _HEADER.unpack_from,
-            _HEADER.size,
-            _MESSAGE.unpack_from,
-            _MESSAGE.size,
-        )
-        while True:
-            data = self._socket.recv(_BUFFER_BYTES)
-            at, size = 0, len(data)
-            while at + header_size <= size:
-                length, kind, _, sequence, _ = header(data, at)
-                if length < header_size:
-                    raise OSError("the kernel's reply has an unknown format")
-                body = at + header_size
-                if sequence == self._sequence:  # otherwise a late reply to an earlier request
-                    if kind == _DONE:
-                        return
-                    if kind == _ERROR:
-                        (number,) = struct.unpack_from("=i", data, body)
-                        raise OSError(-number, os.strerror(-number))
-                    info = _info(data, body + message_size, at + length)
-                    yield TcpSocket._make((*message(data, body), info))
-                at += length + 3 & ~3
-
 
 def _info(data: bytes, at: int, end: int) -> TcpInfo | None:
     """The tcp_info among the attributes from `at` to `end`; None if there is none."""
-    while at + 4 <= end:
-        length, kind = _ATTRIBUTE.unpack_from(data, at)
+    for kind, begin, until in attributes(data, at, end):
         if kind == _INFO:
-            if length - 4 >= _TCP_INFO.size:
-                return TcpInfo._make(_TCP_INFO.unpack_from(data, at + 4))
+            if until - begin >= _TCP_INFO.size:
+                return TcpInfo._make(_TCP_INFO.unpack_from(data, begin))
             # In older kernels the structure is shorter (4.10 added the last field that is used here).
-            return TcpInfo._make(_TCP_INFO.unpack(data[at + 4 : at + length].ljust(_TCP_INFO.size, b"\0")))
-        at += (length if length > 4 else 4) + 3 & ~3
+            return TcpInfo._make(_TCP_INFO.unpack(data[begin:until].ljust(_TCP_INFO.size, b"\0")))
     return None
 
 
@@ -176,23 +142,11 @@ def address(family: int, raw: bytes) -> str:
     return socket.inet_ntop(socket.AF_INET6, raw)
 
 
-def _connected() -> socket.socket:
-    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
-    try:
-        made.settimeout(_REPLY_SECONDS)
-        made.bind((0, 0))
-        made.connect((0, 0))  # pid 0 is the kernel
-    except OSError:
-        made.close()
-        raise
-    return made
-
-
-def _connected_in(namespace_file: str) -> socket.socket:
+def _connected_in(namespace_file: str) -> Netlink:
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
     with open(namespace_file) as file:
         if libc.setns(file.fileno(), _CLONE_NEWNET) != 0:
             raise PermissionError(f"can't enter the rank's network namespace: {os.strerror(ctypes.get_errno())}")
-    return _connected()
+    return Netlink(_NETLINK_SOCK_DIAG)

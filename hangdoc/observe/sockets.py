@@ -4,7 +4,6 @@ sock_diag(7) lists the sockets of each process's network namespace. Inodes assig
 """
 
 import os
-import re
 from collections.abc import Iterable
 
 from hangdoc.observe.listener import listener
@@ -12,6 +11,7 @@ from hangdoc.observe.observation import Observation, ProbeResult
 from hangdoc.observe.procfs import Gone, ProcError, network_of
 from hangdoc.observe.sock_diag import LISTEN, SockDiag, TcpInfo, TcpSocket
 from hangdoc.parse import natural
+from hangdoc.regex import regex
 from hangdoc.snapshot import Connection, Connections, Listener, Unavailable
 
 # include/net/tcp_states.h
@@ -19,7 +19,7 @@ _STATES = {
     1: "ESTABLISHED", 2: "SYN_SENT", 3: "SYN_RECV", 4: "FIN_WAIT1", 5: "FIN_WAIT2", 6: "TIME_WAIT",
     7: "CLOSE", 8: "CLOSE_WAIT", 9: "LAST_ACK", 10: "LISTEN", 11: "CLOSING", 12: "NEW_SYN_RECV",
 }  # fmt: skip
-_INODE = re.compile(r"socket:\[(\d+)\]")
+_INODE = regex(r"socket:\[(\d+)\]")
 _OWNER_READINGS = 8
 """Which sockets a process owns is looked up again after this number of readings, or when a new socket appears on the host."""
 _Key = tuple[str, int]

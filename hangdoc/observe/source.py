@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from hangdoc import redact
+from hangdoc.observe.lines import Lines
 from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.parse import negated
 from hangdoc.program import program
@@ -31,6 +32,8 @@ _MAX_WHOLE = 300_000
 """Characters of a file whose secrets are filtered as a whole. This takes 0.2 s of CPU, once."""
 _MAX_EXITS = 6
 _BOUND_SECONDS = 2.0
+_MAX_CACHED_TEXT = 20_000
+"""Characters. A syntax tree takes 20 to 45 times the memory of its text."""
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -43,7 +46,7 @@ class Sources:
 
     def __init__(self, proc: ProcFS) -> None:
         self._proc = proc
-        self._lines: dict[tuple[str, str], list[str]] = {}
+        self._lines: dict[tuple[str, str], Lines] = {}
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="source")
         self._stuck = False
         self._trees: dict[tuple[str, str], ast.Module | None] = {}
@@ -78,7 +81,7 @@ class Sources:
         if frame.native or not frame.file.startswith("/"):
             return frame
         key = self._load(pid, started, frame.file, frame.library)
-        lines = self._lines.get(key, [])
+        lines = self._lines[key]
         if not 0 < frame.line <= len(lines):
             return frame
         source = redact.source(lines[frame.line - 1].strip())[:200]
@@ -103,14 +106,14 @@ class Sources:
             namespace = ""
         key = (namespace, file)
         if key not in self._lines:
-            self._lines[key] = []
+            self._lines[key] = Lines()
             if not self._stuck:
                 try:
                     path = f"{self._proc.root}/{pid}/root{file}"
-                    lines = self._reader.submit(_read_lines, path, started).result(_BOUND_SECONDS)
+                    text = self._reader.submit(_read, path, started).result(_BOUND_SECONDS)
                     # A literal with a secret may begin above the line that is shown, so the whole file is filtered.
-                    whole = not library and sum(map(len, lines)) < _MAX_WHOLE
-                    self._lines[key] = redact.source("\n".join(lines)).split("\n") if whole else lines
+                    whole = not library and len(text) < _MAX_WHOLE
+                    self._lines[key] = Lines(redact.source(text) if whole else text)
                 except FutureTimeout:
                     self._stuck = True  # a dead file system: the next file would not be readable either
         return key
@@ -129,28 +132,42 @@ class Sources:
         """The frame's function or module; None if it can't be parsed."""
         if frame.library and (function := _parse_function(self._lines[key], frame)) is not None:
             return function  # parsing the whole module of a package may take long
+        if frame.library:  # not cached: the tree of a large module takes 10 MB
+            tree = _tree(self._lines[key].text)
+            return None if tree is None else _scope_of(tree, _functions_of(tree), frame)
         if key not in self._trees:
-            self._trees[key] = _tree("\n".join(self._lines[key]))
+            self._trees[key] = _tree(self._lines[key].text)
         tree = self._trees[key]
         return None if tree is None else _scope_of(tree, self._functions(key, tree), frame)
 
     def _functions(self, key: tuple[str, str], tree: ast.Module) -> list[_Function]:
         if key not in self._defined:
-            kinds = ast.FunctionDef | ast.AsyncFunctionDef
-            self._defined[key] = [node for node in _statements(tree) if isinstance(node, kinds)]
+            self._defined[key] = _functions_of(tree)
         return self._defined[key]
 
 
-@lru_cache(16)
+def _functions_of(tree: ast.Module) -> list[_Function]:
+    return [node for node in _statements(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
 def _tree(text: str) -> ast.Module | None:
-    """The syntax tree of a file; None if it can't be parsed. Cached between polls."""
+    """The syntax tree of a file; None if it can't be parsed. The trees of short texts are cached between polls."""
+    return _cached_tree(text) if len(text) <= _MAX_CACHED_TEXT else _parsed(text)
+
+
+@lru_cache(16)
+def _cached_tree(text: str) -> ast.Module | None:
+    return _parsed(text)
+
+
+def _parsed(text: str) -> ast.Module | None:
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
 
 
-def _parse_function(lines: list[str], frame: Frame) -> ast.AST | None:
+def _parse_function(lines: Lines, frame: Frame) -> ast.AST | None:
     """The function around a frame's line, parsed without its module; None if its text can't be found."""
     name = re.escape(frame.function.rpartition(".")[2])
     head = re.compile(rf"(\s*)(async )?def {name}\b")
@@ -173,15 +190,15 @@ def _dedents(line: str, indent: int) -> bool:
     return bool(text) and text[0] not in "#)" and len(line) - len(text) <= indent
 
 
-def _read_lines(path: str, started: float) -> list[str]:
-    """The lines of a regular file that is not newer than the process; empty if it can't be used."""
+def _read(path: str, started: float) -> str:
+    """The text of a regular file that is not newer than the process; empty if it can't be used."""
     try:
         about = os.stat(path)
         if stat.S_ISREG(about.st_mode) and about.st_mtime <= started + 1 and about.st_size <= _MAX_BYTES:
-            return Path(path).read_text("utf-8", "replace").splitlines()
+            return Path(path).read_text("utf-8", "replace")
     except OSError:
         pass
-    return []
+    return ""
 
 
 def _loops(scope: ast.AST) -> tuple[Loop, ...]:

@@ -73,8 +73,15 @@ class Stacks:
 
     def close(self, observation: Observation) -> None:
         """Dump every process again, and helpers that have started since. A process that has not run since its first dump has the
-        same stack. Launchers are dumped only once: whether they move does not matter."""
-        launchers = [t for t in observation.alive() if t.role == "launcher" and t.python]
+        same stack. Launchers are dumped only once, and only those without a living rank: what matters is whether they wait for
+        other nodes or for the end, and one with a living rank does neither. A parent that is not a launcher is dumped anyway:
+        its variables tell how many ranks it has spawned."""
+        busy = {t.owner for t in observation.ranks() if t.state not in "ZX"}
+        launchers = [
+            t
+            for t in observation.alive()
+            if t.role == "launcher" and t.python and (t.launch is None or t.pid not in busy)
+        ]
         self._first |= {t.pid: Unavailable(reason="read only at the end of the window") for t in launchers}
         for pid in adopt_helpers(observation):
             self._first[pid] = attach.dump(observation.proc, pid, observation.deadline)

@@ -1,16 +1,17 @@
 """Which names indicate secrets: `MY_PASS`, `apiKey`, `--hf-token`, `cfg.password`, `X-Auth-Token`."""
 
-import re
 from functools import lru_cache
+
+from hangdoc.regex import regex
 
 NONE, SOFT, HARD = 0, 1, 2
 """How certainly a name indicates a secret. Values of SOFT names (`token`, `key`, `auth`) may also be numbers, paths and tensors,
 which are kept. Of a HARD name (`password`, `api_key`), only `None`, a flag or an empty value is kept."""
 
-_WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_WORDS = regex(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 # Matched against the words of a name in lower case, joined by `_`.
-_HARD = re.compile(
+_HARD = regex(
     r"(?:^|_)(?:"
     r"pass(?:word|wd|phrase|code|key)?s?|pwd|psw|secrets?|credentials?|creds?|apikeys?|authkey|bearer|jwt|sas|dsn|totp"
     r"|(?:api|access|account|admin|aes|app|auth|client|consumer|deploy|encryption|hmac|license|master|private|refresh|root|rsa"
@@ -18,14 +19,14 @@ _HARD = re.compile(
     r"|conn(?:ection)?_?str(?:ing)?|session_id"
     r")(?:_|$)|(?:^|_)(?:pin|otp|pw)$|_pat$"
 )
-_HARD_WITHIN = re.compile(
+_HARD_WITHIN = regex(
     r"passw|passphrase|secret(?!ary)|apikey|accesskey|privatekey|credential|(?:db|ssh|sql|user|my|root|admin)pass$|.pwd$"
 )
-_SOFT = re.compile(
+_SOFT = regex(
     r"(?:^|_)(?:tokens?|o?auth\d?|authorization|authentication|cookies?|sig|signatures?|webhooks?|cert|certificate|salt)(?:_|$)"
     r"|(?:^|_)key$|[a-z]token$"
 )
-_HARMLESS = re.compile(
+_HARMLESS = regex(
     r"(?:.*_)?(?:forward|backward|first|second|one|two|single|multi|num|n|by|per)_pass(?:es)?|pass_(?:id|idx|index|num|no|count|i|through)"
     r"|(?:.*_)?(?:n|num|max|min|total|per|pad|eos|bos|unk|mask|cls|sep|special|image|added)_tokens?"
     r"|(?:.*_)?tokens?_(?:id|ids|idx|index|type|types|count|counts|per|len|length|budget|seen|embedding|embeddings|dim|size)(?:_.*)?"

@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from hangdoc.redact.names import HARD, NONE, secrecy
+from hangdoc.regex import regex
 
 REDACTED = "<redacted>"
 
@@ -67,43 +68,41 @@ _TOKENS = (
     r"\d{8,10}:AA[\w-]{30,}",  # Telegram
     r"\w{3}\dQ~[\w~.-]{20,}",  # Azure client secret
 )
-_TOKEN = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})")
-_KEY_BLOCK = re.compile(r"-----BEGIN[ A-Z]*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END[^-]*-----|\Z)")
-_HOOK = re.compile(
+_TOKEN = regex(rf"(?<![A-Za-z0-9])(?:{'|'.join(_TOKENS)})")
+_KEY_BLOCK = regex(r"-----BEGIN[ A-Z]*PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END[^-]*-----|\Z)")
+_HOOK = regex(
     r"(?P<keep>hooks\.slack\.com/|discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/|api\.telegram\.org/bot)"
     r"(?!<redacted>)[^\s\"'<>]+"
 )
-_LOGIN = re.compile(r"(?P<keep>\b[a-zA-Z][\w+.-]*://)(?P<login>[^/\s\"'?#]*)@")
-_LOGIN_PLAIN = re.compile(
+_LOGIN = regex(r"(?P<keep>\b[a-zA-Z][\w+.-]*://)(?P<login>[^/\s\"'?#]*)@")
+_LOGIN_PLAIN = regex(
     r"(?<![\w/:])(?P<keep>[\w.-]{1,40}:)(?!/|<redacted>@)[^\s:@/\"'<>{}]{3,}@(?=[A-Za-z0-9]+[\w.-]*)(?!sha256)"
 )
-_SCHEME = re.compile(
+_SCHEME = regex(
     r"(?P<keep>\b(?:Bearer|bearer|Negotiate|ApiKey)\s+)(?![{<%$])[\w.~+/=-]{6,}"
     r"|(?P<keep2>\b[Bb]asic\s+)(?=[A-Za-z+/]*[0-9=A-Z])[A-Za-z0-9+/]{8,}={0,2}"
 )
-_HEX = re.compile(
-    r"(?<![0-9A-Za-z/])(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{40}(?![0-9A-Za-z])"
-)  # W&B and many others
-_AWS_SECRET = re.compile(
+_HEX = regex(r"(?<![0-9A-Za-z/])(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{40}(?![0-9A-Za-z])")  # W&B and many others
+_AWS_SECRET = regex(
     r"(?<![\w/+=.-])(?=[^\s]{0,39}[a-z])(?=[^\s]{0,39}[A-Z])(?=[^\s]{0,39}\d)(?!/)[A-Za-z0-9/+]{40}(?![\w/+=.-])"
 )
-_WORD = re.compile(r"[A-Za-z0-9+]{16,}")
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_NAMED = re.compile(r"(?<![\w.-])(?P<name>[A-Za-z_-][\w.-]{0,80})\\?[\"']?[ \t]*(?:=>|==|=|:(?![:/]))[ \t]*")
-_VALUE = re.compile(
+_WORD = regex(r"[A-Za-z0-9+]{16,}")
+_UUID = regex(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NAMED = regex(r"(?<![\w.-])(?P<name>[A-Za-z_-][\w.-]{0,80})\\?[\"']?[ \t]*(?:=>|==|=|:(?![:/]))[ \t]*")
+_VALUE = regex(
     r"(?P<quote>\\[\"'])(?P<escaped>[\s\S]*?)(?:(?P=quote)|\Z)"
     r"|(?P<mark>[\"'])(?P<quoted>(?:\\[\s\S]|(?!(?P=mark))[^\\])*)(?:(?P=mark)|\Z)"
     r"|(?P<bare>(?:(?:[Bb]earer|[Bb]asic|[Tt]oken|[Dd]igest|ApiKey|Negotiate)[ \t]+)?"
     r"(?:<redacted>|\$?\{[^{}]*\}|[^\s&;,\"'<>(){}\[\]\\])+)"
 )
-_OPTION = re.compile(
+_OPTION = regex(
     r"(?<!\S)(?P<name>--?[A-Za-z][\w.-]*)(?P<sep>[ \t]+)(?P<quote>[\"']?)(?P<value>[^\s\"'-][^\s\"']*)(?P=quote)"
 )
-_WHOLE_LINE = re.compile(
+_WHOLE_LINE = regex(
     r"(?i)(?P<keep>\b(?:proxy-)?authorization|\bset-cookie|\bcookie)(?P<sep>\\?[\"']?\s*[:=]\s*\\?[\"']?)(?![{%$])[^\"'\n\\]+"
 )
 
-_MORE_WORDS = re.compile(r"[ \t]+\S")
+_MORE_WORDS = regex(r"[ \t]+\S")
 _FLAGS = frozenset(
     [
         "",
@@ -125,13 +124,13 @@ _FLAGS = frozenset(
         "***",
     ]
 )
-_PLACEHOLDER = re.compile(r"\$\w*|\$?\{[^{}]*\}|%\(\w+\)s|%s|<[\w -]*>|\*+|\.\.\.")
-_NUMBER = re.compile(r"[-+]?\d{1,12}(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_PATH = re.compile(
+_PLACEHOLDER = regex(r"\$\w*|\$?\{[^{}]*\}|%\(\w+\)s|%s|<[\w -]*>|\*+|\.\.\.")
+_NUMBER = regex(r"[-+]?\d{1,12}(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_PATH = regex(
     r"(?:~|\.{1,2})?/[\w.@+~,=% -]+(?:/[\w.@+~,=% -]*)*"
     r"|[\w.+-]+(?:/[\w.+-]+)*\.(?:json|ya?ml|toml|bin|pt|pem|txt|parquet|sock|idx|npy)"
 )
-_PLAIN_USER = re.compile(r"[a-z][a-z_-]{0,15}")
+_PLAIN_USER = regex(r"[a-z][a-z_-]{0,15}")
 
 
 def random_looking(word: str) -> bool:

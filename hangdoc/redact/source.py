@@ -9,29 +9,30 @@ from keyword import iskeyword
 
 from hangdoc.redact.names import HARD, NONE, SOFT, secrecy
 from hangdoc.redact.patterns import REDACTED, harmless, text, tokens
+from hangdoc.regex import regex
 
 _BEFORE, _AFTER = 160, 80
-_LITERAL = re.compile(
+_LITERAL = regex(
     r"(?P<prefix>(?<![\w])[rRbBfFuU]{1,2})?(?:"
     r"(?P<triple>\"\"\"|''')(?P<long>(?:\\[\s\S]|(?!(?P=triple))[^\\])*)(?:(?P=triple)|\Z)"
     r"|(?P<quote>[\"'])(?P<short>(?:\\[\s\S]|(?!(?P=quote))[^\\\n])*)(?P<end>(?P=quote)|(?=\n)|\Z))"
     r"|(?P<comment>\#[^\n]*)"
 )
-_HINT = re.compile(
+_HINT = regex(
     "pass|pw|ps?wd|psw|secret|cred|key|token|auth|cookie|sig|hook|cert|salt|bearer|jwt|sas|dsn|otp|pin|conn|session|pat|log_?in",
     re.IGNORECASE,
 )
 """Matches every name that `secrecy` recognizes. A quick test, because most literals have no such name near them."""
 _OPERATORS = ("==", "!=", ":=", "+=", "=", " in", " or", " else")
-_DEFAULT = re.compile(r"[\"'](?P<name>--?[\w-]{2,80})[\"'][^\"'()\n]*,\s*default\s*=\s*$")
-_LOGS_IN = re.compile(r"(?i)(?:^|[._])(?:login|log_in|authenticate|auth)$")
-_GETS_SECRET = re.compile(r"(?i)(?:^|[._])(?:get|has|is|load|read|find|del|pop|require)")
+_DEFAULT = regex(r"[\"'](?P<name>--?[\w-]{2,80})[\"'][^\"'()\n]*,\s*default\s*=\s*$")
+_LOGS_IN = regex(r"(?i)(?:^|[._])(?:login|log_in|authenticate|auth)$")
+_GETS_SECRET = regex(r"(?i)(?:^|[._])(?:get|has|is|load|read|find|del|pop|require)")
 """The argument of `password("x")` and `set_token("x")` is a secret; that of `get_token("name")` and `getpass("x")` is not."""
-_TARGET = re.compile(r"\s*(?P<name>[A-Za-z_][\w.]*)\s*(?::[^=]{1,60})?=(?!=)")
-_COMPARED = re.compile(
+_TARGET = regex(r"\s*(?P<name>[A-Za-z_][\w.]*)\s*(?::[^=]{1,60})?=(?!=)")
+_COMPARED = regex(
     r"\s*(?P<operator>==|!=|\bin\b)\s*(?P<name>[A-Za-z_][\w.]*)(?:\[\s*[\"'](?P<item>[^\"'\n]{1,80})[\"'])?"
 )
-_NUMBER = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<sep>\s*(?::\s*\w+\s*)?={1,2}\s*)(?P<number>\d{2,})\b")
+_NUMBER = regex(r"(?P<name>[A-Za-z_][\w.]*)(?P<sep>\s*(?::\s*\w+\s*)?={1,2}\s*)(?P<number>\d{2,})\b")
 
 
 @lru_cache(256)

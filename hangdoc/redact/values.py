@@ -4,11 +4,9 @@ A text in a variable may be anything: a prompt, a password, a row of the trainin
 types, devices and names, so only these and paths are stored.
 """
 
-import re
-from functools import lru_cache
-
 from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, harmless, is_path, random_looking, text
+from hangdoc.regex import regex
 
 NOT_STORED = "<str>"
 """Replaces a text that is neither a path nor a short name."""
@@ -18,27 +16,26 @@ LOGIN_OPTIONS = frozenset(["-u", "--user", "--userpwd", "--proxy-user", "--http-
 _MAX_WORDS = 4
 _MAX_DEPTH = 4
 # py-spy writes ' in a text as \" and does not escape ", so a quote ends a text only where a value may end.
-_TOKEN = re.compile(
+_TOKEN = regex(
     r"""(?P<string>(?P<quote>["'])(?P<content>(?:\\[\s\S]|(?!(?P=quote)|\\)[\s\S]|(?P=quote)(?!\s*(?:[,\])}:]|\Z)))*)(?:(?P=quote)|\\?\Z))"""
     r"""|(?P<open>[\[({])|(?P<close>[\])}])|(?P<comma>,)|(?P<colon>:)|(?P<bare>[^"'\[\](){},:]+)"""
 )
-_BARE = re.compile(
+_BARE = regex(
     r"\s*(?:[A-Za-z_][\w.]*(?:\s*=)?|(?:[A-Za-z_][\w.]*=)?[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?j?|[-+]?(?:inf|nan|bigint)|0x[0-9a-f]+|\?|\.\.\.|[-+*/|]"
     r"|<[\w.<> -]{1,120}(?: at 0x[0-9a-f]+)?>|<redacted>|<str>|@|)\s*"
 )
-_COLON = re.compile(r"\s*:")
-_KEYWORD = re.compile(r"([A-Za-z_][\w.]*)\s*=\s*$")
-_NUMBER = re.compile(r"[-+]?\d[\d.eE+-]*")
-_KEY = re.compile(r"[\w./ -]{1,64}")
-_SEPARATORS = re.compile(r"[^A-Za-z0-9]+")
-_SHORT = re.compile(r"[\w.:/@+=,%*<>#?|\[\]()^-]{0,64}")
-_NAME_LIKE = re.compile(
+_COLON = regex(r"\s*:")
+_KEYWORD = regex(r"([A-Za-z_][\w.]*)\s*=\s*$")
+_NUMBER = regex(r"[-+]?\d[\d.eE+-]*")
+_KEY = regex(r"[\w./ -]{1,64}")
+_SEPARATORS = regex(r"[^A-Za-z0-9]+")
+_SHORT = regex(r"[\w.:/@+=,%*<>#?|\[\]()^-]{0,64}")
+_NAME_LIKE = regex(
     r"[A-Za-z]{1,20}|\d{1,10}|[A-Za-z]{1,12}\d{1,6}[a-z]{0,4}|\d{1,6}[A-Za-z]{1,4}\d{0,2}|(?:[A-Z]?[a-z]{1,16}){1,4}|e\dm\d\w*|[a-z]{1,4}(?:\d{1,3}[a-z]{0,2}){1,3}"
 )
-_SAYS_SECRET = re.compile(r"(?i)secret|passw|hunter2")
+_SAYS_SECRET = regex(r"(?i)secret|passw|hunter2")
 
 
-@lru_cache(1 << 12)
 def local(name: str, value: str, keep_all: bool = False) -> str:
     """The text of a variable as it is stored. `keep_all` keeps every text that does not look like a secret."""
     level = secrecy(name)

@@ -1,15 +1,14 @@
 """Filters command lines and environments. Secrets are recognized by name and by form; paths, numbers and options are kept."""
 
-import re
-
 from hangdoc.redact.names import NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, harmless, redact_at, text
 from hangdoc.redact.values import LOGIN_OPTIONS, container
+from hangdoc.regex import regex
 
-_NAMED = re.compile(r"(?P<name>[-+]*[A-Za-z_][\w./-]*)=(?P<value>[\s\S]*)")
-_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_NAMED = regex(r"(?P<name>[-+]*[A-Za-z_][\w./-]*)=(?P<value>[\s\S]*)")
+_DOTTED = regex(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 """The name of a setting before its value, in the style of yacs: `wandb.api_key x`."""
-_IDENTIFIES = re.compile(
+_IDENTIFIES = regex(
     r"(?i)(?:^|_)(?:id|ids|uuid|hash|sha\d*|digest|commit|rev|revision|version|name|namespace|nspace|checksum)$"
 )
 """Names whose values look random but are not secret: ids of runs, jobs, commits."""

@@ -1,1 +1,1 @@
-"""The fourth room: a finished Diagnosis becomes text, JSON or HTML; nothing is computed here."""
+"""The fourth stage: it turns a finished Diagnosis into text, JSON or HTML, and computes nothing."""

@@ -1,7 +1,7 @@
-"""The page: one file that needs nothing else, made of a Diagnosis and what `hangdoc.diagnose.detail` adds to it.
+"""The page: one self-contained file, made of a Diagnosis and what `hangdoc.diagnose.detail` adds to it.
 
-Nothing from a process is ever markup: Jinja2 escapes every value, control and formatting characters become `·`, and the page's
-content policy runs no other script than its own, which it names by its digest. Imported only where a page is written.
+Text from a process is never markup: Jinja2 escapes every value, control and formatting characters become `·`, and the content
+policy of the page runs only its own script, which it names by its digest. Imported only when a page is written.
 """
 
 import base64
@@ -21,7 +21,7 @@ from hangdoc.timeline import Timeline
 
 _BARS_SHOWN = 24
 _QUIET = ("meant to differ", "inert")
-"""Standings of settings that may well differ."""
+"""Standings of settings that may differ."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,11 @@ class _Bar:
 
 @dataclass(frozen=True)
 class _Section:
-    """One job, with everything that the template shows of it."""
+    """Everything that the template shows about one job."""
 
     job: Job
+    name: str
+    """What the job is called."""
     detail: Detail | None
     sentence: str
     leading: Finding | None
@@ -52,11 +54,13 @@ class _Section:
 
 
 def page(diagnosis: Diagnosis, details: Iterable[Detail] = (), timelines: Mapping[str, Timeline] | None = None) -> str:
-    """The whole page as text, the gravest job first. `details` and `timelines` (by job id) may lack jobs, whose sections are then
-    shorter."""
+    """The whole page as text, the job with the worst verdict first. A job that `details` or `timelines` (by job id) lacks has a
+    shorter section."""
     known = {detail.job: detail for detail in details}
+    names = words.job_names(diagnosis.jobs)
     sections = [
-        _section(job, known.get(job.id), (timelines or {}).get(job.id)) for job in words.by_gravity(diagnosis.jobs)
+        _section(job, names[job.id], known.get(job.id), (timelines or {}).get(job.id))
+        for job in words.worst_first(diagnosis.jobs)
     ]
     environment = _environment()
     digests = {name: _digest(environment.get_template(name).render()) for name in ("page.css", "page.js")}
@@ -92,26 +96,26 @@ def _digest(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    """With a capital letter and a full stop, unless it ends with a quoted line of code."""
+    """The text with a capital letter and a full stop, unless it ends with quoted code."""
     text = text.strip()
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!", "`")) else ".")
 
 
 def _tail(file: str) -> str:
-    """The end of a path that tells files apart: `distributed/distributed_c10d.py`."""
+    """The last two parts of a path, which distinguish files: `distributed/distributed_c10d.py`."""
     return "/".join(file.split("/")[-2:])
 
 
 def _spans(text: str) -> list[tuple[str, bool]]:
-    """A sentence in pieces, each with whether backticks quote it as code."""
+    """The pieces of a sentence, and for each whether it is code in backticks."""
     pieces = text.split("`")
-    if len(pieces) % 2 == 0:  # one of them quotes nothing
+    if len(pieces) % 2 == 0:  # the last backtick has no partner
         pieces[-2:] = ["`".join(pieces[-2:])]
     return [(piece, at % 2 == 1) for at, piece in enumerate(pieces) if piece]
 
 
 def _short_ranks(which: Iterable[int], most: int = 120) -> str:
-    """Ranks as numbers; where these would be too long, how many there are and the first of them."""
+    """Ranks as numbers; if the text would be too long, the first of them and how many there are."""
     which = tuple(which)
     text = numbers(which)
     if len(text) <= most:
@@ -119,7 +123,7 @@ def _short_ranks(which: Iterable[int], most: int = 120) -> str:
     return f"{text[: most - 15].rpartition(',')[0]}, … ({len(which):,} ranks)"
 
 
-def _section(job: Job, detail: Detail | None, timeline: Timeline | None) -> _Section:
+def _section(job: Job, name: str, detail: Detail | None, timeline: Timeline | None) -> _Section:
     leading = job.findings[0] if job.findings else None
     culprits = frozenset(leading.culprits) if leading is not None else frozenset()
     counted = detail.batches if detail is not None else ()
@@ -127,6 +131,7 @@ def _section(job: Job, detail: Detail | None, timeline: Timeline | None) -> _Sec
     scale = max((max(one.done, one.total or 0) for one in counted), default=0) or 1
     return _Section(
         job=job,
+        name=name,
         detail=detail,
         sentence=_sentence(leading.summary if leading is not None else words.without_finding(job)),
         leading=leading,

@@ -1,7 +1,7 @@
-"""Where the nodes and arrows of the page's drawing lie: a small layered layout, in pixels.
+"""The positions of nodes and arrows in the page's drawing: a small layered layout, in pixels.
 
-Each chain of waiting ends below: culprits, and ranks that wait for nobody, are the lowest layer, those that wait for them the one
-above it, and so on. An arrow that would cross other nodes, as the one that closes a cycle, passes beside all nodes.
+Wait chains end at the bottom. The lowest layer holds culprits and ranks that wait for no rank, the layer above it those that wait
+for them, and so on. An arrow that would cross other nodes, like the one that closes a cycle, passes beside all nodes.
 """
 
 from collections import deque
@@ -13,9 +13,9 @@ from hangdoc.detail import WaitGraph, WaitNode
 WIDTH, HEIGHT = 320, 84
 _GAP, _LAYER_GAP, _MARGIN, _LANE = 24, 44, 8, 18
 _PER_ROW = 2
-"""Nodes side by side; a page is read on phones, too."""
+"""Nodes side by side. More would not fit on a phone."""
 _CHARACTERS = {"title": 30, "doing": 40, "place": 38, "tooltip": 200}
-"""What fits into a node's line."""
+"""Characters that fit into each line of a node."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Everything to draw."""
+    """A finished layout."""
 
     width: float
     height: float
@@ -37,7 +37,7 @@ class Drawing:
     arrows: tuple[str, ...]
     """SVG path data, each ending at its arrow's head."""
     left_out: int
-    """How many arrows between nodes are not drawn, where all of them would be a tangle."""
+    """How many arrows are not drawn because there would be too many to read."""
 
 
 def drawing(graph: WaitGraph) -> Drawing:
@@ -75,7 +75,7 @@ def drawing(graph: WaitGraph) -> Drawing:
 
 
 def _side(tail: int, head: int, spot: dict[int, tuple[int, int, int]]) -> int | None:
-    """On which side an arrow passes the nodes between its ends (-1 left, 1 right); None where there are none between them."""
+    """On which side an arrow passes the nodes between its ends (-1 left, 1 right); None if there are none."""
     (tail_row, tail_column, tail_size), (head_row, head_column, head_size) = spot[tail], spot[head]
     if tail != head and -1 <= head_row - tail_row <= 1:
         return None
@@ -95,7 +95,7 @@ def _lanes(edges: Iterable[tuple[int, int]], spot: dict[int, tuple[int, int, int
 
 
 def _layers(graph: WaitGraph) -> dict[int, int]:
-    """How many steps each node is away from where its chain of waiting ends; 0 is the end."""
+    """How many waits lead from each node to the end of its wait chain; 0 is the end."""
     waits_for_it: dict[int, list[int]] = {at: [] for at in range(len(graph.nodes))}
     leaves = set()
     for tail, head in graph.edges:
@@ -132,14 +132,14 @@ def _rows_by_layer(layers: dict[int, int]) -> list[list[list[int]]]:
 
 
 def _readable(graph: WaitGraph, layers: dict[int, int]) -> tuple[tuple[int, int], ...]:
-    """All edges where they are few, else those that lead on towards an end."""
+    """All edges if they are few, else those that lead towards the end of a chain."""
     if len(graph.edges) <= 2 * len(graph.nodes):
         return graph.edges
     return tuple((tail, head) for tail, head in graph.edges if layers[head] < layers[tail] or tail == head)
 
 
 def _between(x: float, y: float, to_x: float, to_y: float, shift: float) -> str:
-    """From a node to one in another row, from and to the middle of their sides."""
+    """The arrow to a node in another row, between the middles of their sides."""
     down = y < to_y
     start, end = (y + HEIGHT, to_y - 3) if down else (y, to_y + HEIGHT + 3)
     near, far, middle = x + WIDTH / 2 + shift, to_x + WIDTH / 2 + shift, (start + end) / 2
@@ -147,13 +147,13 @@ def _between(x: float, y: float, to_x: float, to_y: float, shift: float) -> str:
 
 
 def _across(x: float, y: float, to_x: float, to_y: float, shift: float) -> str:
-    """From a node to one beside it."""
+    """The arrow to a node in the same row."""
     start, end = (x + WIDTH, to_x - 3) if x < to_x else (x, to_x + WIDTH + 3)
     return f"M{start:g} {y + HEIGHT / 2 + shift:g}H{end:g}"
 
 
 def _around(x: float, y: float, to_x: float, to_y: float, side: int, lane: float) -> str:
-    """From a node's side to another's, or back to the same, along a lane beside all nodes."""
+    """The arrow along a lane beside all nodes, to another node or back to the same one."""
     out, back = (x + WIDTH, to_x + WIDTH + 3) if side > 0 else (x, to_x - 3)
     start, end = y + HEIGHT / 2, to_y + HEIGHT / 2
     if start == end:
@@ -164,7 +164,7 @@ def _around(x: float, y: float, to_x: float, to_y: float, side: int, lane: float
 
 
 def short(text: str, line: str) -> str:
-    """A text as long as fits into that line of a node: the end of a place counts, of all others the beginning."""
+    """The text cut to what fits into that line of a node: a place at its beginning, other texts at their end."""
     most = _CHARACTERS[line]
     if len(text) <= most:
         return text

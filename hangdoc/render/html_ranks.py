@@ -8,7 +8,7 @@ from hangdoc.phrases import numbers
 from hangdoc.render import words
 
 MOST_ROWS = 2048
-"""With more ranks than these a row is a class of equal ranks, or the page would be too large to send."""
+"""With more ranks, a row is a class of equal ranks; otherwise the page would be too large to send."""
 _PRINTED = 40
 
 
@@ -27,23 +27,23 @@ class Line:
     silence: str
     silent_seconds: float | None
     printed: bool
-    """Whether it is part of the page on paper, where a thousand rows help nobody."""
+    """Whether it is printed on paper. A thousand rows would not help there."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """All of it."""
+    """The whole table."""
 
     lines: tuple[Line, ...]
     by_class: bool
     counts: tuple[tuple[str, int], ...]
-    """How many ranks have each label, the gravest first; `unknown` for those without one."""
+    """How many ranks have each label, the worst first; `unknown` for ranks without one."""
     hosts: int
     unprinted: int
 
 
 def table(job: Job, culprits: frozenset[int]) -> Table:
-    """Culprits first, then one rank of each class, then all others."""
+    """The table: culprits first, then one rank of each class, then all others."""
     classes = words.classes(job)
     by_class = len(job.ranks) > MOST_ROWS
     groups: list[Sequence[RankView]] = list(classes)

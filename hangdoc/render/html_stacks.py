@@ -1,4 +1,4 @@
-"""The page's merged stacks: the tree that `hangdoc.diagnose.merged` makes, cut to what a page can hold."""
+"""The page's merged stacks: the tree that `hangdoc.diagnose.merged` builds, cut to what fits on a page."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from hangdoc.snapshot import Frame
 _MOST_BRANCHES = 150
 _MOST_FRAMES = 2000
 _MOST_DEPTH = 60
-"""A page nests one element in another for each fork; browsers end at some hundreds."""
+"""Each fork nests one more HTML element; browsers stop at some hundreds."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Frames in a row, outermost first: one of the user's own, the innermost one, or some of libraries (to be folded)."""
+    """Consecutive frames, outermost first: user frames and the innermost one, or library frames, which the page folds."""
 
     frames: tuple[Frame, ...]
     library: bool
@@ -24,14 +24,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Fork:
-    """Frames that these ranks share, and where they part."""
+    """Frames that these ranks share, and the branches below."""
 
     ranks: tuple[int, ...]
     culprit: bool
     pieces: tuple[Piece, ...]
     forks: tuple["Fork", ...]
     left_out: int
-    """How many more branches begin here."""
+    """How many branches below are not shown."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Stacks:
 
 
 class _Room:
-    """How much of the page is left."""
+    """How many branches and frames still fit on the page."""
 
     def __init__(self) -> None:
         self.branches, self.frames = _MOST_BRANCHES, _MOST_FRAMES
@@ -67,10 +67,10 @@ def _forks(branches: tuple[Branch, ...], culprits: frozenset[int], room: _Room, 
         if room.branches <= 0:
             return
         room.branches -= 1
-        guilty = set(branch.ranks) <= culprits
+        is_culprit = set(branch.ranks) <= culprits
         pieces = tuple(_pieces(branch, room))
         below = tuple(_forks(branch.branches, culprits, room, depth + 1))
-        yield Fork(branch.ranks, guilty, pieces, below, len(branch.branches) - len(below))
+        yield Fork(branch.ranks, is_culprit, pieces, below, len(branch.branches) - len(below))
 
 
 def _pieces(branch: Branch, room: _Room) -> Iterator[Piece]:

@@ -1,6 +1,6 @@
-"""The page's timeline: a strip for each row, as few SVG paths as there are kinds of cells in it.
+"""The page's timeline: a strip for each row, with one SVG path per kind of cell.
 
-Looks are not equally far apart, so the strip is drawn over time: a cell reaches from the look before to its own.
+The time between looks varies, so the strip is drawn over time: a cell reaches from the previous look to its own.
 """
 
 from collections.abc import Sequence
@@ -24,30 +24,30 @@ class Band:
     paths: tuple[tuple[str, str], ...]
     """(kind of cell, SVG path data along y = 5)."""
     mixed: str
-    """Where only some of its ranks made progress."""
+    """SVG path data of the cells in which only some of its ranks made progress."""
 
 
 @dataclass(frozen=True)
 class Strip:
-    """All of it."""
+    """The whole timeline."""
 
     polls: int
     seconds: float
     """From the beginning of the strip to the newest look."""
     bands: tuple[Band, ...]
     kinds: tuple[str, ...]
-    """Those that occur, for the legend."""
+    """Kinds of cells in the strip, for the legend."""
     silent: float | None
-    """Where the ranks fell silent; None where that is not on the strip, or nobody knows."""
+    """The position of the last byte between the ranks; None if it is not on the strip, or unknown."""
     left_out: int
 
 
 def strip(timeline: Timeline, culprits: frozenset[int], silent_seconds: float | None) -> Strip:
-    """The newest looks. `silent_seconds` is how long before the last of them the ranks fell silent."""
+    """The newest looks. `silent_seconds`: how long before the last look the last byte between the ranks was."""
     start = max(0, len(timeline.seconds) - _POLLS_SHOWN)
     seconds = timeline.seconds[start:]
     gaps = [later - earlier for earlier, later in pairwise(seconds)]
-    first = seconds[0] - (sorted(gaps)[len(gaps) // 2] if gaps else 1.0)  # nobody knows when the first cell began
+    first = seconds[0] - (sorted(gaps)[len(gaps) // 2] if gaps else 1.0)  # the start of the first cell is unknown
     span = seconds[-1] - first
     edges = [0, *(round(SCALE * (at - first) / span) for at in seconds)]
     bands = tuple(_band(row, start, edges, culprits) for row in timeline.rows[:_ROWS_SHOWN])

@@ -20,7 +20,7 @@ _STYLE = {
 def comparison(
     names: Sequence[str], rows: Sequence[Row], numbers: Sequence[tuple[str, str]], console: Console, whole: bool
 ) -> None:
-    """The table: what is wrong and what differs first; what all lines have alike is counted unless `whole`."""
+    """Print the table: errors and differences first. Settings that are equal in all lines are only counted, unless `whole`."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("")
     table.add_column("what", overflow="fold")
@@ -42,7 +42,7 @@ def comparison(
     console.print(table)
     _reasons(rows, console, whole)
     if alike:
-        console.print(Text(f"{alike} more that all lines have alike (--all shows them)", "dim"))
+        console.print(Text(f"{alike} more settings are equal in all lines (--all shows them)", "dim"))
     if numbers:
         console.print()
     for what, much in numbers:
@@ -63,16 +63,16 @@ def _value(value: str | None) -> str:
 
 
 def explanation(line: LaunchLine, numbers: Sequence[tuple[str, str]], known: Sequence[Row], console: Console) -> None:
-    """One line, layer by layer."""
+    """Print one launch line, layer by layer."""
     for depth, layer in enumerate(line.layers):
         _indented(console, depth, (clean(layer.text), "bold"), f"   {layer.why}")
     inside = len(line.layers)
     _indented(console, inside, (f"{line.launched.tool} starts {clean(line.launched.program) or 'nothing'}", "bold"))
     for row in known:
         if row.values[0] is not None and row.origin in ("launcher", "argument", "variable") and row.name != "launcher":
-            said = "" if row.values[0] == "(set)" else f" {clean(row.values[0])}"
-            why = row.why or "nothing is known of it"
-            _indented(console, inside + 1, (f"{clean(row.name)}{said}", "bold"), f"   {row.standing}: {why}")
+            value = "" if row.values[0] == "(set)" else f" {clean(row.values[0])}"
+            why = row.why or "hangdoc does not know this setting"
+            _indented(console, inside + 1, (f"{clean(row.name)}{value}", "bold"), f"   {row.standing}: {why}")
     for what, much in numbers:
         console.print(Text.assemble((f"{what}: ", "bold"), clean(much)))
 

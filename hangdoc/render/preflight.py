@@ -1,4 +1,4 @@
-"""The checks before a launch, for a person."""
+"""The text report of preflight."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ _ORDER = ("fail", "warn", "unknown", "pass")
 
 
 def report(checks: Sequence[Check], nodes: int, console: Console) -> None:
-    """What fails first, with its remedy; what passes last, in one line each."""
+    """Print the checks: failed ones first, with their remedy, passed ones last, in one line each."""
     for check in sorted(checks, key=lambda check: _ORDER.index(check.status)):
         line = Text.assemble(
             (f"{check.status:<7} ", _STYLE[check.status]), (f"{check.name}  ", "bold"), clean(check.text)
@@ -25,7 +25,7 @@ def report(checks: Sequence[Check], nodes: int, console: Console) -> None:
             console.print(Padding(Text(clean(check.remedy)), (0, 0, 0, 8), expand=False))
     tally = {status: sum(check.status == status for check in checks) for status in _ORDER}
     console.print()
-    verdict = "this launch can't work as it is" if tally["fail"] else "nothing stands against the launch"
+    verdict = "this launch cannot work" if tally["fail"] else "no problem found for this launch"
     counts = ", ".join(f"{count} {status}" for status, count in tally.items() if count)
     style = "bold red" if tally["fail"] else "bold green"
     console.print(Text.assemble((verdict, style), f" ({nodes} node{'s' * (nodes != 1)}: {counts})"))

@@ -17,19 +17,19 @@ _EVERYTHING = 1_000
 
 
 def report(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> None:
-    """Print the whole report; `verbose`: with every line of evidence and every rank that was not observed."""
+    """Print the report. `verbose` adds all evidence and every rank that was not observed."""
     with console.capture() as captured:
         for block in blocks(diagnosis, verbose=verbose):
             console.print(block, highlight=False)
-    # Tables pad their cells to the edge; a pasted report should not carry that.
-    for line in captured.get().splitlines():
-        console.out(line.rstrip(), highlight=False)
+    # Tables pad their cells with blanks, which a pasted report should not have.
+    console.out("\n".join(line.rstrip() for line in captured.get().splitlines()), highlight=False)
 
 
 def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[RenderableType]:
     """The parts of the report."""
-    for job in words.by_gravity(diagnosis.jobs):
-        yield from _job(job, verbose=verbose)
+    names = words.job_names(diagnosis.jobs)
+    for job in words.worst_first(diagnosis.jobs):
+        yield from _job(job, names[job.id], verbose=verbose)
     if diagnosis.problems:
         yield Text("could not read", style="bold")
         for problem in diagnosis.problems:
@@ -37,21 +37,18 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
         yield ""
     yield Text(
         f"hangdoc {words.clean(diagnosis.hangdoc)} observed the run for {diagnosis.window_seconds:g} s"
-        f" ({diagnosis.elapsed_seconds:.1f} s in total) at {words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
+        f" and took {diagnosis.elapsed_seconds:.1f} s, {words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
         style="dim",
     )
 
 
-def _job(job: Job, *, verbose: bool) -> Iterator[RenderableType]:
+def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
     title = Text(job.verdict.upper(), style=words.VERDICT_STYLE[job.verdict])
     if job.hung_for_seconds is not None:
         title.append(f" for {duration(job.hung_for_seconds)}")
-    size = f"{job.world_size} rank{'s' * (job.world_size != 1)}" if job.world_size is not None else None
-    about = [job.launcher, job.backend, size]
-    title.append(
-        f"   job {words.clean(job.id)} ({words.clean(', '.join(part for part in about if part))})",
-        style="not bold default",
-    )
+    title.append(f"   {name}", style="not bold default")
+    if job.backend:
+        title.append(f" · {words.clean(job.backend)}", style="not bold default")
     yield title
     yield ""
     for index, finding in enumerate(job.findings):
@@ -125,7 +122,7 @@ def _ranks(job: Job) -> Table:
             Text(_shorten(numbers(r.rank for r in group), 14), style="bold"),
             _shorten(words.hosts(group), 16),
             f"{first.pid or '-'}{'…' if len(group) > 1 else ''}",
-            Text(f"{words.LABEL_GLYPH[first.label]} {first.label or 'unknown'}: {first.state}", style=style),
+            Text(f"{words.LABEL_GLYPH[first.label]} {words.label_and_state(first)}", style=style),
             words.cpu(group),
             words.batches(first),
             words.silence(group),
@@ -135,7 +132,7 @@ def _ranks(job: Job) -> Table:
 
 
 def _with_details(table: Table, details: list[tuple[int, Text]]) -> Table:
-    """The table of ranks, and below it where each row of ranks is, over the whole width."""
+    """The table of ranks, and below it the place of each row, over the whole width."""
     outer = Table.grid(expand=False)
     outer.add_column(overflow="fold")
     outer.add_row(table)

@@ -1,6 +1,7 @@
-"""Words, glyphs and colours that all views share. Every glyph has a word beside it, so no view depends on colour."""
+"""Words, glyphs and colours that all views share. Each glyph has a word next to it, so no view depends on colour."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnosis import Job, Operation, RankView, Where
 from hangdoc.phrases import caller, duration
@@ -17,7 +18,7 @@ SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
 
 def clean(text: str) -> str:
-    """Text from a process, safe for a terminal: no control or formatting characters."""
+    """Text from a process without control and formatting characters, safe for a terminal."""
     return "".join(c if c.isprintable() else "·" for c in text)
 
 
@@ -38,6 +39,12 @@ def place(where: Where | None) -> str:
     return "" if where is None else clean(f"{where.file}:{where.line} in {where.function}")
 
 
+def label_and_state(rank: RankView) -> str:
+    """`blocked: in-collective`; one word where both are the same."""
+    label = rank.label or "unknown"
+    return label if label == rank.state else f"{label}: {rank.state}"
+
+
 def classes(job: Job) -> list[list[RankView]]:
     """Groups of ranks in the same state, in the order of their lowest number: one row each."""
     found: dict[object, list[RankView]] = {}
@@ -47,9 +54,28 @@ def classes(job: Job) -> list[list[RankView]]:
     return sorted(found.values(), key=lambda group: group[0].rank)
 
 
-def by_gravity(jobs: Iterable[Job]) -> list[Job]:
-    """The worst verdict first."""
+def worst_first(jobs: Iterable[Job]) -> list[Job]:
+    """The jobs, the worst verdict first."""
     return sorted(jobs, key=lambda job: ("hung", "unknown", "waiting", "healthy").index(job.verdict))
+
+
+def job_names(jobs: Sequence[Job]) -> dict[str, str]:
+    """The name of each job, by its id: `train.py · torchrun · 2 ranks`. Jobs that would look alike also have their endpoint, or
+    their id if they share that too."""
+    plain = {job.id: _job_name(job) or clean(job.id) for job in jobs}
+    alike = Counter(plain.values())
+    full = {job.id: f"{plain[job.id]} · {clean(job.master or job.id)}" for job in jobs}
+    same = Counter(full.values())
+    return {
+        job: name if alike[name] == 1 else full[job] if same[full[job]] == 1 else f"{name} · {clean(job)}"
+        for job, name in plain.items()
+    }
+
+
+def _job_name(job: Job) -> str:
+    size = job.world_size
+    ranks = f"{size:,} rank{'s' * (size != 1)}" if size is not None else None
+    return clean(" · ".join(part for part in (job.script, job.launcher, ranks) if part))
 
 
 def without_finding(job: Job) -> str:
@@ -64,19 +90,19 @@ def without_finding(job: Job) -> str:
 
 
 def hosts(group: Iterable[RankView]) -> str:
-    """The host of some ranks, or how many there are."""
+    """The host of these ranks, or how many hosts they have."""
     found = sorted({rank.host for rank in group})
     return clean(found[0]) if len(found) == 1 else f"{len(found)} hosts"
 
 
 def silence(group: Iterable[RankView]) -> str:
-    """For how long none of some ranks has had a byte from another, or `-`."""
+    """Time since the last byte to or from any of these ranks, or `-`."""
     known = [rank.silent_seconds for rank in group if rank.silent_seconds is not None]
     return duration(min(known)) if known else "-"
 
 
 def cpu(group: Iterable[RankView]) -> str:
-    """`12%` of a core on average, or `-`."""
+    """Average CPU use, `12%` of one core, or `-`."""
     known = [rank.cpu_percent for rank in group if rank.cpu_percent is not None]
     return f"{sum(known) / len(known):.0f}%" if known else "-"
 

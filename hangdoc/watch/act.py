@@ -1,5 +1,5 @@
-"""What is done about a sure hang, and about its end: evidence on disk, a command, a web hook. None of them ends the watch, and
-none holds up the looks."""
+"""What the watch does about a confirmed hang and about its end: evidence on disk, a command, a web hook. A failure of one of
+them neither ends the watch nor delays its looks."""
 
 import contextlib
 import time
@@ -11,7 +11,7 @@ from hangdoc.diagnosis import Diagnosis
 from hangdoc.phrases import duration
 from hangdoc.snapshot import Snapshot
 from hangdoc.watch import deliver, notice
-from hangdoc.watch.confirm import Over, Sure
+from hangdoc.watch.confirm import Confirmed, Resolved
 from hangdoc.watch.evidence import Evidence, Kept
 from hangdoc.watch.hangs import Hang
 from hangdoc.watch.outbox import Outbox
@@ -27,7 +27,7 @@ class Targets(NamedTuple):
 
 
 class Reaction:
-    """Acts on what looks bring; What fails is reported, and the rest is still done."""
+    """Acts on what looks show. It reports what fails, and does the rest."""
 
     def __init__(
         self, evidence: Evidence, ledger: Ledger, targets: Targets, say: Callable[[str], None],
@@ -43,20 +43,20 @@ class Reaction:
         self.evidence_bytes = evidence.bytes()
 
     def act(
-        self, snapshot: Snapshot, diagnosis: Diagnosis, began: Iterable[Sure], over: Iterable[Over] = (),
+        self, snapshot: Snapshot, diagnosis: Diagnosis, began: Iterable[Confirmed], over: Iterable[Resolved] = (),
         hangs: tuple[Hang, ...] = (),
     ) -> list[Kept]:  # fmt: skip
-        """Write, remember, tell; what was written. `hangs` are all that are not over: they are remembered in one step with the
-        messages about what has begun and ended, so that a kill in between neither loses nor repeats one."""
+        """Write evidence, save the state, queue messages; returns the evidence. `hangs` are all that are not over. They are
+        saved in one step with the messages, so that a kill in between neither loses nor repeats a message."""
         began, over = list(began), list(over)
-        written = [(sure, self._keep(snapshot, diagnosis, sure)) for sure in began]
+        written = [(confirmed, self._keep(snapshot, diagnosis, confirmed)) for confirmed in began]
         now = time.monotonic()
         with self.ledger.changing():
             self.ledger.hangs = hangs
-            for sure, kept in written:
-                self._tell_began(diagnosis, sure, kept, now)
+            for confirmed, kept in written:
+                self._queue_began(diagnosis, confirmed, kept, now)
             for end in over:
-                self._tell_over(diagnosis, end, now)
+                self._queue_over(diagnosis, end, now)
             self.ledger.counts.hangs += len(began)
             self.ledger.counts.resolved += len(over)
         for _, kept in written:
@@ -71,13 +71,13 @@ class Reaction:
         return [kept for _, kept in written if kept is not None]
 
     def pending(self) -> dict[str, int]:
-        """Messages that wait, by target."""
+        """Messages that are not delivered yet, by target."""
         with self.ledger.lock:
             return {target: len(letters) for target, letters in self.ledger.letters.items()}
 
     def finish(self) -> None:
-        """Wait until all messages are delivered: for the command as long as it may take, for the web hook at most 20 s. Reports
-        what is left."""
+        """Wait until all messages are delivered: for the command as long as it may run, for the web hook at most 20 s. Reports
+        messages that are left."""
         for outbox, seconds in (
             (self._command, deliver.COMMAND_SECONDS + 1.0),
             (self._webhook, 2.0 * deliver.HOOK_SECONDS),
@@ -85,24 +85,24 @@ class Reaction:
             if outbox is not None and not outbox.finish(seconds):
                 self._say(f"--{outbox.target}: {outbox.pending()} messages could not be delivered in {seconds:g} s")
 
-    def _keep(self, snapshot: Snapshot, diagnosis: Diagnosis, sure: Sure) -> Kept | None:
+    def _keep(self, snapshot: Snapshot, diagnosis: Diagnosis, confirmed: Confirmed) -> Kept | None:
         try:
-            return self._evidence.keep(snapshot, notice.of_job(diagnosis, sure.job), sure.hang.id)
+            return self._evidence.keep(snapshot, notice.only_job(diagnosis, confirmed.job), confirmed.hang.id)
         except codec.BundleError as error:
             self._say(str(error))
             return None
 
-    def _tell_began(self, diagnosis: Diagnosis, sure: Sure, kept: Kept | None, now: float) -> None:
-        event = notice.event_of(sure.hang, diagnosis, sure.job, now - sure.hang.since, kept=kept)
+    def _queue_began(self, diagnosis: Diagnosis, confirmed: Confirmed, kept: Kept | None, now: float) -> None:
+        event = notice.event_of(confirmed.hang, diagnosis, confirmed.job, now - confirmed.hang.since, kept=kept)
         about = f"hang {event.id} of {event.job}"
         if self._webhook is not None:
-            text = notice.body(self._form, diagnosis, event, sure.job)
+            text = notice.body(self._form, diagnosis, event, confirmed.job)
             self._webhook.add(Letter(delivery=event.delivery, about=about, body=text))
         if self._command is not None and kept is not None:
-            text = deliver.call_of(event, kept, sure.job.verdict)
+            text = deliver.call_of(event, kept, confirmed.job.verdict)
             self._command.add(Letter(delivery=event.delivery, about=about, body=text))
 
-    def _tell_over(self, diagnosis: Diagnosis, end: Over, now: float) -> None:
+    def _queue_over(self, diagnosis: Diagnosis, end: Resolved, now: float) -> None:
         if self._webhook is None:
             return
         event = notice.event_of(end.hang, diagnosis, end.job, now - end.hang.since, end.ending)
@@ -111,7 +111,7 @@ class Reaction:
         self._webhook.add(Letter(delivery=event.delivery, about=about, body=text))
 
     def remember(self, hangs: tuple[Hang, ...]) -> None:
-        """Keep what is not sure yet, too: a restart goes on where this watch was."""
+        """Save hangs that are not confirmed yet, so that a restarted watch continues from here."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.ledger.changing() if hangs != self.ledger.hangs else self.ledger.lock)
             self.ledger.hangs = hangs

@@ -1,7 +1,7 @@
-"""Runs a command as if hangdoc were not there: same standard streams, same process group, its signals and its exit code.
+"""Runs a command as if hangdoc were not there: same standard streams, same process group, same signals and exit code.
 
-Three processes: this one starts the command, waits, and passes signals on; the command; and an observer, forked from this one,
-which does everything that could fail. The command depends on neither of the others: when they are killed, it goes on.
+There are three processes. This one starts the command, waits, and passes signals on. The second is the command. The third, the
+observer, is forked from this one and does everything that could fail. The command continues when the other two are killed.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 STOPPED_CODE = 86
-"""Exit code after `--on-hang stop`; the observer's own exit code when it asks for that."""
+"""Exit code after `--on-hang stop`. The observer exits with it to request the stop."""
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 _FROM_OURSELVES = {
     signal.SIGSEGV,
@@ -34,7 +34,11 @@ _JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _PASSED_ON = {number for number in signal.valid_signals() if number not in _FROM_OURSELVES | _OURS}
 _WAITED_FOR = _PASSED_ON | {signal.SIGCHLD}
 _ECHO_SECONDS = 1.0
-"""How long the observer may take to report a signal that went to the whole process group."""
+"""How long after our own signal one to another process of the group may come: systemd and Slurm send to one after another."""
+_STARVED_SECONDS = 10.0
+"""How long the observer, at nice 19, may take to get a processor on which it reports a signal."""
+_HANDLER_NS = 10_000_000
+"""CPU time in which a thread that has taken a signal has certainly reported it. The handler needs some microseconds."""
 _SAME_SECONDS = 1.0
 _FINISH_SECONDS = 20.0
 """How long the observer may take to finish a report after the command has ended."""
@@ -43,7 +47,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Lifeline:
-    """How the observer learns that its command, or the process that started it, has ended."""
+    """Ends the observer when its command, or the process that started it, has ended."""
 
     def __init__(self, reading_end: int) -> None:
         self._end = reading_end
@@ -52,7 +56,7 @@ class Lifeline:
         threading.Thread(target=self._end_with_it, name="lifeline", daemon=True).start()
 
     def held(self) -> threading.Lock:
-        """A lock: while it is held, the observer may finish what it does (a report)."""
+        """A lock. While it is held, the observer may finish its work (a report)."""
         return self._busy
 
     def _end_with_it(self) -> None:
@@ -76,12 +80,12 @@ class StartError(Exception):
 
 
 def run(command: Sequence[str], observe: Observe, grace: float, say: Callable[[str], None]) -> int:
-    """Run the command under an observer, and return its exit code, or 86 where the observer had it stopped: SIGTERM to all of
-    its processes, and SIGKILL after `grace` seconds. A command that died of a signal ends this process with the same signal.
+    """Run the command under an observer and return its exit code, or 86 if the observer requested its stop: SIGTERM to all of its
+    processes, and SIGKILL after `grace` seconds. If a signal killed the command, the same signal ends this process.
 
     Raises StartError.
     """
-    return _Running(command, grace, say).to_the_end(observe)
+    return _Running(command, grace, say).wait(observe)
 
 
 class _Running:
@@ -89,12 +93,10 @@ class _Running:
         self._grace, self._say = grace, say
         # Blocked before the start, so that no signal is lost; the command gets the mask as it was.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
-        signal.signal(
-            signal.SIGCHLD, signal.SIG_DFL
-        )  # who started us may ignore it, and then nobody could be waited for
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the parent may ignore it, and then waitpid would not work
         ctypes.CDLL(None).prctl(
             _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0
-        )  # orphans of the command stay below us: `stop` finds them
+        )  # orphans of the command become our children, so that `stop` finds them
         self._command = _spawn(command, self._mask)
         self._observer: int | None = None
         self._lifeline: int | None = None
@@ -102,13 +104,15 @@ class _Running:
         self._job_control: int | None = None
         """The signal that asked to stop for a while (Ctrl-Z), until the command has stopped."""
         self._whole_group: dict[int, float] = {}
+        self._owed: set[int] = set()
+        """Signals that reached the whole group, and that the observer has not reported yet."""
         self._ended: int | None = None
         """The command's wait status."""
         self._kill_at: float | None = None
         """Set while the command is being stopped."""
         self._killed = False
 
-    def to_the_end(self, observe: Observe) -> int:
+    def wait(self, observe: Observe) -> int:
         try:
             self._fork_observer(observe)
         except OSError as error:
@@ -146,11 +150,11 @@ class _Running:
             os._exit(code)
 
     def _become_observer(self, echo: int) -> None:
-        """Below the command in everything: it never reads its input, writes to its output, or takes CPU from it."""
+        """Stay out of the command's way: never read its input, write to its output, or compete for its CPU."""
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(2, 1)
-        # It shares the process group, so Ctrl-Z stops it too; other signals of the group it only reports.
+        # It is in the same process group, so Ctrl-Z stops it too. Other signals to the group it only reports.
         os.set_blocking(echo, False)
         signal.set_wakeup_fd(echo, warn_on_full_buffer=False)
         for number in _PASSED_ON - _JOB_CONTROL - {signal.SIGCONT}:
@@ -159,12 +163,14 @@ class _Running:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         os.nice(19)
         with contextlib.suppress(OSError):
-            Path("/proc/self/oom_score_adj").write_text("1000")  # where memory runs out, the observer goes first
+            Path("/proc/self/oom_score_adj").write_text(
+                "1000"
+            )  # when memory runs out, the kernel kills the observer first
 
     # --- signals -------------------------------------------------------------------------------------------------------
 
     def _next_signal(self) -> signal.struct_siginfo | None:
-        """The next one; None after a while where something else is due."""
+        """The next signal; None after a timeout if there is other work."""
         if self._kill_at is not None:
             return signal.sigtimedwait(_WAITED_FOR, 0.1)
         if not self._whole_group:
@@ -172,11 +178,11 @@ class _Running:
         info = signal.sigtimedwait(_WAITED_FOR, _SAME_SECONDS)
         if info is None:
             self._whole_group.clear()
-            self._echoes()  # late ones say nothing about the next signal
+            self._echoes()  # late ones do not belong to the next signal
         return info
 
     def _pass_on(self, info: signal.struct_siginfo) -> None:
-        """Hand a signal to the command, unless it went to the whole process group: then the command has it already."""
+        """Pass a signal to the command, unless the whole process group got it: then the command has it already."""
         number = info.si_signo
         if number == signal.SIGCONT:
             self._wake()
@@ -189,25 +195,45 @@ class _Running:
                 self._stop_ourselves()
 
     def _reached_group(self, number: int, by_kernel: bool) -> bool:
-        until = time.monotonic() + _ECHO_SECONDS
+        """Whether a signal went to the whole process group."""
         last = self._whole_group.get(number, 0.0)
         reached = by_kernel or time.monotonic() - last < _SAME_SECONDS  # one event, sent to us and to the group
-        while number not in _JOB_CONTROL and self._observer is not None and (left := until - time.monotonic()) > 0:
-            if number in self._echoes(left):
-                reached = True
-                break
+        if number not in _JOB_CONTROL and self._observer is not None:
+            reached = self._observer_got(self._observer, number) or reached
         self._whole_group[number] = time.monotonic() if reached else 0.0
         return reached
 
-    def _echoes(self, seconds: float = 0.0) -> bytes:
-        """Signals that the observer got, too: those went to the whole group."""
+    def _observer_got(self, observer: int, number: int) -> bool:
+        """Whether the observer got the signal, too: it reports it, or on a busy machine has not taken it yet."""
+        began = time.monotonic()
+        used = _running(observer)
+        while True:
+            # In this order: a signal that is no longer pending has been reported, or a thread that runs is about to report it.
+            pending = number not in self._owed and number in _pending(observer)
+            busy = _running(observer)
+            if number in self._echoes(0.05):
+                return True
+            if pending:
+                self._owed.add(number)
+                return True
+            waited = time.monotonic() - began
+            reporting = any(cpu - used.get(tid, 0) < _HANDLER_NS for tid, cpu in busy.items())
+            if self._echo is None or waited >= _STARVED_SECONDS or (waited >= _ECHO_SECONDS and not reporting):
+                return False
+
+    def _echoes(self, seconds: float = 0.0) -> set[int]:
+        """New signals that the observer got, too: those went to the whole group."""
         if self._echo is None or not select.select([self._echo], [], [], seconds)[0]:
-            return b""
+            return set()
         said = os.read(self._echo, 4096)
         if not said:  # the observer is gone
             os.close(self._echo)
             self._echo = None
-        return said
+        new = list(said)
+        for number in self._owed & set(said):
+            new.remove(number)
+            self._owed.remove(number)
+        return set(new)
 
     def _stop_ourselves(self) -> None:
         """Stop as the command did, so that a shell sees a stopped job; returns when continued."""
@@ -215,27 +241,27 @@ class _Running:
         if number is None:
             return
         if self._observer is not None and _state(self._observer) != "T":
-            self._send(self._observer, signal.SIGSTOP)  # a run that its user stopped is no hang
+            self._send(self._observer, signal.SIGSTOP)  # a run that its user stopped is not a hang
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)
         signal.pthread_sigmask(signal.SIG_BLOCK, {number})
         self._wake()
 
     def _wake(self) -> None:
-        """Continue what is still stopped: SIGCONT may have come to us alone."""
+        """Continue processes that are still stopped, because SIGCONT may have been sent only to us."""
         self._job_control = None
         for pid in (self._command, self._observer):
             if pid is not None and _state(pid) == "T":
                 self._send(pid, signal.SIGCONT)
 
     def _send(self, pid: int, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended, or has another user now
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended, or belongs to another user now
             os.kill(pid, number)
 
     # --- ends ----------------------------------------------------------------------------------------------------------
 
     def _reap(self) -> None:
-        """Take note of what has ended: the command, the observer, or an orphan that became ours."""
+        """Collect children that have ended: the command, the observer, or an adopted orphan."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -254,26 +280,29 @@ class _Running:
                 if code == STOPPED_CODE and self._ended is None:
                     self._stop_command()
                 elif code != 0:
-                    self._say(f"the observer ended with {code}: the command goes on unobserved")
+                    self._say(f"the observer exited with code {code}. The command continues without observation.")
 
     def _stop_command(self) -> None:
         self._kill_at = time.monotonic() + self._grace
         self._to_all(signal.SIGTERM)
-        self._to_all(signal.SIGCONT)  # a stopped process takes SIGTERM when it continues
+        self._to_all(signal.SIGCONT)  # a stopped process handles SIGTERM when it continues
 
     def _stopped(self) -> bool:
-        """Whether nothing of the command is left, or nothing that can be ended; kills what outlasts the grace."""
+        """Whether all processes of the command have ended, or cannot be ended. Kills those that are left after the grace
+        period."""
         left = _below_us()
         now = time.monotonic()
         if not left or self._kill_at is None:
             return True
         if now >= self._kill_at:
             if not self._killed:
-                self._say(f"SIGKILL to {len(left)} process(es) that had not ended {self._grace:g} s after SIGTERM")
+                self._say(
+                    f"sent SIGKILL to {len(left)} process(es) that did not end within {self._grace:g} s after SIGTERM"
+                )
                 self._killed = True
             self._to_all(signal.SIGKILL)
         if now >= self._kill_at + _KILL_SECONDS:
-            self._say(f"pid {', '.join(map(str, left))} cannot be ended, not even by SIGKILL: it waits in the kernel")
+            self._say(f"pid {', '.join(map(str, left))} did not end after SIGKILL: it is blocked in the kernel")
             return True
         return False
 
@@ -282,7 +311,7 @@ class _Running:
             self._send(pid, number)
 
     def _let_observer_finish(self) -> None:
-        """A report that is being written is worth a few seconds, unless somebody wants the end now."""
+        """Give the observer a few seconds to finish a report, unless a signal asks to end now."""
         if self._observer is None or self._lifeline is None:
             return
         os.close(self._lifeline)
@@ -298,8 +327,8 @@ class _Running:
 def _spawn(command: Sequence[str], mask: set[signal.Signals] | set[int]) -> int:
     program = command[0]
     try:
-        # Unlike fork and exec from Python, this leaves all inherited file descriptors (a jobserver's, a pipe from the
-        # shell) as they are. Python itself ignores two signals; the command gets their defaults.
+        # Unlike fork and exec from Python, this keeps all inherited file descriptors (a jobserver's, a pipe from the
+        # shell). Python itself ignores two signals, so the command gets their defaults back.
         return os.posix_spawnp(
             program, list(command), os.environ, setsigmask=mask, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
         )
@@ -315,27 +344,48 @@ def _spawn(command: Sequence[str], mask: set[signal.Signals] | set[int]) -> int:
 
 
 def _as_exit_code(status: int) -> int:
-    """The command's exit code. A signal that killed it kills this process as well, so that who started us sees the same."""
+    """The command's exit code. If a signal killed it, the same signal ends this process, so that our parent sees the same
+    status."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return code
     number = -code
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has left its own core
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the command has written its own core
     sys.stdout.flush()
     sys.stderr.flush()
     with contextlib.suppress(OSError, ValueError):  # SIGKILL has no handler to reset
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-    return 128 + number  # where it does not kill: the first process of a container
+    return 128 + number  # reached if the signal does not kill us, as the first process of a container
 
 
-def _state(pid: int) -> str:
-    """The kernel's letter for a process (proc_pid_stat(5)); empty when it is gone."""
+def _state(task: int | str) -> str:
+    """The kernel's letter for a process, or for a thread `PID/task/TID` (proc_pid_stat(5)); empty when it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
+        return Path(f"/proc/{task}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return ""
+
+
+def _pending(pid: int) -> set[int]:
+    """Signals that a process has got and not yet taken (proc_pid_status(5))."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return set()
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return {number for number in signal.valid_signals() if any(mask >> (number - 1) & 1 for mask in masks)}
+
+
+def _running(pid: int) -> dict[int, int]:
+    """CPU time in nanoseconds of the threads that run or wait for a processor, by tid (schedstat, sched-stats.rst)."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            if _state(f"{pid}/task/{task.name}") == "R":
+                found[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+    return found
 
 
 def _below_us() -> list[int]:

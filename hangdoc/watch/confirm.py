@@ -1,4 +1,5 @@
-"""When a hang is sure, and when it is over: two looks in a row say so, and a hang has lasted long enough. Pure."""
+"""Decides when a hang is confirmed and when it is over: after two looks in a row, and a hang must have lasted long enough.
+Pure."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -12,40 +13,40 @@ _LOOKS = 2
 
 
 @dataclass(frozen=True)
-class Sure:
-    """A hang that has become sure with this look."""
+class Confirmed:
+    """A hang that this look confirmed."""
 
     hang: Hang
     job: Job
 
 
 @dataclass(frozen=True)
-class Over:
-    """A hang that was reported, and that is over."""
+class Resolved:
+    """A reported hang that is over."""
 
     hang: Hang
     job: Job | None
-    """The job as it is now; None where it is gone, or where another run has its name."""
+    """The job as it is now; None if it is gone, or if another run has its name."""
     ending: Ending
 
 
 @dataclass(frozen=True)
-class News:
+class Changes:
     """What a look changed."""
 
-    began: list[Sure] = field(default_factory=list)
-    over: list[Over] = field(default_factory=list)
+    began: list[Confirmed] = field(default_factory=list)
+    over: list[Resolved] = field(default_factory=list)
     soon: bool = False
-    """Whether one more look may be all that is lacking."""
+    """Whether one more look may confirm a hang or its end."""
 
     @property
-    def sure(self) -> list[Job]:
-        """Jobs whose hang has become sure with this look."""
+    def confirmed(self) -> list[Job]:
+        """Jobs whose hang this look confirmed."""
         return [one.job for one in self.began]
 
 
 class Confirmation:
-    """Takes one diagnosis after another. `patience` in seconds; `hangs` are those known from before a restart."""
+    """Takes one diagnosis after another. `patience` in seconds; `hangs` are known from before a restart."""
 
     def __init__(self, patience: float, hangs: Iterable[Hang] = ()) -> None:
         self._patience = patience
@@ -53,13 +54,12 @@ class Confirmation:
 
     @property
     def hangs(self) -> tuple[Hang, ...]:
-        """All that are not over, those that are not sure yet included."""
+        """All hangs that are not over, also those that are not confirmed yet."""
         return tuple(self._hangs.values())
 
-    def add(self, diagnosis: Diagnosis, now: float, hosts: Collection[str] | None = None) -> News:
-        """What is new with this look. A hang becomes sure once, and again after it was over. `now` in seconds of any clock that
-        does not jump; `hosts` are those that were looked at (None: all): a run of another host is not gone because nobody saw it.
-        """
+    def add(self, diagnosis: Diagnosis, now: float, hosts: Collection[str] | None = None) -> Changes:
+        """What this look changed. A hang is confirmed once, and again if it returns after its end. `now` in seconds of a
+        monotonic clock. `hosts` are those that were observed (None: all): the run of an unobserved host is not gone."""
         over, soon = [], False
         jobs = {job.id: job for job in diagnosis.jobs}
         for hang in list(self._hangs.values()):
@@ -70,18 +70,18 @@ class Confirmation:
         for job in jobs.values():
             if job.verdict != "hung":
                 continue
-            sure, again = self._seen(job, now, diagnosis.taken_at)
+            confirmed, again = self._seen(job, now, diagnosis.taken_at)
             soon = soon or again
-            began += sure
-        return News(began, over, soon)
+            began += confirmed
+        return Changes(began, over, soon)
 
-    def _ended(self, hang: Hang, job: Job | None, hosts: Collection[str] | None) -> tuple[list[Over], bool]:
+    def _ended(self, hang: Hang, job: Job | None, hosts: Collection[str] | None) -> tuple[list[Resolved], bool]:
         """Whether a hang is over; and whether one more look may show that it is."""
         if job is None and hosts is not None and not hang.hosts <= set(hosts):
             return [], False
         replaced = job is not None and not hang.is_of(job)
         if job is not None and not replaced and (job.verdict == "hung" or (hang.reported and job.verdict == "unknown")):
-            return [], False  # one look that sees too little does not end a hang
+            return [], False  # one look that could not observe enough does not end a hang
         if not hang.reported:
             del self._hangs[hang.job]
             return [], False
@@ -90,11 +90,11 @@ class Confirmation:
             return [], True
         del self._hangs[hang.job]
         if job is None or replaced:
-            return [Over(hang, None, "ended")], False
-        return [Over(hang, job, "goes-on")], False
+            return [Resolved(hang, None, "ended")], False
+        return [Resolved(hang, job, "goes-on")], False
 
-    def _seen(self, job: Job, now: float, taken_at: str) -> tuple[list[Sure], bool]:
-        """Whether the hang of a job has become sure; and whether one more look may make it so."""
+    def _seen(self, job: Job, now: float, taken_at: str) -> tuple[list[Confirmed], bool]:
+        """Whether this look confirmed the hang of a job; and whether one more look may."""
         known = self._hangs.get(job.id)
         found = errors(job)
         if known is None or not (known.reported or known.findings & found):
@@ -107,7 +107,7 @@ class Confirmation:
             looks_without=0,
         )
         young = max(now - known.since, job.hung_for_seconds or 0.0) < self._patience
-        sure = not known.reported and not young and known.looks >= _LOOKS
-        self._hangs[job.id] = replace(known, reported=known.reported or sure)
-        soon = not known.reported and not young and not sure
-        return ([Sure(self._hangs[job.id], job)] if sure else []), soon
+        confirmed = not known.reported and not young and known.looks >= _LOOKS
+        self._hangs[job.id] = replace(known, reported=known.reported or confirmed)
+        soon = not known.reported and not young and not confirmed
+        return ([Confirmed(self._hangs[job.id], job)] if confirmed else []), soon

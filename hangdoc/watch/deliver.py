@@ -1,4 +1,4 @@
-"""How one message reaches its target: a web hook, or a command."""
+"""Delivers one message to its target: a web hook or a command."""
 
 import contextlib
 import email.utils
@@ -22,11 +22,11 @@ from hangdoc.watch.state import Letter
 COMMAND_SECONDS = 60
 HOOK_SECONDS = 10
 _LATER = {408, 425, 429, 500, 502, 503, 504}
-"""HTTP answers after which another attempt may succeed (RFC 9110, RFC 6585)."""
+"""HTTP status codes after which a retry may succeed (RFC 9110, RFC 6585)."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A POST that is redirected would become a GET without the report."""
+    """Follows no redirect: a redirected POST would become a GET without the report."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
@@ -35,7 +35,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def webhook(url: str) -> Callable[[Letter], None]:
-    """Posts messages to `url`, which is never printed: it often holds a token. Raises Refused, Unreachable."""
+    """A function that posts messages to `url`. It raises Refused or Unreachable. `url` is never printed, because it often
+    contains a token."""
     opener = urllib.request.build_opener(_NoRedirect)
 
     def post(letter: Letter) -> None:
@@ -50,31 +51,31 @@ def webhook(url: str) -> Callable[[Letter], None]:
                 answer.read(1)
         except urllib.error.HTTPError as error:
             with error:
-                said = f"--webhook: the receiver answered {error.code} {error.reason}"
+                problem = f"--webhook: the receiver answered {error.code} {error.reason}"
                 if error.code in _LATER:
-                    raise Unreachable(said, _retry_after(error.headers.get("Retry-After"))) from None
-                raise Refused(f"{said}; {letter.about} is not delivered") from None
-        except (OSError, ValueError) as error:  # URLError, timeouts, http.client's complaints
+                    raise Unreachable(problem, _retry_after(error.headers.get("Retry-After"))) from None
+                raise Refused(f"{problem}; {letter.about} was not delivered") from None
+        except (OSError, ValueError) as error:  # URLError, timeouts, errors of http.client
             raise Unreachable(f"--webhook: {getattr(error, 'reason', error)}") from None
-        except Exception as error:  # http.client.HTTPException: half an answer
+        except Exception as error:  # http.client.HTTPException: an incomplete answer
             raise Unreachable(f"--webhook: {type(error).__name__} {error}") from None
 
     return post
 
 
-def _retry_after(said: str | None) -> float | None:
-    """Seconds, or a date."""
-    if said is None:
+def _retry_after(header: str | None) -> float | None:
+    """Seconds of a Retry-After header, which is a number or a date (RFC 9110)."""
+    if header is None:
         return None
-    if said.strip().isdigit():
-        return float(said)
+    if header.strip().isdigit():
+        return float(header)
     with contextlib.suppress(TypeError, ValueError):
-        return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - time.time())
+        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
     return None
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What --on-hang receives."""
+    """What the command of --on-hang receives."""
 
     bundle: str
     report: str
@@ -92,8 +93,8 @@ def call_of(event: Event, kept: Kept, verdict: str) -> str:
 
 
 def command(words: tuple[str, ...]) -> Callable[[Letter], None]:
-    """Runs the person's command with the report on its standard input. Nothing out of the evidence becomes part of a command
-    line. Raises Refused: a command that has run is not run again."""
+    """A function that runs the user's command with the report on its standard input. Evidence never becomes part of the command
+    line. It raises Refused; a command that failed is not run again."""
 
     def run(letter: Letter) -> None:
         call = msgspec.json.decode(letter.body, type=Call)
@@ -107,19 +108,19 @@ def command(words: tuple[str, ...]) -> Callable[[Letter], None]:
             "HANGDOC_HANG": call.hang,
         }
         text = ""
-        with contextlib.suppress(OSError):  # the directory's bound may have removed it
+        with contextlib.suppress(OSError):  # the size limit of the directory may have removed it
             text = Path(call.report).read_text("utf-8", "replace")
         try:
             child = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment, text=True, start_new_session=True)
         except OSError as error:
-            raise Refused(f"--on-hang {words[0]} can't be started: {error.strerror}") from None
+            raise Refused(f"--on-hang {words[0]} could not be started: {error.strerror}") from None
         try:
             child.communicate(text, timeout=COMMAND_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-            raise Refused(f"--on-hang {words[0]} took more than {COMMAND_SECONDS} s and was ended") from None
+            raise Refused(f"--on-hang {words[0]} ran for more than {COMMAND_SECONDS} s and was killed") from None
         if child.returncode:
-            raise Refused(f"--on-hang {words[0]} ended with {child.returncode}")
+            raise Refused(f"--on-hang {words[0]} exited with code {child.returncode}")
 
     return run

@@ -1,4 +1,4 @@
-"""What is kept of a hang on disk: bundle, report and page. Where their bytes are bounded, the oldest hangs go first."""
+"""The evidence of hangs on disk: bundle, report and page. If its size is limited, the oldest hangs are removed first."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ _LEFT_OVER_SECONDS = 3600.0
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """Where the evidence lies."""
+    """The files of one hang, and the text of its report."""
 
     bundle: Path
     report: Path
@@ -32,14 +32,14 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Evidence:
-    """A directory of evidence. `most` is the bound on its bytes, None for no bound."""
+    """A directory of evidence. `most` is the limit in bytes, None for no limit."""
 
     def __init__(self, folder: Path, page: Page, most: int | None = None) -> None:
         self._folder, self._page, self._most = folder, page, most
 
     def keep(self, snapshot: Snapshot, diagnosis: Diagnosis, hang: str) -> Kept:
-        """Write bundle, report and page, named after the time and the hang's id. Then remove the oldest hangs that exceed the
-        bound, but never this one. Raises BundleError."""
+        """Write bundle, report and page, named after the time and the hang's id. Then remove the oldest hangs, but never this
+        one, until the rest is within the limit. Raises BundleError."""
         console = Console(width=100, record=True, file=io.StringIO())
         report(diagnosis, console)
         text = console.export_text()
@@ -55,14 +55,14 @@ class Evidence:
         return Kept(bundle, written, shown, text)
 
     def prune(self, newest: str | None = None) -> int:
-        """Remove the oldest hangs until the rest fits, but never the `newest`; how many were removed. Files of other names are
-        left alone."""
+        """Remove the oldest hangs, but never the `newest`, until the rest is within the limit. Returns how many were removed.
+        Files with other names stay."""
         if self._most is None:
             return 0
         self._remove_half_written()
         hangs = self._hangs()
         total, removed = sum(size for files in hangs.values() for size in files.values()), 0
-        for stem in sorted(hangs):  # they begin with the time
+        for stem in sorted(hangs):  # names begin with the time
             if total <= self._most:
                 break
             if stem == newest:
@@ -75,11 +75,11 @@ class Evidence:
         return removed
 
     def bytes(self) -> int:
-        """What all hangs in the directory take."""
+        """Size of all hangs in the directory, in bytes."""
         return sum(size for files in self._hangs().values() for size in files.values())
 
     def _hangs(self) -> dict[str, dict[Path, int]]:
-        """The files of each hang with their bytes."""
+        """The files of each hang, with their sizes in bytes."""
         found: dict[str, dict[Path, int]] = {}
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
@@ -89,7 +89,7 @@ class Evidence:
         return found
 
     def _remove_half_written(self) -> None:
-        """What a watch that was killed while it wrote has left."""
+        """Remove files that a watch left when it was killed during a write."""
         with contextlib.suppress(OSError):
             for path in self._folder.iterdir():
                 if _ASIDE.fullmatch(path.name):

@@ -24,16 +24,16 @@ class Hang(Struct, frozen=True, kw_only=True):
     """One hang of one run."""
 
     id: str
-    """The same in every look at this hang: the id of its first finding."""
+    """The id of its first finding, which is the same in every look at this hang."""
     job: str
     findings: frozenset[str]
-    """Ids of the error findings that every look since then had."""
+    """Ids of the error findings that all looks since then had."""
     processes: tuple[Place, ...]
     """Of its lowest ranks, in the newest look. Another run with the same name has other processes."""
     since: float
-    """When it was first seen; in memory in seconds of the watch's clock, in the state file in Unix seconds."""
+    """When it was first observed: in memory in seconds of the monotonic clock, in the state file in Unix seconds."""
     first_seen: str
-    """ISO 8601 UTC, of the first look that showed it. With the id it names this one hang among all."""
+    """ISO 8601 UTC, of the first look that showed it. Together with the id it is unique."""
     code: str = ""
     name: str = ""
     summary: str = ""
@@ -41,7 +41,7 @@ class Hang(Struct, frozen=True, kw_only=True):
     looks: int = 0
     reported: bool = False
     looks_without: int = 0
-    """Looks in a row that no longer showed it."""
+    """Looks in a row that did not show it."""
 
     def is_of(self, job: Job) -> bool:
         """Whether this job is the run that hangs, and not another one with the same name."""
@@ -61,12 +61,12 @@ def places(job: Job, most: int | None = _PROCESSES_KEPT) -> frozenset[Place]:
 
 
 def errors(job: Job) -> frozenset[str]:
-    """The ids of what makes a job hung."""
+    """The ids of a job's error findings."""
     return frozenset(finding.id for finding in job.findings if finding.severity == "error")
 
 
 def hang_of(job: Job, since: float, first_seen: str) -> Hang:
-    """A hang that was first seen now, on the two clocks of `Hang`."""
+    """A new hang. `since` and `first_seen` as in `Hang`."""
     first = next((finding for finding in job.findings if finding.severity == "error"), None)
     fallback = hashlib.blake2b(job.id.encode(), digest_size=8).hexdigest()
     return Hang(

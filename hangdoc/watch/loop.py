@@ -1,4 +1,4 @@
-"""Looks again and again, as often as is cheap, and says what each look changed."""
+"""Takes one look after another within a CPU budget, and reports what each look changed."""
 
 import statistics
 import time
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.snapshot import Snapshot
-from hangdoc.watch.confirm import Confirmation, News
+from hangdoc.watch.confirm import Changes, Confirmation
 from hangdoc.watch.hangs import Hang
 
 _MOST_OF_A_CORE = 0.05
 _SOON_SECONDS = 2.0
 _COSTS = 5
-"""The median of so many looks is what a look costs: one in which a run froze reads every rank."""
+"""The cost of a look is the median of this many: a single look may be expensive because a freezing run has every rank read."""
 
 
 class Seen(NamedTuple):
@@ -22,16 +22,16 @@ class Seen(NamedTuple):
 
     snapshot: Snapshot
     diagnosis: Diagnosis
-    news: News
+    news: Changes
     seconds: float
     hangs: tuple[Hang, ...] = ()
-    """All that are not over, those that are not sure yet included."""
+    """All hangs that are not over, also those that are not confirmed yet."""
 
 
 class Watch(NamedTuple):
-    """How to look. `look`, `diagnose` and `pause` (seconds; may return early) are the caller's; `spent` returns the CPU seconds
-    that looking has cost so far. `interval` in seconds, more where looking would take more than 5 % of a core; `patience` in
-    seconds is how long a hang must last."""
+    """How to look. The caller provides `look`, `diagnose` and `pause` (seconds; may return early). `spent` returns the CPU
+    seconds that looks have used so far. `interval` in seconds is longer if looks would use more than 5 % of a core. `patience`
+    in seconds is how long a hang must last."""
 
     look: Callable[[], Snapshot]
     diagnose: Callable[[Snapshot], Diagnosis]
@@ -40,7 +40,7 @@ class Watch(NamedTuple):
     patience: float
     pause: Callable[[float], None] = time.sleep
     hangs: tuple[Hang, ...] = ()
-    """Those known from before a restart."""
+    """Hangs known from before a restart."""
 
     def looks(self) -> Iterator[Seen]:
         """One look after another, forever."""
@@ -54,7 +54,7 @@ class Watch(NamedTuple):
             hosts = {host.name for host in snapshot.hosts}
             news = confirmation.add(diagnosis, time.monotonic(), hosts)
             yield Seen(snapshot, diagnosis, news, time.monotonic() - began, confirmation.hangs)
-            if not first:  # which also loads what it needs
+            if not first:  # the first one also imports modules
                 costs.append(self.spent() - used)
             first = False
             cheap = statistics.median(costs) / _MOST_OF_A_CORE if costs else 0.0

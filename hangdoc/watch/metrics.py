@@ -1,5 +1,5 @@
-"""The last look and what the watch has done as OpenMetrics (prometheus_client). Names follow Prometheus' conventions: base units
-as suffixes, `_total` for counters. A run's label is `run`: Prometheus gives each target a label `job` of its own."""
+"""Metrics of the last look and of the watch itself, as OpenMetrics (prometheus_client). Names follow Prometheus' conventions:
+base units as suffixes, `_total` for counters. The label of a run is `run`, because Prometheus uses `job` for targets."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ TARGETS = ("webhook", "on-hang")
 
 
 class Exposed(Collector):
-    """What a scrape gets: the last look, never a new one."""
+    """The metrics of the last look. A scrape starts no look."""
 
     def __init__(self) -> None:
         self._diagnosis: Diagnosis | None = None
@@ -34,17 +34,17 @@ class Exposed(Collector):
         self._bytes = 0
 
     def saw(self, seen: Seen, reaction: Reaction) -> None:
-        """Take in a look, and what was done about it."""
+        """Store a look and what the watch did about it."""
         self._diagnosis, self._seconds, self._at = seen.diagnosis, seen.seconds, time.time()
         self._hangs = tuple(hang for hang in seen.hangs if hang.reported)
         self._counts, self._pending, self._bytes = reaction.ledger.counts, reaction.pending, reaction.evidence_bytes
 
     def collect(self) -> Iterable[Any]:
-        """Every family anew: ranks and jobs come and go."""
-        yield from self._about_the_watch()
-        yield from self._about_jobs()
+        """Build all families at each scrape, because ranks and jobs change."""
+        yield from self._watch_metrics()
+        yield from self._job_metrics()
 
-    def _about_the_watch(self) -> Iterator[Any]:
+    def _watch_metrics(self) -> Iterator[Any]:
         counts = self._counts
         info = GaugeMetricFamily("hangdoc_build_info", "1; the version is a label.", labels=("version",))
         info.add_metric((__version__,), 1)
@@ -66,28 +66,30 @@ class Exposed(Collector):
             waiting.add_metric((target,), number)
         yield waiting
         for name, text, by_target in (
-            ("delivered", "Messages that their target has taken.", counts.delivered),
-            ("failed", "Messages that their target has refused.", counts.failed),
-            ("dropped", "Messages for which the queue had no room.", counts.dropped),
-            ("retried", "Attempts after which a message is tried again.", counts.retries),
+            ("delivered", "Messages delivered to their target.", counts.delivered),
+            ("failed", "Messages that their target refused.", counts.failed),
+            ("dropped", "Messages dropped because the queue was full.", counts.dropped),
+            ("retried", "Delivery attempts that failed and are retried.", counts.retries),
         ):
             family = CounterMetricFamily(f"hangdoc_messages_{name}", text, labels=("target",))
             for target in TARGETS:
                 family.add_metric((target,), by_target.get(target, 0))
             yield family
 
-    def _about_jobs(self) -> Iterator[Any]:
+    def _job_metrics(self) -> Iterator[Any]:
         hangs = GaugeMetricFamily("hangdoc_hang_seconds", "How long ago each confirmed hang that is not over was first seen.",
                                   labels=("run", "id", "code", "name"))  # fmt: skip
         for hang in self._hangs:
             hangs.add_metric((hang.job, hang.id, hang.code, hang.name), time.monotonic() - hang.since)
         verdict = GaugeMetricFamily("hangdoc_verdict", "1 for the job's verdict.", labels=("run", "verdict"))
         labels = GaugeMetricFamily("hangdoc_ranks", "Ranks by label.", labels=("run", "label"))
-        unseen = GaugeMetricFamily("hangdoc_unseen_ranks", "Ranks nobody could look at.", labels=("run",))
+        unseen = GaugeMetricFamily("hangdoc_unseen_ranks", "Ranks that were not observed.", labels=("run",))
         finding = GaugeMetricFamily(
             "hangdoc_finding", "1 for each finding.", labels=("run", "code", "name", "severity")
         )
-        silent = GaugeMetricFamily("hangdoc_rank_silent_seconds", "Since a rank's last byte.", labels=("run", "rank"))
+        silent = GaugeMetricFamily(
+            "hangdoc_rank_silent_seconds", "Seconds since a rank's last byte.", labels=("run", "rank")
+        )
         done = GaugeMetricFamily("hangdoc_rank_batches_done", "Batches that a rank has done.", labels=("run", "rank"))
         for job in self._diagnosis.jobs if self._diagnosis is not None else ():
             for one in VERDICTS:
@@ -106,7 +108,8 @@ class Exposed(Collector):
 
 
 def serve(address: str, port: int) -> tuple[Exposed, int, Callable[[], None]]:
-    """Expose on an address; the port (another than 0 where 0 was asked for) and how to stop. Raises OSError."""
+    """Serve the metrics on an address. Returns them, the port (a free one if `port` is 0), and a function that stops the server.
+    Raises OSError."""
     exposed = Exposed()
     registry = CollectorRegistry(auto_describe=False)
     registry.register(exposed)

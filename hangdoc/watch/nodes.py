@@ -1,9 +1,9 @@
-"""One run on several nodes, each with its own `hangdoc run`: how their looks become one.
+"""Combines the looks of several nodes at one run, each with its own `hangdoc run`.
 
-The nodes share a directory. In it lies one folder for each run, `.hangdoc-run-<digest>/`, with a file `wanted`, a file
-`<host>-<pid>.here` for each node, and `<host>-<pid>.hangdoc` for each node that was asked. A node that sees its own ranks wait
-touches `wanted`; then every node looks and leaves its bundle; the node of rank 0 waits for the bundles and puts them together.
-Times are compared as the file system gave them to files, never between the nodes' clocks.
+The nodes share a directory. It contains a folder for each run, `.hangdoc-run-<digest>/`, with a file `wanted`, a file
+`<host>-<pid>.here` for each node, and `<host>-<pid>.hangdoc` for each node with a bundle. A node whose ranks wait touches
+`wanted`. Then every node looks and writes its bundle, and the node of rank 0 merges the bundles. Times are those of the file
+system, because the clocks of the nodes may differ.
 """
 
 import contextlib
@@ -22,16 +22,16 @@ from hangdoc.snapshot import Connection, Connections, Host, Listener, Process, R
 from hangdoc.watchdog.hang_directory import claim, clean
 
 _GATHER_SECONDS = 20.0
-"""How long the node of rank 0 waits for the others' bundles: they hear the call within a second, and look for a few."""
+"""How long the node of rank 0 waits for the other bundles: a node notices the call within a second, and its look takes a few."""
 _POLL_SECONDS = 1.0
 _LOOKS_BEFORE_CALLING = 2
 _WORST: tuple[Verdict, ...] = ("hung", "unknown", "waiting", "healthy")
 
 
 def name_of_run(identity: RankIdentity) -> str:
-    """A name that all ranks of a run give it, on whatever node, and no rank of another run."""
-    meeting = (identity.run_id, identity.master_address, identity.master_port, identity.world_size)
-    return run_identity.digest_of(identity) or run_identity.digest(repr(meeting))
+    """A name of the run that is the same for all of its ranks, on all nodes, and for no other run."""
+    endpoint = (identity.run_id, identity.master_address, identity.master_port, identity.world_size)
+    return run_identity.digest_of(identity) or run_identity.digest(repr(endpoint))
 
 
 class _Folder:
@@ -47,7 +47,7 @@ class _Folder:
         for file in (
             self._wanted,
             self._reported,
-        ):  # NFS looks at a file that exists each time, at an absent one seldom
+        ):  # NFS checks an existing file each time, an absent one rarely
             if claim(file):
                 os.utime(file, ns=(0, 0))
         (self._path / f"{me}.here").touch(mode=0o600)
@@ -55,7 +55,7 @@ class _Folder:
         self._read = _changed(self._reported)
 
     def called(self) -> int | None:
-        """When somebody called since the last answer; in the file system's nanoseconds."""
+        """When a node called after the last answer, in nanoseconds of the file system; None if none did."""
         when = _changed(self._wanted)
         return when if when > self.answered else None
 
@@ -68,16 +68,16 @@ class _Folder:
         codec.write(snapshot, self._path / f"{self._me}.hangdoc")
 
     def others(self, since: int) -> dict[str, Snapshot]:
-        """Bundles that other nodes have left since then, by node."""
+        """Bundles that other nodes have written since then, by node."""
         found = {}
         for path in self._path.glob("*.hangdoc"):
-            with contextlib.suppress(codec.BundleError):  # gone, or another version's
+            with contextlib.suppress(codec.BundleError):  # removed, or from another version
                 if path.stem != self._me and _changed(path) >= since:
                     found[path.stem] = codec.read(path)
         return found
 
     def present(self) -> set[str]:
-        """The other nodes that take part."""
+        """The names of the other nodes."""
         return {path.stem for path in self._path.glob("*.here")} - {self._me}
 
     def report(self, where: str) -> None:
@@ -89,14 +89,14 @@ class _Folder:
         return _changed(self._reported) > self._read
 
     def reported(self) -> str | None:
-        """Where another node has reported a hang, once."""
+        """Where another node has reported a hang; returned only once."""
         if not self.unread():
             return None
         self._read = _changed(self._reported)
         return self._reported.read_text("utf-8", "replace")[:4096]
 
     def leave(self) -> None:
-        """Take back what is this node's; the last one takes the folder along."""
+        """Remove this node's files. The last node also removes the folder."""
         with contextlib.suppress(OSError):
             for kind in ("here", "hangdoc"):
                 (self._path / f"{self._me}.{kind}").unlink(missing_ok=True)
@@ -107,19 +107,19 @@ class _Folder:
 
 
 class _Part:
-    """What this node has of a run that goes beyond it."""
+    """This node's ranks of a run that has ranks on other nodes too."""
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.pids: dict[int, int] = {}
         """By rank."""
         self.local: set[int] = set()
-        """The ranks that must be below the command, whether or not they are seen."""
+        """The ranks that must be below the command, whether or not they were observed."""
         self.elsewhere: frozenset[int] = frozenset()
 
     def add(self, pid: int, who: RankIdentity, launched_here: bool) -> None:
-        """Take a rank. Only a launcher below the command has started all ranks of the node; where `hangdoc run` was itself
-        started once for each rank (srun, mpirun), the node's other ranks are below others."""
+        """Add a rank. A launcher below the command has started all ranks of the node. If `hangdoc run` itself was started once
+        per rank (srun, mpirun), the other ranks of the node are below other commands."""
         self.pids[who.rank] = pid
         self.local.add(who.rank)
         if launched_here and who.local_rank is not None and who.local_world_size is not None:
@@ -133,11 +133,10 @@ class _Part:
 
 
 class Nodes:
-    """This node's part in the runs that go beyond it.
+    """This node's part in runs over several nodes.
 
-    `look` sees the ranks below `command`, a pid; `reach`, where it is given, sees all nodes' (a fleet), and then no folder is
-    needed.
-    """
+    `look` observes the ranks below `command`, a pid. `reach`, if given, observes all nodes (a fleet), and then no folder is
+    needed."""
 
     def __init__(
         self,
@@ -154,16 +153,16 @@ class Nodes:
         self._me = f"{clean(self.host)}-{os.getpid()}"
         self._parts: dict[str, _Part] = {}
         self._folders: dict[str, _Folder] = {}
-        self._restless: dict[str, int] = {}
-        """How many looks in a row a run was not healthy."""
+        self._looks_unhealthy: dict[str, int] = {}
+        """How many looks in a row a run was not healthy, by its name."""
         self._silent: dict[str, frozenset[int]] = {}
-        """Ranks whose nodes did not answer the last call."""
+        """Ranks whose nodes did not answer the last call, by run."""
         self._unreached: tuple[Unreached, ...] = ()
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
         self._own: set[tuple[str, int]] = set()
 
     def look(self) -> Snapshot:
-        """Look at this node; and if a run has ranks elsewhere and makes no progress, at what the other nodes see."""
+        """Observe this node. If a run has ranks on other nodes and makes no progress, add the looks of those nodes."""
         snapshot = self._look()
         self._own = {(host.name, p.pid) for host in snapshot.hosts for p in host.processes if p.role == "rank"}
         self._parts = _parts(snapshot, self._command)
@@ -175,18 +174,20 @@ class Nodes:
         healthy = {
             name for name, part in self._parts.items() for job in jobs if part.owns(job) and job.verdict == "healthy"
         }
-        self._restless = {name: self._restless.get(name, 0) + 1 for name in self._parts if name not in healthy}
+        self._looks_unhealthy = {
+            name: self._looks_unhealthy.get(name, 0) + 1 for name in self._parts if name not in healthy
+        }
         others: list[Snapshot] = []
         for name, part in self._parts.items():
             try:
                 others += self._from_others(name, part, snapshot)
             except (OSError, codec.BundleError) as error:
-                self._once(f"the nodes' looks can't be put together in {self._base}: {error}")
+                self._once(f"cannot exchange bundles with the other nodes in {self._base}: {error}")
         return _together([snapshot, *others]) if others else snapshot
 
     def mine(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Without jobs that have no rank of this node: other nodes may hold more than this run. And without a verdict about ranks
-        that nobody has shown: this node looks at its own processes only, so their absence says nothing."""
+        """The diagnosis without jobs that have no rank on this node, and with `unknown` instead of `hung` if ranks of other
+        nodes were not observed: this node observes only its own processes, so the absence of other ranks means nothing."""
         jobs = tuple(
             replace(job, verdict="unknown") if job.verdict == "hung" and self._absent_elsewhere(job) else job
             for job in diagnosis.jobs
@@ -197,7 +198,7 @@ class Nodes:
         return replace(diagnosis, jobs=jobs, verdict=worst)
 
     def pause(self, seconds: float) -> None:
-        """Sleep, until another node calls or reports."""
+        """Sleep for so long, or until another node calls or reports."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _POLL_SECONDS))
@@ -206,18 +207,18 @@ class Nodes:
                     return
 
     def reports_here(self, job: Job) -> bool:
-        """Whether this node is the one to report a job: the run is all here, or its rank 0 is."""
+        """Whether this node reports a job: it has all of its ranks, or rank 0."""
         part = self._part(job)
         return part is None or 0 in part.local
 
     def announce(self, where: str) -> None:
-        """Let the other nodes know where the report lies."""
+        """Announce to the other nodes where the report is."""
         for folder in self._folders.values():
             with contextlib.suppress(OSError):
                 folder.report(where)
 
     def announced(self) -> str | None:
-        """Where another node has reported, once."""
+        """Where another node has reported; returned only once."""
         for folder in self._folders.values():
             with contextlib.suppress(OSError):
                 if (where := folder.reported()) is not None:
@@ -225,12 +226,12 @@ class Nodes:
         return None
 
     def leave(self) -> None:
-        """Take back what lies in the shared directory."""
+        """Remove this node's files from the shared directory."""
         for folder in self._folders.values():
             folder.leave()
 
     def missing(self, job: Job) -> str | None:
-        """A sentence about the ranks of other nodes that none has shown; None where all are there."""
+        """A sentence about ranks of other nodes that were not observed; None if all were."""
         part = self._part(job)
         absent = (part.elsewhere if part is not None else frozenset()) - {
             v.rank for v in job.ranks if v.pid is not None
@@ -239,9 +240,9 @@ class Nodes:
             return None
         if self._reach is not None:
             why = "; ".join(f"{one.host}: {one.why}" for one in self._unreached[:3])
-            return f"{named(absent)} not seen by --hosts" + (f" ({why})" if why else "")
+            return f"{named(absent)} not observed with --hosts" + (f" ({why})" if why else "")
         return (
-            f"{named(absent)} not seen: their nodes left no bundle in {self._base}. It must be a directory that all nodes share, "
+            f"{named(absent)} not observed: their nodes wrote no bundle into {self._base}. All nodes must share this directory, "
             "and `hangdoc run` must run on each of them"
         )
 
@@ -254,7 +255,7 @@ class Nodes:
 
     def _from_others(self, name: str, part: _Part, own: Snapshot) -> list[Snapshot]:
         first = 0 in part.local
-        calls = self._restless.get(name, 0) >= _LOOKS_BEFORE_CALLING
+        calls = self._looks_unhealthy.get(name, 0) >= _LOOKS_BEFORE_CALLING
         if self._reach is not None:
             if not (first and calls):
                 return []
@@ -272,7 +273,8 @@ class Nodes:
         return list(self._gathered(name, part, folder, since).values()) if first else []
 
     def _gathered(self, name: str, part: _Part, folder: _Folder, since: int) -> dict[str, Snapshot]:
-        """The other nodes' bundles; waits until they show all ranks, but not again for those that did not come last time."""
+        """The bundles of the other nodes. Waits until they have all ranks, but not again for ranks that were missing last
+        time."""
         wanted = part.elsewhere
         until = time.monotonic() + (_GATHER_SECONDS if wanted != self._silent.get(name) else _POLL_SECONDS)
         while True:
@@ -284,13 +286,13 @@ class Nodes:
             time.sleep(0.2)
 
     def _once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._printed:
+            self._printed.add(text)
             self._say(text)
 
 
 def _parts(snapshot: Snapshot, command: int) -> dict[str, _Part]:
-    """Runs that have ranks on other nodes, by their names."""
+    """Runs with ranks on other nodes, by name."""
     found: dict[str, _Part] = {}
     for host in snapshot.hosts:
         launchers = {p.pid for p in host.processes if p.role == "launcher" and _descends(p.pid, command)}
@@ -312,8 +314,8 @@ def _descends(pid: int, ancestor: int) -> bool:
 
 
 def _changed(path: Path) -> int:
-    """When a file was last written, in the file system's nanoseconds; 0 for one that is not there. Opened, because NFS asks its
-    server then, and answers `stat` from memory."""
+    """When a file was last written, in nanoseconds of the file system; 0 if it does not exist. The file is opened because NFS
+    then asks its server; `stat` alone is answered from a cache."""
     try:
         with path.open("rb") as file:
             return os.fstat(file.fileno()).st_mtime_ns
@@ -327,8 +329,8 @@ def _ranks_in(snapshots: Iterable[Snapshot]) -> set[int]:
 
 
 def _together(snapshots: list[Snapshot]) -> Snapshot:
-    """As `merge`; where several nodes of a run are one machine (each rank has a `hangdoc run` of its own), all their processes
-    stay."""
+    """Like `merge`, but if several nodes of a run are one machine (each rank has its own `hangdoc run`), all processes are
+    kept."""
     alike: dict[tuple[str, str | None], list[Host]] = {}
     for one in snapshots:
         for host in one.hosts:
@@ -339,7 +341,7 @@ def _together(snapshots: list[Snapshot]) -> Snapshot:
 
 
 def _one(looks: list[Host]) -> Host:
-    """Several looks at one machine, each at a part of its processes; the newest look at a process holds."""
+    """Combine looks at one machine, each at some of its processes. The newest look at a process counts."""
     looks = sorted(looks, key=lambda host: host.taken_at)
     newest = looks[-1]
     if len(looks) == 1:

@@ -1,4 +1,4 @@
-"""What a web hook is sent: the JSON document of a diagnosis with an event, or a message for a Slack-compatible receiver."""
+"""The messages to a web hook: a diagnosis as JSON with an event, or a message for a Slack-compatible receiver."""
 
 import hashlib
 import socket
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Diagnosis, DocumentPart, Job, RankView
 from hangdoc.phrases import duration, ranks
+from hangdoc.render.words import job_names
 from hangdoc.watch.evidence import Kept
 from hangdoc.watch.hangs import Ending, Hang
 
@@ -26,11 +27,11 @@ class Event(DocumentPart, frozen=True, kw_only=True):
 
     kind: Literal["hang", "resolved"]
     id: str
-    """The hang's; the same when it is resolved."""
+    """The hang's id, also when it is resolved."""
     delivery: str
-    """The same at each attempt to deliver this event, and no other's."""
+    """Unique for this event, and the same at each attempt to deliver it."""
     at: str
-    """ISO 8601 UTC, of the look that made it sure."""
+    """ISO 8601 UTC, of the look that confirmed it."""
     first_seen: str
     """ISO 8601 UTC, of the first look that showed the hang."""
     job: str
@@ -41,7 +42,7 @@ class Event(DocumentPart, frozen=True, kw_only=True):
     culprits: tuple[int, ...]
     hosts: tuple[str, ...]
     seconds: float
-    """How long the hang has lasted, as far as can be seen."""
+    """How long the hang has lasted, as far as hangdoc could observe."""
     watcher: str
     """The host where hangdoc watches."""
     ending: Ending | None = None
@@ -62,7 +63,7 @@ class Notice(Diagnosis, frozen=True, kw_only=True):
 def event_of(
     hang: Hang, diagnosis: Diagnosis, job: Job | None, age: float, ending: Ending | None = None, kept: Kept | None = None
 ) -> Event:  # fmt: skip
-    """The event of a hang that has become sure or, with an `ending`, that is over. `age` in seconds."""
+    """The event of a confirmed hang or, with an `ending`, of its end. `age` in seconds."""
     kind: Literal["hang", "resolved"] = "hang" if ending is None else "resolved"
     seconds = max(age, (job.hung_for_seconds or 0.0) if job is not None else 0.0)
     hosts = {view.host for view in job.ranks if view.pid is not None} if job is not None else hang.hosts
@@ -88,7 +89,7 @@ def event_of(
     )
 
 
-def of_job(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
+def only_job(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:
     """The diagnosis of one job only: the owners of another run receive nothing about it."""
     if job is None:
         return replace(diagnosis, jobs=(), verdict="unknown")
@@ -104,12 +105,12 @@ def body(form: Format, diagnosis: Diagnosis, event: Event, job: Job | None) -> s
 def _generic(diagnosis: Diagnosis, event: Event, job: Job | None) -> Notice:
     if job is not None:
         job = replace(job, ranks=_few(job))
-    fields = msgspec.structs.asdict(of_job(diagnosis, job))
+    fields = msgspec.structs.asdict(only_job(diagnosis, job))
     return Notice(**fields, event=event)
 
 
 def _few(job: Job) -> tuple[RankView, ...]:
-    """The ranks of a small job, or of a large one the culprits and the lowest ones; the bundle has all."""
+    """All ranks of a small job; of a large one the culprits and the lowest ranks. The bundle has all."""
     if len(job.ranks) <= _MOST_RANKS:
         return job.ranks
     blamed = {rank for finding in job.findings for rank in finding.culprits}
@@ -119,11 +120,12 @@ def _few(job: Job) -> tuple[RankView, ...]:
 
 def _slack(event: Event, job: Job | None) -> dict[str, object]:
     """Slack's incoming web hooks; Mattermost, Rocket.Chat and Discord (`/slack`) read `text` and `attachments` alike."""
+    name = job_names([job])[job.id] if job is not None else event.job
     if event.kind == "hang":
-        title = f"HUNG for {duration(event.seconds)}: {event.job}"
+        title = f"HUNG for {duration(event.seconds)}: {name}"
     else:
-        said = "goes on" if event.ending == "goes-on" else "has ended"
-        title = f"RESOLVED after {duration(event.seconds)}: {event.job} {said}"
+        state = "is making progress" if event.ending == "goes-on" else "has ended"
+        title = f"RESOLVED after {duration(event.seconds)}: {name} {state}"
     lines = [f"*{event.code} {event.name}*" if event.code else "", _escaped(event.summary)]
     if event.culprits:
         lines.append(f"culprit: {ranks(event.culprits)}")
@@ -134,13 +136,14 @@ def _slack(event: Event, job: Job | None) -> dict[str, object]:
         lines.append(f"hosts: {_escaped(', '.join(event.hosts[:8]))}{more}")
     if event.report is not None:
         lines.append(f"report: `{_escaped(event.report)}` on {_escaped(event.watcher)}")
-    lines.append(f"hang `{event.id}`")
+    lines.append(f"job `{_escaped(event.job)}`, hang `{event.id}`")
     text = "\n".join(filter(None, lines))[:_MOST_TEXT]
     attachment = {"color": _COLOURS[event.kind], "fallback": _escaped(title), "text": text, "mrkdwn_in": ["text"]}
     return {"text": _escaped(title), "attachments": [attachment]}
 
 
 def _escaped(text: str) -> str:
-    """Slack's three characters; and nothing from a process becomes a mention, a link or a control character."""
+    """Escapes Slack's three special characters, so that text from a process is no mention or link, and removes control
+    characters."""
     shown = "".join(c if c.isprintable() else "·" for c in text)
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("`", "'")

@@ -1,4 +1,4 @@
-"""Delivers messages in a thread of its own: who looks at ranks never waits for a receiver."""
+"""Delivers messages in a separate thread, so that looks never wait for a receiver."""
 
 import random
 import threading
@@ -10,17 +10,17 @@ from msgspec.structs import replace
 from hangdoc.watch.state import Ledger, Letter
 
 MOST = 64
-"""Messages that wait. Where one more comes, the oldest is dropped."""
+"""Messages in the queue at most. If one more is added, the oldest is dropped."""
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 60.0
 
 
 class Refused(Exception):
-    """The receiver does not take this message, and will not take it later; the message is for a person."""
+    """The receiver refused the message for good. The text is shown to the user."""
 
 
 class Unreachable(Exception):
-    """The receiver may take it later; `after` is how many seconds it asked for."""
+    """The receiver may accept the message later. `after`: the seconds that it asked to wait."""
 
     def __init__(self, message: str, after: float | None = None) -> None:
         super().__init__(message)
@@ -28,8 +28,8 @@ class Unreachable(Exception):
 
 
 class Outbox:
-    """The queue of one target. Each message is delivered in order, and again after 1, 2, 4, ... 60 seconds where the receiver
-    can't be reached; what was delivered leaves the ledger at once. `deliver` raises Refused or Unreachable."""
+    """The queue of one target. Messages are delivered in order, and retried after 1, 2, 4, ... 60 seconds if the receiver can't
+    be reached. A delivered message leaves the ledger at once. `deliver` raises Refused or Unreachable."""
 
     def __init__(
         self, target: str, ledger: Ledger, deliver: Callable[[Letter], None], say: Callable[[str], None],
@@ -46,24 +46,24 @@ class Outbox:
         self._thread.start()
 
     def pending(self) -> int:
-        """Messages that are not delivered."""
+        """Number of messages that are not delivered yet."""
         return len(self._ledger.letters[self.target])
 
     def add(self, letter: Letter) -> None:
-        """Queue a message; never waits for the receiver. Call it within `Ledger.changing`, with all else that must be remembered
-        or forgotten together with it."""
+        """Queue a message, without waiting for the receiver. Call it within `Ledger.changing`, together with all changes that
+        must be saved with it."""
         waiting = (*self._ledger.letters[self.target], letter)
         if len(waiting) > MOST:
             self._count(self._ledger.counts.dropped)
             self._say(
-                f"--{self.target}: {waiting[0].about} is dropped: {MOST} messages wait, and the receiver takes none"
+                f"--{self.target}: dropped {waiting[0].about}: the queue is full ({MOST} messages), and the receiver accepts none"
             )
             waiting = waiting[1:]
         self._ledger.letters[self.target] = waiting
         self._woken.notify_all()
 
     def finish(self, seconds: float) -> bool:
-        """Wait until all is delivered, at most so long; whether it is."""
+        """Wait until all messages are delivered, at most `seconds`. Returns whether they are."""
         until = time.monotonic() + seconds
         with self._woken:
             while self.pending() and (left := until - time.monotonic()) > 0:
@@ -71,7 +71,7 @@ class Outbox:
             return not self.pending()
 
     def close(self) -> None:
-        """End the thread after the delivery that it is busy with."""
+        """End the thread after its current delivery."""
         with self._woken:
             self._closing = True
             self._woken.notify_all()
@@ -91,20 +91,20 @@ class Outbox:
             return None if self._closing else self._ledger.letters[self.target][0]
 
     def _attempt(self, letter: Letter) -> float:
-        """Deliver once; the seconds until the next attempt."""
+        """Try to deliver once. Returns the seconds until the next attempt."""
         counts = self._ledger.counts
         try:
             self._deliver(letter)
         except Unreachable as error:
-            if letter.attempts == 0:  # once a message, not once an attempt
-                self._say(f"{error}; {letter.about} is kept and tried again")
+            if letter.attempts == 0:  # once per message, not per attempt
+                self._say(f"{error}; hangdoc will retry {letter.about}")
             with self._ledger.changing():
                 self._count(counts.retries)
                 self._replace(letter, replace(letter, attempts=letter.attempts + 1))
             wait = min(_LONGEST_SECONDS, self._first_seconds * float(1 << min(letter.attempts, 16)))
             wait *= random.uniform(0.75, 1.0)  # noqa: S311  (many watches, one receiver)
             return max(wait, min(error.after or 0.0, 10 * _LONGEST_SECONDS))
-        except Exception as error:  # a Refused, or a mistake of ours: either would repeat
+        except Exception as error:  # Refused, or a bug of ours: a retry would fail too
             with self._ledger.changing():
                 self._count(counts.failed)
                 self._replace(letter, None)
@@ -114,11 +114,11 @@ class Outbox:
                 self._count(counts.delivered)
                 self._replace(letter, None)
             if letter.attempts:
-                self._say(f"--{self.target} took {letter.about} after {letter.attempts + 1} attempts")
+                self._say(f"--{self.target}: delivered {letter.about} after {letter.attempts + 1} attempts")
         return 0.0
 
     def _replace(self, letter: Letter, by: Letter | None) -> None:
-        """It may have been dropped in the meantime."""
+        """Replace a message, or remove it. It may have been dropped in the meantime."""
         waiting = self._ledger.letters[self.target]
         kept = (by if one.delivery == letter.delivery else one for one in waiting)
         self._ledger.letters[self.target] = tuple(one for one in kept if one is not None)

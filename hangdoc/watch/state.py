@@ -1,5 +1,5 @@
-"""What a watch must not forget: hangs that are not over, messages that are not delivered, and what was counted. In a file, a
-watch that is started again, even after `kill -9`, loses nothing and repeats nothing."""
+"""What a watch must remember: hangs that are not over, messages that are not delivered, and counts. With a state file, a watch
+that is restarted, even after `kill -9`, loses nothing and repeats nothing."""
 
 import contextlib
 import fcntl
@@ -19,22 +19,22 @@ SCHEMA = "hangdoc.watch-state/1"
 
 
 class StateError(Exception):
-    """A state file that can't be used; the message is for a person."""
+    """The state file can't be used. The message is shown to the user."""
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
-    """One message that is to be delivered."""
+    """A message to deliver."""
 
     delivery: str
-    """The same at each attempt, also after a restart: receivers tell repetitions by it."""
+    """The same at each attempt, also after a restart, so that receivers recognise repetitions."""
     about: str
-    """What it is, in few words."""
+    """What it is about, in a few words."""
     body: str
     attempts: int = 0
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """Since the state file was made; without one, since the start."""
+    """Counts since the state file was created; without one, since the start."""
 
     looks: int = 0
     hangs: int = 0
@@ -44,12 +44,12 @@ class Counts(msgspec.Struct, kw_only=True):
     failed: dict[str, int] = msgspec.field(default_factory=dict)
     """Messages that their target refused."""
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
-    """Messages for which the queue had no room."""
+    """Messages that were dropped because the queue was full."""
     retries: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The file."""
+    """The content of the state file."""
 
     hangs: tuple[Hang, ...]
     """`since` in Unix seconds."""
@@ -68,7 +68,7 @@ class _Header(msgspec.Struct):
 
 
 class Ledger:
-    """The state in memory, and in a file where a path is given. Only one watch can have a file. `hangs` are in seconds of
+    """The state in memory, and in a file if there is a path. Only one watch can use a file. `hangs` are in seconds of
     `time.monotonic`. Raises StateError."""
 
     def __init__(self, path: Path | None, say: Callable[[str], None]) -> None:
@@ -84,7 +84,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """What changes within is written at once, whole or not at all."""
+        """Changes inside this context are written together, completely or not at all."""
         with self.lock:
             yield
             self._save()
@@ -113,23 +113,23 @@ class Ledger:
             codec.write_aside(self._path, raw)
         except codec.BundleError as error:
             if str(error) != self._unwritable:
-                self._say(f"{error} A restart would forget what has happened since.")
+                self._say(f"{error} After a restart, hangdoc would not remember what happened since then.")
             self._unwritable = str(error)
         else:
             self._unwritable = None
 
 
 def _only_one(path: Path) -> int:
-    """Hold the file's lock for as long as this process lives; the descriptor."""
+    """Take the file's lock until this process ends. Returns the file descriptor."""
     try:
         held = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StateError(f"--state: cannot write {path}.lock: {error.strerror}. Choose another place.") from None
+        raise StateError(f"--state: cannot write {path}.lock: {error.strerror}. Choose another path.") from None
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise StateError(
-            f"--state: another hangdoc watch uses {path}. Stop it, or give this one a file of its own."
+            f"--state: another hangdoc watch uses {path}. Stop that one, or choose another file."
         ) from None
     return held
 
@@ -141,15 +141,15 @@ def _decoded(raw: bytes, path: Path) -> State:
             return msgspec.json.decode(raw, type=State)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StateError(
-            f"--state: {path} is no state file of hangdoc watch ({error}). Name another file, or move this one away: "
-            "hangs that it knows will then be reported again."
+            f"--state: {path} is not a state file of hangdoc watch ({error}). Choose another file, or move this one "
+            "away. Hangs that it contains will then be reported again."
         ) from None
     raise StateError(
-        f"--state: {path} has the schema {header.schema[:40]!r} of hangdoc {header.hangdoc[:20]}, and this one reads {SCHEMA}. "
-        "Name another file, or move this one away: hangs that it knows will then be reported again."
+        f"--state: {path} has schema {header.schema[:40]!r} of hangdoc {header.hangdoc[:20]}, but this hangdoc reads {SCHEMA}. "
+        "Choose another file, or move this one away. Hangs that it contains will then be reported again."
     )
 
 
 def _shifted(hangs: tuple[Hang, ...], seconds: float) -> tuple[Hang, ...]:
-    """With their beginnings on another clock."""
+    """The hangs with `since` converted to another clock."""
     return tuple(msgspec.structs.replace(hang, since=round(hang.since + seconds, 3)) for hang in hangs)

@@ -1,4 +1,4 @@
-"""The part of hangdoc that lives in a trainer: it publishes progress, and leaves evidence behind when none comes.
+"""The part of hangdoc that runs in a trainer: it publishes progress, and saves evidence when there is none.
 
     from hangdoc.watchdog import Watchdog
 
@@ -6,7 +6,7 @@
         for batch in watchdog.watch(loader):
             ...
 
-Imports the standard library only; what a hang needs beyond that is loaded, or started, when there is one.
+It imports only the standard library. Everything else is imported or started when there is a hang.
 """
 
 from hangdoc.watchdog.guard import EXIT_CODE, HangError

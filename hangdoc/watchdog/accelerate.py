@@ -6,8 +6,8 @@ from hangdoc.watchdog.watchdog import Watchdog
 
 
 def watchdog(accelerator: Any, timeout: Any = 300.0, **options: Any) -> Watchdog:
-    """A Watchdog that knows its rank from an `accelerate.Accelerator` and leaves its evidence in the project's directory;
-    other arguments are Watchdog's."""
+    """A Watchdog with the rank of an `accelerate.Accelerator` and with its project directory for the evidence. Other arguments
+    are those of Watchdog."""
     who = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
     if accelerator.project_dir is not None:
         who["directory"] = accelerator.project_dir

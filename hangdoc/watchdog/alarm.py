@@ -1,6 +1,6 @@
-"""What a rank does when its deadline has passed: dump, have its host looked at, and say what came of it.
+"""What a rank does after its deadline: dump its stacks, have its host observed, and report the result.
 
-Runs in the watchdog's thread. Everything is bounded in time, and nothing raises: what was not possible is reported once.
+Runs in the watchdog's thread. Every step has a time limit, and nothing raises: each failure is reported once.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ _PEERS_SECONDS = 1.5
 _SNAPSHOT_SECONDS = 30
 _REPORT_SECONDS = 20.0
 _ANSWERS = (0, 1, 4)
-"""Exit codes of `hangdoc` with something to read on its stdout; 4 says what could not be seen."""
+"""Exit codes of `hangdoc` that come with a report on stdout; with 4 it lists what could not be observed."""
 
 
 class Alarm:
     """One rank's part in a hang. The hosts of a run exchange messages through `run_store`; the ranks of this host have beacons in
-    `beacons`. `closed`: other processes may look into this one only while it is looked at for the hang."""
+    `beacons`. `closed`: other processes may attach to this one only while hangdoc observes the hang."""
 
     def __init__(self, member: Member, beacons: Path, run_store: RunStore, say: Log, *, closed: bool = False) -> None:
         self._rank, self._world_size, self._run = member.rank, member.world_size, member.digest
@@ -39,7 +39,7 @@ class Alarm:
         self._closed = closed
 
     def raise_(self, folder: Path) -> None:
-        """Leave this rank's stacks in the directory; if nobody else does, look at the whole host and diagnose."""
+        """Save this rank's stacks in the directory. The first rank of a host also observes the host and diagnoses."""
         self._stacks(folder)
         self.record(folder)
         host = socket.gethostname()
@@ -49,18 +49,18 @@ class Alarm:
             self._say(f"cannot write into {folder}: {error}")
             return
         with attach.allowed_meanwhile(self._closed):
-            self._tell(folder, expected=not first or self._look(folder, clean(host)))
+            self._print_verdict(folder, expected=not first or self._look(folder, clean(host)))
 
-    def somebody_has_time(self) -> bool:
-        """Whether another rank is in a phase that announced a patience which has not run out: the others wait for it, and
-        that is no hang. Ranks of this host say so in their beacons, those of others on the run_store."""
+    def phase_allows_silence(self) -> bool:
+        """Whether another rank is in a phase whose announced timeout has not passed. The other ranks may wait for it, so this
+        is not a hang. Ranks of this host announce it in their beacons, ranks of other hosts in the run store."""
         now = time.monotonic_ns()
         peers = self._peers()
         for rank, beat in peers.items():
             asked = beat.patience_seconds
             if rank != self._rank and asked is not None and (now - beat.monotonic_ns) / 1e9 < asked:
                 return True
-        return self._run_store.promised(self._elsewhere(peers))
+        return self._run_store.silence_announced(self._elsewhere(peers))
 
     def _elsewhere(self, peers: Iterable[int]) -> list[int]:
         return sorted(set(range(self._world_size)) - set(peers))
@@ -73,18 +73,18 @@ class Alarm:
             self._say(f"cannot dump the stacks into {folder}: {error}")
 
     def record(self, folder: Path | None = None) -> None:
-        """Leave what torch's flight recorder knows for readers outside, and in a hang's directory."""
+        """Save the content of torch's flight recorder for readers outside, and in a hang's directory."""
         try:
             known = recorder.dump()
             if known is not None:
                 (self._beacons / f"{os.getpid()}{FLIGHT_SUFFIX}").write_bytes(known)
                 if folder is not None:
                     (folder / f"rank-{self._rank}{FLIGHT_SUFFIX}").write_bytes(known)
-        except Exception as error:  # whatever torch raises
-            self._say(f"the flight recorder could not be kept: {error}")
+        except Exception as error:  # torch may raise anything
+            self._say(f"could not save the flight recorder: {error}")
 
     def forget(self) -> None:
-        """Take back what is no longer true when the run moves again, or ends."""
+        """Remove the saved flight recorder, which is outdated when the run makes progress again or ends."""
         with contextlib.suppress(OSError):
             (self._beacons / f"{os.getpid()}{FLIGHT_SUFFIX}").unlink(missing_ok=True)
 
@@ -101,8 +101,8 @@ class Alarm:
         return found
 
     def _look(self, folder: Path, host: str) -> bool:
-        """One look at the run's ranks of this host from outside, and the diagnosis of everything that has come in; whether there
-        is a bundle, without which no report can come."""
+        """Observe the run's ranks on this host from outside, and diagnose all bundles that have arrived. Returns whether this
+        host has a bundle; without one there will be no report."""
         peers = self._peers()
         until = time.monotonic() + _PEERS_SECONDS
         missing = set(peers)
@@ -110,11 +110,11 @@ class Alarm:
             missing = {rank for rank in missing if not (folder / f"rank-{rank}.stacks.txt").exists()}
             time.sleep(0.05)
         for rank in sorted(missing):
-            # A rank that is stopped, or whose GIL is never given back, is read from outside all the same.
+            # A rank that is stopped, or whose GIL is never released, can still be read from outside.
             self._say(f"rank {rank} (pid {peers[rank].pid}) could not dump its own stacks")
-            self._adopt(folder, rank, peers[rank].pid)
+            self._copy_timer_dump(folder, rank, peers[rank].pid)
         bundle = folder / f"host-{host}.hangdoc"
-        # This run only, never the whole host: another job may hang as well. Ranks without a watchdog are found by the run's name.
+        # Only this run, because another job of the host may hang too. The name of the run finds ranks without a watchdog.
         pids = [word for pid in self._pids(peers) for word in ("--pid", str(pid))]
         self._command(["snapshot", "-o", str(bundle), "--run-of", str(os.getpid()), *pids], None)
         if not bundle.exists():
@@ -135,8 +135,8 @@ class Alarm:
     def _pids(peers: dict[int, beacon.Beat]) -> set[int]:
         return {os.getpid(), *(beat.pid for beat in peers.values())}
 
-    def _adopt(self, folder: Path, rank: int, pid: int) -> None:
-        """The stacks that the C timer of a rank has written without its interpreter."""
+    def _copy_timer_dump(self, folder: Path, rank: int, pid: int) -> None:
+        """Copy the stacks that the C timer of a rank has dumped without the GIL."""
         try:
             text = (self._beacons / f"{pid}.stacks").read_text()
             if text:
@@ -152,17 +152,17 @@ class Alarm:
                 capture_output=True, text=True, timeout=_SNAPSHOT_SECONDS, check=False,
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
-            self._say(f"`hangdoc {words[0]}` did not work: {error}")
+            self._say(f"could not run `hangdoc {words[0]}`: {error}")
             return
         if done.returncode not in _ANSWERS:
-            self._say(f"`hangdoc {words[0]}`: {done.stderr.strip()[-300:]}")
+            self._say(f"`hangdoc {words[0]}` failed: {done.stderr.strip()[-300:]}")
         elif output is not None:
             fresh = output.with_suffix(".new")
             fresh.write_text(done.stdout)
             fresh.replace(output)
 
-    def _tell(self, folder: Path, *, expected: bool) -> None:
-        """The verdict, in a few lines, on every rank's own stderr."""
+    def _print_verdict(self, folder: Path, *, expected: bool) -> None:
+        """Print the verdict in a few lines on this rank's stderr."""
         report = folder / "report.txt"
         until = time.monotonic() + (_REPORT_SECONDS if expected else 0.0)
         while not report.exists() and time.monotonic() < until:
@@ -170,9 +170,9 @@ class Alarm:
         try:
             shown = beginning(report.read_text())
         except OSError:
-            self._say(f"there is no report. The evidence is in {folder}: hangdoc diagnose {folder}")
+            self._say(f"no report was written. To diagnose the evidence: hangdoc diagnose {folder}")
             return
-        self._say(f"{shown}\nthe whole report: hangdoc diagnose {folder}")
+        self._say(f"{shown}\nfull report: hangdoc diagnose {folder}")
 
 
 def _alive(pid: int) -> bool:

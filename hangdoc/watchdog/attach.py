@@ -1,4 +1,4 @@
-"""Who may look into this process where Yama's `ptrace_scope` is 1 (prctl(2), PR_SET_PTRACER)."""
+"""Which processes may attach to this one if Yama's `ptrace_scope` is 1 (prctl(2), PR_SET_PTRACER)."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ _ANYBODY, _NOBODY = -1, 0
 
 
 def allow(who: int = _ANYBODY) -> None:
-    """Any process of the same user may attach from now on; without Yama nothing changes."""
+    """Let any process of the same user attach from now on. Without Yama this changes nothing."""
     import ctypes
 
     with contextlib.suppress(Exception):
@@ -17,7 +17,7 @@ def allow(who: int = _ANYBODY) -> None:
 
 @contextlib.contextmanager
 def allowed_meanwhile(needed: bool) -> Iterator[None]:
-    """As long as the body runs, where it is needed."""
+    """Allow it while the body runs, if `needed`."""
     if not needed:
         yield
         return

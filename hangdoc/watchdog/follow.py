@@ -1,8 +1,8 @@
-"""Hooks that find the stages of a step by themselves: of a module (plain or DDP) and its optimizer.
+"""Hooks of a module (plain or DDP) and its optimizer that find the stages of a step.
 
-Wall clock on the host only: on a GPU a stage is the time it took to queue its kernels, unless something in it waits. The
-time from the end of a forward pass to the optimizer's step (or the next forward pass) counts as backward, without what
-`watch` has seen the data take; what comes before the forward pass counts as data.
+They measure wall clock time on the host: on a GPU, a stage is the time to queue its kernels, unless something in it waits. The
+stage backward is the time from the end of a forward pass to the optimizer's step or the next forward pass, without the time for
+data that `watch` measures. The stage data is the time before the forward pass.
 """
 
 import time
@@ -13,34 +13,34 @@ from hangdoc.beacon import STAGES
 
 
 class Module(Protocol):
-    """What is used of a torch.nn.Module."""
+    """The methods of torch.nn.Module that are used here."""
 
     def register_forward_pre_hook(self, hook: Callable[..., None]) -> "Handle":
         """Called before each forward pass."""
 
     def register_forward_hook(self, hook: Callable[..., None]) -> "Handle":
-        """And after it."""
+        """Called after it."""
 
 
 class Optimizer(Protocol):
-    """What is used of a torch.optim.Optimizer."""
+    """The methods of torch.optim.Optimizer that are used here."""
 
     def register_step_pre_hook(self, hook: Callable[..., None]) -> "Handle":
         """Called before each step."""
 
     def register_step_post_hook(self, hook: Callable[..., None]) -> "Handle":
-        """And after it."""
+        """Called after it."""
 
 
 class Handle(Protocol):
     """torch.utils.hooks.RemovableHandle."""
 
     def remove(self) -> None:
-        """Take the hook out."""
+        """Remove the hook."""
 
 
 class Follower:
-    """Marks where each stage ends; `done` gets the seconds of each of STAGES when a step has ended."""
+    """Measures the stages. At the end of each step, `done` gets the seconds of each of STAGES."""
 
     def __init__(self, module: Module, optimizer: Any, done: Callable[[tuple[float, ...]], None]) -> None:
         self._done = done
@@ -56,12 +56,12 @@ class Follower:
         ]
 
     def data(self, seconds: float) -> None:
-        """So much of the stage under way went into fetching a batch."""
+        """Count this part of the current stage as data."""
         self._seconds["data"] += seconds
         self._last += seconds
 
     def remove(self) -> None:
-        """Take the hooks out."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
 

@@ -1,4 +1,4 @@
-"""The watchdog's own thread: it looks at the beats, and acts when none comes."""
+"""The watchdog's thread: it observes the beats, and acts when they stop."""
 
 import contextlib
 import faulthandler
@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from hangdoc.beacon import Beacon, directory
 from hangdoc.watchdog import attach
-from hangdoc.watchdog.hang_directory import Call, Member, clean, make_room, name_of_hang
+from hangdoc.watchdog.hang_directory import Announcement, Member, clean, make_room, name_of_hang
 from hangdoc.watchdog.log import Log
 from hangdoc.watchdog.patience import Patience
 from hangdoc.watchdog.run_store import RunStore
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from hangdoc.watchdog.alarm import Alarm
 
 EXIT_CODE = 86
-"""With which `on_hang="abort"` ends the process, so that a launcher restarts the run."""
+"""Exit code of the process with `on_hang="abort"`, so that a launcher restarts the run."""
 _TICK_SECONDS = 1.0
-_SWITCH_SECONDS = 1.0
+_DUMP_MARGIN_SECONDS = 1.0
 OnHang = Literal["report", "raise", "abort"] | Callable[[Path], object]
 
 
@@ -31,8 +31,8 @@ class HangError(RuntimeError):
 
 
 class Guard(threading.Thread):
-    """Watches one beacon. `base` is where directories of hangs are made; `chosen` says that somebody named it, so that
-    several hosts may share it."""
+    """Watches one beacon. `base` is where directories of hangs are created. `chosen`: the user named it, so several hosts may
+    share it."""
 
     def __init__(
         self,
@@ -58,36 +58,36 @@ class Guard(threading.Thread):
         self._on_hang, self._base, self._allow_attach = on_hang, base, allow_attach
         beacons = directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR"))
         self._beacons = beacons
-        self._calls = [Call(beacons, member.run)]
+        self._announcements = [Announcement(beacons, member.run)]
         if chosen:
-            self._calls.append(Call(base, member.run, time.time))
+            self._announcements.append(Announcement(base, member.run, time.time))
         self._stopped = threading.Event()
-        self._fired_ns: int | None = None
+        self._alarmed_ns: int | None = None
         self._hang: tuple[int, Path] | None = None
         """(last beat before it, directory) of the last hang that was dumped."""
-        self._switch: IO[str] | None = None
+        self._dump_file: IO[str] | None = None
         self._armed_ns = 0
 
     def end(self) -> None:
-        """Stop watching; safe in the thread itself."""
+        """Stop watching. Safe to call in the thread itself."""
         self._stopped.set()
-        self._moves_again()
+        self._report_resumed()
         with contextlib.suppress(Exception):
             faulthandler.cancel_dump_traceback_later()
-            if self._switch is not None:
-                self._switch.close()
-                Path(self._switch.name).unlink(missing_ok=True)
+            if self._dump_file is not None:
+                self._dump_file.close()
+                Path(self._dump_file.name).unlink(missing_ok=True)
         if self is not threading.current_thread() and self.is_alive():
             self.join(2 * _TICK_SECONDS)
 
     def disown(self) -> None:
-        """In a forked child: the thread is not there, and the switch is not its own."""
+        """In a forked child: the thread does not exist there, and the dump file belongs to the parent."""
         self._stopped.set()
-        self._switch = None
+        self._dump_file = None
 
     def run(self) -> None:
-        """Until the end."""
-        # Loaded beside the training, and before anything is stuck: the file system may be what hangs.
+        """Watch until `end` is called."""
+        # Imported now, while nothing is stuck: later, the file system itself may hang.
         from hangdoc.watchdog.alarm import Alarm
 
         if self._allow_attach:
@@ -105,39 +105,39 @@ class Guard(threading.Thread):
                 looked, last_beats = now, beats
                 if self._beacon.last_ns != last_ns:
                     last_ns = self._beacon.last_ns
-                    self._moves_again()
+                    self._report_resumed()
                     if recorded:
                         alarm.forget()
                         recorded = False
                     self.arm()
                 urgent = pause > self._allowed() / 2
-                if urgent and not recorded:  # who looks from outside before the deadline finds it too
+                if urgent and not recorded:  # so that a look from outside finds it before the deadline
                     alarm.record()
                     recorded = True
                 if pause <= self._allowed():
-                    called = self._called(urgent)
-                    if called is not None and called.name != answered:  # another rank's deadline came first
-                        answered, recorded = called.name, True
-                        self._raise(alarm, called)
-                elif self._fired_ns is None and not alarm.somebody_has_time():
-                    self._fired_ns, recorded = last_ns, True
-                    self._fire(alarm, pause)
+                    announced = self._announced_hang(urgent)
+                    if announced is not None and announced.name != answered:  # another rank reached its deadline first
+                        answered, recorded = announced.name, True
+                        self._join_hang(alarm, announced)
+                elif self._alarmed_ns is None and not alarm.phase_allows_silence():
+                    self._alarmed_ns, recorded = last_ns, True
+                    self._on_deadline(alarm, pause)
                     answered = self._hang[1].name if self._hang is not None else None
-            except Exception as error:  # a watchdog that fails must not take the trainer along
+            except Exception as error:  # a failing watchdog must not end the trainer
                 self._say(f"the watchdog failed ({type(error).__name__}: {error})")
         alarm.forget()
 
     def arm(self) -> None:
-        """The C timer: a thread that needs no GIL dumps all stacks if this thread cannot run any more."""
-        if time.monotonic_ns() - self._armed_ns < _SWITCH_SECONDS * 1e9:
+        """Start the C timer: if this thread can no longer run, a thread that needs no GIL dumps all stacks."""
+        if time.monotonic_ns() - self._armed_ns < _DUMP_MARGIN_SECONDS * 1e9:
             return
         self._armed_ns = time.monotonic_ns()
         try:
-            if self._switch is None:
-                self._switch = self._beacon.path.with_suffix(".stacks").open("w")
-            faulthandler.dump_traceback_later(self._allowed() + _SWITCH_SECONDS, file=self._switch)
+            if self._dump_file is None:
+                self._dump_file = self._beacon.path.with_suffix(".stacks").open("w")
+            faulthandler.dump_traceback_later(self._allowed() + _DUMP_MARGIN_SECONDS, file=self._dump_file)
         except (OSError, ValueError, RuntimeError) as error:
-            self._say(f"no dump without the interpreter: {error}")
+            self._say(f"could not start the timer that dumps stacks without the GIL: {error}")
 
     def _allowed(self) -> float:
         return self._patience.allowed(self._beacon.phase[1])
@@ -145,47 +145,46 @@ class Guard(threading.Thread):
     def _tick(self) -> float:
         return min(_TICK_SECONDS, max(0.05, self._allowed() / 10))
 
-    def _called(self, urgent: bool) -> Path | None:
-        """The directory of a hang that another rank has called out, on this host or on another."""
+    def _announced_hang(self, urgent: bool) -> Path | None:
+        """The directory of a hang that another rank has announced, on this host or on another one."""
         self._run_store.listen(urgent)
-        for call in self._calls if urgent else self._calls[:1]:
-            if (found := call.heard()) is not None:
+        for announcement in self._announcements if urgent else self._announcements[:1]:
+            if (found := announcement.announced()) is not None:
                 return found
-        name = self._run_store.heard()
+        name = self._run_store.announced()
         return None if name is None else self._base / clean(name)
 
-    def _raise(self, alarm: "Alarm", folder: Path) -> None:
-        """Dump into a directory, or the one that another rank has called out."""
+    def _join_hang(self, alarm: "Alarm", folder: Path) -> None:
+        """Dump into this directory, or into the one that another rank has announced."""
         place = self._place(folder)
         if place is None:
             return
         agreed = place
-        for call in self._calls:
-            agreed = call.out(agreed)
+        for announcement in self._announcements:
+            agreed = announcement.announce(agreed)
         if agreed != place:
             place = self._place(agreed) or place
         self._hang = (self._beacon.last_ns, place)
         alarm.raise_(place)
 
     def _place(self, folder: Path) -> Path | None:
-        """A directory, made, that takes this rank's evidence: the wanted one, else one of that name among the system's
-        temporary files."""
+        """Create a directory for this rank's evidence: the wanted one, else one with the same name in /tmp."""
         for wanted in (folder, Path("/tmp") / folder.name):  # noqa: S108
             try:
                 make_room(wanted, self._member.rank)
                 return wanted
             except OSError as error:
-                self._say(f"no place for the evidence: {error}")
+                self._say(f"cannot write evidence into {wanted}: {error}")
         return None
 
-    def _fire(self, alarm: "Alarm", pause: float) -> None:
+    def _on_deadline(self, alarm: "Alarm", pause: float) -> None:
         self._say(
             f"no progress for {pause:.0f} s (step {self._beacon.step}, phase {self._beacon.phase[0]})", always=True
         )
-        if self._hang is None or self._hang[0] != self._fired_ns:  # one that was called has dumped this already
-            self._raise(alarm, self._base / clean(self._run_store.agree(name_of_hang(self._member.run))))
-        if self._beacon.last_ns != self._fired_ns:
-            return  # it moved meanwhile: nothing is to be done
+        if self._hang is None or self._hang[0] != self._alarmed_ns:  # else dumped when another rank announced it
+            self._join_hang(alarm, self._base / clean(self._run_store.agree(name_of_hang(self._member.run))))
+        if self._beacon.last_ns != self._alarmed_ns:
+            return  # the rank made progress meanwhile
         if callable(self._on_hang):
             self._on_hang(self._hang[1] if self._hang is not None else self._base)
         elif self._on_hang == "raise":
@@ -194,17 +193,17 @@ class Guard(threading.Thread):
             self._say(f"ending the process with code {EXIT_CODE}", always=True)
             os._exit(EXIT_CODE)
 
-    def _moves_again(self) -> None:
-        """Say so where a hang that it fired for is over."""
-        if self._fired_ns is None or self._beacon.last_ns == self._fired_ns:
+    def _report_resumed(self) -> None:
+        """Report that a hang is over, if it was reported."""
+        if self._alarmed_ns is None or self._beacon.last_ns == self._alarmed_ns:
             return
-        stood = (self._beacon.last_ns - self._fired_ns) / 1e9
-        self._say(f"makes progress again after {stood:.0f} s (step {self._beacon.step})", always=True)
-        self._fired_ns = None
+        frozen_seconds = (self._beacon.last_ns - self._alarmed_ns) / 1e9
+        self._say(f"makes progress again after {frozen_seconds:.0f} s (step {self._beacon.step})", always=True)
+        self._alarmed_ns = None
 
 
 def _raise_in_main(kind: type[BaseException]) -> None:
-    """Raised as soon as the main thread runs Python again; one that stays in C never does."""
+    """Raise it as soon as the main thread runs Python code again. A thread that stays in C never does."""
     import ctypes
 
     main: Any = threading.main_thread().ident

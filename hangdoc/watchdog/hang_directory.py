@@ -1,8 +1,9 @@
-"""The directory of one hang: where all ranks of a run leave what they have, and how they agree on it.
+"""The directory of one hang: what all ranks of a run save in it, and how they agree on it.
 
 `hangdoc-<digest of the run's name>-<time>/` holds
 `rank-<n>.stacks.txt` of every rank that could dump, `host-<name>.hangdoc` of every host, and
-`report.txt`. Who does what only one may do is settled by a file that only one can create.
+`report.txt`. A task that only one rank may do belongs to the rank that can create
+a certain file.
 """
 
 import contextlib
@@ -25,22 +26,22 @@ class Member(NamedTuple):
     rank: int
     world_size: int
     run: str
-    """The run's whole name (hangdoc.run_identity, or what the trainer calls it): the same for all ranks, another for another
-    run of the same user."""
+    """The full name of the run (hangdoc.run_identity, or chosen by the trainer). It is the same for all its ranks and differs
+    between runs."""
 
     @property
     def digest(self) -> str:
-        """The run's name in a short field or a file's name."""
+        """The name of the run, short enough for a field or a file name."""
         return run_identity.digest(self.run)
 
 
 def clean(name: str) -> str:
-    """A name that may stand in a file's name."""
+    """The name with only characters that are safe in a file name."""
     return re.sub(r"[^\w.-]+", "_", name)[:48] or "run"
 
 
 def claim(path: Path) -> bool:
-    """Whether this process is the one that may: the file could be created. Raises OSError where nothing can be."""
+    """Create the file. Returns whether this process was the first. Raises OSError if no file can be created."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
@@ -49,8 +50,7 @@ def claim(path: Path) -> bool:
 
 
 def make_room(folder: Path, rank: int) -> None:
-    """Make a directory; raises OSError where a rank could not leave its evidence in it: it is read-only, or the disk is
-    full."""
+    """Create a directory. Raises OSError if a rank cannot save its evidence in it because it is read-only or the disk is full."""
     folder.mkdir(parents=True, exist_ok=True)
     trial = folder / f"rank-{rank}.trial"
     try:
@@ -60,18 +60,18 @@ def make_room(folder: Path, rank: int) -> None:
             trial.unlink(missing_ok=True)
 
 
-class Call:
-    """The call that goes out to all ranks that see one folder: a file that names the directory of a hang."""
+class Announcement:
+    """The announcement of a hang to all ranks that share a folder: a file that names the hang's directory."""
 
     def __init__(self, folder: Path, run: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` in seconds is one that those ranks have in common: within a host the monotonic one, which no
-        administrator turns; between hosts the wall clock."""
+        """`clock` in seconds must be common to those ranks: within a host the monotonic clock, which nobody can set; between
+        hosts the wall clock."""
         self._file = folder / f".hangdoc-{run_identity.digest(run)}.call"
         self._clock = clock
         self._since = clock()
 
-    def heard(self) -> Path | None:
-        """The directory of a hang that somebody called out since this watchdog started, and lately."""
+    def announced(self) -> Path | None:
+        """The directory of a hang that was announced recently, and after this watchdog started."""
         try:
             with self._file.open() as file:
                 if os.fstat(file.fileno()).st_uid != os.getuid():
@@ -83,22 +83,22 @@ class Call:
         except (OSError, ValueError):
             return None
 
-    def out(self, folder: Path) -> Path:
-        """Call this directory out; it, or another that is already called out."""
+    def announce(self, folder: Path) -> Path:
+        """Announce this directory. Returns it, or another one that is already announced."""
         mine = folder.absolute()
         fresh = self._file.with_suffix(f".{os.getpid()}")
         for _ in range(3):
-            if (known := self.heard()) is not None:
+            if (known := self.announced()) is not None:
                 return known
             try:
                 fresh.write_text(f"{self._clock()} {mine}")
-                os.link(fresh, self._file)  # of two that call at once, one comes first
+                os.link(fresh, self._file)  # if two ranks announce at once, one is first
                 break
             except FileExistsError:
-                if self.heard() is None:  # an earlier hang's
+                if self.announced() is None:  # from an earlier hang
                     self._file.unlink(missing_ok=True)
             except OSError:
-                break  # the others come by their own deadlines
+                break  # other ranks react at their own deadlines
             finally:
                 with contextlib.suppress(OSError):
                     fresh.unlink(missing_ok=True)

@@ -11,8 +11,8 @@ from hangdoc.watchdog.callback import Companion
 
 
 class WatchdogCallback(Callback):  # type: ignore[misc]
-    """A watchdog from the beginning of `fit` to its end; arguments are Watchdog's. Validation and the sanity check are the
-    phase `evaluate`, with `evaluate_timeout` seconds of patience between two of its batches."""
+    """A watchdog from the start of `fit` to its end. Arguments are those of Watchdog. Validation and the sanity check are the
+    phase `evaluate`, with a timeout of `evaluate_timeout` seconds between two batches."""
 
     def __init__(self, timeout: Any = 300.0, *, evaluate_timeout: float = 0.0, **options: Any) -> None:
         super().__init__()
@@ -20,12 +20,12 @@ class WatchdogCallback(Callback):  # type: ignore[misc]
         self._patience = evaluate_timeout
 
     def setup(self, trainer: Any, module: Any, stage: str) -> None:
-        """Begin to watch."""
+        """Start watching."""
         if stage == "fit":
             self._companion.begin(trainer.global_rank, trainer.world_size)
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """A batch is done."""
+        """Beat for a finished batch."""
         total = trainer.num_training_batches
         self._companion.beat(
             trainer.global_step,
@@ -35,17 +35,17 @@ class WatchdogCallback(Callback):  # type: ignore[misc]
         )
 
     def on_validation_start(self, trainer: Any, module: Any) -> None:
-        """The phase `evaluate` begins."""
+        """Start the phase `evaluate`."""
         self._companion.beat(phase="evaluate", patience=self._patience)
 
     def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
-        """Evaluation goes on."""
+        """Beat for a batch of the evaluation."""
         self._companion.beat()
 
     def on_validation_end(self, trainer: Any, module: Any) -> None:
-        """And is over."""
+        """End the phase `evaluate`."""
         self._companion.beat(phase="train", patience=0.0)
 
     def teardown(self, trainer: Any, module: Any, stage: str) -> None:
-        """Stop watching; Lightning calls it after an exception too."""
+        """Stop watching. Lightning calls this after an exception too."""
         self._companion.end()

@@ -1,6 +1,6 @@
-"""How the hosts of a run come to one report: each puts its bundle on the run_store, one of them gathers, all read.
+"""How the hosts of a run make one report: each puts its bundle into the run store, one gathers them, all read its report.
 
-Where the run_store is silent, a directory that they share does the same; where there is neither, each host reports for itself.
+If the run store does not answer, a shared directory does the same. Without either, each host reports on its own.
 """
 
 import time
@@ -10,15 +10,15 @@ from hangdoc.watchdog.hang_directory import claim, clean
 from hangdoc.watchdog.run_store import RunStore
 
 _DEFER_SECONDS = 8.0
-"""How long hosts without rank 0 leave the report to the one that has it: people read its log first."""
+"""How long hosts without rank 0 wait for the report of the host that has it: users read its log first."""
 _GATHER_SECONDS = 8.0
 _ALONE_SECONDS = 2.0
-"""The same where the run_store is silent: a directory that hosts share shows itself by then."""
+"""The limit if the run store does not answer. Files in a shared directory are visible by then."""
 _PAUSE_SECONDS = 0.1
 
 
 class Meeting:
-    """One host's part: its `ranks` are here, those `elsewhere` on other hosts."""
+    """The part of one host. `ranks` are on this host, `elsewhere` on other hosts."""
 
     def __init__(self, folder: Path, host: str, ranks: list[int], elsewhere: list[int], run_store: RunStore) -> None:
         self._folder, self._host, self._ranks, self._elsewhere, self._run_store = (
@@ -32,7 +32,7 @@ class Meeting:
         self._fetched: set[int] = set()
 
     def share(self, bundle: Path) -> None:
-        """Put this host's bundle where the one that reports can find it."""
+        """Send this host's bundle to the host that reports."""
         if not self._elsewhere:
             return
         number = self._run_store.count(self._key("hosts"), 1)
@@ -42,27 +42,27 @@ class Meeting:
             self._run_store.count(self._key("ranks"), len(self._ranks))
 
     def reports(self) -> bool:
-        """Whether this host is the one to report; waits for one that comes before it in order, and takes its report."""
+        """Whether this host reports. Waits first for the report of a host that has precedence, and saves it."""
         if self._elsewhere and 0 not in self._ranks and self._arrives(self._patience(_DEFER_SECONDS)):
             return False
         try:
             first = claim(self._folder / "report.claim")
         except OSError:
             return False
-        if first and self._elsewhere:  # where the run_store is silent, the directory decides
+        if first and self._elsewhere:  # if the run store does not answer, the directory decides
             first = self._run_store.first(self._key("reporter"), self._host) is not False
         if not first:
             self._arrives(self._patience(_DEFER_SECONDS + _GATHER_SECONDS))
         return first
 
     def gather(self) -> None:
-        """Wait, not for long, until the bundles of all hosts are here."""
+        """Wait for the bundles of all hosts, for a few seconds."""
         until = time.monotonic() + (self._patience(_GATHER_SECONDS) if self._elsewhere else 0.0)
         while time.monotonic() < until and not (self._fetch() or self._all_here()):
             time.sleep(_PAUSE_SECONDS)
 
     def publish(self) -> None:
-        """Let the other hosts have the report."""
+        """Send the report to the other hosts."""
         if self._elsewhere and self._report.exists():
             self._run_store.put(self._key("report"), self._report.read_bytes())
 
@@ -70,7 +70,7 @@ class Meeting:
         return min(seconds, _ALONE_SECONDS) if self._run_store.silent else seconds
 
     def _arrives(self, seconds: float) -> bool:
-        """Whether another host's report comes in time; it is kept here."""
+        """Wait for another host's report and save it. Returns whether it arrived in time."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if self._report.exists():
@@ -82,7 +82,7 @@ class Meeting:
         return False
 
     def _fetch(self) -> bool:
-        """Take what is on the run_store; whether that is the bundle of every host."""
+        """Fetch bundles from the run store. Returns whether those of all hosts are here."""
         hosts = self._run_store.count(self._key("hosts"), 0) or 0
         for number in set(range(1, hosts + 1)) - self._fetched:
             raw = self._run_store.get(self._key(f"bundle/{number}"))
@@ -96,7 +96,7 @@ class Meeting:
         return len(self._fetched) == hosts and seen >= len(self._ranks) + len(self._elsewhere)
 
     def _all_here(self) -> bool:
-        """Whether a shared directory holds what all ranks and hosts have to leave."""
+        """Whether a shared directory contains the files of all ranks and hosts."""
         ranks = all((self._folder / f"rank-{rank}.stacks.txt").exists() for rank in self._elsewhere)
         claimed = {path.stem for path in self._folder.glob("host-*.claim")}
         return ranks and claimed <= {path.stem for path in self._folder.glob("host-*.hangdoc")}

@@ -1,7 +1,7 @@
-"""What all ranks of a run can read and write, wherever they are: the store that the run itself met in.
+"""Messages between all ranks of a run, on any host, through the TCPStore of the run's own rendezvous.
 
-A client of its own, asked by a thread of its own: a store that does not answer holds up neither the watchdog nor the
-training, and from then on it is not asked again.
+It uses a separate client in a separate thread, so a store that does not answer blocks neither the watchdog nor the training.
+After a failure it is not used again.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class RunStore:
-    """The run's notice run_store. No method raises; None is "nobody answered"."""
+    """The watchdog's client of the run's store. No method raises; None means that the store did not answer."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
@@ -30,13 +30,13 @@ class RunStore:
         self._listening = False
         self._asked = 0.0
         self._calls = 0
-        self._heard: str | None = None
+        self._announced: str | None = None
         self._dead = False
         self.reason = "the run has no store yet"
-        """Why nobody answers, where nobody does."""
+        """Why the store does not answer, if it does not."""
 
     def listen(self, urgent: bool) -> None:
-        """Ask, without waiting for the answer, whether somebody has called: now, or every few seconds where all is well."""
+        """Check, without waiting for the answer, whether a rank has announced a hang: now if `urgent`, else every few seconds."""
         now = time.monotonic()
         if not (self._dead or self._listening) and (urgent or now - self._asked > _IDLE_SECONDS):
             self._asked, self._listening = now, True
@@ -44,15 +44,15 @@ class RunStore:
 
     @property
     def silent(self) -> bool:
-        """Whether nobody answers any more, or yet."""
+        """Whether the store has failed or does not exist yet."""
         return self._dead or self._store is None
 
-    def heard(self) -> str | None:
-        """The name of the last hang that was called out."""
-        return self._heard
+    def announced(self) -> str | None:
+        """The name of the last announced hang."""
+        return self._announced
 
     def agree(self, name: str) -> str:
-        """Call a hang out by this name; the name that holds, which is another where another rank was first."""
+        """Announce a hang under this name. Returns the name that all ranks use: another one if another rank was first."""
         return self._ask(lambda: self._call(name)) or name
 
     def first(self, key: str, who: str) -> bool | None:
@@ -60,32 +60,32 @@ class RunStore:
         return self._ask(lambda: self._claim(key, who))
 
     def put(self, key: str, content: bytes) -> bool:
-        """Whether all can read it now; what is too large is not put."""
+        """Store it for all ranks. Returns whether that worked; content that is too large is not stored."""
         return len(content) <= _MAX_BYTES and bool(self._ask(lambda: self._put(key, content)))
 
     def get(self, key: str) -> bytes | None:
-        """What lies at a key now."""
+        """The current value of a key."""
         return self._ask(lambda: self._get(key))
 
     def count(self, key: str, more: int) -> int | None:
-        """A counter that all ranks share, after adding to it."""
-        return self._ask(lambda: int(self._need().add(_key(key), more)))
+        """Add to a counter that all ranks share, and return its value."""
+        return self._ask(lambda: int(self._client().add(_key(key), more)))
 
-    def promise(self, rank: int, seconds: float) -> None:
-        """Say, without waiting, that a rank may be silent for so long: ranks that wait for it are to wait too. 0 takes it
-        back."""
+    def announce_silence(self, rank: int, seconds: float) -> None:
+        """Announce, without waiting, that a rank may be silent for so long, so that the ranks that wait for it are silent too. 0
+        revokes it."""
         until = str(time.time() + seconds if seconds else 0.0).encode()
         if not self._dead:
             self._submit(lambda: self._put(f"patience/{rank}", until))
 
-    def promised(self, ranks: Iterable[int]) -> bool:
-        """Whether one of these ranks has asked for time that has not run out."""
+    def silence_announced(self, ranks: Iterable[int]) -> bool:
+        """Whether one of these ranks has announced silence that has not ended."""
         return bool(self._ask(lambda: any(self._until(rank) > time.time() for rank in ranks)))
 
-    # --- in the run_store's own thread -------------------------------------------------------------------------------------
+    # --- in the thread of the store ----------------------------------------------------------------------------------------
 
-    def _need(self) -> Any:
-        """The store's client; raises LookupError where there is none."""
+    def _client(self) -> Any:
+        """The store's client. Raises LookupError if there is no store."""
         if self._store is None:
             c10d = sys.modules.get("torch.distributed.distributed_c10d")
             if c10d is None or not c10d.is_initialized():
@@ -104,15 +104,15 @@ class RunStore:
             self._listening = False
 
     def _note(self, raw: bytes) -> str | None:
-        """The name that a call carries, where it is news."""
+        """The hang that a message announces, if it is new."""
         import json
 
         self._calls += 1
         with contextlib.suppress(ValueError, KeyError, TypeError):
             call = json.loads(raw)
             if call["at"] >= self._since and time.time() - call["at"] < _FRESH_SECONDS:
-                self._heard = str(call["name"])
-                return self._heard
+                self._announced = str(call["name"])
+                return self._announced
         return None
 
     def _call(self, name: str) -> str:
@@ -120,29 +120,29 @@ class RunStore:
 
         while True:
             mine = json.dumps({"name": name, "at": time.time()})
-            holds = self._need().compare_set(_key(f"call/{self._calls}"), "", mine)
-            known = self._note(holds)
+            winner = self._client().compare_set(_key(f"call/{self._calls}"), "", mine)
+            known = self._note(winner)
             if known is not None:
                 return known
 
     def _claim(self, key: str, who: str) -> bool:
-        return bool(self._need().compare_set(_key(key), "", who) == who.encode())
+        return bool(self._client().compare_set(_key(key), "", who) == who.encode())
 
     def _put(self, key: str, content: bytes) -> bool:
-        self._need().set(_key(key), content)
+        self._client().set(_key(key), content)
         return True
 
     def _get(self, key: str) -> bytes | None:
-        store = self._need()
+        store = self._client()
         return bytes(store.get(_key(key))) if store.check([_key(key)]) else None
 
     def _until(self, rank: int) -> float:
         return float(self._get(f"patience/{rank}") or 0.0)
 
-    # --- between the two -----------------------------------------------------------------------------------------------
+    # --- between the threads--------------------------------------------------------------------------------------------
 
     def _submit(self, job: Callable[[], T]) -> "queue.SimpleQueue[T | None]":
-        """Have a job done in the run_store's thread; its answer comes through the queue."""
+        """Run a job in the store's thread. Its answer arrives in the queue."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="hangdoc-run-store", daemon=True)
             self._thread.start()
@@ -158,7 +158,7 @@ class RunStore:
             except LookupError as error:
                 self.reason = str(error)
                 answer.put(None)
-            except Exception as error:  # whatever torch raises: it is not asked again
+            except Exception as error:  # torch may raise anything; the store is not used again
                 self.reason = f"the run's store failed: {type(error).__name__}: {str(error)[:200]}"
                 self._dead = True
                 answer.put(None)
@@ -170,7 +170,7 @@ class RunStore:
             return self._submit(job).get(timeout=_ANSWER_SECONDS)
         except queue.Empty:
             self._dead = True
-            self.reason = f"the run's store has not answered for {_ANSWER_SECONDS:.0f} s"
+            self.reason = f"the run's store did not answer within {_ANSWER_SECONDS:.0f} s"
             return None
 
 

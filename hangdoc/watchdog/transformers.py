@@ -8,34 +8,34 @@ from hangdoc.watchdog.callback import Companion
 
 
 class WatchdogCallback(TrainerCallback):  # type: ignore[misc]
-    """A watchdog from the beginning of `train` to its end; arguments are Watchdog's. Evaluating and saving are phases, with
-    `evaluate_timeout` seconds of patience between two of their signs of life."""
+    """A watchdog from the start of `train` to its end. Arguments are those of Watchdog. Evaluation and saving are phases; the
+    timeout between two prediction steps is `evaluate_timeout` seconds."""
 
     def __init__(self, timeout: Any = 300.0, *, evaluate_timeout: float = 0.0, **options: Any) -> None:
         self._companion = Companion({"timeout": timeout, **options})
         self._patience = evaluate_timeout
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Begin to watch."""
+        """Start watching."""
         self._companion.begin(args.process_index, args.world_size)
         self._companion.beat(state.global_step, of=state.max_steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A step is done; what the Trainer does next has a name."""
-        coming = "evaluate" if control.should_evaluate else "checkpoint" if control.should_save else "train"
+        """Beat for a finished step, with the phase that the Trainer starts next."""
+        next_phase = "evaluate" if control.should_evaluate else "checkpoint" if control.should_save else "train"
         step = state.global_step
-        self._companion.beat(step, batches=step, epoch=int(state.epoch or 0), phase=coming)
+        self._companion.beat(step, batches=step, epoch=int(state.epoch or 0), phase=next_phase)
 
     def on_prediction_step(self, *_: Any, **__: Any) -> None:
-        """Evaluation goes on."""
+        """Beat for a prediction step."""
         self._companion.beat(phase="evaluate", patience=self._patience)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """And is over."""
+        """End the phase `evaluate`."""
         self._companion.beat(phase="checkpoint" if control.should_save else "train", patience=0.0)
 
     def on_save(self, *_: Any, **__: Any) -> None:
-        """Saving is over."""
+        """End the phase `checkpoint`."""
         self._companion.beat(phase="train", patience=0.0)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:

@@ -1,4 +1,4 @@
-"""`Watchdog`: two lines in a trainer, and a run that freezes leaves behind what a diagnosis needs."""
+"""`Watchdog`: with two lines in a trainer, a frozen run saves the evidence for a diagnosis."""
 
 import atexit
 import contextlib
@@ -36,16 +36,16 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class Watchdog:
-    """Publishes progress, and acts when none comes for `timeout` seconds.
+    """Publishes progress, and acts if there is none for `timeout` seconds.
 
     `timeout` is a number of seconds, or `"auto"`: computed from the duration of the run's own steps, never below `floor`.
     `on_hang` decides what happens after the evidence is in `directory` (the working directory by default). It is `report`
     (keep waiting), `raise` (HangError in the main thread), `abort` (end the process with EXIT_CODE), or a callable that gets
     the hang's own directory. `rank` and `world_size` default to those of torch's process group, or else to torchrun's
-    variables. With `allow_attach`, other processes of the same user may read this one where Yama would forbid it.
+    variables. With `allow_attach`, other processes of the same user may read this one even if Yama restricts ptrace.
 
-    Raises ValueError for an unknown timeout or `on_hang`. Any other problem never reaches the trainer: it is reported on
-    stderr, once.
+    Raises ValueError for an unknown timeout or `on_hang`. Any other problem does not reach the trainer: it is
+    reported on stderr, once.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Watchdog:
     ) -> None:
         if not callable(on_hang) and on_hang not in ("report", "raise", "abort"):
             raise ValueError(f"on_hang must be 'report', 'raise', 'abort' or a callable, not {on_hang!r}")
-        known_rank, known_world = _who_am_i()
+        known_rank, known_world = _rank_and_size()
         rank = rank if rank is not None else known_rank
         world = world_size if world_size is not None else known_world
         self._member = Member(rank, world, run or _run_name())
@@ -89,7 +89,7 @@ class Watchdog:
 
     @property
     def beacon_path(self) -> Path:
-        """Where its beacon lies for readers outside."""
+        """The file of its beacon, for readers outside this process."""
         return self._beacon.path
 
     def _make_beacon(self) -> Beacon:
@@ -97,13 +97,13 @@ class Watchdog:
         try:
             return Beacon(rank=rank, world_size=world_size, run=run)
         except OSError as error:
-            self._say(f"no beacon for readers outside: {error}")
+            self._say(f"could not create the beacon, so other processes cannot read the progress: {error}")
             return Beacon(rank=rank, world_size=world_size, run=run, published=False)
 
     # --- what a trainer calls ------------------------------------------------------------------------------------------
 
     def watch(self, batches: Iterable[T]) -> Iterator[T]:
-        """The same batches, with a beat for each; how many are expected is published where `len()` knows it."""
+        """Yield the same batches, with a beat for each. Publishes the expected number if `len()` knows it."""
         try:
             total: int | None = len(batches)  # type: ignore[arg-type]
         except TypeError:
@@ -118,22 +118,22 @@ class Watchdog:
             began = time.perf_counter()
 
     def follow(self, module: "follow.Module", optimizer: object) -> None:
-        """Let hooks on a module (plain or DDP) and its optimizer find the stages and beat with each step: nothing else in
-        the loop needs to change. Data are what lies before the forward pass, and what `watch` sees."""
+        """Install hooks on a module (plain or DDP) and its optimizer that find the stages and beat at each step, so that the loop
+        needs no other change. The stage `data` is the time before the forward pass, and what `watch` measures."""
         from hangdoc.watchdog import follow
 
         if self._follower is not None:
             self._follower.remove()
-        self._follower = follow.Follower(module, optimizer, self._stepped)
+        self._follower = follow.Follower(module, optimizer, self._on_step)
 
-    def _stepped(self, stages: tuple[float, ...]) -> None:
+    def _on_step(self, stages: tuple[float, ...]) -> None:
         self._beacon.stages(stages)
         self._steps += 1
         self.beat(self._steps)
 
     @contextlib.contextmanager
     def phase(self, name: str, timeout: float | None = None) -> Iterator[None]:
-        """Work with a name, and a patience of its own in seconds: `evaluate`, `checkpoint`, `sample`."""
+        """A phase of the training with its own timeout in seconds: `evaluate`, `checkpoint`, `sample`."""
         before = self._beacon.phase
         self._enter(name, timeout or 0.0)
         try:
@@ -143,13 +143,13 @@ class Watchdog:
 
     def _enter(self, phase: str, patience: float) -> None:
         if patience != self._beacon.phase[1]:
-            self._run_store.promise(self._member.rank, patience)
+            self._run_store.announce_silence(self._member.rank, patience)
         self.beat(phase=phase, patience=patience)
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """One of `data`, `forward`, `backward`, `optimizer`: how long each takes is published when the last has ended.
-        Raises KeyError for another name."""
+        """Time one of `data`, `forward`, `backward`, `optimizer`. The times are published when the last stage has ended. Raises
+        KeyError for another name."""
         began, known = time.perf_counter(), self._stage_seconds[name]
         try:
             yield
@@ -160,9 +160,9 @@ class Watchdog:
                 self._stage_seconds = dict.fromkeys(STAGES, 0.0)
 
     def start(self) -> "Watchdog":
-        """Begin to watch; `with` does it too. Raises RuntimeError for a watchdog that was stopped."""
+        """Start watching; `with` does the same. Raises RuntimeError if the watchdog was stopped."""
         if self._state == "stopped":
-            raise RuntimeError("this watchdog was stopped: make a new one")
+            raise RuntimeError("this watchdog was stopped. Create a new one.")
         if self._state == "new":
             self._state = "running"
             self.beat()
@@ -173,7 +173,7 @@ class Watchdog:
         return self
 
     def stop(self) -> None:
-        """Stop watching and take the beacon back; safe to call twice, at exit and in a forked child."""
+        """Stop watching and remove the beacon. Safe to call twice, at exit, and in a forked child."""
         if self._state == "running":
             if self._follower is not None:
                 self._follower.remove()
@@ -193,13 +193,13 @@ class Watchdog:
         self.stop()
 
     def disown(self) -> None:
-        """In a forked child (a dataloader worker): it inherits the object, not the watchdog."""
+        """Disable the copy of this object in a forked child (a dataloader worker), which has no watchdog thread."""
         self._state = "stopped"
         self._guard.disown()
 
 
-def _who_am_i() -> tuple[int, int]:
-    """(rank, world size) by the process group where there is one yet, else by torchrun's variables."""
+def _rank_and_size() -> tuple[int, int]:
+    """(rank, world size) from the process group if there is one already, else from torchrun's variables."""
     group = sys.modules.get("torch.distributed")
     if group is not None and group.is_initialized():
         return int(group.get_rank()), int(group.get_world_size())
@@ -207,9 +207,9 @@ def _who_am_i() -> tuple[int, int]:
 
 
 def _run_name() -> str:
-    """What the run is called: by the launcher's variables, else by the store that it met in, else by the parent that spawned
-    this rank and its siblings. A rank of which none of these is known is a run of its own: it must not take another's ranks
-    for its own."""
+    """The name of the run: from the launcher's variables, else from its store, else from the parent that spawned this rank and
+    its siblings. Without any of these the rank is a run of its own, so that it is not mixed up with the ranks of another
+    run."""
     try:
         network = os.readlink("/proc/self/ns/net")
     except OSError:
@@ -223,7 +223,8 @@ def _run_name() -> str:
 
 
 def _store_name(network: str) -> str | None:
-    """The meeting point by the run's own store, where there is one yet (torch.distributed's TCPStore behind its prefixes)."""
+    """The name from the endpoint of the run's store, if there is one already (torch.distributed's TCPStore below its
+    prefixes)."""
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     if c10d is None or not c10d.is_initialized():
         return None

@@ -163,8 +163,12 @@ class Cluster:
 
     def hangdoc(self, *words: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Run hangdoc where one looks from."""
+        return self.run(HANGDOC, *words, timeout=timeout)
+
+    def run(self, *words: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        """Run a command where one looks from."""
         return subprocess.run(
-            ["ip", "netns", "exec", self._space, HANGDOC, *words],
+            ["ip", "netns", "exec", self._space, *words],
             capture_output=True, text=True, check=False, timeout=timeout,
         )  # fmt: skip
 

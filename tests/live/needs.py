@@ -6,9 +6,23 @@ from typing import NoReturn
 
 import pytest
 
-SHARES_A_RUN = pytest.mark.xdist_group("healthy")
-"""For tests that use the one `healthy` run (tests/live/conftest.py): they take place on one worker, one after the other."""
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
+def shares(scenario: str) -> pytest.MarkDecorator:
+    """For tests that look at the `run` of this scenario (tests/live/conftest.py): one worker, one after the other."""
+    return pytest.mark.xdist_group(f"run:{scenario}")
+
+
+def each(*scenarios: str) -> pytest.MarkDecorator:
+    """Once for each `name` of these scenarios, with the `run` that others share."""
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=shares(name)) for name in scenarios])
+
+
+def shared_scenario(item: pytest.Item) -> str | None:
+    """The scenario whose run the test shares; None for one that shares none."""
+    group = item.get_closest_marker("xdist_group")
+    return group.args[0].removeprefix("run:") if group is not None and group.args[0].startswith("run:") else None
 
 
 def lacks(reason: str) -> NoReturn:

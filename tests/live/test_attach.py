@@ -1,6 +1,5 @@
 """Attaching to real ranks: other observers, stopped and traced ranks, containers, and little time."""
 
-import os
 import subprocess
 import sys
 import time
@@ -11,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from bench.observers import Observers
-from hangbench.case import cases
-from hangbench.run import Running
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe import attach, pyspy
 from hangdoc.observe.deadline import Deadline
@@ -20,9 +17,9 @@ from hangdoc.observe.observe import Options, observe
 from hangdoc.observe.procfs import ProcFS
 from hangdoc.snapshot import Process, Snapshot, Stack, Unavailable
 from hangdoc_trainer.scenarios import Started
-from tests.live.needs import SHARES_A_RUN
+from tests.live.needs import shares
 
-pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach"), SHARES_A_RUN]
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach"), shares("healthy")]
 _TRACE = """
 import ctypes, os, sys
 libc, pid = ctypes.CDLL(None, use_errno=True), int(sys.argv[1])
@@ -74,9 +71,9 @@ def process_of(snapshot: Snapshot, pid: int) -> Process:
     return next(p for p in snapshot.hosts[0].processes if p.pid == pid)
 
 
-def test_many_observers_of_one_healthy_run(healthy: Started, tmp_path: Path) -> None:
+def test_many_observers_of_one_healthy_run(run: Started, tmp_path: Path) -> None:
     """`make observers` is the same for 200 looks."""
-    observers = Observers(healthy, 12, tmp_path)
+    observers = Observers(run, 12, tmp_path)
     observers.run()
     assert observers.looks() >= 12
     assert not observers.wrong
@@ -84,14 +81,14 @@ def test_many_observers_of_one_healthy_run(healthy: Started, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("at_the_end", [False, True])
-def test_a_tracer_at_one_end_of_the_window_stops_nobody(healthy: Started, at_the_end: bool) -> None:
+def test_a_tracer_at_one_end_of_the_window_stops_nobody(run: Started, at_the_end: bool) -> None:
     """It holds the rank over one whole end of the window, for far longer than an observer does."""
-    rank = healthy.rank_pids()[1]
+    rank = run.rank_pids()[1]
     with tracer(rank) as other:
         if not at_the_end:
             other.do("attach", "hold")
         acts = ("attach", "hold") if at_the_end else ("let go",)
-        seen = observe(Options(pids=(healthy.pids[0],), window=1.5, native="never"), meanwhile=lambda: other.do(*acts))
+        seen = observe(Options(pids=(run.pids[0],), window=1.5, native="never"), meanwhile=lambda: other.do(*acts))
     process = process_of(seen, rank)
     assert process.at_start is not None
     start, end = process.at_start.tracer_pid, process.tracer_pid
@@ -101,13 +98,16 @@ def test_a_tracer_at_one_end_of_the_window_stops_nobody(healthy: Started, at_the
     assert not [finding for finding in found.findings if finding.code == "HD302"]
 
 
-def test_a_debugger_that_holds_a_rank_all_the_time_is_named(healthy: Started) -> None:
-    rank = healthy.rank_pids()[1]
+def test_a_debugger_that_holds_a_rank_all_the_time_is_named(run: Started) -> None:
+    rank = run.rank_pids()[1]
     with tracer(rank) as other:
         other.do("attach", "hold")
-        seen = observe(Options(pids=(healthy.pids[0],)))
+        seen = observe(Options(pids=(run.pids[0],)))
+        assert ProcFS().stat(str(rank)).state == "t"
         native = attach.dump(ProcFS(), rank, Deadline(1.0), native=True)
-    assert isinstance(process_of(seen, rank).stack, Stack)
+    process = process_of(seen, rank)
+    assert isinstance(process.stack, Stack)
+    assert process.tracer_pid == other.pid
     found = diagnose(seen).jobs[0].findings[0]
     assert (found.code, found.culprits) == ("HD302", (1,))
     assert f"(pid {other.pid})" in found.summary
@@ -115,63 +115,32 @@ def test_a_debugger_that_holds_a_rank_all_the_time_is_named(healthy: Started) ->
     assert f"(pid {other.pid}) is attached to it" in native.reason
 
 
-def test_a_rank_that_a_tracer_follows_is_read_all_the_same(healthy: Started) -> None:
+def test_a_rank_that_a_tracer_follows_is_read_all_the_same(run: Started) -> None:
     """As strace does: attached for good, and the rank runs. Nobody else can attach then."""
-    rank = healthy.rank_pids()[1]
+    rank = run.rank_pids()[1]
     with tracer(rank) as other:
         other.do("attach")
-        seen = observe(Options(pids=(healthy.pids[0],)))
+        seen = observe(Options(pids=(run.pids[0],)))
     assert isinstance(process_of(seen, rank).stack, Stack)
     found = diagnose(seen)
     assert found.verdict in ("healthy", "waiting")
     assert not [text for text in found.problems if "permission" in text]
 
 
-def test_a_spawned_rank_that_is_stopped_is_found_stopped_and_stays_so() -> None:
-    """No environment names it: who it is must be read from its own frames, without a pause."""
-    with Running(cases()["spawned_rank_stops"]) as run:
-        found = diagnose(observe(Options(pids=tuple(run.launchers)))).jobs[0]
-        (stopped,) = [rank.pid for rank in found.ranks if rank.rank == 2]
-        state = ProcFS().stat(str(stopped)).state
-    leading = found.findings[0]
-    assert (found.verdict, leading.code, leading.culprits) == ("hung", "HD302", (2,))
-    assert state == "T"
-
-
-def test_ranks_in_a_root_of_their_own_are_read_by_their_python_frames() -> None:
-    """Their libraries have names that mean nothing here: native frames say nothing, and must not be believed."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to make a mount namespace")
-    script = f'mount --make-rprivate / && mount --bind {sys.prefix} /mnt && exec "$@"'
-    run = Running(cases()["early_stop"])
-    run.wrap = lambda node, command: ["unshare", "--mount", "sh", "-c", script, "sh", "/mnt/bin/python", *command[1:]]
-    with run:
-        seen = observe(Options(pids=tuple(run.launchers)))
-    found = diagnose(seen, patience=run.case.tolerance).jobs[0]
-    waiting = [rank for rank in found.ranks if rank.state == "in-collective"]
-    native = process_of(seen, waiting[0].pid or 0).native
-    assert isinstance(native, Unavailable)
-    assert "no frame of torch" in native.reason
-    assert [rank.operation.op for rank in found.ranks if rank.operation is not None] == [
-        op for op in run.case.operations if op
-    ]
-    assert found.findings[0].code == run.case.finding
-
-
 def test_a_slow_py_spy_takes_no_longer_than_the_timeout(
-    healthy: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What could be read until then is diagnosed, and the rest is said."""
     slow = tmp_path / "py-spy"
-    real, slow_for = pyspy.executable(), healthy.rank_pids()[1]
+    real, slow_for = pyspy.executable(), run.rank_pids()[1]
     slow.write_text(f'#!/bin/sh\ncase "$*" in *"--pid {slow_for} "*) sleep 30;; esac\nexec {real} "$@"\n')
     slow.chmod(0o755)
     monkeypatch.setattr(pyspy, "executable", lambda: str(slow))
     began = time.monotonic()
-    seen = observe(Options(pids=(healthy.pids[0],), timeout=5))
+    seen = observe(Options(pids=(run.pids[0],), timeout=5))
     assert time.monotonic() - began < 15  # half of what the slow one takes: on a crowded machine each step may be late
     assert isinstance(process_of(seen, slow_for).stack, Unavailable)
-    assert isinstance(process_of(seen, healthy.rank_pids()[0]).stack, Stack)
+    assert isinstance(process_of(seen, run.rank_pids()[0]).stack, Stack)
     said = [text for text in seen.hosts[0].problems if text.startswith("the stack of")]
     assert str(slow_for) in said[0], seen.hosts[0].problems
     found = diagnose(seen).jobs[0]

@@ -3,6 +3,7 @@
 `make hangbench` runs them all; here are those whose launch, idiom or environment no recording can show.
 """
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,27 +14,20 @@ from hangbench.score import Score, score
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe.observe import Options, observe
+from hangdoc.observe.procfs import ProcFS
+from hangdoc.snapshot import Unavailable
 from tests.live.needs import needs
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 HUNG = (
     "asleep_rate_limit",
-    "async_work",
     "dataset_object",
     "fifo_read",
-    "fsdp_uneven",
     "full_pipe",
     "gil_holder",
-    "group_order",
-    "hung_beside_healthy",
     "inner_environment",
-    "module_level",
-    "node_missing",
     "port_taken",
-    "recv_never",
-    "spawned",
-    "told_by_arguments",
-    "tensor_sizes",
+    "rank_from_arguments",
     "worker_lock_at_fork",
 )
 CONTROLS = (
@@ -85,9 +79,13 @@ def test_control(name: str) -> None:
 def test_an_agent_that_waits_is_young_before_it_is_hung() -> None:
     """No rank exists yet: the agents are the run."""
     with Running(cases()["node_missing"]) as run:
-        young = diagnose(observe(Options(pids=tuple(run.launchers))), patience=300).jobs[0]
-    assert (young.verdict, young.findings[0].severity) == ("waiting", "info")
-    assert [unseen.rank for unseen in young.unseen] == [0, 1, 2, 3]
+        snapshot = observe(Options(pids=tuple(run.launchers)))
+    young, old = (diagnose(snapshot, patience=patience) for patience in (300, run.case.tolerance))
+    judged = score(run.case, old, snapshot)
+    assert judged.right, judged.complaints()
+    (job,) = young.jobs
+    assert (job.verdict, job.findings[0].severity) == ("waiting", "info")
+    assert [unseen.rank for unseen in job.unseen] == [0, 1, 2, 3]
 
 
 def test_ranks_in_a_network_namespace_of_their_own() -> None:
@@ -101,10 +99,42 @@ def test_ranks_in_a_network_namespace_of_their_own() -> None:
     assert all(rank.silent_seconds is not None and 1 < rank.silent_seconds < 60 for rank in found.jobs[0].ranks)
 
 
+def test_a_spawned_rank_that_is_stopped_is_found_stopped_and_stays_so() -> None:
+    """No environment names it: who it is must be read from its own frames, without a pause."""
+    with Running(cases()["spawned_rank_stops"]) as run:
+        found = diagnose(observe(Options(pids=tuple(run.launchers)))).jobs[0]
+        (stopped,) = [rank.pid for rank in found.ranks if rank.rank == 2]
+        state = ProcFS().stat(str(stopped)).state
+    leading = found.findings[0]
+    assert (found.verdict, leading.code, leading.culprits) == ("hung", "HD302", (2,))
+    assert state == "T"
+
+
+def test_ranks_in_a_root_of_their_own_are_read_by_their_python_frames() -> None:
+    """Their libraries have names that mean nothing here: native frames say nothing, and must not be believed."""
+    needs("root", "unshare")
+    script = f'mount --make-rprivate / && mount --bind {sys.prefix} /mnt && exec "$@"'
+    run = Running(cases()["early_stop"])
+    run.wrap = lambda node, command: ["unshare", "--mount", "sh", "-c", script, "sh", "/mnt/bin/python", *command[1:]]
+    with run:
+        seen = observe(Options(pids=tuple(run.launchers)))
+    found = diagnose(seen, patience=run.case.tolerance).jobs[0]
+    waiting = [rank for rank in found.ranks if rank.state == "in-collective"]
+    (native,) = [process.native for process in seen.hosts[0].processes if process.pid == waiting[0].pid]
+    assert isinstance(native, Unavailable)
+    assert "no frame of torch" in native.reason
+    assert [rank.operation.op for rank in found.ranks if rank.operation is not None] == [
+        op for op in run.case.operations if op
+    ]
+    assert found.findings[0].code == run.case.finding
+
+
 def test_the_bench_leaves_nothing_behind() -> None:
     with Running(cases()["async_work"]) as run:
+        _, judged = look(run)
         ranks = list(run.ranks().values())
-        assert len(ranks) == 2
+    assert judged.right, judged.complaints()
+    assert len(ranks) == 2
     assert not [pid for pid in ranks if _runs(pid)]
     assert not run.processes()
 

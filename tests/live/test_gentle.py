@@ -12,14 +12,13 @@ import pytest
 
 from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe.observe import Options, observe
-from hangdoc.snapshot import Stack
 from hangdoc_trainer.scenarios import Started
-from tests.live.needs import SHARES_A_RUN, lacks, needs
+from tests.live.needs import lacks, needs, shares
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.usefixtures("can_attach"),
-    SHARES_A_RUN,
+    shares("healthy"),
 ]
 HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
 
@@ -47,12 +46,12 @@ def before_main(complaint: str) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_end_at_any_moment_leaves_nothing(healthy: Started, number: signal.Signals, tmp_path: Path) -> None:
-    ranks = list(healthy.rank_pids().values())
+def test_an_end_at_any_moment_leaves_nothing(run: Started, number: signal.Signals, tmp_path: Path) -> None:
+    ranks = list(run.rank_pids().values())
     dice = random.Random(7)  # noqa: S311
     for _ in range(6):
         bundle = tmp_path / "x.hangdoc"
-        command = [HANGDOC, "snapshot", "-o", str(bundle), "--native", "always", "--pid", str(healthy.pids[0])]
+        command = [HANGDOC, "snapshot", "-o", str(bundle), "--native", "always", "--pid", str(run.pids[0])]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         time.sleep(dice.uniform(0.05, 1.6))
         child.send_signal(number)
@@ -64,43 +63,11 @@ def test_an_end_at_any_moment_leaves_nothing(healthy: Started, number: signal.Si
         assert not spies_on(ranks)
         assert all(state(pid) in "RSD" for pid in ranks)
         assert not [path for path in tmp_path.iterdir() if path != bundle]
-    steps = max(beat.step or 0 for beat in healthy.beats())
+    steps = max(beat.step or 0 for beat in run.beats())
     until = time.monotonic() + 10
-    while max(beat.step or 0 for beat in healthy.beats()) == steps:
+    while max(beat.step or 0 for beat in run.beats()) == steps:
         assert time.monotonic() < until, "the run no longer moves"
         time.sleep(0.1)
-
-
-def test_a_rank_held_by_a_debugger_is_read_and_stays_held(healthy: Started) -> None:
-    """A tracer that holds a rank: it is read without being paused, and is still held afterwards."""
-    rank = healthy.rank_pids()[1]
-    holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(rank)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        seen = observe(Options(pids=(healthy.pids[0],)))
-        assert state(rank) == "t"
-    finally:
-        holder.communicate("let go\n", timeout=10)
-    process = next(p for p in seen.hosts[0].processes if p.pid == rank)
-    assert process.tracer_pid == holder.pid
-    assert isinstance(process.stack, Stack)
-    assert state(rank) in "RSD"
-
-
-_HOLD = """
-import ctypes, os, sys
-libc, pid = ctypes.CDLL(None, use_errno=True), int(sys.argv[1])
-SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
-assert libc.ptrace(SEIZE, pid, None, None) == 0
-assert libc.ptrace(INTERRUPT, pid, None, None) == 0
-os.waitpid(pid, 0x40000000)
-print("held", flush=True)
-sys.stdin.readline()
-libc.ptrace(DETACH, pid, None, None)
-"""
 
 
 FREEZERS = {
@@ -112,19 +79,19 @@ FREEZERS = {
 
 
 @pytest.mark.parametrize("name", [name for name, (mount, *_) in FREEZERS.items() if (mount / "cgroup.procs").exists()])
-def test_a_frozen_control_group_is_told_and_left_frozen(healthy: Started, name: str) -> None:
+def test_a_frozen_control_group_is_told_and_left_frozen(run: Started, name: str) -> None:
     """The kernel shows state S or D for a frozen rank; nothing may try to pause it."""
     needs("root")
     mount, switch, freeze, thaw = FREEZERS[name]
     if not os.access(mount, os.W_OK):
         lacks(f"needs to write to {mount}")
-    group, rank = mount / f"hangdoc-test-{os.getpid()}", healthy.rank_pids()[1]
+    group, rank = mount / f"hangdoc-test-{os.getpid()}", run.rank_pids()[1]
     group.mkdir()
     try:
         (group / "cgroup.procs").write_text(str(rank))
         (group / switch).write_text(freeze)
         time.sleep(0.5)
-        seen = observe(Options(pids=(healthy.pids[0],)))
+        seen = observe(Options(pids=(run.pids[0],)))
         still = (group / switch).read_text().strip()
     finally:
         (group / switch).write_text(thaw)
@@ -151,10 +118,10 @@ os._exit(group.run(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_another_user_sees_what_he_may_and_says_so(healthy: Started, named: bool) -> None:
+def test_another_user_sees_what_he_may_and_says_so(run: Started, named: bool) -> None:
     """Without the right to attach: no guess, exit code 4, and what would mend it."""
     needs("root")
-    restricted = ["--pid", str(healthy.pids[0])] if named else []
+    restricted = ["--pid", str(run.pids[0])] if named else []
     command = [sys.executable, "-c", AS_NOBODY, "diagnose", *restricted]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 4, result

@@ -86,6 +86,27 @@ def test_two_shard_directories_over_ssh(cluster: Cluster) -> None:
     assert leading(answer) == ("HD101", [1])
     assert [view["host"] for view in answer["jobs"][0]["ranks"]] == ["node0", "node1"]
     assert answer["verdict"] == "hung"
+    called = from_python(cluster)
+    assert leading(called) == ("HD101", [1])
+    assert [view["host"] for view in called["jobs"][0]["ranks"]] == ["node0", "node1"]
+
+
+def from_python(cluster: Cluster) -> dict[str, Any]:
+    """The same look, as a caller of the API takes it."""
+    where = {
+        "hosts": [node.address for node in cluster.nodes],
+        "patience": 2.0,
+        "ssh_options": cluster.ssh_options,
+        "remote_command": HANGDOC,
+    }
+    code = """
+import json, sys, msgspec, hangdoc
+sys.stdout.buffer.write(msgspec.json.encode(hangdoc.diagnose(**json.loads(sys.argv[1]))))
+"""
+    done = cluster.run(sys.executable, "-c", code, json.dumps(where))
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def test_a_firewall_in_one_direction(cluster: Cluster) -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,11 @@ from mcp_types import CallToolResult
 from hangbench.record import CORPUS
 from hangdoc.schema import diagnosis_schema
 from hangdoc_trainer.scenarios import SCENARIOS, Started
+from tests.live.needs import shares
 from tests.live.test_scenarios import HANGDOC, restored, settled
 
-pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach"), pytest.mark.xdist_group("mcp")]
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 SECONDS = 90
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Started]:
-    """The classic story, frozen: 201 shards against 4."""
-    with Started(SCENARIOS["shard-mismatch"]) as started:
-        yield started
 
 
 @asynccontextmanager
@@ -63,6 +57,7 @@ def text(result: CallToolResult) -> str:
     return block.text
 
 
+@shares("shard-mismatch")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_an_agent_is_told_the_classic_story(run: Started, mode: str) -> None:
     """List, diagnose, look at the culprit, compare, explain: with what the answers themselves name, and nothing else."""
@@ -113,6 +108,7 @@ async def test_an_agent_is_told_the_classic_story(run: Started, mode: str) -> No
     assert restored(before) == before
 
 
+@shares("shard-mismatch")
 async def test_a_hostile_client_gets_sentences_and_the_server_lives_on(run: Started, tmp_path: Path) -> None:
     (tmp_path / "link.hangdoc").symlink_to(CORPUS / "recv_never.hangdoc")
     (tmp_path / "own.hangdoc").write_bytes((CORPUS / "recv_never.hangdoc").read_bytes())
@@ -126,11 +122,11 @@ async def test_a_hostile_client_gets_sentences_and_the_server_lives_on(run: Star
             ("diagnose", {"window": 1e308}, "<= 60"),
             ("diagnose", {"pids": [4194303]}, "no process with pid"),
             ("diagnose", {"pids": [os.getpid()], "hosts": "n1"}, "cannot be combined"),
-            ("diagnose", {"job": "no such job", "pids": pids}, "no job 'no such job' here"),
+            ("diagnose", {"job": "no such job", "pids": pids}, "no job 'no such job'"),
             ("diagnose", {"hosts": "node[[1"}, "cannot be read"),
             ("diagnose", {"hosts": "n[0-999999999999999999999]"}, "more than 100000 hosts"),
-            ("diagnose", {"hosts": "-oProxyCommand=id"}, "not the name of a host"),
-            ("diagnose", {"hosts": "localhost;id"}, "not the name of a host"),
+            ("diagnose", {"hosts": "-oProxyCommand=id"}, "not a valid host name"),
+            ("diagnose", {"hosts": "localhost;id"}, "not a valid host name"),
             ("diagnose", {big: 1}, "unknown field"),
             ("open_bundle", {"path": str(CORPUS / "recv_never.hangdoc")}, "not below"),
             ("open_bundle", {"path": "../../etc/passwd"}, "not below"),
@@ -138,7 +134,7 @@ async def test_a_hostile_client_gets_sentences_and_the_server_lives_on(run: Star
             ("open_bundle", {"path": "/proc/self/mem"}, "not below"),
             ("open_bundle", {"path": big}, "length <= 4096"),
             ("rank_detail", {"rank": {"a": [big]}}, "Expected `int`"),
-            ("rank_detail", {"rank": 0}, "no look was taken yet"),
+            ("rank_detail", {"rank": 0}, "there is no look yet"),
             ("explain_finding", {"finding": "../../README"}, "no rule"),
             ("compare_launch_lines", {"lines": ["$(touch /tmp/x) a b", "`id` torchrun a.py"]}, "."),
             ("compare_launch_lines", {"lines": [big]}, "length <= 20000"),
@@ -162,7 +158,7 @@ async def test_a_hostile_client_gets_sentences_and_the_server_lives_on(run: Star
 
         async def ask() -> None:
             result = await client.call_tool("diagnose", {"pids": pids, "window": 0.1, "patience": 2})
-            outcomes.append("refused" if result.is_error and "under way or waiting" in text(result) else
+            outcomes.append("refused" if result.is_error and "running or waiting" in text(result) else
                             result.structured_content["verdict"])  # fmt: skip
 
         async with anyio.create_task_group() as together:
@@ -174,6 +170,7 @@ async def test_a_hostile_client_gets_sentences_and_the_server_lives_on(run: Star
         assert (await answer(client, "diagnose", pids=pids, patience=2))["verdict"] == "hung"
 
 
+@shares("shard-mismatch")
 async def test_the_same_hang_over_hosts_has_the_same_id(run: Started) -> None:
     """Hosts are reached by a command here, as by ssh; only those that the server was started with may be named."""
     async with connected("--via", "env HOST={host}", "--remote-command", HANGDOC, "--hosts", "h[0-3]") as client:
@@ -181,8 +178,8 @@ async def test_the_same_hang_over_hosts_has_the_same_id(run: Started) -> None:
         there = await answer(client, "diagnose", job=here["job"], hosts="h[0-1]", patience=2)
         assert there["jobs"][0]["findings"][0]["id"] == here["findings"][0]["id"]
         assert any("the same machine as h0" in problem for problem in there["problems"])
-        assert "h9 is none of the hosts" in await refused(client, "diagnose", {"hosts": "h[2,9]"})
-        assert "h9 is none of the hosts" in await refused(client, "preflight", {"hosts": "h9"})
+        assert "may not observe h9" in await refused(client, "diagnose", {"hosts": "h[2,9]"})
+        assert "may not observe h9" in await refused(client, "preflight", {"hosts": "h9"})
 
 
 async def test_a_run_that_ends_in_between() -> None:

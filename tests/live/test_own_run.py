@@ -7,10 +7,10 @@ import pytest
 
 from hangdoc import codec
 from hangdoc.diagnose.engine import diagnose
-from hangdoc_trainer.scenarios import SCENARIOS, Started
+from tests.live.needs import shares
 from tests.live.watched import PROGRAMS, running
 
-pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("run"), shares("shard-mismatch")]
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2")
 
 
@@ -19,12 +19,9 @@ def test_the_report_is_of_the_watchdogs_own_run(beacons: str, tmp_path: Path) ->
     """The other job is hung as well, with another finding: HD101. A rank without a beacon is found by the run's name."""
     hidden = {"HIDE_BEACON_OF": "1"} if beacons == "of one rank" else {}
     program = str(PROGRAMS / "watched.py")
-    with (
-        Started(SCENARIOS["shard-mismatch"]),
-        running(tmp_path, *TORCHRUN, program, "sleep", "report", **hidden) as run,
-    ):
-        log = run.wait_for("the whole report: hangdoc diagnose", 1 if hidden else 2)
-        (bundle,) = run.hang().glob("host-*.hangdoc")
+    with running(tmp_path, *TORCHRUN, program, "sleep", "report", **hidden) as watched:
+        log = watched.wait_for("full report: hangdoc diagnose", 1 if hidden else 2)
+        (bundle,) = watched.hang().glob("host-*.hangdoc")
         found = diagnose(codec.read(bundle), patience=1)
     assert "HD101" not in log
     assert "error HD202 missing-rank" in log

@@ -69,32 +69,30 @@ def by_torchrun(cluster: Cluster, node: Node, environment: str, arguments: str) 
     log = cluster.folder / f"{node.name}.preflight.log"
     started = node.ssh(
         f"cd {cluster.folder} && OMP_NUM_THREADS=1 {environment} {sys.executable} -m torch.distributed.run --nnodes 2 "
-        f"--nproc-per-node 2 --node-rank {node.number} --master-addr {cluster.nodes[0].address} --master-port 29500 "
+        f"--nproc-per-node 1 --node-rank {node.number} --master-addr {cluster.nodes[0].address} --master-port 29500 "
         f"-m hangdoc.preflight -- {arguments}",
         log,
     )
     return started, log
 
 
-@pytest.mark.parametrize("case", ["good", "data", "interface"])
+@pytest.mark.parametrize("case", ["good", "bad"])
 def test_by_torchrun_over_the_very_topology(cluster: Cluster, case: str) -> None:
-    for node, shards in zip(cluster.nodes, (5, 3 if case == "data" else 5), strict=True):
+    for node, shards in zip(cluster.nodes, (5, 3 if case == "bad" else 5), strict=True):
         corpus.make(cluster.folder / f"data{node.number}", shards)
     started = []
     for node in cluster.nodes:
-        card = "lo" if case == "interface" and node.number else "eth0"
+        card = "lo" if case == "bad" and node.number else "eth0"
         variables = f"GLOO_SOCKET_IFNAME={card} NANOCHAT_DATA_DIR={cluster.folder}/data{node.number}"
-        depth = 5 if case == "data" and node.number else 4
+        depth = 5 if case == "bad" and node.number else 4
         started.append(by_torchrun(cluster, node, variables, f"--depth {depth}"))
     codes = [process.wait(180) for process, _ in started]
     report = started[0][1].read_text()
     if case == "good":
         assert codes == [0, 0], report
-        assert "4 ranks reduced 1,000,000 numbers" in report
-    elif case == "data":
+        assert "2 ranks reduced 1,000,000 numbers" in report
+    else:
         assert codes[0] == 1
         assert "data  NANOCHAT_DATA_DIR: node 0" in report
         assert "--depth  4 on node 0; 5 on node 1" in report
-    else:
-        assert codes[0] == 1
         assert "GLOO_SOCKET_IFNAME=lo, but lo is loopback" in report

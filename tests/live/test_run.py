@@ -153,6 +153,28 @@ def test_a_signal_arrives_once_whether_sent_to_hangdoc_or_to_the_group() -> None
         assert one.process.wait(20) == 5
 
 
+def test_a_signal_to_the_group_arrives_once_where_the_observer_gets_no_processor() -> None:
+    """A stopped process takes no signal, as one at nice 19 on a busy machine takes none for seconds."""
+    with started("sh", "-c", _TRAP) as one:
+        assert one.out.readline() == "ready\n"
+        _, observer = one.children()
+        handled = 1 << (signal.SIGUSR1 - 1)
+        wait_until(lambda: int(_status(observer, "SigCgt"), 16) & handled)
+        os.kill(observer, signal.SIGSTOP)
+        wait_until(lambda: _status(observer, "State") == "T")
+        os.killpg(one.process.pid, signal.SIGTERM)
+        assert one.out.readline() == "got TERM\n"
+        one.process.send_signal(signal.SIGUSR1)
+        assert one.out.readline() == "got USR1\n"  # and not a second TERM before it
+        os.kill(observer, signal.SIGCONT)
+        wait_until(lambda: int(_status(observer, "ShdPnd"), 16) == 0)
+        time.sleep(1.1)  # a signal within a second of the one to the group counts as a copy of it
+        one.process.send_signal(signal.SIGTERM)
+        assert one.out.readline() == "got TERM\n"  # what the observer reports late takes no later signal away
+        one.process.send_signal(signal.SIGINT)
+        assert one.process.wait(20) == 5
+
+
 def test_the_command_needs_neither_hangdoc_nor_its_observer() -> None:
     with started("sh", "-c", "echo ready; read line; echo through; exit 7") as one:
         assert one.out.readline() == "ready\n"
@@ -160,7 +182,7 @@ def test_the_command_needs_neither_hangdoc_nor_its_observer() -> None:
         os.kill(observer, signal.SIGKILL)
         said, complained = one.process.communicate("go\n", timeout=20)
         assert (one.process.returncode, said) == (7, "through\n")
-        assert complained == "hangdoc: the observer ended with -9: the command goes on unobserved\n"
+        assert complained == "hangdoc: the observer exited with code -9. The command continues without observation.\n"
     with started("sh", "-c", "echo ready; read line; echo through") as one:
         assert one.out.readline() == "ready\n"
         _, observer = one.children()

@@ -171,7 +171,7 @@ def test_none_is_in_what_a_watch_keeps_prints_and_posts(frozen: Frozen, tmp_path
 def test_none_is_in_what_a_watchdog_leaves_and_prints(tmp_path: Path) -> None:
     """But for the names of folders: a stack by faulthandler has files as they are called."""
     with _started(tmp_path, WATCHED="1") as (run, planted):
-        log = run.wait_for("the whole report|there is no report", 2, 150)  # on a busy machine the second is late
+        log = run.wait_for("full report|no report was written", 2, 150)  # on a busy machine the second is late
         made = {path.name: path.read_bytes() for path in run.hang().iterdir()}
     del planted["folder"]
     assert {"rank-0.stacks.txt", "rank-1.stacks.txt", "report.txt"} <= set(made)

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc_trainer.scenarios import Node, Scenario, Started, start
-from tests.live.needs import needs
+from hangdoc_trainer.scenarios import Node, Scenario, Started
+from tests.live.needs import needs, shares
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
+_PACED = ("--num-iterations", "100000", "--step-seconds", "0.05")
 HANGDOC = Path(sys.executable).with_name("hangdoc")
 
 
@@ -46,13 +47,16 @@ class Terminal:
         for final in "Mm":
             self._tmux("send-keys", "-l", f"\x1b[<0;{lines[row].index(text) + 1};{row + 1}{final}")
 
-    def wait_for(self, *texts: str, seconds: float = 40) -> str:
-        """Until all of these stand on the screen."""
+    def wait_for(self, *texts: str, each_rank: str = "", seconds: float = 40) -> str:
+        """Until all of these are on the screen, and the pattern is in the row of each rank."""
         until = time.monotonic() + seconds
-        while not all(text in (seen := self.screen()) for text in texts):
+        while True:
+            seen = self.screen()
+            rows = [line for line in seen.splitlines() if re.match(r"[▸ ] [● ]\d+  ", line)]
+            if all(text in seen for text in texts) and all(re.search(each_rank, row) for row in rows):
+                return seen
             assert time.monotonic() < until, seen
             time.sleep(0.2)
-        return seen
 
     def end(self) -> None:
         subprocess.run(["tmux", "-L", self._name, "kill-server"], capture_output=True, check=False)
@@ -67,27 +71,27 @@ def terminal() -> Iterator[list[Terminal]]:
         one.end()
 
 
-def test_the_culprit_stands_on_the_screen(terminal: list[Terminal]) -> None:
-    with start("shard-mismatch") as run:
-        pids = " ".join(f"--pid {pid}" for pid in run.pids)
-        top = Terminal(100, 30, f"{HANGDOC} top {pids} --patience 2 --rate 1; sleep 100")
-        terminal.append(top)
-        screen = top.wait_for("HUNG", "HD101 shard-mismatch", "●1", "barrier")
-        assert "■ 2 blocked" in screen
-        top.type("Enter")
-        top.wait_for("dist.barrier()", "rank 1  pid")
-        top.type("4")
-        screen = top.wait_for("rank 1 is the culprit: HD101 shard-mismatch, a cycle", "╭▸ ●rank 1", "╰─ rank 0")
-        assert len(re.findall(r"^[▸ ] *[╭╰│]", screen, re.MULTILINE)) == 2  # each rank once
-        top.type("5")
-        top.wait_for("ended at 3 of 3", "3 of 2")
-        top.type("i")
-        top.wait_for("culprit   rank 1", "evidence")
-        top.type("PageDown")
-        top.wait_for("to do")
-        top.type("Escape")
-        top.type("q")
-        assert "Traceback" not in top.screen()
+@shares("shard-mismatch")
+def test_the_culprit_stands_on_the_screen(run: Started, terminal: list[Terminal]) -> None:
+    pids = " ".join(f"--pid {pid}" for pid in run.pids)
+    top = Terminal(100, 30, f"{HANGDOC} top {pids} --patience 2 --rate 1; sleep 100")
+    terminal.append(top)
+    screen = top.wait_for("HUNG", "HD101 shard-mismatch", "●1", "barrier")
+    assert "■ 2 blocked" in screen
+    top.type("Enter")
+    top.wait_for("dist.barrier()", "rank 1  pid")
+    top.type("4")
+    screen = top.wait_for("rank 1 is the culprit: HD101 shard-mismatch, a cycle", "╭▸ ●rank 1", "╰─ rank 0")
+    assert len(re.findall(r"^[▸ ] *[╭╰│]", screen, re.MULTILINE)) == 2  # each rank once
+    top.type("5")
+    top.wait_for("ended at 3 of 3", "3 of 2")
+    top.type("i")
+    top.wait_for("culprit   rank 1", "evidence")
+    top.type("PageDown")
+    top.wait_for("to do")
+    top.type("Escape")
+    top.type("q")
+    assert "Traceback" not in top.screen()
 
 
 def test_a_recording_in_a_small_terminal(terminal: list[Terminal]) -> None:
@@ -100,21 +104,21 @@ def test_a_recording_in_a_small_terminal(terminal: list[Terminal]) -> None:
 
 
 def test_a_freeze_that_forms_while_somebody_watches(terminal: list[Terminal]) -> None:
-    with Started(Scenario("watched", "a healthy run", (Node(ranks=2),), frozen=False)) as run:
+    with Started(Scenario("watched", "a healthy run", (Node(ranks=2),), _PACED, frozen=False)) as run:
         pids = " ".join(f"--pid {pid}" for pid in run.pids)
         top = Terminal(120, 36, f"{HANGDOC} top {pids} --rate 1; sleep 100")
         terminal.append(top)
-        top.wait_for("HEALTHY", "base_train.py · torchrun · 2 ranks", "██")
+        top.wait_for("HEALTHY", "base_train.py · torchrun · 2 ranks", each_rank="█")
         stopped = run.rank_pids()[1]
         os.kill(stopped, signal.SIGSTOP)
         try:
-            screen = top.wait_for("HUNG", "HD302 rank-stopped", "▼", "──", seconds=90)  # busy machines poll seldom
-            assert all(re.search(r"█.*─", line) for line in screen.splitlines() if re.match(r"[▸ ] [● ][01]  ", line))
+            # On a busy machine polls are rare.
+            top.wait_for("HUNG", "HD302 rank-stopped", "▼", each_rank="█.*──", seconds=90)
             top.click("4 Waits")
             top.wait_for("rank 1 is the culprit: HD302 rank-stopped", "└ rank 0")
             top.click("└ rank 0")
             top.click("└ rank 0")  # on the row that is selected: opens it
-            top.wait_for("rank 0  pid", "loss.backward()")
+            top.wait_for("rank 0  pid", "Trainer.train")
         finally:
             os.kill(stopped, signal.SIGCONT)
 
@@ -140,7 +144,7 @@ def test_a_host_without_ranks_says_what_it_looks_for(terminal: list[Terminal]) -
     try:
         top = Terminal(80, 24, f"{HANGDOC} top --pid {sleeper.pid}; sleep 100")
         terminal.append(top)
-        top.wait_for("no torch.distributed rank yet", "Start a run: its ranks appear here.")
+        top.wait_for("no torch.distributed rank found yet", "Start a run: its ranks appear here.")
     finally:
         sleeper.kill()
         sleeper.wait()

@@ -37,7 +37,7 @@ def test_it_trains_and_resumes(tmp_path: Path) -> None:
     assert found[0] > 5
     assert found[39] < 3.9
     assert "weights agree on all 2 ranks" in first
-    assert "2 micro-batches a step" in first
+    assert "2 micro-batches per step" in first
     assert "evaluation after 20" in first
     assert "all-reduce" in first
     assert "sample: 'def " in first or 'sample: "def ' in first

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc_trainer.scenarios import start
+from hangdoc_trainer.scenarios import Started
+from tests.live.needs import shares
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
@@ -38,17 +39,17 @@ def hook() -> Iterator[tuple[str, list[bytes]]]:
     server.shutdown()
 
 
-def test_a_hang_is_confirmed_kept_and_told(tmp_path: Path, hook: tuple[str, list[bytes]]) -> None:
+@shares("rank-stops")
+def test_a_hang_is_confirmed_kept_and_told(run: Started, tmp_path: Path, hook: tuple[str, list[bytes]]) -> None:
     url, posted = hook
     told = tmp_path / "told"
     script = tmp_path / "on-hang"
     script.write_text(f'#!/bin/sh\n{{ cat; env | grep ^HANGDOC_; printf "%s\\n" "$@"; }} > {told}\n')
     script.chmod(0o755)
-    with start("rank-stops") as run:
-        pids = [word for pid in run.pids for word in ("--pid", str(pid))]
-        command = [HANGDOC, "watch", *pids, "--interval", "1", "--patience", "2", "-o", str(tmp_path),
-                   "--on-hang", f"{script} '$(touch {tmp_path}/harm)'", "--webhook", url]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+    pids = [word for pid in run.pids for word in ("--pid", str(pid))]
+    command = [HANGDOC, "watch", *pids, "--interval", "1", "--patience", "2", "-o", str(tmp_path),
+               "--on-hang", f"{script} '$(touch {tmp_path}/harm)'", "--webhook", url]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
     assert done.returncode == 1, done.stderr
     (bundle,) = tmp_path.glob("*.hangdoc")
     again = subprocess.run([HANGDOC, "diagnose", "--json", bundle], capture_output=True, text=True, check=False)
@@ -64,28 +65,28 @@ def test_a_hang_is_confirmed_kept_and_told(tmp_path: Path, hook: tuple[str, list
     assert json.loads(document)["jobs"][0]["findings"][0]["code"] == "HD302"
 
 
-def test_a_healthy_run_is_only_measured(tmp_path: Path) -> None:
-    with start("healthy") as run:
-        pids = [word for pid in run.pids for word in ("--pid", str(pid))]
-        child = subprocess.Popen(
-            [HANGDOC, "watch", *pids, "--interval", "1", "--patience", "1", "-o", str(tmp_path), "--metrics", "0"],
-            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        try:
-            assert child.stderr is not None
-            address = child.stderr.readline().split()[-1]
-            assert address.startswith("127.0.0.1:")
-            until = time.monotonic() + 60
-            while 'verdict="healthy"} 1.0' not in (page := _scrape(address)):
-                assert time.monotonic() < until, page
-                time.sleep(0.5)
-            assert "hangdoc_rank_batches_done" in page
-            time.sleep(4)
-            assert "hangdoc_hangs_total 0.0" in _scrape(address)
-            assert child.poll() is None
-        finally:
-            child.terminate()
-            child.wait(20)
+@shares("healthy")
+def test_a_healthy_run_is_only_measured(run: Started, tmp_path: Path) -> None:
+    pids = [word for pid in run.pids for word in ("--pid", str(pid))]
+    child = subprocess.Popen(
+        [HANGDOC, "watch", *pids, "--interval", "1", "--patience", "1", "-o", str(tmp_path), "--metrics", "0"],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        assert child.stderr is not None
+        address = child.stderr.readline().split()[-1]
+        assert address.startswith("127.0.0.1:")
+        until = time.monotonic() + 60
+        while 'verdict="healthy"} 1.0' not in (page := _scrape(address)):
+            assert time.monotonic() < until, page
+            time.sleep(0.5)
+        assert "hangdoc_rank_batches_done" in page
+        time.sleep(4)
+        assert "hangdoc_hangs_total 0.0" in _scrape(address)
+        assert child.poll() is None
+    finally:
+        child.terminate()
+        child.wait(20)
     assert not list(tmp_path.iterdir())
 
 

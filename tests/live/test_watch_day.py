@@ -31,7 +31,8 @@ def test_a_short_day() -> None:
         command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT
     )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert "2 froze, 2 reported, 0 repeated, 0 of 4 healthy ones reported" in done.stdout
+    assert "2 runs froze: 2 reported, 0 reported twice" in done.stdout
+    assert "0 of 4 healthy runs were reported" in done.stdout
 
 
 def until(true: Callable[[], object], seconds: float = 120) -> None:

@@ -33,12 +33,12 @@ def test_a_directory_that_takes_nothing(prepare: str, reason: str, tmp_path: Pat
     (tmp_path / "elsewhere").mkdir()
     private = "mount --bind elsewhere /tmp" if not str(tmp_path).startswith("/tmp/") else "true"
     with running(tmp_path, *mounted(f"{prepare}; {private}; {QUIET} out"), MASTER_PORT=tmp_path.name) as run:
-        run.wait_for("the whole report")
+        run.wait_for("full report")
         run.go_on()
         log = run.wait_for("through")
         assert run.launcher.wait(20) == 0
-    assert len(re.findall(f"no place for the evidence: .*{reason}", log)) == 1
-    (said,) = re.findall(r"the whole report: hangdoc diagnose (\S+)", log)
+    assert len(re.findall(f"cannot write evidence into .*{reason}", log)) == 1
+    (said,) = re.findall(r"full report: hangdoc diagnose (\S+)", log)
     assert said.startswith("/tmp/hangdoc-")
     assert re.search(r"makes progress again after \d+ s", log)
     folder = Path(said)
@@ -51,7 +51,7 @@ def test_a_directory_that_takes_nothing(prepare: str, reason: str, tmp_path: Pat
 def test_py_spy_is_missing(tmp_path: Path) -> None:
     tool = Path(sys.executable).with_name("py-spy")
     with running(tmp_path, *mounted(f"mount --bind /dev/null {tool}; {QUIET} out")) as run:
-        run.wait_for("the whole report|there is no report")
+        run.wait_for("full report|no report was written")
         run.go_on()
         log = run.wait_for("through")
     (folder,) = (tmp_path / "out").glob("hangdoc-*")
@@ -69,7 +69,7 @@ def test_a_hang_while_the_interpreter_shuts_down(tmp_path: Path) -> None:
         "threading.Thread(target=outlive).start()\n"
     )
     with running(tmp_path, sys.executable, "-c", program) as run:
-        log = run.wait_for("the whole report")
+        log = run.wait_for("full report")
         run.go_on()
         assert run.launcher.wait(20) == 0
     assert "no progress for 1 s (step 7, phase train)" in log
@@ -85,7 +85,7 @@ def test_two_jobs_of_one_user_keep_apart(tmp_path: Path) -> None:
         under_torchrun(tmp_path / "other", "watched.py", "stop", "report", XDG_RUNTIME_DIR=shared) as other,
     ):
         (tmp_path / "runtime").mkdir(exist_ok=True)
-        logs = [run.wait_for("the whole report", 2 if run is one else 1) for run in (one, other)]
+        logs = [run.wait_for("full report", 2 if run is one else 1) for run in (one, other)]
         folders = [run.hang() for run in (one, other)]
     assert "error HD202 missing-rank" in logs[0]
     assert "error HD302 rank-stopped" in logs[1]
@@ -105,9 +105,9 @@ def test_a_store_that_does_not_answer(tmp_path: Path) -> None:
 
     command = (sys.executable, str(PROGRAMS / "two_hosts.py"), "stop")
     with running(tmp_path / "a", *command, **host(0)), running(tmp_path / "b", *command, **host(1)) as run:
-        log = run.wait_for("the whole report: hangdoc diagnose")
+        log = run.wait_for("full report: hangdoc diagnose")
         folder = run.hang()
-    assert len(re.findall("cannot reach the other hosts: the run's store has not answered", log)) == 1
+    assert len(re.findall("cannot reach the other hosts: the run's store did not answer", log)) == 1
     assert "no progress for 3 s" in log or "no progress for 4 s" in log
     assert {path.name for path in folder.glob("rank-*")} == {"rank-1.stacks.txt", "rank-1.flight.json"}
     assert re.search(r"UNKNOWN|HUNG", log)

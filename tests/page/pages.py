@@ -10,7 +10,7 @@ from hangdoc.diagnose.engine import examine
 from hangdoc.render.html import page
 from hangdoc.snapshot import Snapshot
 from hangdoc.timeline import Recorder, Timeline
-from tests.tui.scenes import CORPUS, thousand
+from tests.tui.sample_runs import CORPUS, thousand
 from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, train
 
 EVIL = "<img src=x onerror=alert(1)>"

@@ -17,27 +17,27 @@ def row(*did: Cell, ranks: int = 1, progress: tuple[float, ...] = ()) -> Row:
 
 def test_every_cell_has_a_shape_of_its_own() -> None:
     assert len(set(cells.GLYPH.values())) == len(CELLS)
-    assert cells.row(row(*CELLS), 8).plain == "  █▒▄─×·"
-    assert cells.row(row(*CELLS), 2).plain == "×·"  # the newest
+    assert cells.draw_row(row(*CELLS), 8).plain == "  █▒▄─×·"
+    assert cells.draw_row(row(*CELLS), 2).plain == "×·"  # the newest
 
 
 def test_a_block_shows_a_single_rank_that_differs() -> None:
     shares = (0.0, 1 / 1024, 0.5, 1023 / 1024, 1.0)
     mixed = row("waiting", "waiting", "waiting", "computing", "computing", ranks=1024, progress=shares)
-    assert cells.row(mixed, 5).plain == "─▁▄▇█"
+    assert cells.draw_row(mixed, 5).plain == "─▁▄▇█"
 
 
 def test_a_block_with_a_dead_rank_is_red() -> None:
-    assert cells.block(["waiting", "dead"]) == ("×", "bold red")
-    assert cells.block([*["computing"] * 63, "dead"]) == ("▇", "red")  # type: ignore[list-item]
-    assert cells.block(["waiting"]) == ("─", "yellow")
+    assert cells.draw_block(["waiting", "dead"]) == ("×", "bold red")
+    assert cells.draw_block([*["computing"] * 63, "dead"]) == ("▇", "red")  # type: ignore[list-item]
+    assert cells.draw_block(["waiting"]) == ("─", "yellow")
 
 
 def test_a_long_freeze_is_drawn_with_several_polls_to_a_cell() -> None:
-    assert [cells.fitting(still, 30) for still in (None, 3, 23, 24, 48, 500)] == [1, 1, 1, 2, 4, 32]
+    assert [cells.polls_per_cell(still, 30) for still in (None, 3, 23, 24, 48, 500)] == [1, 1, 1, 2, 4, 32]
     did: tuple[Cell, ...] = ("computing",) * 8 + ("waiting",) * 48
-    assert cells.row(row(*did), 14, 4).plain == "██────────────"
-    assert cells.row(row("dead", *did[1:]), 14, 4).plain == "▆█────────────"
+    assert cells.draw_row(row(*did), 14, 4).plain == "██────────────"
+    assert cells.draw_row(row("dead", *did[1:]), 14, 4).plain == "▆█────────────"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_an_old_stack_is_dim_and_says_its_age() -> None:
 
 def test_batches_that_ended_are_marked() -> None:
     ranks = (view(0, batches_done=3, batches_total=232), view(1, batches_done=3, batches_total=3), view(2))
-    assert [(one.ranks, one.said) for one in amounts(job(*ranks))] == [((0,), "3 of 232"), ((1,), "ended at 3 of 3")]
+    assert [(one.ranks, one.text) for one in amounts(job(*ranks))] == [((0,), "3 of 232"), ((1,), "ended at 3 of 3")]
 
 
 def test_bars_of_a_run_have_one_scale() -> None:

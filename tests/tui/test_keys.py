@@ -18,7 +18,7 @@ from textual.widgets import Input, TabbedContent
 from hangdoc import codec
 from hangdoc.diagnosis import Job
 from hangdoc.snapshot import merge
-from hangdoc_tui import act, keys, pages
+from hangdoc_tui import keys, pages, signals
 from hangdoc_tui.app import Top
 from hangdoc_tui.history import History
 from hangdoc_tui.keys import VIEWS
@@ -26,7 +26,7 @@ from hangdoc_tui.ranks import RankTable
 from hangdoc_tui.source import Recorded
 from hangdoc_tui.stacks import StackView
 from hangdoc_tui.tables import Settings
-from tests.tui.scenes import CORPUS, app, bundles, freezing
+from tests.tui.sample_runs import CORPUS, app, bundles, freezing
 from tests.tui.test_screens import seen, watched
 
 
@@ -183,7 +183,7 @@ async def test_pages_open_and_close(tmp_path: Path) -> None:
         for key, words in (
             ("i", "shard-mismatch"),
             ("question_mark", "What changed, the newest first"),
-            ("u", "Everything was seen"),
+            ("u", "Everything was observed"),
         ):
             await press(pilot, key)
             assert isinstance(top.screen, pages.Page)
@@ -308,12 +308,12 @@ async def test_a_stopped_process_goes_on_after_a_question(answer: str, state: st
     try:
         os.kill(child.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED)
-        deed = act._deed(child.pid, signal.SIGCONT, "Continue rank 1")
-        assert isinstance(deed, act.SignalAction)
-        assert f"pid {child.pid}, started 20" in deed.question
+        action = signals._signal_action(child.pid, signal.SIGCONT, "Continue rank 1")
+        assert isinstance(action, signals.SignalAction)
+        assert f"pid {child.pid}, started 20" in action.question
         async with started("hung", tmp_path) as (top, pilot):
             done: list[str] = []
-            top.push_screen(pages.Question(deed.question), lambda yes: done.append(deed.do()) if yes else None)
+            top.push_screen(pages.Question(action.question), lambda yes: done.append(action.do()) if yes else None)
             await pilot.pause()
             assert f"pid {child.pid}" in text(top)
             await press(pilot, answer)
@@ -326,9 +326,9 @@ async def test_a_stopped_process_goes_on_after_a_question(answer: str, state: st
 
 
 def test_a_pid_that_came_back_gets_nothing() -> None:
-    deed = act.SignalAction(os.getpid(), 1.0, signal.SIGTERM, "?")
-    assert "another process by now" in deed.do()
-    assert "has ended" in act.SignalAction(2**22 - 3, 1.0, signal.SIGTERM, "?").do()
+    action = signals.SignalAction(os.getpid(), 1.0, signal.SIGTERM, "?")
+    assert "now a different process" in action.do()
+    assert "has ended" in signals.SignalAction(2**22 - 3, 1.0, signal.SIGTERM, "?").do()
 
 
 async def test_every_key_is_in_help_palette_and_docs(tmp_path: Path) -> None:

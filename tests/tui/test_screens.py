@@ -8,7 +8,7 @@ from textual.pilot import Pilot
 
 from hangdoc_tui.app import Polled
 from hangdoc_tui.keys import VIEWS
-from tests.tui.scenes import app, freezing
+from tests.tui.sample_runs import app, freezing
 
 SIZES = [(80, 24), (120, 36), (200, 60)]
 SITUATIONS = ["hung", "waiting", "healthy", "dead-rank", "no-permission", "no-rank", "1024-ranks"]

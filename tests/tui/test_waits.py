@@ -1,17 +1,15 @@
-"""The drawing of who waits for whom: on every recorded run, and what jobs are called."""
+"""The drawing of which rank waits for which, on every recorded run."""
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 
 from hangdoc import codec
 from hangdoc.diagnose.engine import examine
 from hangdoc.diagnose.model import Class, Run
-from hangdoc_tui.job_names import job_names
 from hangdoc_tui.wait_chains import Picture, Waiting, pictures
-from tests.tui.scenes import CORPUS, thousand
+from tests.tui.sample_runs import CORPUS, thousand
 
 BUNDLES = sorted(path.stem for path in CORPUS.glob("*.hangdoc"))
 
@@ -52,19 +50,3 @@ def test_who_waits_for_one_rank_stands_behind_it() -> None:
     assert (picture.cycle, [one.ranks for one in picture.at]) == (False, [(517,)])
     (behind,) = picture.behind
     assert len(behind.one.ranks) == 1023
-
-
-def test_jobs_are_called_by_script_and_launcher() -> None:
-    (run,) = runs("trainer_shard_mismatch")
-    assert job_names([run]) == {run.id: "base_train.py · torchrun · 2 ranks"}
-    other = replace(run, id="other", master="10.0.0.1:29500")
-    assert job_names([run, other]) == {
-        run.id: f"base_train.py · torchrun · 2 ranks · {run.master}",
-        "other": "base_train.py · torchrun · 2 ranks · 10.0.0.1:29500",
-    }
-
-
-def test_a_run_without_ranks_has_a_name_too() -> None:
-    (run,) = runs("trainer_shard_mismatch")
-    bare = replace(run, ranks={}, launchers=(), launcher=None, world_size=None)
-    assert job_names([bare]) == {run.id: ""}

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import assert_type
 
 import msgspec
 import pytest
@@ -23,6 +24,7 @@ def python(code: str) -> str:
 
 def test_a_bundle_gives_the_diagnosis_and_its_evidence() -> None:
     result = hangdoc.diagnose(bundles=[MISMATCH], patience=2.0)
+    assert_type(result, hangdoc.Result)  # mypy sees the function, not the package of the same name
     assert isinstance(result, Diagnosis)
     assert (result.verdict, result.jobs[0].findings[0].code) == ("hung", "HD101")
     assert json.loads(msgspec.json.encode(result)) == json.loads(
@@ -53,6 +55,26 @@ def test_the_function_and_the_package_have_one_name(first: str) -> None:
     code = (
         f"{first} import hangdoc; r = {look}; import hangdoc.diagnose.engine as e;"
         f"print(r.verdict, hangdoc.diagnose.engine is e, {look} == r)"
+    )
+    assert python(code).split() == ["hung", "True", "True"]
+
+
+@pytest.mark.parametrize(
+    "get",
+    [
+        "from hangdoc import diagnose as d",
+        "import hangdoc.diagnose as d",
+        "import hangdoc, importlib; d = importlib.reload(hangdoc.diagnose)",
+        "import hangdoc, importlib; d = importlib.reload(hangdoc).diagnose",
+        "import hangdoc, pickle; d = pickle.loads(pickle.dumps(hangdoc.diagnose))",
+        "import hangdoc, unittest.mock as m\nwith m.patch('hangdoc.diagnose'): pass\nd = hangdoc.diagnose",
+    ],
+)
+def test_however_it_is_imported_it_is_the_function_and_the_package(get: str) -> None:
+    code = (
+        f"{get}\nimport inspect, hangdoc.api; from hangdoc.diagnose import engine\n"
+        f"print(d(bundles=[{str(MISMATCH)!r}], patience=2.0).verdict, d.engine is engine,"
+        "inspect.signature(d) == inspect.signature(hangdoc.api.diagnose))"
     )
     assert python(code).split() == ["hung", "True", "True"]
 

@@ -177,3 +177,61 @@ def test_import_costs(code: str, absent: set[str]) -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     ).stdout
     assert not absent & set(loaded.split())
+
+
+_NEVER_USED = {
+    "ClusterShell", "argparse", "asyncio", "email", "gzip", "http", "importlib.metadata", "jinja2", "multiprocessing", "optparse",
+    "pkg_resources", "psutil", "pydoc", "ssl", "tempfile", "textual", "torch", "tree_sitter", "unittest", "urllib.request",
+}  # fmt: skip
+
+
+def _loaded_by(code: str) -> set[str]:
+    """The modules that are loaded after a program has run."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print('loaded:', *sys.modules)"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.rpartition("loaded:")[2].split())
+
+
+def test_a_diagnosis_loads_only_what_it_uses(bundle: str) -> None:
+    """Most of the CPU that `diagnose` takes goes into loading modules."""
+    loaded = _loaded_by(f"from hangdoc.cli.group import run; assert run(['diagnose', {bundle!r}]) == 1")
+    assert "hangdoc.render.text" in loaded
+    assert not _NEVER_USED & loaded
+    assert not {"hangdoc.commands.documents", "hangdoc.fleet.gather", "hangdoc.render.html"} & loaded
+
+
+def test_a_look_loads_only_what_it_uses() -> None:
+    """Also where it finds a rank."""
+    loaded = _loaded_by(
+        "import os, subprocess, sys\n"
+        "from hangdoc.observe.observe import Options, observe\n"
+        "torch = {'RANK': '0', 'WORLD_SIZE': '1', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': '1'}\n"
+        "waits = 'import sys; print(1, flush=True); sys.stdin.read()'\n"
+        "rank = subprocess.Popen([sys.executable, '-c', waits], stdin=-1, stdout=-1, env={**os.environ, **torch})\n"
+        "rank.stdout.readline()\n"
+        "seen = observe(Options(pids=(rank.pid,), window=0.1))\n"
+        "rank.communicate()\n"
+        "assert [p.role for p in seen.hosts[0].processes] == ['rank'], seen"
+    )
+    assert "hangdoc.observe.interfaces" in loaded
+    assert not (_NEVER_USED | {"click", "rich", "ctypes"}) & loaded
+
+
+def test_no_expression_is_compiled_before_it_is_used() -> None:
+    _loaded_by(
+        "import re._compiler, sys\n"
+        "real = re._compiler.compile\n"
+        "def compile(pattern, flags=0):\n"
+        "    caller = sys._getframe(1)\n"
+        "    while caller.f_globals['__name__'] == 're':\n"
+        "        caller = caller.f_back\n"
+        "    assert not caller.f_globals['__name__'].startswith('hangdoc'), (pattern, caller.f_globals['__name__'])\n"
+        "    return real(pattern, flags)\n"
+        "re._compiler.compile = compile\n"
+        "import hangdoc.cli.diagnose, hangdoc.render.text\n"
+        "from hangdoc.diagnose.rules import all_rules\n"
+        "all_rules()"
+    )

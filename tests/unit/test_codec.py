@@ -4,11 +4,12 @@ import gzip
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hangdoc import codec
 from hangdoc.snapshot import merge
-from tests.unit.builders import rank, snapshot, train
+from tests.unit.builders import LOOP, frame, local, rank, snapshot, train
 
 WHOLE = snapshot(rank(0, train(12)), rank(1, train(12)))
 
@@ -44,6 +45,37 @@ def test_what_is_no_bundle_gets_one_sentence(raw: bytes, words: str) -> None:
     with pytest.raises(codec.BundleError, match=words) as caught:
         codec.decode(raw, "x.hangdoc")
     assert str(caught.value).count("\n") == 0
+
+
+def test_a_frame_at_which_many_ranks_are_is_written_once_and_read_as_one() -> None:
+    many = snapshot(*(rank(n, frame("forward", 7), train(12, locals=(local("n", n, address=n),))) for n in range(8)))
+    plain = gzip.decompress(codec.encode(many))
+    assert plain.count(b'"forward"') == 1 and plain.count(LOOP.header.encode()) == 1
+    again = codec.decode(codec.encode(many))
+    assert again == many
+    first, last = (one.stack.threads[0].frames for one in (again.hosts[0].processes[0], again.hosts[0].processes[7]))  # type: ignore[union-attr]
+    assert first[0] is last[0] and first[1].locals != last[1].locals
+
+
+def test_hosts_at_the_same_places_share_their_frames() -> None:
+    one, other = (codec.decode(codec.encode(snapshot(rank(n, frame("forward", 7), train(12))))) for n in (0, 1))
+    ours, theirs = (each.hosts[0].processes[0].stack.threads[0].frames for each in (one, other))  # type: ignore[union-attr]
+    assert ours is theirs
+
+
+def test_a_bundle_with_whole_frames_in_every_thread_is_read() -> None:
+    older = msgspec.to_builtins(WHOLE) | {"schema": "hangdoc.snapshot/2"}
+    assert codec.decode(gzip.compress(json.dumps(older).encode())) == WHOLE
+
+
+@pytest.mark.parametrize(("table", "variables"), [("stack", 99), ("locals", 99)])
+def test_a_reference_to_nothing_is_damage(table: str, variables: int) -> None:
+    whole = snapshot(rank(0, train(12, locals=(local("n", 1),))))
+    written = json.loads(gzip.decompress(codec.encode(whole)))
+    thread = written["hosts"][0]["processes"][0]["stack"]["threads"][0]
+    thread[table] = variables if table == "stack" else [variables] * len(written["table"]["stacks"][0])
+    with pytest.raises(codec.BundleError, match="damaged"):
+        codec.decode(gzip.compress(json.dumps(written).encode()))
 
 
 def test_a_bundle_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from hangdoc.cli.group import cli
 
 ROOT = Path(__file__).parents[2]
 ERRORS = {"CommandError", "UsageError", "StartError", "BundleError", "BundleTextError", "HostsError", "ShellError"}
-COLUMNS = 80
+COLUMNS = 78
+"""What click uses of a terminal of 80 columns."""
 
 
 class _Text(SingleFileSnapshotExtension):

@@ -90,7 +90,7 @@ def test_the_two_nodes_of_a_cpu_run() -> None:
     numbers = dict(derived([*launches(WIRED), *launches(WIRELESS)]))
     assert numbers["world size"] == "2 ranks (1 + 1)"
     assert numbers["model"].startswith("depth 4: dim 256, 2 heads")
-    assert numbers["accumulation"] == "4,096 / 1,024 = 4 micro-steps a step"
+    assert numbers["accumulation"] == "4,096 / 1,024 = 4 micro-steps per step"
 
 
 @pytest.mark.parametrize(

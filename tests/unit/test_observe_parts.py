@@ -2,7 +2,10 @@
 
 import ast
 import os
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +17,7 @@ from hangdoc.observe import identity, source
 from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
+from hangdoc.observe.lines import Lines
 from hangdoc.observe.procfs import Gone, ProcFS
 from hangdoc.observe.pyspy import is_library
 from hangdoc.observe.sock_diag import SockDiag, address
@@ -97,6 +101,43 @@ def test_a_python_that_starts_the_rank_is_no_rank(tmp_path: Path) -> None:
 def test_a_named_process_that_has_ended_is_no_error(scope: Scope) -> None:
     """A watch goes on looking after that."""
     assert not discover(ProcFS(), Deadline(60), scope).targets
+
+
+_WITHOUT_PTRACE = ("setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace")
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="takes a capability away: needs root and setpriv"
+)
+def test_root_without_ptrace_sees_that_there_is_a_rank() -> None:
+    """The kernel hides the program of a process with more capabilities, and not its environment and mapped files: a rank must
+    not look as if it had ended."""
+    if int(ProcFS().status("self")["CapEff"], 16) & 1 << 19 == 0:
+        pytest.skip("nothing to take away: CAP_SYS_PTRACE is missing here")
+    waits = "import sys; print('ready', flush=True); sys.stdin.read()"
+    rank = subprocess.Popen(
+        [sys.executable, "-c", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **TORCH}
+    )
+    looks = (
+        "from hangdoc.diagnose.engine import diagnose; from hangdoc.observe.observe import Options, observe; "
+        f"seen = diagnose(observe(Options(pids=({rank.pid},), window=0.1))); "
+        "print(seen.verdict, *(f.code for job in seen.jobs for f in job.findings))"
+    )
+    try:
+        assert rank.stdout is not None
+        rank.stdout.readline()
+        allowed = subprocess.run(
+            [*_WITHOUT_PTRACE, "readlink", f"/proc/{rank.pid}/exe"], capture_output=True, check=False, timeout=30
+        )
+        if allowed.returncode == 0:
+            pytest.skip("this kernel lets root read it all the same")
+        seen = subprocess.run(
+            [*_WITHOUT_PTRACE, sys.executable, "-c", looks], capture_output=True, text=True, check=True, timeout=60
+        ).stdout.split()
+    finally:
+        rank.kill()
+        rank.communicate()
+    assert seen == ["unknown", "HD901"]
 
 
 def test_only_named_trees(tmp_path: Path) -> None:
@@ -199,6 +240,16 @@ def test_loops_conditions_and_source(tmp_path: Path) -> None:
     assert {name for loop in found.loops for name in loop.advances} == {"epoch", "step", "batch", "i", "total"}
 
 
+@pytest.mark.parametrize("text", ["", "\n", "a", "a\n", "a\n\nb", "a\x0cb\u2028c\nd\n"])
+def test_lines_of_a_text(text: str) -> None:
+    lines = Lines(text)
+    assert list(lines) == lines[:] == (text.removesuffix("\n").split("\n") if text else [])
+
+
+def test_a_form_feed_ends_no_line(tmp_path: Path) -> None:
+    assert annotated(tmp_path, 2, text="# one\x0ctwo\nwork()\n", function="<module>").source == "work()"
+
+
 PACKAGE = """
 class Engine:
     def other(self):
@@ -267,12 +318,12 @@ def test_a_file_system_that_does_not_answer_is_waited_for_once(monkeypatch: pyte
     asked: list[str] = []
     over = threading.Event()
 
-    def never(path: str, started: float) -> list[str]:
+    def never(path: str, started: float) -> str:
         asked.append(path)
         over.wait(30)
-        return []
+        return ""
 
-    monkeypatch.setattr(source, "_read_lines", never)
+    monkeypatch.setattr(source, "_read", never)
     monkeypatch.setattr(source, "_BOUND_SECONDS", 0.1)
     frames = tuple(frame("train", 3, f"/mnt/dead/{name}.py") for name in "abc")
     thread = PythonThread(tid=None, name="MainThread", active=False, owns_gil=False, frames=frames)

@@ -243,7 +243,6 @@ def test_details_of_the_shard_mismatch() -> None:
         ((1,), 3, 3, True, True),
         ((0,), 3, 232, False, False),
     ]
-    assert one.program == "hangdoc_trainer.base_train"
     assert any(setting.name == "NANOCHAT_DATA_DIR" for setting in one.settings)
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import tracemalloc
 from collections.abc import Callable
 
 import msgspec
@@ -412,3 +413,25 @@ def test_what_looks_random() -> None:
 def test_a_snapshot_of_built_ranks_stays_as_it_is() -> None:
     snapshot = builders.snapshot(builders.rank(0, builders.train(5)), builders.rank(1, *builders.backward()))
     assert redact.snapshot(snapshot) == snapshot
+
+
+def test_who_looks_again_and_again_keeps_the_texts_of_the_last_looks_only() -> None:
+    """Each look of a watch has values that no look before had."""
+
+    def look(number: int) -> None:
+        values = tuple(Local(name="sizes", text=f"[{number}, {at}, 0, 0]") for at in range(500))
+        frame = Frame(function="f", file="/x.py", line=1, locals=values)
+        thread = PythonThread(tid=1, name="t", active=True, owns_gil=False, frames=(frame,))
+        redact.snapshot(_snapshot(Stack(at_seconds=0, threads=(thread,))))
+
+    tracemalloc.start()
+    try:
+        for number in range(5):
+            look(number)
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(5, 45):
+            look(number)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 500_000

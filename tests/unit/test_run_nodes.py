@@ -129,7 +129,7 @@ def test_absence_from_this_nodes_tree_is_not_death(tmp_path: Path) -> None:
     assert (answer.verdict, answer.jobs[0].verdict) == ("unknown", "unknown")
     missing = node.missing(answer.jobs[0])
     assert missing is not None
-    assert missing.startswith("rank 1 not seen")
+    assert missing.startswith("rank 1 not observed")
 
 
 def test_a_rank_that_its_launcher_here_started_may_be_dead(tmp_path: Path) -> None:

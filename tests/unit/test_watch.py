@@ -22,27 +22,27 @@ def moving(answer: Diagnosis) -> Diagnosis:
 def test_one_look_is_never_enough() -> None:
     sure = Confirmation(patience=30)
     first = sure.add(hung(silent=900), 0)
-    assert (first.sure, first.soon) == ([], True)
-    assert len(sure.add(hung(silent=915), 15).sure) == 1
+    assert (first.confirmed, first.soon) == ([], True)
+    assert len(sure.add(hung(silent=915), 15).confirmed) == 1
 
 
 def test_a_young_hang_waits_for_the_patience() -> None:
     sure = Confirmation(patience=30)
-    assert [len(sure.add(hung(), at).sure) for at in (0, 15, 29, 31, 45)] == [0, 0, 0, 1, 0]
+    assert [len(sure.add(hung(), at).confirmed) for at in (0, 15, 29, 31, 45)] == [0, 0, 0, 1, 0]
 
 
-def test_another_story_begins_anew_and_a_hang_is_told_once() -> None:
+def test_another_finding_starts_anew_and_a_hang_is_confirmed_once() -> None:
     sure = Confirmation(patience=0)
-    assert [len(sure.add(hung(code=code), at).sure) for at, code in enumerate(("HD302", "HD202", "HD202", "HD302", "HD302"))] == [
-        0, 0, 1, 0, 0,
-    ]  # fmt: skip
+    codes = ("HD302", "HD202", "HD202", "HD302", "HD302")
+    confirmed = [len(sure.add(hung(code=code), at).confirmed) for at, code in enumerate(codes)]
+    assert confirmed == [0, 0, 1, 0, 0]
 
 
 def test_after_it_has_moved_it_may_hang_again() -> None:
     sure = Confirmation(patience=0)
     looks = [hung(), hung(), moving(hung()), moving(hung()), hung(), hung()]
     news = [sure.add(look, at) for at, look in enumerate(looks)]
-    assert [len(new.sure) for new in news] == [0, 1, 0, 0, 0, 1]
+    assert [len(new.confirmed) for new in news] == [0, 1, 0, 0, 0, 1]
     assert [len(new.over) for new in news] == [0, 0, 0, 1, 0, 0]
     assert news[2].soon
     assert news[3].over[0].ending == "goes-on"
@@ -51,7 +51,7 @@ def test_after_it_has_moved_it_may_hang_again() -> None:
 def test_one_look_that_shows_no_hang_does_not_end_it() -> None:
     sure = Confirmation(patience=0)
     news = [sure.add(look, at) for at, look in enumerate([hung(), hung(), moving(hung()), hung(), hung()])]
-    assert [len(new.sure) for new in news] == [0, 1, 0, 0, 0]
+    assert [len(new.confirmed) for new in news] == [0, 1, 0, 0, 0]
     assert [len(new.over) for new in news] == [0, 0, 0, 0, 0]
 
 
@@ -70,7 +70,7 @@ def test_a_run_on_a_host_that_was_not_looked_at_is_not_gone() -> None:
     gone = replace(hung(), jobs=())
     looks = [(hung(), {host}), (hung(), {host}), (gone, {"other"}), (gone, set()), (hung(), {host}), (gone, {host})]
     news = [sure.add(look, at, hosts) for at, (look, hosts) in enumerate(looks)]
-    assert [len(new.sure) for new in news] == [0, 1, 0, 0, 0, 0]
+    assert [len(new.confirmed) for new in news] == [0, 1, 0, 0, 0, 0]
     assert [len(new.over) for new in news] == [0] * 6
 
 
@@ -82,7 +82,7 @@ def test_another_run_under_the_name_of_a_hung_one_hangs_anew() -> None:
     again = replace(hung(), jobs=(replace(job, ranks=ranks, findings=findings),))
     sure = Confirmation(patience=0)
     news = [sure.add(look, at) for at, look in enumerate([hung(), hung(), again, again])]
-    assert [len(new.sure) for new in news] == [0, 1, 0, 1]
+    assert [len(new.confirmed) for new in news] == [0, 1, 0, 1]
     assert [[end.ending for end in new.over] for new in news] == [[], [], ["ended"], []]
 
 
@@ -91,7 +91,7 @@ def test_a_look_that_sees_too_little_does_not_end_a_reported_hang() -> None:
     blind = replace(hung(), jobs=(replace(hung().jobs[0], verdict="unknown", findings=()),))
     looks = [hung(), hung(), blind, hung(), hung(), moving(hung()), moving(hung())]
     news = [sure.add(look, at) for at, look in enumerate(looks)]
-    assert [len(new.sure) for new in news] == [0, 1, 0, 0, 0, 0, 0]
+    assert [len(new.confirmed) for new in news] == [0, 1, 0, 0, 0, 0, 0]
     assert [len(new.over) for new in news] == [0, 0, 0, 0, 0, 0, 1]
 
 
@@ -106,7 +106,7 @@ def test_another_trouble_beside_a_hang_does_not_begin_it_anew() -> None:
     job = hung().jobs[0]
     looks = [replace(hung(), jobs=(replace(job, findings=found),)) for found in ((one,), (other, one), (one, other))]
     sure = Confirmation(patience=0)
-    assert [len(sure.add(look, at).sure) for at, look in enumerate(looks)] == [0, 1, 0]
+    assert [len(sure.add(look, at).confirmed) for at, look in enumerate(looks)] == [0, 1, 0]
 
 
 def test_the_same_finding_of_another_run_of_that_name_is_another_hang() -> None:
@@ -114,4 +114,4 @@ def test_the_same_finding_of_another_run_of_that_name_is_another_hang() -> None:
     first, job = hung(), hung().jobs[0]
     again = replace(first, jobs=(replace(job, findings=tuple(replace(f, id="other") for f in job.findings)),))
     sure = Confirmation(patience=0)
-    assert [len(sure.add(look, at).sure) for at, look in enumerate([first, again, again])] == [0, 0, 1]
+    assert [len(sure.add(look, at).confirmed) for at, look in enumerate([first, again, again])] == [0, 0, 1]

@@ -16,7 +16,7 @@ from hangdoc.diagnosis import Diagnosis
 from hangdoc.snapshot import Snapshot
 from hangdoc.watch import deliver, notice
 from hangdoc.watch.act import Reaction, Targets
-from hangdoc.watch.confirm import Confirmation, News
+from hangdoc.watch.confirm import Changes, Confirmation
 from hangdoc.watch.evidence import Evidence
 from hangdoc.watch.outbox import MOST, Outbox, Refused, Unreachable
 from hangdoc.watch.state import Ledger, Letter, State, StateError
@@ -31,7 +31,7 @@ def hung() -> Diagnosis:
     return diagnose(fires("HD302"), patience=0.0)
 
 
-def news_of(confirmation: Confirmation, *looks: Diagnosis) -> News:
+def news_of(confirmation: Confirmation, *looks: Diagnosis) -> Changes:
     return [confirmation.add(look, time.monotonic()) for look in looks][-1]
 
 
@@ -214,7 +214,9 @@ def test_a_message_for_slack_is_escaped_and_holds_no_evidence() -> None:
     event = notice.event_of(sure.hang, look, job, 61.0)
     message = json.loads(notice.body("slack", look, event, job))
     text = message["text"] + message["attachments"][0]["text"]
-    assert "HUNG for" in message["text"]
+    assert "HUNG for 1 min 1 s: " in message["text"]
+    assert job.id not in message["text"]
+    assert job.id in text
     assert "&lt;!channel&gt; &amp; &lt;http://x|y&gt;" in text
     assert "\x1b" not in text
     assert sure.hang.id in text
@@ -251,7 +253,7 @@ def test_a_command_is_run_once_with_the_report(tmp_path: Path, said: list[str]) 
     reaction.finish()
     assert told.read_text().count(f"{news.began[0].hang.id} hung") == 1
     assert "HD302 rank-stopped" in told.read_text()
-    assert any("ended with 3" in line for line in said)
+    assert any("exited with code 3" in line for line in said)
     with pytest.raises(Refused):
         deliver.command(("/no/such/command",))(Letter(delivery="1", about="x", body=ledger_body()))
 

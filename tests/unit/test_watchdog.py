@@ -13,7 +13,7 @@ import pytest
 
 from hangdoc import beacon, run_identity
 from hangdoc.watchdog import HangError, Watchdog
-from hangdoc.watchdog.hang_directory import Call, claim, make_room
+from hangdoc.watchdog.hang_directory import Announcement, claim, make_room
 from hangdoc.watchdog.patience import Patience
 
 
@@ -94,12 +94,16 @@ def test_an_action_that_is_none(bad: object) -> None:
 
 
 def test_one_rank_calls_and_the_others_come(tmp_path: Path) -> None:
-    first, other, stranger = Call(tmp_path, "run-1"), Call(tmp_path, "run-1"), Call(tmp_path, "run-2")
-    assert other.heard() is None
-    folder = first.out(tmp_path / "out")
-    assert other.heard() == folder == other.out(tmp_path / "elsewhere")
-    assert stranger.heard() is None  # two jobs of one user
-    assert Call(tmp_path, "run-1").heard() is None  # started after that hang: it is history
+    first, other, stranger = (
+        Announcement(tmp_path, "run-1"),
+        Announcement(tmp_path, "run-1"),
+        Announcement(tmp_path, "run-2"),
+    )
+    assert other.announced() is None
+    folder = first.announce(tmp_path / "out")
+    assert other.announced() == folder == other.announce(tmp_path / "elsewhere")
+    assert stranger.announced() is None  # two jobs of one user
+    assert Announcement(tmp_path, "run-1").announced() is None  # started after that hang: it is history
     make_room(folder, 0)
     assert claim(folder / "host.claim")
     assert not claim(folder / "host.claim")
@@ -108,30 +112,30 @@ def test_one_rank_calls_and_the_others_come(tmp_path: Path) -> None:
 
 def test_a_wall_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within a host: deadlines, calls and their freshness are on the monotonic clock."""
-    one, other = Call(tmp_path, "run-1"), Call(tmp_path, "run-1")
+    one, other = Announcement(tmp_path, "run-1"), Announcement(tmp_path, "run-1")
     true = time.time
     for jump in (-7200, 7200):
         monkeypatch.setattr(time, "time", lambda jump=jump: true() + jump)
-        folder = one.out(tmp_path / "out")
-        assert other.heard() == folder
+        folder = one.announce(tmp_path / "out")
+        assert other.announced() == folder
 
 
 def test_an_old_call_is_history(tmp_path: Path) -> None:
     now = 1000.0
-    one, other = (Call(tmp_path, "run-1", lambda: now) for _ in range(2))
-    one.out(tmp_path / "out")
-    assert other.heard() is not None
+    one, other = (Announcement(tmp_path, "run-1", lambda: now) for _ in range(2))
+    one.announce(tmp_path / "out")
+    assert other.announced() is not None
     now += 121
-    assert other.heard() is None
-    assert one.out(tmp_path / "next") == other.heard() == tmp_path / "next"
+    assert other.announced() is None
+    assert one.announce(tmp_path / "next") == other.announced() == tmp_path / "next"
 
 
 @pytest.mark.parametrize("text", ["", "soon /x", "nan /x", "/x"])
 def test_a_call_file_of_something_else(text: str, tmp_path: Path) -> None:
-    call = Call(tmp_path, "run-1")
+    call = Announcement(tmp_path, "run-1")
     (tmp_path / f".hangdoc-{run_identity.digest('run-1')}.call").write_text(text)
-    assert call.heard() is None
-    assert call.out(tmp_path / "out") == tmp_path / "out" == call.heard()
+    assert call.announced() is None
+    assert call.announce(tmp_path / "out") == tmp_path / "out" == call.announced()
 
 
 def expire(watchdog: Watchdog, capsys: pytest.CaptureFixture[str], text: str) -> str:
@@ -148,15 +152,15 @@ def expire(watchdog: Watchdog, capsys: pytest.CaptureFixture[str], text: str) ->
 
 def test_a_directory_that_cannot_be_made_is_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    said = expire(Watchdog(0.3, directory=tmp_path / "file" / "x"), capsys, "no place for the evidence")
-    assert said.count("no place") == 1
+    said = expire(Watchdog(0.3, directory=tmp_path / "file" / "x"), capsys, "cannot write evidence")
+    assert said.count("cannot write evidence") == 1
 
 
 def test_a_beacon_that_cannot_be_made_leaves_the_watchdog(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "runtime").write_text("not a directory")
     called: list[Path] = []
     said = expire(Watchdog(0.3, directory=tmp_path / "out", on_hang=called.append), capsys, "no progress")
-    assert said.count("no beacon") == 1
+    assert said.count("could not create the beacon") == 1
 
 
 def test_a_callable_is_given_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

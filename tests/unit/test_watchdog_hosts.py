@@ -71,9 +71,9 @@ def hears(run_store: RunStore) -> str | None:
     """What a run_store hears when it is asked, as soon as it has an answer."""
     run_store.listen(urgent=True)
     until = time.monotonic() + 2
-    while run_store.heard() is None and time.monotonic() < until:
+    while run_store.announced() is None and time.monotonic() < until:
         time.sleep(0.01)
-    return run_store.heard()
+    return run_store.announced()
 
 
 def test_of_two_that_call_one_comes_first_and_all_hear_it(store: Store) -> None:
@@ -87,7 +87,7 @@ def test_the_next_hang_has_another_name(store: Store) -> None:
     assert other.agree("second") == "second"
     one.listen(urgent=True)
     time.sleep(0.1)
-    assert one.heard() == "second"
+    assert one.announced() == "second"
 
 
 def test_a_call_from_before_is_history(store: Store) -> None:
@@ -96,7 +96,7 @@ def test_a_call_from_before_is_history(store: Store) -> None:
     late = RunStore()
     late.listen(urgent=True)
     time.sleep(0.1)
-    assert late.heard() is None
+    assert late.announced() is None
     assert late.agree("new") == "new"
 
 
@@ -108,15 +108,15 @@ def test_a_healthy_rank_asks_every_few_seconds_only(store: Store) -> None:
     assert store.asked <= 1
 
 
-def test_a_promise_holds_until_it_is_taken_back(store: Store) -> None:
+def test_announced_silence_holds_until_it_is_revoked(store: Store) -> None:
     one, other = RunStore(), RunStore()
-    one.promise(3, 60)
+    one.announce_silence(3, 60)
     time.sleep(0.1)
-    assert other.promised([1, 3])
-    assert not other.promised([1, 2])
-    one.promise(3, 0.0)
+    assert other.silence_announced([1, 3])
+    assert not other.silence_announced([1, 2])
+    one.announce_silence(3, 0.0)
     time.sleep(0.1)
-    assert not other.promised([3])
+    assert not other.silence_announced([3])
 
 
 def test_a_store_that_does_not_answer_costs_one_wait(store: Store) -> None:
@@ -127,7 +127,7 @@ def test_a_store_that_does_not_answer_costs_one_wait(store: Store) -> None:
     assert run_store.get("x") is None
     assert run_store.count("x", 1) is None
     assert time.monotonic() - began < 2
-    assert "has not answered" in run_store.reason
+    assert "did not answer" in run_store.reason
 
 
 def test_a_store_that_is_gone_is_not_asked_again(store: Store) -> None:

@@ -1,1 +1,1 @@
-"""A small, honest nanochat-style pretrainer, with switchable faults."""
+"""A small nanochat-style pretrainer with faults that can be switched on."""

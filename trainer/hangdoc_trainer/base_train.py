@@ -1,4 +1,4 @@
-"""A nanochat-style pretrainer, small and honest: run it as
+"""A small nanochat-style pretrainer:
 
 torchrun --nproc-per-node 2 -m hangdoc_trainer.base_train -- --depth 4 --num-iterations 100
 """
@@ -27,7 +27,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line; a leading `--` (as torchrun hands it on) is passed over."""
+    """Parse the command line. A leading `--`, which torchrun passes on, is ignored."""
     import sys
 
     words = sys.argv[1:] if argv is None else argv
@@ -45,19 +45,19 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         "--total-batch-size",
         type=int,
         default=-1,
-        help="tokens per step over all ranks; -1: one micro-batch a rank",
+        help="tokens per step over all ranks; -1: one micro-batch per rank",
     )
     add("--num-iterations", type=int, default=-1, help="steps; -1: one epoch of the data")
     add(
         "--step-seconds",
         type=float,
         default=0.0,
-        help="how long a step takes at least; sleeping leaves the cores to others",
+        help="minimum duration of a step; the rank sleeps for the rest",
     )
     add("--learning-rate", type=float, default=3e-3)
     add("--eval-every", type=int, default=0)
     add("--eval-tokens", type=int, default=4096)
-    add("--core-metric-every", type=int, default=0, help="a metric that rank 0 takes alone")
+    add("--core-metric-every", type=int, default=0, help="steps between two metrics that rank 0 computes alone")
     add("--core-metric-tokens", type=int, default=8192)
     add("--sample-every", type=int, default=0)
     add("--save-every", type=int, default=0)
@@ -65,7 +65,13 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--resume", action="store_true")
     add("--workers", type=int, default=0, help="dataloader processes per rank")
     add("--log-every", type=int, default=1)
-    add("--phase-patience", type=float, default=1800.0, metavar="SECONDS", help="of a watchdog, with an evaluation")
+    add(
+        "--phase-patience",
+        type=float,
+        default=1800.0,
+        metavar="SECONDS",
+        help="timeout of the watchdog during an evaluation",
+    )
     add("--watchdog", type=_seconds, default=0.0, metavar="SECONDS|auto")
     add("--on-hang", choices=("report", "raise", "abort"), default="report")
     add("--fault", type=faults.Fault.parse, default=None, metavar="NAME[:rank[:step]]")
@@ -73,12 +79,12 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def _own_store() -> Any:
-    """For a run that torchrun has restarted, a part of its store of its own: in the same part Gloo (torch 2.13) meets the
-    addresses of the dead. None for a first start, which meets as usual."""
+    """A separate prefix of the store for a run that torchrun restarted: with the old prefix, Gloo (torch 2.13) would find the
+    addresses of dead ranks. None for a first start, which uses the default store."""
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     if restart == "0" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
-    torch_distributed: Any = dist  # whose stores mypy does not see
+    torch_distributed: Any = dist  # mypy does not know its stores
     store = torch_distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
     return torch_distributed.PrefixStore(f"restart-{restart}", store)
 
@@ -88,7 +94,7 @@ def _seconds(text: str) -> float | Literal["auto"]:
 
 
 class Trainer:
-    """One rank's part of a run."""
+    """One rank of a run."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -126,7 +132,7 @@ class Trainer:
             self.beacon = Beacon(rank=self.rank, world_size=self.world, run=os.environ.get("TORCHELASTIC_RUN_ID"))
         self.say(
             f"{args.run}: {parameters(self.plain):,} parameters, dim {shape.dim}, {shape.heads} heads, {self.world} ranks, "
-            f"{self.accumulation} micro-batches a step, {len(training)} shards, {self.rounds} rounds"
+            f"{self.accumulation} micro-batches per step, {len(training)} shards, {self.rounds} rounds"
         )
 
     def say(self, text: str) -> None:
@@ -143,7 +149,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def phase(self, done: int, name: str) -> Iterator[None]:
-        """Long work outside of the steps; a watchdog is patient with it."""
+        """Long work between steps, with a longer timeout of the watchdog."""
         if isinstance(self.beacon, Watchdog):
             with self.beacon.phase(name, self.args.phase_patience):
                 yield
@@ -152,14 +158,14 @@ class Trainer:
             yield
 
     def _accumulation(self) -> int:
-        """Micro-batches a step, from the total batch size in tokens."""
+        """Micro-batches per step, from the total batch size in tokens."""
         per_round = self.args.device_batch_size * self.args.max_seq_len * self.world
         total = self.args.total_batch_size
         if total <= 0:
             return 1
         if total % per_round:
             raise SystemExit(
-                f"--total-batch-size {total} is no multiple of {per_round} tokens, one micro-batch of all ranks"
+                f"--total-batch-size {total} is not a multiple of {per_round} tokens, which is one micro-batch on all ranks"
             )
         return int(total // per_round)
 
@@ -171,7 +177,7 @@ class Trainer:
         return result
 
     def train(self) -> None:
-        """The whole run."""
+        """Train until the end."""
         batches = loader(self.shards, self.args.workers)
         self.beat(self.first)
         last = self.args.num_iterations if self.args.num_iterations > 0 else 1 << 40  # or until the data ends
@@ -191,12 +197,12 @@ class Trainer:
         self.finish()
 
     def take(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The micro-batches of one step; fewer where the data ends."""
+        """The micro-batches of one step; fewer at the end of the data."""
         for _, batch in zip(range(self.accumulation), batches, strict=False):
             yield batch
 
     def step(self, micro_batches: list[Batch]) -> float:
-        """Forward, backward, update; the mean loss of this rank."""
+        """Forward, backward, update. Returns the mean loss of this rank."""
         total = 0.0
         for index, batch in enumerate(micro_batches):
             last = index == len(micro_batches) - 1
@@ -218,11 +224,11 @@ class Trainer:
             size = 2 * parameters(self.plain) * 4
             self.say(
                 f"step {step:5d}  loss {loss:.4f}  {seconds * 1000:.0f} ms  {tokens / seconds:,.0f} tokens/s  "
-                f"all-reduce {spent:.1f} ms for {size / 1e6:.1f} MB{_against(size)}"
+                f"all-reduce {spent:.1f} ms for {size / 1e6:.1f} MB{_link_time(size)}"
             )
 
     def _check_agreement(self) -> None:
-        """After the first step, the weights of all ranks must be one."""
+        """After the first step, check that the weights of all ranks are equal."""
         mine = sum(parameter.double().sum() for parameter in self.plain.parameters())
         assert isinstance(mine, Tensor)  # noqa: S101
         sums = [torch.zeros_like(mine) for _ in range(self.world)]
@@ -232,7 +238,7 @@ class Trainer:
         self.say(f"weights agree on all {self.world} ranks")
 
     def _agree_to_stop(self, step: int) -> bool:
-        """Rank 0 decides for all, so that a stop file or a time limit never parts the ranks."""
+        """Rank 0 decides for all ranks, so that all leave the loop at the same step."""
         fault = self.args.fault
         flag = torch.zeros(1, device=self.device)
         if fault is not None and fault.hits("skipped-collective", self.rank, step):
@@ -263,7 +269,7 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self) -> float:
-        """Mean loss over --eval-tokens of the evaluation shard, all ranks together."""
+        """Mean loss over --eval-tokens of the evaluation shard, computed by all ranks together."""
         size = self.args.device_batch_size * self.args.max_seq_len
         shards = Shards(
             self.evaluation, self.rank, self.world, self.args.device_batch_size, self.args.max_seq_len, False
@@ -276,7 +282,7 @@ class Trainer:
 
     @torch.no_grad()
     def core_metric(self) -> None:
-        """Share of bytes predicted right, taken by rank 0 alone: slow, as such metrics are."""
+        """Share of correctly predicted bytes, computed by rank 0 alone. It is slow, like real metrics of this kind."""
         size = self.args.device_batch_size * self.args.max_seq_len
         shards = Shards(self.evaluation, 0, 1, self.args.device_batch_size, self.args.max_seq_len, True)
         right = seen = 0
@@ -287,7 +293,7 @@ class Trainer:
 
     @torch.no_grad()
     def sample(self, length: int = 64) -> None:
-        """Print what the model writes from the beginning of a document."""
+        """Print text that the model generates from the start of a document."""
         tokens = torch.tensor([[BEGIN, *b"def "]], device=self.device)
         for _ in range(length):
             logits = self.plain(tokens[:, -self.args.max_seq_len :])[0, -1, :256]
@@ -301,7 +307,7 @@ class Trainer:
         self.say(f"checkpoint {checkpoint.save(self.args.checkpoint_dir, done, self.plain, self.optimizer)}")
 
     def finish(self) -> None:
-        """All ranks are through: meet, evaluate, leave together."""
+        """Wait for all ranks, evaluate, and exit together."""
         dist.barrier()
         if self.evaluation:
             self.say(f"evaluation at the end: {self.evaluate():.4f}")
@@ -310,8 +316,8 @@ class Trainer:
         dist.destroy_process_group()
 
 
-def _against(size: int) -> str:
-    """What the fastest interface that says its speed would need for so many bytes."""
+def _link_time(size: int) -> str:
+    """The time that the fastest interface with a known speed would need for `size` bytes, as text."""
     speeds = []
     for file in Path("/sys/class/net").glob("*/speed"):
         with contextlib.suppress(OSError, ValueError):

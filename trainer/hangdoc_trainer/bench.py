@@ -1,7 +1,7 @@
-"""What a second node is worth: tokens a second for 1, 2 and 4 processes on one host and for two hosts over a fast and a slow
-link, with the all-reduce measured beside what the link's rate lets expect, and beside what `hangdoc preflight` predicts.
+"""Measures what a second node gains: tokens per second for 1, 2 and 4 processes on one host, and for two hosts with a fast and a
+slow link. Also compares the measured all-reduce with the rate of the link and with the prediction of `hangdoc preflight`.
 
-python -m hangdoc_trainer.bench [--depth N] [--steps N]      (root: the two hosts are network namespaces of this machine)
+python -m hangdoc_trainer.bench [--depth N] [--steps N]      (as root: the two hosts are network namespaces)
 """
 
 import argparse
@@ -44,16 +44,16 @@ class Setup:
     processes: int
     hosts: int = 1
     mbit: float | None = None
-    """The link's rate; None where nothing limits it."""
+    """The rate of the link; None for no limit."""
 
 
 SETUPS = (
     Setup("1 process", 1),
     Setup("2 processes", 2),
     Setup("4 processes", 4),
-    Setup("2 hosts, nothing limits the link", 1, 2),
+    Setup("2 hosts, no limit on the link", 1, 2),
     Setup("2 hosts, 1 Gbit/s", 1, 2, 1000),
-    Setup("2 hosts, as wireless (60 Mbit/s)", 1, 2, 60),
+    Setup("2 hosts, like wireless (60 Mbit/s)", 1, 2, 60),
 )
 
 
@@ -61,7 +61,8 @@ SETUPS = (
 
 
 def rank(steps: int, out: Path, arguments: list[str]) -> None:
-    """Steps with and without synchronisation, and all-reduces of as many numbers as the model has; rank 0 writes them down."""
+    """Time steps with and without synchronisation, and all-reduces of as many numbers as the model has. Rank 0 writes the
+    results."""
     import torch
     import torch.distributed as dist
 
@@ -86,15 +87,15 @@ def rank(steps: int, out: Path, arguments: list[str]) -> None:
         "tokens": trainer.args.device_batch_size * trainer.args.max_seq_len * trainer.world,
         "threads": torch.get_num_threads(), "cores": len(os.sched_getaffinity(0)),
     }  # fmt: skip
-    everybody: list[Any] = [None] * trainer.world
-    dist.all_gather_object(everybody, mine)
+    all_ranks: list[Any] = [None] * trainer.world
+    dist.all_gather_object(all_ranks, mine)
     if trainer.rank == 0:
-        out.write_text(json.dumps(everybody))
+        out.write_text(json.dumps(all_ranks))
     dist.destroy_process_group()
 
 
 def _timed(action: Any, times: int) -> float:
-    """Seconds of one, in the mean."""
+    """Mean duration of `action` in seconds."""
     began = time.perf_counter()
     for at in range(times):
         action(at)
@@ -106,7 +107,7 @@ def _timed(action: Any, times: int) -> float:
 
 @contextmanager
 def _hosts(mbit: float | None) -> Iterator[tuple[str, str]]:
-    """Two network namespaces joined by a wire of this rate in both directions; their names."""
+    """Two network namespaces, connected with this rate in both directions. Yields their names."""
     names = tuple(f"hangdoc-{uuid.uuid4().hex[:6]}" for _ in range(2))
     try:
         for name in names:
@@ -130,7 +131,7 @@ def _ip(*words: str) -> None:
 
 
 def _run(setup: Setup, spaces: tuple[str, ...], folder: Path, depth: int, steps: int) -> list[dict[str, Any]]:
-    """torchrun on every host; what the ranks measured. Everything is ended, also when it fails."""
+    """Run torchrun on every host, and return the measurements of the ranks. All processes are ended, also after an error."""
     offspring, out = Offspring(), folder / "measured.json"
     out.unlink(missing_ok=True)
     port = 29500 if spaces else free_port()
@@ -155,14 +156,14 @@ def _run(setup: Setup, spaces: tuple[str, ...], folder: Path, depth: int, steps:
         return found
     except (subprocess.TimeoutExpired, FileNotFoundError):
         raise SystemExit(
-            f"{setup.name}: no result; the end of its log:\n{(folder / 'node0.log').read_text()[-2000:]}"
+            f"{setup.name} gave no result. The end of its log:\n{(folder / 'node0.log').read_text()[-2000:]}"
         ) from None
     finally:
         offspring.end()
 
 
 def _predicted(spaces: tuple[str, ...], parameters: int) -> float | None:
-    """Seconds that `hangdoc preflight` lets expect of an all-reduce between the hosts."""
+    """Seconds that `hangdoc preflight` predicts for an all-reduce between the hosts."""
     hangdoc = str(Path(sys.executable).with_name("hangdoc"))
     done = subprocess.run(
         [hangdoc, "preflight", "--hosts", ",".join(spaces), "--via", "ip netns exec {host} env GLOO_SOCKET_IFNAME=eth0",
@@ -185,7 +186,7 @@ def _line(setup: Setup, ranks: list[dict[str, Any]], predicted: float | None) ->
     waiting = max(0.0, step - slowest["alone"]) / step
     world = setup.processes * setup.hosts
     crowded = world * ranks[0]["threads"] > slowest["cores"]
-    why = f"{world} ranks on {slowest['cores']} cores" if crowded else "the most work, or the busiest core"
+    why = f"{world} ranks on {slowest['cores']} cores" if crowded else "most work, or busiest core"
     return (
         f"{setup.name:<34} {ranks[0]['tokens'] / step:>10,.0f} {step * 1000:>8.0f} {reduce * 1000:>9.1f} {_ms(expected):>9} "
         f"{_ms(predicted):>10} {waiting:>8.0%}  rank {slowest['rank']}: {slowest['alone'] * 1000:.0f} ms alone, {why}"
@@ -197,7 +198,7 @@ def _ms(seconds: float | None) -> str:
 
 
 def main() -> None:
-    """The whole table; or, started by torchrun, one rank of a row."""
+    """Print the table or, if torchrun started it, run one rank of a row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--depth", type=int, default=6)
     parser.add_argument("--steps", type=int, default=12)

@@ -1,4 +1,4 @@
-"""Checkpoints that can be resumed: model, optimizer and step, written aside and renamed."""
+"""Checkpoints with model, optimizer and step, written to a temporary file and renamed."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from torch import nn
 
 
 def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> Path:
-    """Write the checkpoint of a step; the path it lies at."""
+    """Write the checkpoint of a step, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step_{step:06d}.pt"
     aside = path.with_suffix(".new")
@@ -18,7 +18,7 @@ def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optim
 
 
 def load_latest(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Load the newest checkpoint in a folder; the step to go on with, 0 where there is none."""
+    """Load the newest checkpoint in a folder. Returns the step to continue with; 0 if there is none."""
     found = sorted(folder.glob("step_*.pt"))
     if not found:
         return 0

@@ -1,4 +1,4 @@
-"""Makes a corpus of N parquet shards from text found on any machine: the Python standard library's own source.
+"""Makes a corpus of N parquet shards from the source of the Python standard library, which every machine has.
 
 python -m hangdoc_trainer.corpus DIRECTORY --shards 201
 """
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 GROUP_BYTES = b"hangdoc.text_bytes_by_row_group"
-"""File metadata that this command writes; without it the number of batches is not known in advance."""
+"""File metadata that this command writes. Without it, the number of batches is not known in advance."""
 
 
 def documents(size: int = 2_000) -> Iterator[str]:
-    """Pieces of about `size` characters, for ever, in a fixed order."""
+    """Endless pieces of about `size` characters, in a fixed order."""
     sources = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
     for path in itertools.cycle(sources):
         text = path.read_text("utf-8", "replace")

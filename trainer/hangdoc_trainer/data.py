@@ -1,7 +1,7 @@
-"""Parquet shards to batches of bytes.
+"""Turns parquet shards into batches of bytes.
 
-The last shard is for evaluation, all others are for training. Each rank (and each of its workers) strides through the
-row groups of every shard. One token is one byte; a document begins with token 256.
+The last shard is for evaluation, all others are for training. Each rank, or each of its workers, reads every n-th row group of
+every shard. One token is one byte; a document starts with token 256.
 """
 
 import hashlib
@@ -35,19 +35,19 @@ def list_shards(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def digest(paths: list[Path]) -> str:
-    """Equal for equal lists of names."""
+    """A digest that is equal for equal lists of file names."""
     return hashlib.sha256("\n".join(path.name for path in paths).encode()).hexdigest()[:16]
 
 
 class Shards(IterableDataset[tuple[Tensor, Tensor]]):
-    """Batches of (inputs, targets), each (batch, time), of one rank; one epoch, or for ever."""
+    """Batches of (inputs, targets) of one rank, each of shape (batch, time), for one epoch or forever."""
 
     def __init__(self, paths: list[Path], rank: int, world: int, batch: int, time: int, cycle: bool) -> None:
         self.paths, self.rank, self.world = paths, rank, world
         self.batch, self.time, self.cycle = batch, time, cycle
 
     def documents(self) -> Iterator[str]:
-        """The texts of this rank's row groups, epoch after epoch."""
+        """The texts of this rank's row groups, one epoch after another if `cycle`."""
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         epoch = 0
@@ -61,7 +61,7 @@ class Shards(IterableDataset[tuple[Tensor, Tensor]]):
                 return
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches, without the last incomplete one."""
+        """The batches, without an incomplete last one."""
         need = self.batch * self.time
         buffer: list[int] = []
         for text in self.documents():
@@ -73,7 +73,7 @@ class Shards(IterableDataset[tuple[Tensor, Tensor]]):
                 yield tokens[:-1].view(self.batch, self.time), tokens[1:].view(self.batch, self.time)
 
     def count(self) -> int | None:
-        """Batches of one epoch without workers; None where the shards do not say."""
+        """Number of batches in one epoch without workers; None if the shards lack the metadata."""
         tokens = 0
         for path in self.paths:
             if not stat.S_ISREG(path.stat().st_mode):
@@ -89,7 +89,7 @@ class Shards(IterableDataset[tuple[Tensor, Tensor]]):
 
 
 def loader(shards: Shards, workers: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches, brought by worker processes where some are asked for."""
+    """The batches, from worker processes if `workers` is not 0."""
     if workers == 0:
         return iter(shards)
     return iter(DataLoader(shards, batch_size=None, num_workers=workers, prefetch_factor=2))

@@ -1,7 +1,7 @@
-"""Faults that can't be had from data and environment alone: `--fault NAME[:rank[:step]]`.
+"""Faults that data and environment cannot cause: `--fault NAME[:rank[:step]]`.
 
-Each is what its name says, done by the rank itself at one step. The other faults of the demo (different shards, no
-shards, an uneven split, a worker stuck in the file system) are real conditions that a scenario prepares.
+The rank itself causes the fault at one step. The other faults of the demo (different shards, no shards, an uneven split, a
+worker stuck in the file system) are real conditions that a scenario prepares.
 """
 
 import os
@@ -31,22 +31,22 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> "Fault":
-        """From `NAME[:rank[:step]]`; raises ValueError."""
+        """Parse `NAME[:rank[:step]]`. Raises ValueError."""
         name, *rest = text.split(":")
         if name not in NAMES:
-            raise ValueError(f"unknown fault {name!r}: one of {', '.join(NAMES)}")
+            raise ValueError(f"unknown fault {name!r}. Choose one of {', '.join(NAMES)}")
         rank = int(rest[0]) if rest else 1
         step = int(rest[1]) if len(rest) > 1 else 3
         return cls(name, rank, step)
 
     def hits(self, name: str, rank: int, step: int) -> bool:
-        """Whether this is the fault, the rank and the step. It strikes once: not again in a run that was restarted."""
+        """Whether this fault happens here. It happens once, and not again after a restart of the run."""
         first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
         return first and (self.name, self.rank, self.step) == (name, rank, step)
 
 
 def before_step(fault: Fault | None, rank: int, step: int) -> None:
-    """Faults that take a rank out of the run."""
+    """Cause the faults that stop one rank."""
     if fault is None:
         return
     if fault.name == "rank-dies" and step == fault.step:
@@ -56,11 +56,11 @@ def before_step(fault: Fault | None, rank: int, step: int) -> None:
     if fault.hits("endless-loop", rank, step):
         _spin()
     if fault.hits("waits-for-input", rank, step):
-        input("go on? ")
+        input("continue? ")
 
 
 def _die(fault: Fault, rank: int) -> None:
-    """One rank is killed; the others wait for what it was going to publish in the run's own store."""
+    """Kill one rank. The others wait for a key that it would have written into the run's store."""
     if rank == fault.rank:
         os.kill(os.getpid(), signal.SIGKILL)
     store = dist.distributed_c10d._get_default_store()
@@ -68,7 +68,7 @@ def _die(fault: Fault, rank: int) -> None:
 
 
 def _spin() -> None:
-    """An iteration that never converges."""
+    """Run an iteration that never converges."""
     value = torch.ones(64)
     while value.sum() < 1e9:
         value = value / value.norm()

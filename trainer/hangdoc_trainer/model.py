@@ -1,4 +1,4 @@
-"""A decoder-only transformer whose size follows from its depth, after nanochat: rotary positions, RMS norm without
+"""A decoder-only transformer whose depth determines its size, as in nanochat: rotary positions, RMS norm without
 weights, squared ReLU, untied output."""
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 VOCABULARY = 257
-"""Bytes, and one token for the beginning of a document."""
+"""256 bytes, and a token for the start of a document."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Shape:
 
     @classmethod
     def of(cls, depth: int, aspect_ratio: int, head_dim: int, sequence: int) -> "Shape":
-        """The shape that a depth gives: dim = depth * aspect_ratio, rounded up to whole heads."""
+        """The shape for a depth: dim = depth * aspect_ratio, rounded up to whole heads."""
         dim = -(-depth * aspect_ratio // head_dim) * head_dim
         return cls(depth, dim, dim // head_dim, sequence)
 
@@ -60,7 +60,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """The whole model; forward gives the mean loss, or the logits without targets."""
+    """The model. `forward` returns the mean loss, or the logits if there are no targets."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What starting a real run takes: a free port, a mark by which all its processes are known, and their certain end."""
+"""Helpers to start a real run: a free port, a mark that identifies all its processes, and a reliable way to end them."""
 
 import os
 import signal
@@ -11,18 +11,18 @@ MARK = "HANGDOC_STARTED_BY"
 
 
 class Offspring:
-    """All processes of one run, launchers, ranks and whatever they started, by a mark in their environment."""
+    """All processes of one run (launchers, ranks and their children), identified by a mark in their environment."""
 
     def __init__(self) -> None:
         self._value = uuid.uuid4().hex
 
     @property
     def mark(self) -> dict[str, str]:
-        """What to add to the environment of whatever is started."""
+        """The variable to add to the environment of every started process."""
         return {MARK: self._value}
 
     def processes(self) -> list[tuple[int, dict[str, str]]]:
-        """Those that are there, each with the environment it was started with."""
+        """(pid, initial environment) of the processes that exist now."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -36,7 +36,7 @@ class Offspring:
         return found
 
     def end(self) -> None:
-        """Kill all of them, and those they start meanwhile; a stopped process dies of it too."""
+        """Kill all of them, also those that they start meanwhile, and stopped ones."""
         for _ in range(40):
             ours = self.processes()
             for pid, _environment in ours:
@@ -53,12 +53,11 @@ _RESERVED: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on, kept for this process until it ends.
+    """A free TCP port, reserved until this process ends.
 
-    The socket stays bound, with SO_REUSEADDR and without listening. A listener that sets SO_REUSEADDR as well (torch's store,
-    Python's servers) can have the port, and the kernel gives it to nobody who asks for any port (Linux,
-    net/ipv4/inet_connection_sock.c). Without this, another run takes it in the seconds until torchrun listens.
-    """
+    The socket stays bound, with SO_REUSEADDR and without listening. A listener that also sets SO_REUSEADDR (torch's store,
+    Python's servers) can use the port, and the kernel does not give it to processes that ask for any port (Linux,
+    net/ipv4/inet_connection_sock.c). Without this, another run could take it in the seconds until torchrun listens."""
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind(("127.0.0.1", 0))
@@ -68,7 +67,7 @@ def free_port() -> int:
 
 
 def parent(pid: int) -> int:
-    """The parent of a process; 0 where it is gone."""
+    """The parent of a process; 0 if the process is gone."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:

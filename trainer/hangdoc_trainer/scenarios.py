@@ -1,7 +1,7 @@
-"""Named situations of the included trainer, started for real by torchrun: for `hangdoc demo` and the live tests.
+"""Scenarios of the included trainer, really started by torchrun, for `hangdoc demo` and the live tests.
 
-A scenario prepares its data, starts one torchrun per node on free ports, waits until the run is really frozen (or, for a
-healthy one, under way) by the beacons that the ranks publish, and ends every process it started, whatever happens.
+A scenario prepares its data and starts one torchrun per node on free ports. It waits until the beacons of the ranks show that
+the run is frozen or, for a healthy run, training. At the end it ends every process that it started, also after an error.
 """
 
 import os
@@ -49,22 +49,22 @@ class Node:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A situation: nodes, arguments of the trainer, and what to do to it."""
+    """Nodes, arguments of the trainer, and changes of its data."""
 
     name: str
     summary: str
     nodes: tuple[Node, ...] = (Node(ranks=2),)
     arguments: tuple[str, ...] = ("--num-iterations", "100000")
     frozen: bool = True
-    """Whether it ends frozen; False for one that goes on."""
+    """Whether the run freezes. False for a run that trains."""
     prepare: Callable[[list[Path]], None] | None = None
-    """Changes the nodes' data directories before the start."""
+    """Changes the data directories of the nodes before the start."""
     patience: float = 2.0
-    """What `diagnose --patience` should be given, so that nobody waits half a minute for the demo."""
+    """The value for `diagnose --patience`, so that the demo does not take half a minute."""
 
 
 def _fifo_shard(folders: list[Path]) -> None:
-    """A shard on a file system that does not answer, stood in for by a FIFO that nobody writes."""
+    """Replace a shard with a FIFO without a writer, which blocks a reader like a file system that does not answer."""
     stuck = folders[-1] / "shard_00003.parquet"
     stuck.unlink()
     os.mkfifo(stuck)
@@ -77,9 +77,9 @@ SCENARIOS: dict[str, Scenario] = {
     for scenario in (
         Scenario("shard-mismatch", "two nodes, 201 shards against 4: one rank leaves its loop early",
                  (Node(shards=201), Node(shards=4)), _ONE_EPOCH),
-        Scenario("empty-shards", "the second node has no training shard: its loader starts over for ever",
+        Scenario("empty-shards", "the second node has no training shard: its loader restarts forever",
                  (Node(shards=12), Node(shards=1))),
-        Scenario("uneven-batches", "the same data, but a row group more for rank 0",
+        Scenario("uneven-batches", "the same data, but rank 0 has one row group more",
                  (Node(ranks=2),), _ONE_EPOCH, prepare=lambda folders: _uneven(folders[0])),
         Scenario("skipped-collective", "rank 1 skips one broadcast",
                  arguments=("--num-iterations", "100000", "--fault", "skipped-collective:1:3")),
@@ -89,14 +89,14 @@ SCENARIOS: dict[str, Scenario] = {
                  (Node(), Node()), ("--num-iterations", "100000", "--fault", "rank-dies:1:3")),
         Scenario("rank-stops", "rank 1 is stopped by SIGSTOP",
                  arguments=("--num-iterations", "100000", "--fault", "rank-stops:1:3")),
-        Scenario("stuck-dataloader-worker", "a dataloader worker of rank 1 opens a file that does not answer",
+        Scenario("stuck-dataloader-worker", "a dataloader worker of rank 1 opens a file on a file system that does not respond",
                  (Node(), Node()), ("--num-iterations", "100000", "--workers", "1"), prepare=_fifo_shard),
-        Scenario("endless-loop", "rank 1 computes for ever",
+        Scenario("endless-loop", "rank 1 computes forever",
                  arguments=("--num-iterations", "100000", "--fault", "endless-loop:1:3")),
-        Scenario("waits-for-input", "rank 1 asks a person",
+        Scenario("waits-for-input", "rank 1 waits for user input",
                  arguments=("--num-iterations", "100000", "--fault", "waits-for-input:1:3")),
         Scenario("healthy", "a run that trains", frozen=False),
-        Scenario("long-evaluation", "rank 0 takes a long metric alone while the others wait", frozen=False,
+        Scenario("long-evaluation", "rank 0 computes a long metric alone while the others wait", frozen=False,
                  arguments=("--num-iterations", "100000", "--core-metric-every", "3", "--core-metric-tokens", "100000000")),
     )
 }  # fmt: skip
@@ -116,7 +116,7 @@ class Started:
         self.world = sum(node.ranks for node in scenario.nodes)
         self.offspring = Offspring()
         self.folder = Path(tempfile.mkdtemp(prefix="hangdoc-demo-"))
-        """Where its data, its logs and the ranks' own files lie."""
+        """Its data, its logs, and the files of its ranks."""
         self._launchers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "Started":
@@ -135,15 +135,15 @@ class Started:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The launchers."""
+        """The pids of the launchers."""
         return tuple(launcher.pid for launcher in self._launchers)
 
     def launchers(self) -> tuple[int, ...]:
-        """The launchers that have not ended."""
+        """The pids of the launchers that have not ended."""
         return tuple(launcher.pid for launcher in self._launchers if launcher.poll() is None)
 
     def rank_pids(self) -> dict[int, int]:
-        """Rank to pid, of the ranks that are there."""
+        """Rank to pid, of the ranks that exist now."""
         found = {}
         for pid, environment in self.offspring.processes():
             if "RANK" in environment and parent(pid) in self.pids:
@@ -151,7 +151,7 @@ class Started:
         return found
 
     def log(self) -> str:
-        """What launchers and ranks printed."""
+        """The output of launchers and ranks."""
         return "\n".join(path.read_text("utf-8", "replace") for path in sorted(self.folder.glob("*.log")))
 
     def _start(self) -> None:
@@ -175,7 +175,7 @@ class Started:
                 "XDG_RUNTIME_DIR": str(self.folder), "TMPDIR": str(self.folder),
             }  # fmt: skip
             with (self.folder / f"node{index}.log").open("wb") as log:
-                # A terminal of one's own, and a standard input that stays open for a rank that asks.
+                # A separate session, and a standard input that stays open for a rank that reads it.
                 self._launchers.append(
                     subprocess.Popen(
                         command,
@@ -189,7 +189,7 @@ class Started:
                 )
 
     def _wait(self) -> None:
-        """Until every rank has published itself, and then until none of them has for a while (or three steps are done)."""
+        """Wait until every rank has a beacon, and then until all are silent for a while, or until three steps are done."""
         until = time.monotonic() + _START_BOUND
         while time.monotonic() < until:
             beats = self.beats()
@@ -203,10 +203,10 @@ class Started:
             elif all(launcher.poll() is not None for launcher in self._launchers):
                 break
             time.sleep(0.1)
-        raise RuntimeError(f"{self.scenario.name} did not come up; its ranks printed:\n{self.log()[-3000:]}")
+        raise RuntimeError(f"{self.scenario.name} did not start. Its ranks printed:\n{self.log()[-3000:]}")
 
     def beats(self) -> list[beacon.Beat]:
-        """What the ranks publish just now."""
+        """The current beats of the ranks."""
         found = []
         for path in beacon.directory(os.getuid(), str(self.folder)).glob("*.beacon"):
             beat = beacon.parse(path.read_bytes())
@@ -225,5 +225,5 @@ class Started:
 
 
 def start(name: str) -> Started:
-    """The scenario of a name, ready to be entered; raises KeyError for an unknown one."""
+    """The scenario with this name, not started yet. Raises KeyError for an unknown name."""
     return Started(SCENARIOS[name])

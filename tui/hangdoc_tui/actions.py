@@ -1,4 +1,4 @@
-"""What a person can do in the app: the keys, the command palette, and what they change."""
+"""What a person can do in the app: the actions of the keys and of the command palette."""
 
 import io
 import os
@@ -21,55 +21,55 @@ from hangdoc import codec
 from hangdoc.diagnose.detail import details
 from hangdoc.render.text import report
 from hangdoc.timeline import Timeline
-from hangdoc_tui import act, keys, pages
+from hangdoc_tui import keys, pages, signals
 from hangdoc_tui.ranks import GROUPS, SORTS, RankTable
-from hangdoc_tui.scene import Scene
 from hangdoc_tui.source import Poll, Source
 from hangdoc_tui.stacks import COMPARISONS, StackView
 from hangdoc_tui.tables import Settings
 from hangdoc_tui.trees import StackTree
+from hangdoc_tui.view_model import ViewModel
 
 RATES = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 def following(values: Iterable[str], value: str | None) -> str:
-    """The next of some values, round and round."""
+    """The value after `value`; after the last one the first."""
     known = list(values)
     return known[(known.index(value) + 1) % len(known)] if value in known else known[0]
 
 
 class Actions(App[None]):
-    """The app's state and every key's action. What happens by itself is `Top`'s."""
+    """The app's state and the action of every key. `Top` has what happens without a key."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(keys.BINDINGS)
 
     def __init__(self, source: Source, *, rate: float, allow_signals: bool, folder: Path | None) -> None:
-        # Without colours the terminal's own pair is left: Textual's grey for red is too dark to be read.
+        # Without colours, use the terminal's own two: Textual turns red into a grey that is too dark to read.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.source, self.rate, self.allow_signals = source, rate, allow_signals
         self.folder = folder or Path.cwd()
         """Where bundles and reports are written."""
         self.paused = self.following = False
         self.number = 0
-        """In a recording, the poll that is wanted."""
+        """In a recording, the poll to show."""
         self.poll: Poll | None = None
-        self.scene: Scene | None = None
+        self.model: ViewModel | None = None
         self.job_id: str | None = None
         self.selected: int | None = None
         self.selected_by_hand = False
-        """Whether a person chose the selected rank; else it is the culprit, once there is one."""
+        """Whether a person chose the selected rank. If not, the culprit is selected once there is one."""
         self.wake = threading.Event()
-        """Set to have the collector look at once."""
+        """Set to make the polling thread poll at once."""
 
     def keys_line(self) -> Content:
-        """The keys that a newcomer needs; each can be clicked. (Textual's Footer is laid out anew at every change of focus, which
-        costs a key its picture: docs/performance.md.)"""
+        """The keys that a new user needs, each one clickable. Textual's Footer is not used because it computes its layout at
+        every change of focus, which delays the answer to a key (docs/performance.md)."""
         words = (f"[@click=app.{one.action}][b $footer-key-foreground]{escape(keys.shown(one))}[/] {one.description}[/]"
                  for one in keys.footer())  # fmt: skip
         return Content.from_markup(" " + "  ".join(words))
 
-    def refresh_scene(self) -> None:
-        """Paint header and view for what has changed about the looking."""
+    def refresh_model(self) -> None:
+        """Build the view model from the last poll, and draw header and view."""
         raise NotImplementedError
 
     def paint(self) -> None:
@@ -80,43 +80,43 @@ class Actions(App[None]):
         """What each rank did at each poll, by job id."""
         raise NotImplementedError
 
-    # --- where to look -------------------------------------------------------------------------------------------------
+    # --- what is shown -------------------------------------------------------------------------------------------------
 
     def action_go(self, view: str) -> None:
         """Show a view."""
         self.query_one(TabbedContent).active = f"pane-{view}"
 
     def action_step(self, by: int) -> None:
-        """The next rank."""
-        if self.scene is not None and self.selected is not None:
-            ranks = [view.rank for view in self.scene.job.ranks]
+        """Select another rank, `by` places further."""
+        if self.model is not None and self.selected is not None:
+            ranks = [view.rank for view in self.model.job.ranks]
             self.selected = ranks[(ranks.index(self.selected) + by) % len(ranks)]
             self.selected_by_hand = True
             self.query_one(RankTable).point_at(self.selected)
-            self.refresh_scene()
+            self.refresh_model()
 
     def action_follow(self) -> None:
         """Keep the culprit selected."""
         self.following = not self.following
-        self.refresh_scene()
+        self.refresh_model()
 
     def action_next_job(self) -> None:
-        """Look at the next job."""
+        """Show the next job."""
         if self.poll is not None and self.poll.diagnosis.jobs:
             self.job_id = following([job.id for job in self.poll.diagnosis.jobs], self.job_id)
-            self.refresh_scene()
+            self.refresh_model()
 
     def action_keys(self) -> None:
-        """All keys."""
+        """Show all keys."""
         self.push_screen(pages.help_page())
 
     def action_findings(self) -> None:
-        """All findings of the job."""
-        if self.scene is not None:
-            self.push_screen(pages.finding_page(self.scene.job.findings))
+        """Show all findings of the job."""
+        if self.model is not None:
+            self.push_screen(pages.finding_page(self.model.job.findings))
 
     def action_unseen(self) -> None:
-        """What could not be seen."""
+        """Show what could not be observed."""
         if self.poll is not None:
             ranks = (f"rank {one.rank}: {one.why}" for job in self.poll.diagnosis.jobs for one in job.unseen)
             self.push_screen(pages.unseen_page(self.poll.diagnosis.problems, ranks))
@@ -124,14 +124,14 @@ class Actions(App[None]):
     # --- how it is shown -----------------------------------------------------------------------------------------------
 
     def action_filter(self) -> None:
-        """Let the person type a filter."""
+        """Open the filter."""
         self.action_go("ranks")
         entry = self.query_one("#filter", Input)
         entry.display = True
         entry.focus()
 
     def action_leave(self) -> None:
-        """End the filter, else take back a zoom."""
+        """End the filter. If there is none, zoom out."""
         entry, table = self.query_one("#filter", Input), self.query_one(RankTable)
         if entry.display:
             entry.value, entry.display = "", False
@@ -140,7 +140,7 @@ class Actions(App[None]):
             self.paint()
 
     def action_zoom(self) -> None:
-        """Show the ranks of one row."""
+        """Show only the ranks of the row under the cursor."""
         self.action_go("ranks")
         table = self.query_one(RankTable)
         if table.zoom():
@@ -149,50 +149,50 @@ class Actions(App[None]):
             self.notify("this row is a single rank: press g for rows of several ranks")
 
     def action_sort(self) -> None:
-        """By the next column."""
+        """Sort by the next column."""
         table = self.query_one(RankTable)
         table.sorted_by = following(SORTS, table.sorted_by)
         self.paint()
         table.point_at(self.selected)
 
     def action_group(self) -> None:
-        """By class, by host, or not."""
+        """Change what a row is: a rank, a class, a host, or a block."""
         table = self.query_one(RankTable)
         table.chosen_group = following(GROUPS, table.grouped_by)
         self.paint()
         table.point_at(self.selected)
 
     def action_native(self) -> None:
-        """With C++ frames, where there are some."""
+        """Show C++ frames, or hide them."""
         stack, tree = self.query_one(StackView), self.query_one(StackTree)
         stack.native = tree.native = not stack.native
         self.paint()
 
     def action_locals(self) -> None:
-        """With variables, or without."""
+        """Show local variables, or hide them."""
         stack = self.query_one(StackView)
         stack.locals = not stack.locals
         self.paint()
 
     def action_compare(self) -> None:
-        """The stack, with another."""
+        """Compare the stack with the next of COMPARISONS."""
         stack = self.query_one(StackView)
         stack.compared_to = following(COMPARISONS, stack.compared_to)
         self.notify(f"the stack is compared with {stack.compared_to}")
         self.paint()
 
     def action_all_settings(self) -> None:
-        """Also those that all ranks have alike."""
+        """Show all settings, or only those that differ."""
         settings = self.query_one(Settings)
         settings.whole = not settings.whole
         self.paint()
 
-    # --- when to look --------------------------------------------------------------------------------------------------
+    # --- polling -------------------------------------------------------------------------------------------------------
 
     def action_pause(self) -> None:
-        """Stop polling, or go on."""
+        """Stop polling, or continue."""
         self.paused = not self.paused
-        self.refresh_scene()
+        self.refresh_model()
         self.wake.set()
 
     def action_rate(self, by: int) -> None:
@@ -203,27 +203,27 @@ class Actions(App[None]):
         self.wake.set()
 
     def action_slide(self, by: int) -> None:
-        """In a recording: another moment."""
+        """In a recording, show the poll `by` places further."""
         self.slide_to(self.number + by)
 
     def slide_to(self, number: int) -> None:
-        """In a recording: this poll, and stay there."""
+        """In a recording, show this poll and pause."""
         if self.source.length is not None:
             self.paused = True
             self.number = min(self.source.length - 1, max(0, number))
             self.wake.set()
 
-    # --- what to keep --------------------------------------------------------------------------------------------------
+    # --- files ---------------------------------------------------------------------------------------------------------
 
     def action_write(self) -> None:
-        """Keep the poll as a bundle."""
+        """Save the poll as a bundle."""
         if self.poll is not None:
             self._written("bundle", "hangdoc", codec.encode(self.poll.snapshot))
 
     def action_report(self) -> None:
-        """Keep the report as a text and as a page."""
+        """Save the report as text and as a page."""
         if self.poll is not None:
-            from hangdoc.render.html import page  # the template engine is needed for nothing else
+            from hangdoc.render.html import page  # slow to import: it needs the template engine
 
             console = Console(width=100, record=True, file=io.StringIO())
             report(self.poll.diagnosis, console, verbose=True)
@@ -232,8 +232,8 @@ class Actions(App[None]):
             self._written("page", "html", shown.encode())
 
     def action_copy(self) -> None:
-        """What to type next."""
-        findings = self.scene.job.findings if self.scene is not None else ()
+        """Copy the command of the first finding that has one."""
+        findings = self.model.job.findings if self.model is not None else ()
         command = next((command for finding in findings for command in finding.commands), None)
         if command is None:
             self.notify("no finding has a command to copy")
@@ -249,30 +249,30 @@ class Actions(App[None]):
         except (OSError, codec.BundleError) as error:
             self.notify(str(error), severity="error", markup=False)
 
-    # --- what to do to a process ---------------------------------------------------------------------------------------
+    # --- signals -------------------------------------------------------------------------------------------------------
 
     def action_continue_rank(self) -> None:
-        """Send SIGCONT to the selected rank, after a question."""
-        self._ask(act.continuing)
+        """Ask, then send SIGCONT to the selected rank."""
+        self._ask(signals.continue_action)
 
     def action_end_rank(self) -> None:
-        """Send SIGTERM to the selected rank, an orphan, after a question."""
-        self._ask(act.ending)
+        """Ask, then send SIGTERM to the selected rank if it is an orphan."""
+        self._ask(signals.end_action)
 
-    def _ask(self, what: Callable[[Scene], act.SignalAction | str]) -> None:
+    def _ask(self, what: Callable[[ViewModel], signals.SignalAction | str]) -> None:
         if not self.allow_signals or self.source.length is not None:
             self.notify("signals are off: start hangdoc top with --allow-signals", severity="warning")
             return
-        deed = what(self.scene) if self.scene is not None else "there is no rank"
-        if isinstance(deed, str):
-            self.notify(deed, markup=False)
+        action = what(self.model) if self.model is not None else "no rank is selected"
+        if isinstance(action, str):
+            self.notify(action, markup=False)
             return
         self.push_screen(
-            pages.Question(deed.question), lambda yes: self.notify(deed.do(), markup=False) if yes else None
+            pages.Question(action.question), lambda yes: self.notify(action.do(), markup=False) if yes else None
         )
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The command palette: every key's action by what it does."""
+        """The commands of the palette: the action of every key."""
         yield from super().get_system_commands(screen)
         for binding in keys.BINDINGS:
             if binding.action not in ("quit", "command_palette"):  # Textual has these itself

@@ -1,4 +1,4 @@
-"""The app: polls in a thread of its own, one immutable message per poll, and views that paint it."""
+"""The app: a thread that polls, one immutable message per poll, and views that draw it."""
 
 import gc
 import statistics
@@ -16,51 +16,52 @@ from textual.message import Message
 from textual.widgets import Input, Static, TabbedContent, TabPane
 from textual.worker import get_current_worker
 
+from hangdoc.render import words
 from hangdoc.timeline import Timeline
 from hangdoc_tui.actions import Actions
 from hangdoc_tui.batches import Batches
 from hangdoc_tui.grid import Grid
 from hangdoc_tui.head import Slider, Strip, job_line
 from hangdoc_tui.history import History
-from hangdoc_tui.job_names import job_names
 from hangdoc_tui.keys import VIEWS
 from hangdoc_tui.ranks import RanksView, RankTable
-from hangdoc_tui.scene import RankChosen, Scene
 from hangdoc_tui.source import Poll, Source
 from hangdoc_tui.stacks import StackView
 from hangdoc_tui.tables import Events, Settings, Sockets
 from hangdoc_tui.trees import StackTree
+from hangdoc_tui.view_model import RankChosen, ViewModel
 from hangdoc_tui.waits import WaitTable
 
 BUDGET = 0.05
-"""Share of one core that polling may take: dearer polls come less often, but never less often than this:"""
+"""Share of one core that polling may use. More expensive polls come less often."""
 SLOWEST = 15.0
-_BREATH = 0.05
-"""Seconds at least between two polls."""
+"""Seconds between polls at most, whatever they cost."""
+_SHORTEST_PAUSE = 0.05
+"""Seconds between two polls at least."""
 _SMALLEST = (60, 16)
 _SWITCH_SECONDS = 0.0005
-"""How long the collector may keep the interpreter while a key waits for its picture."""
+"""How long the polling thread may hold the GIL while a key waits for its answer on the screen."""
 _NEVER = 1_000_000_000
 _COLLECTED_POLLS = 60
-"""Polls between two full collections of garbage, which else come at any key."""
+"""Polls between two full garbage collections. Otherwise they could run at any key."""
 _WIDGETS = (RanksView, StackView, StackTree, WaitTable, Batches, Sockets, Settings, Events)
-_GRAVITY = ("hung", "unknown", "waiting", "healthy")
+_WORST_FIRST = ("hung", "unknown", "waiting", "healthy")
 
 
 class Polled(Message):
-    """A new poll. One that nobody has looked at yet is replaced by it."""
+    """A new poll. It replaces one that has not been handled yet."""
 
     def __init__(self, poll: Poll) -> None:
         self.poll = poll
         super().__init__()
 
     def can_replace(self, message: Message) -> bool:
-        """Stale polls are dropped."""
+        """Drop older polls."""
         return isinstance(message, Polled)
 
 
 class Top(Actions):
-    """Watch every rank."""
+    """The app `hangdoc top`."""
 
     CSS_PATH = Path(__file__).with_name("top.tcss")
     TITLE = "hangdoc top"
@@ -88,35 +89,35 @@ class Top(Actions):
             for at, (name, widget) in enumerate(zip(VIEWS, _WIDGETS, strict=True), 1):
                 with TabPane(f"{at} {name.capitalize()}", id=f"pane-{name}"):
                     yield widget()
-        yield Input(placeholder="filter: words that the row must have", id="filter")
-        yield Static("hangdoc top needs a terminal of 60 by 16.", id="small")
+        yield Input(placeholder="filter: words that a row must contain", id="filter")
+        yield Static("hangdoc top needs a terminal of at least 60 columns and 16 lines.", id="small")
         yield Static(self.keys_line(), id="keys")
 
     def _is_series(self) -> bool:
         return self.source.length is not None and self.source.length > 1
 
     def on_mount(self) -> None:
-        """Nothing is there yet: say what is looked for, and begin."""
+        """Show what is searched for, and start polling."""
         self.query_one("#filter").display = False
         self.query_one("#job", Static).update(Text(f" looking for torch.distributed ranks: {self.source.title}"))
         self.query_one(RankTable).focus()
         self._measure()
         if (
             self.console.color_system == "standard" and not self.is_headless
-        ):  # 16 colours: those of the terminal, not the nearest to ours
+        ):  # with 16 colours: the terminal's own, not the nearest to ours
             self.theme = "ansi-dark"
         sys.setswitchinterval(_SWITCH_SECONDS)
         gc.set_threshold(*gc.get_threshold()[:2], _NEVER)  # a full collection takes 0.1 s with 1,024 ranks: on_polled
-        self.animation_level = "none"  # over ssh a picture at once is worth more
+        self.animation_level = "none"  # over ssh, animation only delays the screen
         self._collect()
 
     def on_unmount(self) -> None:
-        """The collector must not wait out its pause."""
-        self._ended = True  # first: the collector may just have cleared `wake`
+        """End the polling thread, also during its pause."""
+        self._ended = True  # before `wake`: the thread may have just cleared it
         self.wake.set()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Below a certain size nothing can be read."""
+        """Show a message instead of the views if the terminal is too small."""
         self._measure()
 
     def _measure(self) -> None:
@@ -126,7 +127,7 @@ class Top(Actions):
 
     @work(thread=True, exclusive=True)
     def _collect(self) -> None:
-        """Poll for as long as the app is there, never dearer than the budget."""
+        """Poll until the app ends, within the CPU budget."""
         worker = get_current_worker()
         taken = -1
         while not worker.is_cancelled:
@@ -139,19 +140,21 @@ class Top(Actions):
             if wanted != taken and not (live and self.paused and taken >= 0):
                 try:
                     poll = self.source.poll(wanted)
-                except Exception as error:  # a bundle that is gone, a host that changes under us: say it and go on
+                except (
+                    Exception
+                ) as error:  # a bundle was deleted, a host changed during the poll: report it and continue
                     self.call_from_thread(
                         self.notify, f"{type(error).__name__}: {error}", severity="error", markup=False
                     )
                 else:
                     self.post_message(Polled(poll))
-                    if taken >= 0:  # the first also loads what it needs
+                    if taken >= 0:  # the first one also imports modules
                         self._costs.append(poll.cpu_seconds)
                 taken = wanted
             if worker.is_cancelled:
                 return
-            # A recording's poll takes no time worth speaking of, and must be seen for as long as asked.
-            self.wake.wait(max(_BREATH, began + self._pace() - time.monotonic()) if live else self._pace())
+            # A recorded poll takes almost no time, and must stay on the screen for the whole interval.
+            self.wake.wait(max(_SHORTEST_PAUSE, began + self._pace() - time.monotonic()) if live else self._pace())
             if self.source.length is not None and not self.paused and self.number == taken:
                 self.number = min(taken + 1, self.source.length - 1)
 
@@ -161,7 +164,7 @@ class Top(Actions):
         return max(self.rate, min(cost / BUDGET, SLOWEST))
 
     def on_polled(self, message: Polled) -> None:
-        """Take a poll in and paint what is visible."""
+        """Add a poll to the histories, and draw the visible view."""
         self.poll, self._before = message.poll, self.poll
         if message.poll.number % _COLLECTED_POLLS == _COLLECTED_POLLS - 1:
             gc.collect()
@@ -172,42 +175,42 @@ class Top(Actions):
                 self._announced.add(job.id)  # once
                 if self.source.length is None:
                     self.bell()
-                    self.notify("The run hangs. i shows why.", severity="error")
+                    self.notify("The run hangs. Press i to see why.", severity="error")
             elif job.verdict == "healthy":
                 self._announced.discard(job.id)
-        self.refresh_scene()
+        self.refresh_model()
 
-    def refresh_scene(self) -> None:
-        """Header and view, out of the last poll."""
+    def refresh_model(self) -> None:
+        """Build the view model from the last poll, and draw header and view."""
         poll = self.poll
         if poll is None:
             return
-        self._say_costs(poll)
+        self._show_costs(poll)
         jobs = poll.diagnosis.jobs
         if not jobs:
-            self.scene = None
+            self.model = None
             self.query_one("#job", Static).update(
-                Text(f" no torch.distributed rank yet: {self.source.title}"), layout=False
+                Text(f" no torch.distributed rank found yet: {self.source.title}"), layout=False
             )
             self.query_one(Strip).update(
                 Text(" ".join(poll.diagnosis.problems) or "Start a run: its ranks appear here.")
             )
             return
         if self.job_id not in {job.id for job in jobs}:
-            self.job_id = min(jobs, key=lambda job: _GRAVITY.index(job.verdict)).id
+            self.job_id = min(jobs, key=lambda job: _WORST_FIRST.index(job.verdict)).id
         at = next(at for at, job in enumerate(jobs) if job.id == self.job_id)
         job, ranks = jobs[at], [view.rank for view in jobs[at].ranks]
         culprits = [rank for finding in job.findings[:1] for rank in finding.culprits if rank in ranks]
         wanted = self.following or not self.selected_by_hand
         pointed = (wanted and bool(culprits)) or self.selected not in ranks
-        if pointed:  # to whom it is about
+        if pointed:  # follow the culprit
             self.selected = next(iter(culprits or ranks), None)
         before = self._before.runs if self._before is not None else ()
         earlier = next((run for run in before if run.id == job.id), None)
-        name = job_names(poll.runs)[job.id]
-        self.scene = Scene(poll, job, poll.runs[at], self.selected, self._histories[job.id], name, earlier)
+        name = words.job_names(jobs)[job.id]
+        self.model = ViewModel(poll, job, poll.runs[at], self.selected, self._histories[job.id], name, earlier)
         self.query_one("#job", Static).update(job_line(job, name, len(jobs), at), layout=False)
-        self.query_one(Strip).show(self.scene)
+        self.query_one(Strip).show(self.model)
         self.paint()
         if pointed:
             self.call_after_refresh(self.query_one(RankTable).point_at, self.selected)
@@ -216,28 +219,28 @@ class Top(Actions):
         """What each rank did at each poll, by job id."""
         return {job: history.recorder.timeline() for job, history in self._histories.items()}
 
-    def _say_costs(self, poll: Poll) -> None:
+    def _show_costs(self, poll: Poll) -> None:
         problems = len(poll.diagnosis.problems) + sum(len(job.unseen) for job in poll.diagnosis.jobs)
         parts = [f"{self.source.title} at {poll.at.strftime('%Y-%m-%d %H:%M:%S')} UTC"]
         if self._is_series():
             self.query_one(Slider).show(poll.number, self.source.length or 1)
         if self.source.length is None:
             every = self._pace()
-            slowed = f" (asked for {self.rate:g} s)" if every > self.rate else ""
+            slowed = f" (requested: {self.rate:g} s)" if every > self.rate else ""
             parts.append(f"every {every:.1f} s{slowed}, {poll.cpu_seconds:.2f} s of CPU each")
         parts += ["paused"] * self.paused + ["following the culprit"] * self.following
-        parts += [f"{problems} thing{'s' * (problems > 1)} unseen (u)"] * bool(problems)
+        parts += [f"{problems} not observed (u)"] * bool(problems)
         text = Text(" " + " · ".join(parts), style="dim", no_wrap=True, overflow="ellipsis")
         self.query_one("#cost", Static).update(text, layout=False)
 
     def paint(self) -> None:
-        """The visible view alone; others are painted when they become visible."""
+        """Draw the visible view. Others are drawn when they become visible."""
         pane = self.query_one(TabbedContent).active_pane
-        if self.scene is not None and pane is not None:
+        if self.model is not None and pane is not None:
             view: Any = pane.children[0]
-            view.show(self.scene)
+            view.show(self.model)
 
-    # --- what the widgets say ------------------------------------------------------------------------------------------
+    # --- messages of the widgets ---------------------------------------------------------------------------------------
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """Another view is visible."""
@@ -248,23 +251,23 @@ class Top(Actions):
     def on_rank_chosen(self, event: RankChosen) -> None:
         """Another rank is selected."""
         self.selected, self.selected_by_hand = event.rank, True
-        if self.scene is not None:
-            self.scene = replace(self.scene, selected=event.rank)
+        if self.model is not None:
+            self.model = replace(self.model, selected=event.rank)
             self.query_one(RankTable).point_at(event.rank)
-            self.query_one(RanksView).show_selected(self.scene)
+            self.query_one(RanksView).show_selected(self.model)
         if event.entered:
             self.action_go("stack")
 
     def on_strip_opened(self) -> None:
-        """The finding's page."""
+        """Open the page of the findings."""
         self.action_findings()
 
     def on_slider_moved(self, event: Slider.Moved) -> None:
-        """Another moment of a recording."""
+        """Show another poll of a recording."""
         self.slide_to(event.number)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """The filter, letter by letter."""
+        """Apply the filter at every letter."""
         self.query_one(RankTable).filter = event.value
         self.paint()
 

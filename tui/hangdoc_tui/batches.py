@@ -1,4 +1,4 @@
-"""Batches by rank: a bar of what is done within what is expected, and for a run that moves a plot over time."""
+"""Batches by rank: a bar for those done of those expected, and a plot over time if the run makes progress."""
 
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
@@ -13,13 +13,13 @@ from textual_plotext import PlotextPlot
 from hangdoc.diagnosis import Job, RankView
 from hangdoc.phrases import numbers
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
-from hangdoc_tui.scene import Scene
+from hangdoc_tui.view_model import ViewModel
 
 _LINES = 6
 _PARTS = " ▏▎▍▌▋▊▉"
 _LEFT_LOOP = "left-loop"
 _LEAST_PLOT = 8
-"""Lines without which a plot shows nothing."""
+"""Lines that a plot needs at least."""
 
 
 class Amount(NamedTuple):
@@ -29,17 +29,17 @@ class Amount(NamedTuple):
     done: int
     total: int | None
     ended: bool
-    """They take part in no further batch: all of theirs are done, or they left the loop."""
+    """They run no further batch: all of theirs are done, or they left the loop."""
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """`3 of 232`, `ended at 3 of 3`."""
         amount = f"{self.done:,} of {self.total:,}" if self.total is not None else f"{self.done:,}"
         return f"ended at {amount}" if self.ended else amount
 
 
 def amounts(job: Job, culprits: Collection[int] = ()) -> list[Amount]:
-    """The batches of all ranks that count them, by their lowest ranks; culprits have amounts of their own."""
+    """The batches of all ranks that count them, ordered by rank. Culprits are not grouped with other ranks."""
     left = {rank for one in job.blockages if one.kind == _LEFT_LOOP for rank in one.culprits}
     together: dict[tuple[bool, int, int | None, bool], list[int]] = {}
     for view in job.ranks:
@@ -55,60 +55,60 @@ def _ended(view: RankView, left: set[int]) -> bool:
 
 
 class Batches(Vertical):
-    """A bar for each rank, or for ranks with equal amounts, and a plot where some of them move."""
+    """A bar for each group of ranks with equal amounts, and a plot if some of them make progress."""
 
     def __init__(self) -> None:
         super().__init__(id="batches")
         columns = (
             Column("rank", most=24),
-            Column("batches done, of those expected", least=10, flexible=True),
+            Column("batches done of those expected", least=10, flexible=True),
             Column(""),
         )
-        self._bars, self._said, self._plot = Grid("bars", columns), Static(id="plot-title"), PlotextPlot()
-        self._scene: Scene | None = None
+        self._bars, self._title, self._plot = Grid("bars", columns), Static(id="plot-title"), PlotextPlot()
+        self._model: ViewModel | None = None
 
     def compose(self) -> ComposeResult:
         """The bars above the plot."""
         yield self._bars
-        yield self._said
+        yield self._title
         yield self._plot
 
     def on_resize(self, event: events.Resize) -> None:
         """There is room for a plot, or there is none any more."""
-        if self._scene is not None:
-            self.show(self._scene)
+        if self._model is not None:
+            self.show(self._model)
 
-    def show(self, scene: Scene) -> None:
+    def show(self, model: ViewModel) -> None:
         """Paint them."""
-        self._scene = scene
-        known = amounts(scene.job, scene.culprits)
+        self._model = model
+        known = amounts(model.job, model.culprits)
         longest = max((max(one.done, one.total or 0) for one in known), default=0)
-        self._bars.fill(len(known), lambda index: _bar_row(known[index], longest, scene))
-        lines = _moving(scene)
+        self._bars.fill(len(known), lambda index: _bar_row(known[index], longest, model))
+        lines = _plotted_ranks(model)
         plotted = bool(lines) and self.size.height >= _LEAST_PLOT + 4
         if not known:
-            self._said.update(
-                Text("No batches were counted on any rank: no loop with a counter, and no beacon.", "dim")
+            self._title.update(
+                Text("No batch count on any rank: hangdoc found no loop with a counter, and no beacon.", "dim")
             )
         elif plotted:
-            self._said.update(
-                Text(f" batches done over time: {len(lines)} of {len(scene.history.tracks)} ranks", "dim")
+            self._title.update(
+                Text(f" batches done over time: {len(lines)} of {len(model.history.tracks)} ranks", "dim")
             )
-        self._said.display = plotted or not known
+        self._title.display = plotted or not known
         self._plot.display = plotted
         room = self.size.height - (_LEAST_PLOT + 1 if plotted else 0)
         self._bars.styles.height = max(2, min(len(known) + 1, room))
         if plotted:
-            self._draw(lines, scene)
+            self._draw(lines, model)
 
-    def _draw(self, lines: list[int], scene: Scene) -> None:
+    def _draw(self, lines: list[int], model: ViewModel) -> None:
         plot: Any = self._plot.plt
         plot.clear_figure()
-        tracks = {rank: list(scene.history.tracks[rank].batches) for rank in lines}
+        tracks = {rank: list(model.history.tracks[rank].batches) for rank in lines}
         newest = max(track[-1][0] for track in tracks.values())
         for rank, track in tracks.items():
             times, done = [seconds - newest for seconds, _ in track], [batches for _, batches in track]
-            plot.plot(times, done, label=f"rank {rank}", color="red" if rank in scene.culprits else None)
+            plot.plot(times, done, label=f"rank {rank}", color="red" if rank in model.culprits else None)
         low, high = _bounds(batches for track in tracks.values() for _, batches in track)
         plot.ylim(low, high)
         plot.yticks(_ticks(low, high))
@@ -118,18 +118,18 @@ class Batches(Vertical):
         self._plot.refresh()
 
 
-def _bar_row(amount: Amount, longest: int, scene: Scene) -> tuple[Cell, ...]:
-    guilty = bool(set(amount.ranks) & set(scene.culprits))
-    style = "bold red" if guilty else ""
+def _bar_row(amount: Amount, longest: int, model: ViewModel) -> tuple[Cell, ...]:
+    is_culprit = bool(set(amount.ranks) & set(model.culprits))
+    style = "bold red" if is_culprit else ""
     return (
-        Text(("●" if guilty else " ") + numbers(amount.ranks), style or "bold"),
+        Text(("●" if is_culprit else " ") + numbers(amount.ranks), style or "bold"),
         Fitted(lambda width: bar(amount, longest, width)),
-        Text(amount.said, "bold yellow" if amount.ended else ""),
+        Text(amount.text, "bold yellow" if amount.ended else ""),
     )
 
 
 def bar(amount: Amount, longest: int, width: int) -> Text:
-    """What is done as a solid bar, what is still expected as a line; all bars of a run have one scale."""
+    """Done batches as a solid bar, expected ones as a line. All bars of a run have the same scale."""
     if not longest or width < 1:
         return Text("")
     done = _eighths(amount.done, longest, width)
@@ -140,18 +140,18 @@ def bar(amount: Amount, longest: int, width: int) -> Text:
 
 
 def _eighths(number: int, longest: int, width: int) -> int:
-    """A length in eighths of a character; whatever is not nothing is seen."""
+    """A length in eighths of a character: at least one if `number` is not 0."""
     return max(1, round(number * width * 8 / longest)) if number else 0
 
 
-def _moving(scene: Scene) -> list[int]:
-    """The ranks to plot: culprits, who is furthest ahead and behind, and the selected one. None where nobody moved."""
-    tracks = {rank: track.batches for rank, track in scene.history.tracks.items() if len(track.batches) > 1}
+def _plotted_ranks(model: ViewModel) -> list[int]:
+    """The ranks to plot: the culprits, the slowest, the fastest and the selected one. Empty if no rank made progress."""
+    tracks = {rank: track.batches for rank, track in model.history.tracks.items() if len(track.batches) > 1}
     if all(track[0][1] == track[-1][1] for track in tracks.values()):
         return []
     order = sorted(tracks, key=lambda rank: (tracks[rank][-1][1], rank))
-    chosen = [scene.selected] if scene.selected is not None else []
-    wanted = [*scene.culprits, order[0], order[-1], *chosen, *order]
+    chosen = [model.selected] if model.selected is not None else []
+    wanted = [*model.culprits, order[0], order[-1], *chosen, *order]
     return [rank for rank in dict.fromkeys(wanted) if rank in tracks][:_LINES]
 
 
@@ -161,6 +161,6 @@ def _bounds(values: Iterable[int]) -> tuple[int, int]:
 
 
 def _ticks(low: int, high: int) -> list[int]:
-    """Whole numbers: nobody does half a batch."""
+    """Whole numbers only: there is no half batch."""
     step = max(1, -(-(high - low) // 4))
     return [*range(low, high, step), high]

@@ -1,7 +1,7 @@
-"""The timeline as text: a character for each poll, with a shape and a colour for what a rank, or a block of ranks, did.
+"""The timeline as text: one character per poll, whose shape and colour show what a rank or a block of ranks did.
 
-The more goes on, the higher the character: a row that freezes becomes a thin line. Every shape but three is in the oldest
-character set of PC terminals (code page 437), and none depends on its colour.
+More activity is a taller character, so a row that freezes becomes a thin line. All shapes but three are in code page 437, the
+oldest character set of PC terminals, and the shapes differ without their colours.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,42 +19,42 @@ STYLE: dict[Cell, str] = {
     "computing": "green", "data": "blue", "moving": "cyan", "waiting": "yellow", "dead": "bold red", "unseen": "magenta",
 }  # fmt: skip
 _WORDS: dict[Cell, str] = {
-    "computing": "computing", "data": "data", "moving": "in a collective, moving", "waiting": "waiting",
-    "dead": "dead", "unseen": "not seen",
+    "computing": "computing", "data": "data", "moving": "communicating", "waiting": "waiting",
+    "dead": "dead", "unseen": "not observed",
 }  # fmt: skip
 _SHARE = "▁▂▃▄▅▆▇"
-"""Of the ranks of a block that do not all do the same: how many make progress."""
+"""The share of ranks that make progress, for a block whose ranks do different things."""
 _TICK = 12
-"""Cells between two times above the timeline."""
+"""Cells between two labels of the time axis."""
 _BEFORE = 6
-"""Cells for what came before the last progress."""
+"""Cells kept for what came before the last progress."""
 
 
-def fitting(still: int | None, width: int) -> int:
-    """The number of polls per cell. It is one, unless a run has made no progress for more than `width` polls
-    (`Recorder.polls_since_progress`): then it is so many that its last progress remains visible."""
+def polls_per_cell(since_progress: int | None, width: int) -> int:
+    """How many polls one cell shows: more than one if the last progress, `since_progress` polls ago, would otherwise not fit
+    into `width` cells."""
     polls = 1
-    while (still or 0) // polls >= width - _BEFORE > 0:
+    while (since_progress or 0) // polls >= width - _BEFORE > 0:
         polls *= 2
     return polls
 
 
-def row(row: Row, width: int, polls: int = 1) -> Text:
-    """The newest cells of a row, the newest at the right, each for so many polls."""
+def draw_row(row: Row, width: int, polls: int = 1) -> Text:
+    """The newest `width` cells of a row, `polls` polls each. The newest is at the right."""
     several = len(row.ranks) > 1 or polls > 1
     drawn: list[tuple[str, str]] = []
     progress = row.shares
     for end in range(len(row.cells), max(0, len(row.cells) - width * polls), -polls):
         some, shares = row.cells[max(0, end - polls) : end], progress[max(0, end - polls) : end]
-        drawn.append(_cell(max(some, key=some.count), sum(shares) / len(shares), several))
+        drawn.append(_draw_cell(max(some, key=some.count), sum(shares) / len(shares), several))
     return joined([(" " * (width - len(drawn)), ""), *reversed(drawn)])
 
 
-def block(did: Sequence[Cell]) -> tuple[str, str]:
+def draw_block(did: Sequence[Cell]) -> tuple[str, str]:
     """(character, style) for what the ranks of a block did at one poll."""
     if len(did) == 1:
         return GLYPH[did[0]], STYLE[did[0]]
-    return _cell(*together(did), True)
+    return _draw_cell(*together(did), True)
 
 
 def joined(drawn: Iterable[tuple[str, str]]) -> Text:
@@ -65,22 +65,22 @@ def joined(drawn: Iterable[tuple[str, str]]) -> Text:
     return text
 
 
-def _cell(cell: Cell, share: float, several: bool) -> tuple[str, str]:
-    """(character, style). `cell` is what was done most, `share` how much of the ranks and polls was progress."""
+def _draw_cell(cell: Cell, share: float, several: bool) -> tuple[str, str]:
+    """(character, style). `cell` is what most ranks did, `share` the share of ranks and polls with progress."""
     if not several or (share == 1.0 and cell in PROGRESS) or (share == 0.0 and cell not in PROGRESS):
         return GLYPH[cell], STYLE[cell]
     height = min(len(_SHARE) - 1, int(share * len(_SHARE)))
     return _SHARE[height], "red" if cell == "dead" else "yellow" if share < 0.5 else "green"
 
 
-def axis(seconds: Sequence[float], still: int | None, width: int, polls: int = 1) -> Text:
-    """The times above `width` cells, of polls `seconds` ago, with a mark at the last progress of any rank (`still` polls
-    ago)."""
+def axis(seconds: Sequence[float], since_progress: int | None, width: int, polls: int = 1) -> Text:
+    """The time axis above `width` cells of polls `seconds` ago, with a mark at the last progress of any rank, which was
+    `since_progress` polls ago."""
     line = [" "] * width
     newest = len(seconds) - 1
-    if still:
-        since = duration(-seconds[newest - still])
-        at = width - 1 - still // polls
+    if since_progress:
+        since = duration(-seconds[newest - since_progress])
+        at = width - 1 - since_progress // polls
         right = [(at, f"▼ {text}") for text in (f"last progress {since} ago", f"{since} ago")]
         left = [(at - len(text) - 1, f"{text} ▼") for text in (f"last progress {since} ago", f"{since} ago")]
         _write(line, *right, *left, (at, "▼"))
@@ -91,7 +91,7 @@ def axis(seconds: Sequence[float], still: int | None, width: int, polls: int = 1
 
 
 def _write(line: list[str], *choices: tuple[int, str]) -> None:
-    """Write the first of these texts that fits at its place between what stands there already."""
+    """Write the first of these texts that fits at its place without touching other text."""
     for at, text in choices:
         end = at + len(text)
         if at >= 0 and end <= len(line) and all(c == " " for c in line[max(0, at - 1) : end + 1]):
@@ -110,4 +110,4 @@ def legend(*, blocks: bool) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis", style="dim")
     for cell in CELLS:
         text.append(GLYPH[cell], STYLE[cell]).append(f" {_WORDS[cell]}  ")
-    return text.append(f"{_SHARE[0]}…{_SHARE[-1]} share that moves" if blocks else "")
+    return text.append(f"{_SHARE[0]}…{_SHARE[-1]} share making progress" if blocks else "")

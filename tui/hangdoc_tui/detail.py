@@ -1,4 +1,4 @@
-"""Below the table: what its shapes mean, all about the selected rank, and of a large run a map of all ranks."""
+"""Below the table: its legend, the details of the selected rank, and for a large run a map of all ranks."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,10 +12,10 @@ from hangdoc.render import words
 from hangdoc.timeline import blocks
 from hangdoc_tui import cells
 from hangdoc_tui.places import place, stack_age
-from hangdoc_tui.scene import RankChosen, Scene
+from hangdoc_tui.view_model import RankChosen, ViewModel
 
 LARGE = 64
-"""Ranks from which on a run is large: they no longer fit one below the other."""
+"""A run with more ranks is large: they do not fit into a table of one row each."""
 _PER_LINE = 64
 
 
@@ -30,36 +30,36 @@ class Detail(Static):
         self._label = 0
         """Width of the numbers before each line of the map."""
 
-    def show(self, scene: Scene, *, zoomed: Sequence[int] | None) -> None:
-        """Paint it. `zoomed` are the ranks that the table is limited to."""
-        ranks = [view.rank for view in scene.job.ranks]
+    def show(self, model: ViewModel, *, zoomed: Sequence[int] | None) -> None:
+        """Draw it. `zoomed` are the ranks that the table is limited to."""
+        ranks = [view.rank for view in model.job.ranks]
         lines = [cells.legend(blocks=len(ranks) > LARGE)]
         if zoomed is not None:
             lines[0] = Text(f"{len(zoomed):,} of {len(ranks):,} ranks: {numbers(zoomed)[:40]}  (esc: all)", "bold")
-        view = scene.view(scene.selected)
+        view = model.view(model.selected)
         if view is not None:
-            lines += _about(scene, view, max(20, self.size.width - 2))
+            lines += _rank_details(model, view, max(20, self.size.width - 2))
         self._map, self._map_at = [], len(lines) + 2
         if len(ranks) > LARGE and (room := self.size.height - self._map_at) > 1:
-            lines += self._mapped(scene, ranks, room)
+            lines += self._mapped(model, ranks, room)
         self.update(Text("\n").join(lines[: max(1, self.size.height)]), layout=False)
 
-    def _mapped(self, scene: Scene, ranks: Sequence[int], room: int) -> Iterator[Text]:
-        """A character for each rank now, or for each block of them where they are too many."""
+    def _mapped(self, model: ViewModel, ranks: Sequence[int], room: int) -> Iterator[Text]:
+        """A character for each rank now, or for each block of ranks if there are too many."""
         self._map = blocks(ranks, room * _PER_LINE)
         self._label = len(str(ranks[-1])) + 1
         each = "" if len(self._map) == len(ranks) else f", {len(self._map[0])} to a character"
         yield Text("")
         yield Text(f"all ranks now{each}", "bold")
-        did = scene.history.recorder.newest()
-        guilty = set(scene.culprits)
+        did = model.history.recorder.newest()
+        is_culprit = set(model.culprits)
         for start in range(0, len(self._map), _PER_LINE):
             line = [(f"{self._map[start][0]:>{self._label - 1}} ", "dim")]
             for block in self._map[start : start + _PER_LINE]:
-                glyph, style = cells.block([did.get(rank, "unseen") for rank in block])
-                if not guilty.isdisjoint(block):
+                glyph, style = cells.draw_block([did.get(rank, "unseen") for rank in block])
+                if not is_culprit.isdisjoint(block):
                     glyph, style = "●", "bold red"
-                line.append((glyph, f"{style} reverse" if scene.selected in block and glyph != "●" else style))
+                line.append((glyph, f"{style} reverse" if model.selected in block and glyph != "●" else style))
             yield cells.joined(line)
 
     def on_click(self, event: events.Click) -> None:
@@ -70,23 +70,23 @@ class Detail(Static):
             self.post_message(RankChosen(self._map[at][0], False))
 
 
-def _about(scene: Scene, view: RankView, width: int) -> Iterator[Text]:
+def _rank_details(model: ViewModel, view: RankView, width: int) -> Iterator[Text]:
     age = stack_age(view)
-    guilty = view.rank in scene.culprits
-    did = (words.operation(view.operation), _batches(view))
+    is_culprit = view.rank in model.culprits
+    activity = (words.operation(view.operation), _batches(view))
     yield Text.assemble(
-        (f"{'●' if guilty else ''}rank {view.rank}  ", "bold red" if guilty else "bold"),
+        (f"{'●' if is_culprit else ''}rank {view.rank}  ", "bold red" if is_culprit else "bold"),
         (f"{words.LABEL_GLYPH[view.label]} {view.label or 'unknown'}: {view.state}", words.LABEL_STYLE[view.label]),
-        *(f" · {fact}" for fact in did if fact),
+        *(f" · {fact}" for fact in activity if fact),
     )
-    seen = (
+    facts = (
         f"pid {view.pid} on {words.clean(view.host)}" if view.pid is not None else f"on {words.clean(view.host)}",
         f"CPU {view.cpu_percent:.0f}%" if view.cpu_percent is not None else "",
         f"last byte {duration(view.silent_seconds)} ago" if view.silent_seconds is not None else "",
         f"stack of {age} ago" if age is not None else "",
     )
-    yield Text("  " + " · ".join(fact for fact in seen if fact), "dim")
-    rank = scene.run.ranks.get(view.rank)
+    yield Text("  " + " · ".join(fact for fact in facts if fact), "dim")
+    rank = model.run.ranks.get(view.rank)
     if view.where is not None:
         yield Text(f"  {place(view.where, width - 2)}", "dim" if age is not None else "")
     for frame in rank.own[1:] if rank is not None else ():

@@ -1,7 +1,7 @@
-"""A table of any length that costs a screenful: rows are asked for when they come into sight, and drawn as whole lines.
+"""A table of any length that costs as much as one screen: only visible rows are built, and each is drawn as one line.
 
-Textual's DataTable measures every cell of every row and renders each cell on its own; with 1,024 rows that is several times the
-100 ms in which a key must have its picture (docs/performance.md)."""
+Textual's DataTable measures every cell of every row and renders each cell separately. With 1,024 rows that takes several times
+the 100 ms in which a key must be answered on the screen (docs/performance.md)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, NamedTuple
@@ -18,37 +18,37 @@ from textual.strip import Strip
 
 
 class Fitted(NamedTuple):
-    """A text that is made for the width that its column turns out to have."""
+    """A text that is made once the width of its column is known."""
 
-    made: Callable[[int], Text]
-    wish: int = 0
-    """The width that it needs to be whole."""
+    make: Callable[[int], Text]
+    wanted_width: int = 0
+    """The width that shows the whole text."""
 
 
 Cell = Text | Fitted
 Row = Callable[[int], Sequence[Cell]]
-"""The cells of the row of an index: one for each column, or a single one over the whole width."""
+"""From an index to the cells of that row: one for each column, or a single one over the whole width."""
 MOVE = Binding.Group("Move")
 _MARK = "▸"
 _MARK_WIDTH = 1
 _GAP = 2
-"""Blanks of a cell: one on each side."""
+"""One blank on each side of a cell."""
 
 
 class Column(NamedTuple):
-    """A column: as wide as what is in sight, or as there is room."""
+    """A column: as wide as its visible cells, within these limits."""
 
     title: str
     least: int = 0
     most: int | None = None
     flexible: bool = False
-    """It needs `least` only and takes what the others leave: the first such column all, each other no more than it wishes."""
+    """It needs only `least` and gets the room that is left: the first such column all, the others no more than they want."""
     gives_way: int = 0
-    """Where there is no room for all, columns of the highest number are left out first; 0 stays."""
+    """If there is no room for all, the columns with the highest number are left out first. 0 is never left out."""
 
 
 class Grid(ScrollView, can_focus=True):
-    """Rows under a header that stays, with a cursor; the first column stays too when the others are scrolled."""
+    """Rows with a cursor. The header and the first column stay when the rest is scrolled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "up", show=False, group=MOVE, tooltip="The row above"),
@@ -64,7 +64,7 @@ class Grid(ScrollView, can_focus=True):
             show=False,
             key_display="enter",
             group=MOVE,
-            tooltip="Open the row, as a second click does",
+            tooltip="Open the row; a second click does the same",
         ),
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"grid--header", "grid--cursor"}
@@ -84,7 +84,7 @@ class Grid(ScrollView, can_focus=True):
             super().__init__()
 
     class HeaderClicked(Message):
-        """A person clicked the title of a column; empty beside all of them."""
+        """A person clicked the title of a column; `title` is empty if there is none."""
 
         def __init__(self, title: str) -> None:
             self.title = title
@@ -99,14 +99,14 @@ class Grid(ScrollView, can_focus=True):
         self._row: Row | None = None
         self._cells: dict[int, Sequence[Cell]] = {}
         self._lines: dict[int, Strip] = {}
-        """Rows as they were drawn, without cursor and scrolling."""
+        """Drawn rows, without cursor and scrolling."""
         self._natural = [len(one.title) for one in self._columns]
         self._widths = list(self._natural)
-        """0 for a column that gave way."""
+        """0 for a column that is left out."""
 
     def fill(self, count: int, row: Row, titles: Mapping[int, Cell] | None = None) -> None:
-        """Show these rows. The cursor and the place stay, as far as there are rows. `titles` are those of columns whose title is
-        not always the same."""
+        """Show these rows. Cursor and scrolling stay where they are, as far as there are rows. `titles` replaces the titles of
+        columns, by their index."""
         self.count, self._row, self._titles = count, row, titles or {}
         self._cells.clear()
         self._lines.clear()
@@ -115,25 +115,25 @@ class Grid(ScrollView, can_focus=True):
         self.refresh()
 
     def set_columns(self, columns: Sequence[Column]) -> None:
-        """Have other columns from the next `fill` on."""
+        """Use other columns from the next `fill` on."""
         if tuple(columns) != self._columns:
             self._columns = tuple(columns)
             self._natural = [len(one.title) for one in self._columns]
             self._cells.clear()
 
     def cells(self, index: int) -> Sequence[Cell]:
-        """What stands in a row."""
+        """The cells of a row."""
         found = self._cells.get(index)
         if found is None:
             found = self._cells[index] = self._row(index) if self._row is not None else ()
         return found
 
     def width_of(self, title: str) -> int:
-        """How wide the column is now; 0 where it gave way, or there is none."""
+        """The width of a column now; 0 if it is left out, or if there is none."""
         return next((w for w, one in zip(self._widths, self._columns, strict=True) if one.title == title), 0)
 
     def point(self, index: int) -> None:
-        """Put the cursor on a row, and the row in sight."""
+        """Put the cursor on a row, and scroll to it."""
         if 0 <= index < self.count and index != self.cursor:
             self.cursor = index
             self.refresh()
@@ -150,13 +150,13 @@ class Grid(ScrollView, can_focus=True):
     # --- drawing -------------------------------------------------------------------------------------------------------
 
     def _measure(self) -> None:
-        """Columns only grow, so that nothing jumps from poll to poll."""
+        """Set the widths. Columns only grow, so that nothing moves sideways between polls."""
         first = self.scroll_offset.y
         for index in range(first, min(self.count, first + max(1, self.size.height))):
             cells = self.cells(index)
             for at, cell in enumerate(cells if len(cells) == len(self._columns) else ()):
-                most, wish = self._columns[at].most, cell.cell_len if isinstance(cell, Text) else cell.wish
-                self._natural[at] = max(self._natural[at], wish if most is None else min(wish, most))
+                most, wanted = self._columns[at].most, cell.cell_len if isinstance(cell, Text) else cell.wanted_width
+                self._natural[at] = max(self._natural[at], wanted if most is None else min(wanted, most))
         bar = self.styles.scrollbar_size_vertical if self.count + 1 > self.size.height else 0
         widths = _fitted(self._columns, self._natural, self.outer_size.width - bar - _MARK_WIDTH)
         if widths != self._widths:
@@ -167,16 +167,16 @@ class Grid(ScrollView, can_focus=True):
             self.virtual_size = size
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Other rows are in sight."""
+        """Other rows are visible."""
         super().watch_scroll_y(old_value, new_value)
         self._measure()
 
     def on_resize(self) -> None:
-        """More rows may be in sight."""
+        """More rows may be visible."""
         self._measure()
 
     def render_line(self, y: int) -> Strip:
-        """One line as it is seen."""
+        """One visible line."""
         index = self.scroll_offset.y + y - 1
         if y == 0:
             style = self.get_component_rich_style("grid--header")
@@ -192,11 +192,11 @@ class Grid(ScrollView, can_focus=True):
         kept = self._widths[0] + _GAP
         cut = kept + self.scroll_offset.x
         first = Strip([Segment(_MARK if pointed else " "), *line.crop(0, kept)])
-        if pointed and self.app.native_ansi_color:  # a background of 16 would hide some of the cells' colours
+        if pointed and self.app.native_ansi_color:  # one of 16 background colours would hide some of the cells
             first = first.apply_style(Style(reverse=True))
         strip = Strip([*first, *line.crop(cut, cut + self.size.width)])
         strip = strip.adjust_cell_length(self.size.width).apply_style(style)
-        if pointed:  # the cells keep their own colours: they say what a rank does
+        if pointed:  # the cells keep their own colours, which show what a rank does
             cursor = Style(bold=True, bgcolor=self.get_component_rich_style("grid--cursor").bgcolor)
             strip = Strip(Segment(text, (own + cursor) if own else cursor) for text, own, _ in strip)
         return strip
@@ -208,12 +208,12 @@ class Grid(ScrollView, can_focus=True):
         for cell, width in zip(cells, widths, strict=True):
             if not width:
                 continue
-            text = cell if isinstance(cell, Text) else cell.made(width)
+            text = cell if isinstance(cell, Text) else cell.make(width)
             if text.cell_len > width:
                 text = text.copy()
                 text.truncate(width, overflow="ellipsis")
             room = Segment(" " * (width - text.cell_len))
-            own = self.app.console.get_style(text.style)  # which Text.render leaves out where nothing else is styled
+            own = self.app.console.get_style(text.style)  # Text.render leaves it out if nothing else is styled
             drawn = list(Segment.apply_style(text.render(self.app.console), own))
             right = text.justify == "right"
             segments += [Segment(" "), *([room] if right else []), *drawn, *([] if right else [room]), Segment(" ")]
@@ -232,7 +232,7 @@ class Grid(ScrollView, can_focus=True):
         self._go(self.cursor + by)
 
     def action_page(self, by: int) -> None:
-        """Up or down by what is in sight."""
+        """One screen up or down."""
         self._go(self.cursor + by * max(1, self.size.height - 2))
 
     def action_end(self, which: int) -> None:
@@ -240,12 +240,12 @@ class Grid(ScrollView, can_focus=True):
         self._go(0 if which < 0 else self.count - 1)
 
     def action_open(self) -> None:
-        """More about this row."""
+        """Open the row under the cursor."""
         if self.count:
             self.post_message(self.Opened(self.cursor))
 
     def on_click(self, event: events.Click) -> None:
-        """A click puts the cursor; on the row where it stands already it opens."""
+        """A click moves the cursor; a click on the row under the cursor opens it."""
         index = self.scroll_offset.y + event.y - 1
         if event.y == 0:
             self.post_message(self.HeaderClicked(self._title_at(event.x)))
@@ -257,7 +257,7 @@ class Grid(ScrollView, can_focus=True):
 
 
 def _fitted(columns: Sequence[Column], natural: Sequence[int], room: int) -> list[int]:
-    """The width of each column in `room` cells, 0 for those that give way."""
+    """The width of each column in `room` cells; 0 for a column that is left out."""
     widths = [one.least if one.flexible else max(one.least, wide) for one, wide in zip(columns, natural, strict=True)]
 
     def left() -> int:
@@ -270,6 +270,6 @@ def _fitted(columns: Sequence[Column], natural: Sequence[int], room: int) -> lis
         widths[last] = 0
     takers = [at for at, one in enumerate(columns) if one.flexible and widths[at]]
     for at in reversed(takers):
-        wish = left() if at == takers[0] else min(natural[at] - widths[at], left() // 2)
-        widths[at] += max(0, wish)
+        wanted = left() if at == takers[0] else min(natural[at] - widths[at], left() // 2)
+        widths[at] += max(0, wanted)
     return widths

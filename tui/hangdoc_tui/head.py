@@ -1,4 +1,4 @@
-"""The lines at the top: the job and its verdict, and the leading finding in one sentence."""
+"""The lines at the top: the job and its verdict, and the first finding in one sentence."""
 
 from rich.text import Text
 from textual import events
@@ -8,16 +8,16 @@ from textual.widgets import Static
 from hangdoc.diagnosis import Job
 from hangdoc.phrases import duration
 from hangdoc.render import words
-from hangdoc_tui.scene import Scene
+from hangdoc_tui.view_model import ViewModel
 
 
 def job_line(job: Job, name: str, jobs: int, at: int) -> Text:
-    """Verdict with since when, what the job is called, and how many of its ranks do what."""
+    """The verdict and for how long, the name of the job, and how many of its ranks have each label."""
     since = f" for {duration(job.hung_for_seconds)}" if job.hung_for_seconds is not None else ""
     tally = {label: sum(view.label == label for view in job.ranks) for label in ("computing", "blocked", "dead", None)}
     return Text.assemble(
         (f" {job.verdict.upper()}{since} ", f"reverse {words.VERDICT_STYLE[job.verdict]}"),
-        "  ", (name or words.clean(job.id), "bold"), (f" · {words.clean(job.backend)}" if job.backend else "", "dim"), "  ",
+        "  ", (name, "bold"), (f" · {words.clean(job.backend)}" if job.backend else "", "dim"), "  ",
         *((f"{words.LABEL_GLYPH[label]} {count:,} {label or 'unknown'}  ", words.LABEL_STYLE[label])
           for label, count in tally.items() if count),
         (f"job {at + 1} of {jobs} (j)" if jobs > 1 else "", "dim"),
@@ -26,26 +26,26 @@ def job_line(job: Job, name: str, jobs: int, at: int) -> Text:
 
 
 class Strip(Static, can_focus=True):
-    """The leading finding; Enter or a click opens its page."""
+    """The first finding. Enter or a click opens its page."""
 
     class Opened(Message):
-        """Somebody wants the page."""
+        """A person asked for the page."""
 
-    def show(self, scene: Scene) -> None:
-        """Paint it."""
-        finding = scene.leading
+    def show(self, model: ViewModel) -> None:
+        """Draw it."""
+        finding = model.leading
         if finding is None:
             text = {
-                "healthy": "Every rank makes progress.",
-                "waiting": "Some ranks are not making progress, and none of them waits for another rank.",
+                "healthy": "Every rank is making progress.",
+                "waiting": "Some ranks are not making progress, but no rank is waiting for another rank.",
             }
-            unseen = (*(one.why for one in scene.job.unseen), *scene.poll.diagnosis.problems)
-            if scene.job.verdict == "unknown" and unseen:
-                self.update(Text(f"Too little could be seen: {words.clean(unseen[0])} (u)"))
+            unseen = (*(one.why for one in model.job.unseen), *model.poll.diagnosis.problems)
+            if model.job.verdict == "unknown" and unseen:
+                self.update(Text(f"hangdoc could not observe enough: {words.clean(unseen[0])} (u)"))
             else:
-                self.update(Text(text.get(scene.job.verdict, "Nothing found."), style="dim"))
+                self.update(Text(text.get(model.job.verdict, "Nothing found."), style="dim"))
             return
-        more = len(scene.job.findings) - 1
+        more = len(model.job.findings) - 1
         self.update(
             Text.assemble(
                 (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
@@ -56,19 +56,19 @@ class Strip(Static, can_focus=True):
         )
 
     def on_click(self) -> None:
-        """Open."""
+        """Open the page."""
         self.post_message(self.Opened())
 
     def key_enter(self) -> None:
-        """Open."""
+        """Open the page."""
         self.post_message(self.Opened())
 
 
 class Slider(Static):
-    """The moment of a recording; a click goes to another."""
+    """The position in a recording. A click moves it."""
 
     class Moved(Message):
-        """Somebody wants this poll."""
+        """A person asked for this poll."""
 
         def __init__(self, number: int) -> None:
             self.number = number
@@ -79,7 +79,7 @@ class Slider(Static):
         self._length = 1
 
     def show(self, number: int, length: int) -> None:
-        """Paint it."""
+        """Draw it."""
         self._length = length
         label = f" poll {number + 1} of {length} "
         width = max(4, self.size.width - len(label) - 2)
@@ -89,7 +89,7 @@ class Slider(Static):
         )
 
     def on_click(self, event: events.Click) -> None:
-        """Go there."""
+        """Move to the poll under the click."""
         start = self.size.width - 2 - max(4, self.size.width - len(f" poll {1} of {self._length} ") - 2)
         share = (event.x - start) / max(1, self.size.width - start - 2)
         self.post_message(self.Moved(round(min(1.0, max(0.0, share)) * (self._length - 1))))

@@ -1,4 +1,4 @@
-"""What the polls so far add up to: each rank's timeline and batches, and what changed when."""
+"""A summary of all polls: each rank's timeline and batches, and what changed when."""
 
 import datetime
 from collections import deque
@@ -20,26 +20,26 @@ class Event:
     at: datetime.datetime
     rank: int | None
     text: str
-    grave: bool = False
+    serious: bool = False
 
 
 @dataclass
 class Track:
-    """One rank over time. It keeps its place when the rank is restarted."""
+    """One rank over time. A restarted rank keeps its track."""
 
     batches: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_KEPT_POLLS))
-    """(seconds since the first poll, batches done): the beginning and the end of each time in which the number stayed."""
+    """(seconds since the first poll, batches done): the first and the last poll of each period with the same number."""
     last: RankView | None = None
 
     def count(self, seconds: float, done: int) -> None:
-        """Take in a poll's number."""
+        """Add one poll's number of batches."""
         if len(self.batches) > 1 and self.batches[-1][1] == self.batches[-2][1] == done:
             self.batches.pop()
         self.batches.append((seconds, done))
 
 
 class History:
-    """One job's polls, summed up."""
+    """A summary of one job's polls."""
 
     def __init__(self) -> None:
         self.recorder = Recorder()
@@ -53,38 +53,38 @@ class History:
         self._verdict: str | None = None
 
     def add(self, at: datetime.datetime, job: Job) -> list[Event]:
-        """Take in one poll of the job; what changed with it. In a recording time can go back: then all begins anew."""
+        """Add one poll of the job, and return what changed. If a recording goes back in time, the history starts again."""
         self.recorder.add(at.timestamp(), job)
         if self._newest is not None and at <= self._newest:
             self._forget()
         self._newest = at
         self._began = self._began or at
         seconds = (at - self._began).total_seconds()
-        news = [*self._about_verdict(at, job), *self._about_ranks(at, job)]
+        new = [*self._verdict_events(at, job), *self._rank_events(at, job)]
         for view in job.ranks:
             track = self.tracks.setdefault(view.rank, Track())
             if view.batches_done is not None:
                 track.count(seconds, view.batches_done)
             track.last = view
-        self.events.extend(news)
-        return news
+        self.events.extend(new)
+        return new
 
-    def front_runner(self) -> int | None:
-        """Most batches that any rank has done."""
+    def most_batches(self) -> int | None:
+        """The largest number of batches that any rank has done."""
         return max((t.batches[-1][1] for t in self.tracks.values() if t.batches), default=None)
 
-    def _about_verdict(self, at: datetime.datetime, job: Job) -> Iterator[Event]:
+    def _verdict_events(self, at: datetime.datetime, job: Job) -> Iterator[Event]:
         if job.verdict != self._verdict:
             leading = f": {job.findings[0].code} {job.findings[0].name}" if job.findings else ""
-            yield Event(at, None, f"{job.verdict}{leading}", grave=job.verdict == "hung")
+            yield Event(at, None, f"{job.verdict}{leading}", serious=job.verdict == "hung")
             self._verdict = job.verdict
 
-    def _about_ranks(self, at: datetime.datetime, job: Job) -> Iterator[Event]:
+    def _rank_events(self, at: datetime.datetime, job: Job) -> Iterator[Event]:
         for view in job.ranks:
             track = self.tracks.get(view.rank)
             before = track.last if track is not None else None
             if before is None:
-                yield Event(at, view.rank, f"first seen, pid {view.pid}: {view.state}")
+                yield Event(at, view.rank, f"first observed, pid {view.pid}: {view.state}")
             elif before.pid != view.pid and view.pid is not None:
                 yield Event(at, view.rank, f"restarted: pid {view.pid} after {before.pid}")
             elif (before.label, before.state) != (view.label, view.state):
@@ -99,4 +99,4 @@ class History:
         for rank, track in self.tracks.items():
             if rank not in there and track.last is not None:
                 track.last = None
-                yield Event(at, rank, "gone", grave=True)
+                yield Event(at, rank, "gone", serious=True)

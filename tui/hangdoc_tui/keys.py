@@ -1,4 +1,4 @@
-"""Every key of the app, once: help, command palette, footer and docs/top.md are made from these bindings."""
+"""All keys of the app. Help, command palette, footer and docs/top.md are made from these bindings."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,13 +8,13 @@ from textual.keys import format_key
 from hangdoc_tui.grid import Grid
 
 VIEWS = {
-    "ranks": "A timeline for each rank: what it did at each poll, what it does now, and where",
+    "ranks": "A timeline for each rank: what it did at each poll, what it is doing now, and where",
     "stack": "The stack of the selected rank, with source lines and variables",
-    "tree": "The stacks of all ranks as one tree: ranks share a branch as long as their stacks agree",
-    "waits": "Who waits for whom, with the culprit first; a cycle is drawn as a cycle",
-    "batches": "Batches done within those expected, by rank; a plot over time where ranks move",
+    "tree": "The stacks of all ranks as one tree: ranks with equal frames share a branch",
+    "waits": "Which ranks wait for which, the culprit first; a cycle is drawn as a cycle",
+    "batches": "Batches done of those expected, by rank, and a plot over time if ranks make progress",
     "sockets": "Connections between ranks, both ends in one row: queues, silence, retransmits",
-    "settings": "Arguments and environment variables that differ between ranks, the gravest first",
+    "settings": "Arguments and environment variables that differ between ranks, the most serious first",
     "events": "What changed, the newest first",
 }
 """Name of each view and what it shows, in the order of their keys."""
@@ -57,37 +57,35 @@ BINDINGS: tuple[Binding, ...] = (
     _key("z", "zoom", "zoom", "Show only the ranks of the row under the cursor", _RANKS, footer=True),
     _key("escape", "leave", "back", "Zoom out, or end the filter", _RANKS, shown_as="esc"),
     _key("f", "follow", "follow the culprit", "Keep the culprit selected", _RANKS),
-    _key("left_square_bracket", "step(-1)", "previous rank", "Select the rank before", _RANKS),
+    _key("left_square_bracket", "step(-1)", "previous rank", "Select the previous rank", _RANKS),
     _key("right_square_bracket", "step(1)", "next rank", "Select the next rank", _RANKS),
     _key("j", "next_job", "next job", "Show the next job", _RANKS),
-    _key("i", "findings", "findings", "All findings, with evidence and what to do", _FINDINGS, footer=True),
-    _key("u", "unseen", "not seen", "What could not be seen, and why", _FINDINGS),
-    _key("c", "copy", "copy a command", "Copy what the finding says to type next", _FINDINGS),
+    _key("i", "findings", "findings", "Show all findings, with evidence and remedy", _FINDINGS, footer=True),
+    _key("u", "unseen", "not observed", "Show what hangdoc could not observe, and why", _FINDINGS),
+    _key("c", "copy", "copy a command", "Copy the first command of the findings", _FINDINGS),
     _key("n", "native", "native frames", "Show C++ frames, or hide them", _CONTENT),
     _key("l", "locals", "variables", "Show local variables, or hide them", _CONTENT),
     _key(
         "d", "compare", "compare", "Compare the stack with the last poll, with another rank, or with nothing", _CONTENT
     ),
     _key("a", "all_settings", "all settings", "Show all settings, or only those that differ", _CONTENT),
-    _key("p", "pause", "pause", "Stop polling, or go on", _POLLS),
+    _key("p", "pause", "pause", "Stop polling, or continue", _POLLS),
     _key("plus,equals_sign", "rate(-1)", "poll more often", "Poll at the next shorter interval", _POLLS),
     _key("minus", "rate(1)", "poll less often", "Poll at the next longer interval", _POLLS),
-    _key("comma", "slide(-1)", "previous poll", "In a recording: the poll before", _POLLS),
-    _key("full_stop", "slide(1)", "next poll", "In a recording: the next poll", _POLLS),
+    _key("comma", "slide(-1)", "previous poll", "In a recording, show the previous poll", _POLLS),
+    _key("full_stop", "slide(1)", "next poll", "In a recording, show the next poll", _POLLS),
     _key("w", "write", "write a bundle", "Save this poll's evidence as a bundle", _FILES),
     _key("r", "report", "write the report", "Save this poll's report and page", _FILES),
-    _key(
-        "C", "continue_rank", "continue the rank", "Continue the selected rank where it is stopped (SIGCONT)", _SIGNALS
-    ),
-    _key("K", "end_rank", "end the orphan", "End the selected rank where its launcher is gone (SIGTERM)", _SIGNALS),
+    _key("C", "continue_rank", "continue the rank", "Continue the selected rank if it is stopped (SIGCONT)", _SIGNALS),
+    _key("K", "end_rank", "end the orphan", "End the selected rank if its launcher is gone (SIGTERM)", _SIGNALS),
     _key("ctrl+p", "command_palette", "commands", "Search all commands", _HELP, footer=True),
-    _key("question_mark", "keys", "keys", "This list", _HELP, footer=True),
+    _key("question_mark", "keys", "keys", "Show all keys", _HELP, footer=True),
     _key("q", "quit", "quit", "Leave hangdoc top", _HELP, footer=True),
 )
 
 
 def shown(binding: Binding) -> str:
-    """A key as a person reads it: `?`, `ctrl+p`, `[`."""
+    """The name of a key: `?`, `ctrl+p`, `[`."""
     if binding.key_display is not None:
         return binding.key_display
     *modifiers, key = binding.key.partition(",")[0].split("+")
@@ -95,17 +93,17 @@ def shown(binding: Binding) -> str:
 
 
 def groups() -> Iterator[tuple[str, list[Binding]]]:
-    """All keys by their groups, those of the tables last."""
+    """All keys by group. The keys of the tables are last."""
     found: dict[str, list[Binding]] = {}
     for binding in Binding.make_bindings((*BINDINGS, *Grid.BINDINGS)):
         together = found.setdefault(binding.group.description if binding.group is not None else "", [])
-        if all(other.action != binding.action for other in together):  # of several keys for one action the first
+        if all(other.action != binding.action for other in together):  # if several keys have the same action, the first
             together.append(binding)
     yield from found.items()
 
 
 def footer() -> Iterator[Binding]:
-    """The keys that a newcomer needs."""
+    """The keys that a new user needs."""
     return (binding for binding in BINDINGS if binding.show)
 
 

@@ -1,4 +1,4 @@
-"""What opens above the main screen: a finding's page, the keys, what could not be seen, and the question before a signal."""
+"""Pages over the main screen: a finding, the keys, what was not observed, and the question before a signal."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -40,14 +40,14 @@ class Page(ModalScreen[None]):
             yield Static(self._content)
 
     def action_copy(self) -> None:
-        """What to type next, into the clipboard of the terminal."""
+        """Copy the command to the terminal's clipboard."""
         if self._command is not None:
             self.app.copy_to_clipboard(self._command)
             self.notify(f"copied: {self._command}", markup=False)
 
 
 def finding_page(findings: Iterable[Finding]) -> Page:
-    """Culprits, victims, evidence, what to do and to type of each, and the rule of the first."""
+    """A page with the culprits, victims, evidence, remedy and commands of each finding, and the rule of the first one."""
     parts: list[RenderableType] = []
     found = list(findings)
     for finding in found:
@@ -70,13 +70,13 @@ def _finding(finding: Finding) -> Iterable[RenderableType]:
 
 
 def unseen_page(problems: Iterable[str], unseen: Iterable[str]) -> Page:
-    """What the diagnosis lacks."""
+    """A page with what hangdoc could not observe, and why."""
     lines = [*problems, *unseen]
-    return Page("what could not be seen", Text("\n\n".join(map(words.clean, lines)) or "Everything was seen."))
+    return Page("not observed", Text("\n\n".join(map(words.clean, lines)) or "Everything was observed."))
 
 
 def help_page() -> Page:
-    """All keys, by group."""
+    """A page with all keys, by group."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", justify="right")
     table.add_column()
@@ -88,7 +88,7 @@ def help_page() -> Page:
 
 
 class Question(ModalScreen[bool]):
-    """Asks before a signal is sent to a process: y sends it, every other key does not."""
+    """Asks before a signal is sent to a process. Only y sends it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "yes"),
@@ -106,5 +106,5 @@ class Question(ModalScreen[bool]):
             yield Static(Text(self._text))
 
     def action_answer(self, yes: bool) -> None:
-        """Close with it."""
+        """Close with this answer."""
         self.dismiss(yes)

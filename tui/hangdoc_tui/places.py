@@ -1,4 +1,4 @@
-"""Where a rank stands, in as much room as there is."""
+"""The place in the source where a rank is, shortened to the width that there is."""
 
 from rich.text import Text
 
@@ -7,12 +7,12 @@ from hangdoc.phrases import duration
 from hangdoc.render import words
 
 _USEFUL = 6
-"""Characters of a source line that are worth to be shown."""
+"""A source line cut to fewer characters is not worth showing."""
 
 
 def place(where: Where | None, width: int) -> str:
-    """`base_train.py:198  loss.backward()`. Where there is less room, the end of the source line gives way, and the beginning of
-    the file's name only where `file:line` alone is wider than `width`."""
+    """`base_train.py:198  loss.backward()`. If `width` is too small, the source line is cut at its end. The file name is cut
+    at its beginning only if `file:line` alone does not fit."""
     if where is None:
         return ""
     name = f"{words.clean(where.file.rpartition('/')[2])}:{where.line}"
@@ -26,7 +26,7 @@ def place(where: Where | None, width: int) -> str:
 
 
 def placed(view: RankView, width: int) -> Text:
-    """The place of a rank; dim and with its age where it comes from an older stack and the rank may have left it."""
+    """The place of a rank; dim and with its age if it comes from an older stack and the rank may have left it."""
     age = stack_age(view)
     if age is None:
         return Text(place(view.where, width))
@@ -39,8 +39,8 @@ def placed(view: RankView, width: int) -> Text:
 
 
 def stack_age(view: RankView) -> str | None:
-    """How old a rank's stack is where that matters. A blocked rank is read again as soon as its clocks move: until then it stands
-    where its stack says."""
+    """How old a rank's stack is, if that matters. A blocked rank has no age: it is still where its stack shows it, because its
+    stack is read again as soon as its clocks move."""
     if view.stack_seconds_ago is None or view.label == "blocked":
         return None
     return duration(view.stack_seconds_ago)

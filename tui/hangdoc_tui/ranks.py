@@ -1,4 +1,4 @@
-"""The first view: a timeline for each rank, class, host or block of ranks, and what the selected rank does in full."""
+"""The first view: a timeline for each rank, class, host or block of ranks, and the details of the selected rank."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,7 @@ from hangdoc_tui import cells
 from hangdoc_tui.detail import LARGE, Detail
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
 from hangdoc_tui.places import placed, stack_age
-from hangdoc_tui.scene import RankChosen, Scene
+from hangdoc_tui.view_model import RankChosen, ViewModel
 
 _LAST = float("inf")
 SORTS: dict[str, Callable[[RankView], object]] = {  # by the titles of the columns
@@ -34,64 +34,64 @@ _DETAIL_LINES = 5
 
 
 class RankTable(Grid):
-    """One row per rank, or per class, host or block of them."""
+    """One row per rank, class, host or block of ranks."""
 
     def __init__(self) -> None:
         super().__init__("ranks", _columns(grouped=False, several_hosts=False, timeline=24))
         self.sorted_by, self.filter = "rank", ""
         self.chosen_group: str | None = None
-        """What a person chose from GROUPS; None for what fits the size and the state of the run."""
+        """What a person chose from GROUPS. None: the size and the verdict of the run decide."""
         self.zooms: list[tuple[int, ...]] = []
-        """The ranks of each row that was zoomed into, the innermost last."""
+        """The ranks of each zoom, the innermost last."""
         self.room = 24
-        """How many rows there is room for."""
-        self._scene: Scene | None = None
+        """How many rows fit."""
+        self._model: ViewModel | None = None
         self._rows: list[list[RankView]] = []
-        """What each row shows, in order."""
+        """The ranks of each row."""
 
     @property
     def grouped_by(self) -> str:
-        """One of GROUPS: what a row is now."""
-        if self.chosen_group is not None or self._scene is None:
+        """What a row is now: one of GROUPS."""
+        if self.chosen_group is not None or self._model is None:
             return self.chosen_group or "ranks"
-        if len(self.zooms[-1] if self.zooms else self._scene.job.ranks) <= LARGE:
+        if len(self.zooms[-1] if self.zooms else self._model.job.ranks) <= LARGE:
             return "ranks"
-        # Of a large run that moves, hardly two ranks look alike; of one that hangs, almost all do.
-        return "blocks" if self.zooms or self._scene.job.verdict == "healthy" else "classes"
+        # In a large run that makes progress, almost every rank is a class of its own; in one that hangs, almost all are equal.
+        return "blocks" if self.zooms or self._model.job.verdict == "healthy" else "classes"
 
-    def show(self, scene: Scene) -> None:
-        """Paint the ranks of a poll; the cursor goes with the selected one."""
-        self._scene = scene
+    def show(self, model: ViewModel) -> None:
+        """Draw the ranks of a poll, with the cursor at the selected one."""
+        self._model = model
         wanted = self.filter.lower().split()
         self._rows = [
-            views for views in self._groups(scene) if not wanted or all(word in _searched(views) for word in wanted)
+            views for views in self._groups(model) if not wanted or all(word in _search_text(views) for word in wanted)
         ]
-        most = scene.history.front_runner()
+        most = model.history.most_batches()
         grouped = self.grouped_by != "ranks"
-        several_hosts = len({view.host for view in scene.job.ranks}) > 1
+        several_hosts = len({view.host for view in model.job.ranks}) > 1
         columns = _columns(grouped=grouped, several_hosts=several_hosts, timeline=max(24, self.size.width // 3))
         self.set_columns(columns)
-        drawn = _Drawn(scene)
+        timeline = _TimelineColumn(model)
         titles = {one.title: at for at, one in enumerate(columns)}
-        heads: dict[int, Cell] = {titles["timeline"]: Fitted(drawn.axis), 0: Text(GROUPS[self.grouped_by])}
+        heads: dict[int, Cell] = {titles["timeline"]: Fitted(timeline.axis), 0: Text(GROUPS[self.grouped_by])}
         if (at := titles.get(self.sorted_by)) is not None:
             heads[at] = Text(f"{heads[0] if at == 0 else self.sorted_by}{_SORTED}")
-        self.fill(len(self._rows), lambda index: _cells_of(scene, self._rows[index], most, drawn, grouped), heads)
-        self.point_at(scene.selected)
+        self.fill(len(self._rows), lambda index: _cells_of(model, self._rows[index], most, timeline, grouped), heads)
+        self.point_at(model.selected)
 
     def point_at(self, rank: int | None) -> None:
-        """Put the cursor on a rank's row, where it has one."""
+        """Put the cursor on a rank's row, if it has one."""
         for index, views in enumerate(self._rows):
             if any(view.rank == rank for view in views):
                 self.point(index)
                 return
 
     def row_of(self, index: int) -> list[RankView]:
-        """The ranks of a row; none where there is no such row."""
+        """The ranks of a row; empty if there is no such row."""
         return self._rows[index] if 0 <= index < len(self._rows) else []
 
     def zoom(self) -> bool:
-        """Show only the ranks of the row under the cursor; False where it is a single rank."""
+        """Show only the ranks of the row under the cursor. False if it is a single rank."""
         ranks = tuple(view.rank for view in self.row_of(self.cursor))
         if len(ranks) < 2 or (self.zooms and ranks == self.zooms[-1]):
             return False
@@ -100,18 +100,18 @@ class RankTable(Grid):
         return True
 
     def zoom_out(self) -> bool:
-        """Take back a zoom; False where there is none."""
+        """Undo one zoom. False if there is none."""
         self.chosen_group = None if self.zooms else self.chosen_group
         return bool(self.zooms) and bool(self.zooms.pop())
 
-    def _groups(self, scene: Scene) -> list[list[RankView]]:
+    def _groups(self, model: ViewModel) -> list[list[RankView]]:
         within = set(self.zooms[-1]) if self.zooms else None
-        shown = [view for view in scene.job.ranks if within is None or view.rank in within]
+        shown = [view for view in model.job.ranks if within is None or view.rank in within]
         views = sorted(shown, key=SORTS[self.sorted_by])  # type: ignore[arg-type]
         order = {view.rank: at for at, view in enumerate(views)}
         match self.grouped_by:
             case "classes":
-                alike = words.classes(scene.job)
+                alike = words.classes(model.job)
                 groups = [[view for view in group if view.rank in order] for group in alike]
                 return sorted(filter(None, groups), key=lambda group: min(order[view.rank] for view in group))
             case "hosts":
@@ -134,69 +134,69 @@ class RankTable(Grid):
 
     def on_grid_header_clicked(self, event: Grid.HeaderClicked) -> None:
         """Sort by that column, where there is an order."""
-        if event.title in SORTS and self._scene is not None:
+        if event.title in SORTS and self._model is not None:
             self.sorted_by = event.title
-            self.show(self._scene)
+            self.show(self._model)
 
     def _choose(self, index: int, entered: bool) -> None:
         if 0 <= index < len(self._rows):
             ranks = [view.rank for view in self._rows[index]]
-            known = self._scene.selected if self._scene is not None else None
+            known = self._model.selected if self._model is not None else None
             rank = known if known is not None and known in ranks else ranks[0]
             self.post_message(RankChosen(rank, entered))
 
 
 class RanksView(Vertical):
-    """The table, and below it what its shapes mean and all about the selected rank."""
+    """The table, and below it the legend and the details of the selected rank."""
 
     def __init__(self) -> None:
         super().__init__(id="ranks-view")
         self._table, self._detail = RankTable(), Detail()
-        self._scene: Scene | None = None
+        self._model: ViewModel | None = None
         self._painted = Size(0, 0)
-        """How large it was when it was painted last."""
+        """Its size when it was drawn last."""
 
     def compose(self) -> ComposeResult:
-        """One above the other."""
+        """The details below the table."""
         yield self._table
         yield self._detail
 
-    def show(self, scene: Scene) -> None:
-        """Paint both."""
-        self._scene, self._painted = scene, self.size
+    def show(self, model: ViewModel) -> None:
+        """Draw both."""
+        self._model, self._painted = model, self.size
         self._table.room = max(4, self.size.height - _DETAIL_LINES - 1)
-        self._table.show(scene)
+        self._table.show(model)
         height = max(2, min(self._table.count + 1, self.size.height - _DETAIL_LINES))
         if self._table.styles.height is None or self._table.styles.height.value != height:
             self._table.styles.height = height
-        self.show_selected(scene)
+        self.show_selected(model)
 
-    def show_selected(self, scene: Scene) -> None:
-        """Paint what depends on the selected rank alone."""
-        self._scene = scene
-        self._detail.show(scene, zoomed=self._table.zooms[-1] if self._table.zooms else None)
+    def show_selected(self, model: ViewModel) -> None:
+        """Draw only what depends on the selected rank."""
+        self._model = model
+        self._detail.show(model, zoomed=self._table.zooms[-1] if self._table.zooms else None)
 
     def on_resize(self, event: events.Resize) -> None:
-        """There is room for more rows, or for fewer. (It also comes when the view was hidden, and has been painted by then.)"""
-        if self._scene is not None and self.size != self._painted:
-            self.show(self._scene)
+        """Draw again for another size. Textual sends this also after the view was hidden; then nothing has changed."""
+        if self._model is not None and self.size != self._painted:
+            self.show(self._model)
 
 
-class _Drawn:
-    """The timeline of a poll, for the width that its column turns out to have."""
+class _TimelineColumn:
+    """The timeline of a poll, for any width of its column."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._recorder = scene.history.recorder
+    def __init__(self, model: ViewModel) -> None:
+        self._recorder = model.history.recorder
 
     def axis(self, width: int) -> Text:
-        """The times above it."""
-        still = self._recorder.polls_since_progress
-        return cells.axis(self._recorder.seconds, still, width, cells.fitting(still, width))
+        """The time axis above it."""
+        since = self._recorder.polls_since_progress
+        return cells.axis(self._recorder.seconds, since, width, cells.polls_per_cell(since, width))
 
     def row(self, ranks: Sequence[int], width: int) -> Text:
         """The cells of some ranks."""
-        polls = cells.fitting(self._recorder.polls_since_progress, width)
-        return cells.row(self._recorder.timeline([ranks], polls=width * polls).rows[0], width, polls)
+        polls = cells.polls_per_cell(self._recorder.polls_since_progress, width)
+        return cells.draw_row(self._recorder.timeline([ranks], polls=width * polls).rows[0], width, polls)
 
 
 def _columns(*, grouped: bool, several_hosts: bool, timeline: int) -> tuple[Column, ...]:
@@ -215,19 +215,19 @@ def _columns(*, grouped: bool, several_hosts: bool, timeline: int) -> tuple[Colu
 
 
 def _cells_of(
-    scene: Scene, views: Sequence[RankView], most: int | None, drawn: _Drawn, grouped: bool
+    model: ViewModel, views: Sequence[RankView], most: int | None, timeline: _TimelineColumn, grouped: bool
 ) -> tuple[Cell, ...]:
     first = views[0]
-    guilty = any(view.rank in scene.culprits for view in views)
+    is_culprit = any(view.rank in model.culprits for view in views)
     ranks = [view.rank for view in views]
     name = numbers(ranks)
     hosts = dict.fromkeys(view.host for view in views)
-    several_hosts = len({view.host for view in scene.job.ranks}) > 1
+    several_hosts = len({view.host for view in model.job.ranks}) > 1
     row: tuple[Cell, ...] = (
-        Text(("●" if guilty else " ") + (name if len(name) <= 13 else name[:12] + "…"),
-             style="bold red" if guilty else "bold"),
+        Text(("●" if is_culprit else " ") + (name if len(name) <= 13 else name[:12] + "…"),
+             style="bold red" if is_culprit else "bold"),
         *([Text(f"{len(views):,}", justify="right")] if grouped else []),
-        Fitted(lambda width: drawn.row(ranks, width)),
+        Fitted(lambda width: timeline.row(ranks, width)),
         doing(views),
         _batches(views, most),
         Text(_silence(views), justify="right"),
@@ -246,8 +246,8 @@ def _placed(views: Sequence[RankView], width: int) -> Text:
     return placed(max(views, key=lambda view: view.stack_seconds_ago or 0.0), width)
 
 
-def _searched(views: Sequence[RankView]) -> str:
-    """What the filter looks in."""
+def _search_text(views: Sequence[RankView]) -> str:
+    """The text that the filter searches."""
     first = views[0]
     name = numbers(view.rank for view in views)
     hosts = " ".join(dict.fromkeys(view.host for view in views))
@@ -256,7 +256,7 @@ def _searched(views: Sequence[RankView]) -> str:
 
 
 def doing(views: Sequence[RankView]) -> Text:
-    """`■ all_reduce (ddp-backward)`, `▶ loading-data`, or how many of several do what."""
+    """`■ all_reduce (ddp-backward)`, `▶ loading-data`, or how many ranks have each label."""
     first = views[0]
     if len({(view.label, view.state, view.operation) for view in views}) == 1:
         text = f"{words.LABEL_GLYPH[first.label]} {words.operation(first.operation) or first.state}"

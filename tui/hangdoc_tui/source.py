@@ -1,4 +1,4 @@
-"""Where the app's polls come from: this host now, or bundles that were recorded."""
+"""Where the app's polls come from: this host now, or recorded bundles."""
 
 import datetime
 from collections.abc import Callable, Sequence
@@ -17,24 +17,24 @@ from hangdoc.snapshot import Snapshot, merge
 
 @dataclass(frozen=True)
 class Poll:
-    """One look at all ranks, with what was concluded. Nothing in it changes any more."""
+    """One snapshot of all ranks and its diagnosis. It never changes."""
 
     number: int
     at: datetime.datetime
     """When it was taken, UTC."""
     cpu_seconds: float
-    """What taking it cost on all cores; 0 for a recorded one."""
+    """CPU time that the poll took, on all cores; 0 for a recorded one."""
     snapshot: Snapshot
     diagnosis: Diagnosis
     runs: tuple[Run, ...]
 
 
 class Source(Protocol):
-    """Gives polls. `length` is None for a live one, which gives another each time it is asked."""
+    """Where polls come from. `length` is None for a live source, which gives a new poll at each call."""
 
     @property
     def title(self) -> str:
-        """What is looked at."""
+        """What is observed, in words."""
         ...
 
     @property
@@ -43,13 +43,13 @@ class Source(Protocol):
         ...
 
     def poll(self, number: int) -> Poll:
-        """The poll of this number, counted from 0; blocks for as long as the look takes. Never raises for what can't be
-        seen; raises BundleError for a broken bundle."""
+        """The poll of this number, counted from 0. Blocks until it is taken. What can't be observed raises nothing; a damaged
+        bundle raises BundleError."""
         ...
 
 
 class Live:
-    """This host, or those of a fleet: whatever `look` looks at."""
+    """Polls of this host, or of the hosts of a fleet. `look` takes a snapshot."""
 
     length = None
 
@@ -57,16 +57,16 @@ class Live:
         self._look, self.title, self._patience = look, title, patience
 
     def poll(self, number: int) -> Poll:
-        """Look, and reason."""
+        """Take a snapshot and diagnose it."""
         before = cpu_seconds()
         return _poll(number, self._look(), self._patience, before)
 
 
 class Recorded:
-    """Bundles in the order in which they were taken; those of several hosts taken together are one poll."""
+    """Bundles in the order of their time. The bundles of several hosts of one look are one poll."""
 
     def __init__(self, files: Sequence[Path], patience: float) -> None:
-        """Reads every bundle once, for its time and its host; raises BundleError for one that is none."""
+        """Reads every bundle once, for its time and its hosts. Raises BundleError for a file that is not a bundle."""
         self._groups = _together([(path, *_when_and_where(codec.read(path))) for path in files])
         self._patience = patience
         self.length = len(self._groups)
@@ -74,7 +74,7 @@ class Recorded:
         self._read = lru_cache(4)(self._load)
 
     def poll(self, number: int) -> Poll:
-        """That one."""
+        """The poll of this number. The last four are kept."""
         return self._read(number)
 
     def _load(self, number: int) -> Poll:
@@ -94,7 +94,7 @@ def _when_and_where(snapshot: Snapshot) -> tuple[str, tuple[str, ...]]:
 
 
 def _together(bundles: list[tuple[Path, str, tuple[str, ...]]]) -> list[list[Path]]:
-    """Groups of bundles in the order of time; a host that comes again begins the next group."""
+    """Groups of bundles in the order of time. A host that appears again starts the next group."""
     groups: list[list[Path]] = []
     seen: set[str] = set()
     for path, _, hosts in sorted(bundles, key=lambda bundle: (bundle[1], str(bundle[0]))):

@@ -13,14 +13,14 @@ from hangdoc.phrases import duration
 from hangdoc.render import words
 from hangdoc.snapshot import Frame, Unavailable
 from hangdoc_tui.places import stack_age
-from hangdoc_tui.scene import Scene
+from hangdoc_tui.view_model import ViewModel
 
 COMPARISONS = ("nothing", "the last poll", "another rank")
 _LOCALS_SHOWN = 12
 
 
 class StackView(VerticalScroll):
-    """The selected rank's training thread."""
+    """The stack of the selected rank's training thread."""
 
     def __init__(self) -> None:
         super().__init__(id="stack")
@@ -28,30 +28,30 @@ class StackView(VerticalScroll):
         self._shown = Static(id="stack-text")
 
     def compose(self) -> ComposeResult:
-        """One text that scrolls."""
+        """A text that scrolls."""
         yield self._shown
 
-    def show(self, scene: Scene) -> None:
-        """Paint it."""
-        self._shown.update(Text("\n").join(self.lines(scene)))
+    def show(self, model: ViewModel) -> None:
+        """Draw it."""
+        self._shown.update(Text("\n").join(self.lines(model)))
 
-    def lines(self, scene: Scene) -> Iterator[Text]:
-        """The whole view, line by line."""
-        rank = scene.run.ranks.get(scene.selected) if scene.selected is not None else None
+    def lines(self, model: ViewModel) -> Iterator[Text]:
+        """The lines of the view."""
+        rank = model.run.ranks.get(model.selected) if model.selected is not None else None
         if rank is None:
             yield Text("No rank is selected.", style="dim")
             return
-        yield from self._head(scene, rank)
-        view = scene.view(rank.rank)
+        yield from self._head(model, rank)
+        view = model.view(rank.rank)
         stale = view is not None and stack_age(view) is not None
-        for line in self._frames(scene, rank):
+        for line in self._frames(model, rank):
             if stale:
                 line.stylize("dim")
             yield line
 
-    def _frames(self, scene: Scene, rank: Rank) -> Iterator[Text]:
+    def _frames(self, model: ViewModel, rank: Rank) -> Iterator[Text]:
         frames = merged.frames_of(rank, native=self.native)
-        other = self._other(scene, rank)
+        other = self._other(model, rank)
         there = {merged.place(frame) for frame in other[1]} if other is not None else None
         if other is not None:
             yield Text(f"+ only here, - only {other[0]}", style="dim")
@@ -69,8 +69,8 @@ class StackView(VerticalScroll):
             stack = rank.process.stack if rank.process is not None else None
             yield Text(stack.reason if isinstance(stack, Unavailable) else "No stack.", style="magenta")
 
-    def _head(self, scene: Scene, rank: Rank) -> Iterator[Text]:
-        view = scene.view(rank.rank)
+    def _head(self, model: ViewModel, rank: Rank) -> Iterator[Text]:
+        view = model.view(rank.rank)
         if view is not None:
             yield Text.assemble(
                 (f"rank {rank.rank}", "bold"), f"  pid {view.pid or '-'} on {words.clean(view.host)}  ",
@@ -78,24 +78,26 @@ class StackView(VerticalScroll):
                 f"  {words.operation(view.operation)}",
             )  # fmt: skip
             if view.stack_seconds_ago is not None:
-                since = ": the rank has not moved since" if stack_age(view) is None else ""
-                yield Text(f"stack of {duration(view.stack_seconds_ago)} ago{since}", "dim" if since else "bold yellow")
+                since = "; the rank has made no progress since" if stack_age(view) is None else ""
+                yield Text(
+                    f"stack read {duration(view.stack_seconds_ago)} ago{since}", "dim" if since else "bold yellow"
+                )
         native = rank.process.native if rank.process is not None else None
         if self.native and isinstance(native, Unavailable):
             yield Text(f"no native frames: {native.reason}", style="dim")
         yield Text("")
 
-    def _other(self, scene: Scene, rank: Rank) -> tuple[str, tuple[Frame, ...]] | None:
-        """(who, frames) of what the stack is compared with."""
+    def _other(self, model: ViewModel, rank: Rank) -> tuple[str, tuple[Frame, ...]] | None:
+        """(where, frames) of the stack to compare with."""
         if self.compared_to == "the last poll":
-            before = scene.before.ranks.get(rank.rank) if scene.before is not None else None
+            before = model.before.ranks.get(rank.rank) if model.before is not None else None
             return ("at the last poll", merged.frames_of(before, native=self.native)) if before is not None else None
         if self.compared_to == "another rank":
-            # For a culprit one of those who wait, for all others the culprit.
+            # A culprit is compared with a rank that waits, every other rank with the culprit.
             others = [
-                n for n in (scene.culprits if rank.rank not in scene.culprits else scene.run.ranks) if n != rank.rank
+                n for n in (model.culprits if rank.rank not in model.culprits else model.run.ranks) if n != rank.rank
             ]
-            other = scene.run.ranks.get(others[0]) if others else None
+            other = model.run.ranks.get(others[0]) if others else None
             return (f"on rank {other.rank}", merged.frames_of(other, native=self.native)) if other is not None else None
         return None
 

@@ -9,13 +9,13 @@ from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
 from hangdoc.snapshot import Connection
 from hangdoc_tui.grid import Grid
-from hangdoc_tui.scene import Scene
+from hangdoc_tui.view_model import ViewModel
 
 _PAIRS_SHOWN = 60
 
 
 class Listing(Grid):
-    """A table whose rows are all known at once."""
+    """A table whose rows are all known in advance."""
 
     def list(self, rows: Iterable[tuple[Text, ...]]) -> None:
         """Show these rows."""
@@ -29,10 +29,10 @@ class Sockets(Listing):
     def __init__(self) -> None:
         super().__init__("sockets", ("ranks", "state", "queues", "last byte", "retransmits", "addresses"))
 
-    def show(self, scene: Scene) -> None:
-        """Paint them; those that carry unsent bytes or are not established first."""
+    def show(self, model: ViewModel) -> None:
+        """Draw the connections. Those that are not established, or that have bytes in their queues, come first."""
         ends: dict[tuple[str, str, int, str, int], tuple[int, Connection]] = {}
-        for one in scene.run.ranks.values():
+        for one in model.run.ranks.values():
             for c in one.connections:
                 ends[c.namespace, c.local_address, c.local_port, c.remote_address, c.remote_port] = (one.rank, c)
         pairs: list[tuple[tuple[int, int], int, Connection, tuple[int, Connection] | None]] = []
@@ -43,15 +43,17 @@ class Sockets(Listing):
             back = (mine.namespace, mine.remote_address, mine.remote_port, mine.local_address, mine.local_port)
             other = ends.get(back)
             done |= {key, back}
-            pairs.append((_weight(rank, mine, other[1] if other else None), rank, mine, other))
+            pairs.append((_sort_key(rank, mine, other[1] if other else None), rank, mine, other))
         pairs.sort(key=lambda pair: pair[0])
         ordered = [_pair(rank, mine, other) for _, rank, mine, other in pairs[:_PAIRS_SHOWN]]
         if len(pairs) > _PAIRS_SHOWN:
-            ordered.append((Text(f"and {len(pairs) - _PAIRS_SHOWN} more, quieter", style="dim"), *[Text()] * 5))
+            ordered.append(
+                (Text(f"and {len(pairs) - _PAIRS_SHOWN} more with shorter queues", style="dim"), *[Text()] * 5)
+            )
         self.list(ordered)
 
 
-def _weight(rank: int, mine: Connection, theirs: Connection | None) -> tuple[int, int]:
+def _sort_key(rank: int, mine: Connection, theirs: Connection | None) -> tuple[int, int]:
     both = [mine] + ([theirs] if theirs is not None else [])
     queued = sum(c.send_queue_bytes + c.receive_queue_bytes for c in both)
     odd = any(c.state != "ESTABLISHED" or c.retransmits for c in both)
@@ -84,19 +86,21 @@ _STANDING_STYLE = {"must agree": "bold red", "should agree": "yellow", "names da
 
 
 class Settings(Listing):
-    """Arguments and variables of which ranks have different values; `whole` shows the others too."""
+    """Arguments and environment variables that differ between ranks. `whole` shows the others too."""
 
     def __init__(self) -> None:
         super().__init__("settings", ("name", "standing", "values", "why"))
         self.whole = False
 
-    def show(self, scene: Scene) -> None:
-        """Paint them, the gravest first."""
-        found = comparison.compared(scene.run)
+    def show(self, model: ViewModel) -> None:
+        """Draw the settings, the most serious first."""
+        found = comparison.compared(model.run)
         alike = sum(not one.differs for one in found)
         rows = [_setting(one) for one in found if one.differs or self.whole]
         if not self.whole:
-            rows.append((Text(f"{alike} that all ranks have alike (a: show)", style="dim"), Text(), Text(), Text()))
+            rows.append(
+                (Text(f"{alike} settings are equal on all ranks (a shows them)", style="dim"), Text(), Text(), Text())
+            )
         self.list(rows)
 
 
@@ -124,13 +128,13 @@ class Events(Listing):
     def __init__(self) -> None:
         super().__init__("events", ("time (UTC)", "rank", "what"))
 
-    def show(self, scene: Scene) -> None:
-        """Paint them."""
+    def show(self, model: ViewModel) -> None:
+        """Draw the events."""
         self.list(
             (
                 Text(event.at.strftime("%H:%M:%S"), style="dim"),
                 Text("-" if event.rank is None else str(event.rank)),
-                Text(words.clean(event.text), style="bold red" if event.grave else ""),
+                Text(words.clean(event.text), style="bold red" if event.serious else ""),
             )
-            for event in reversed(scene.history.events)
+            for event in reversed(model.history.events)
         )

@@ -1,4 +1,4 @@
-"""All ranks' stacks merged into one tree, and what it has in common with the tree of those who wait."""
+"""The stacks of all ranks merged into one tree."""
 
 from rich.text import Text
 from textual.widgets import Tree
@@ -9,22 +9,22 @@ from hangdoc.phrases import duration, numbers, ranks
 from hangdoc.render import words
 from hangdoc.snapshot import Frame
 from hangdoc_tui.places import stack_age
-from hangdoc_tui.scene import Scene
+from hangdoc_tui.view_model import ViewModel
 
 
 class GrowingTree(Tree[int | None]):
-    """A tree that is rebuilt only when it changed, so that what a person has folded stays folded."""
+    """A tree that is rebuilt only when it changed, so that folded branches stay folded."""
 
     def __init__(self, name: str) -> None:
         super().__init__(Text(name), id=name)
         self.show_root = False
         self._shown: object = None
 
-    def grow(self, what: object) -> bool:
-        """Whether `what` is new; then the tree is empty and waits to be filled."""
-        if what == self._shown:
+    def grow(self, content: object) -> bool:
+        """Whether `content` is new. If so, the tree is now empty and must be filled."""
+        if content == self._shown:
             return False
-        self._shown = what
+        self._shown = content
         self.clear()
         return True
 
@@ -36,24 +36,24 @@ class StackTree(GrowingTree):
         super().__init__("merged")
         self.native = False
 
-    def show(self, scene: Scene) -> None:
-        """Paint it."""
-        tree = merged.stacks(scene.run.ranks.values(), native=self.native)
-        old = [view for view in scene.job.ranks if stack_age(view) is not None]
-        if self.grow((tree, scene.culprits, tuple((view.rank, stack_age(view)) for view in old))):
+    def show(self, model: ViewModel) -> None:
+        """Draw it."""
+        tree = merged.stacks(model.run.ranks.values(), native=self.native)
+        old = [view for view in model.job.ranks if stack_age(view) is not None]
+        if self.grow((tree, model.culprits, tuple((view.rank, stack_age(view)) for view in old))):
             if old:
                 oldest = max(view.stack_seconds_ago or 0.0 for view in old)
                 who = ranks(view.rank for view in old)
                 self.root.add_leaf(Text(f"stacks of up to {duration(oldest)} ago: {who}", style="dim"))
             for branch in tree.branches:
-                self._add(self.root, branch, scene.culprits)
-            mute = [rank for rank in tree.ranks if not any(rank in branch.ranks for branch in tree.branches)]
-            if mute:
-                self.root.add_leaf(Text(f"no stack: {numbers(mute)}", style="magenta"))
+                self._add(self.root, branch, model.culprits)
+            without = [rank for rank in tree.ranks if not any(rank in branch.ranks for branch in tree.branches)]
+            if without:
+                self.root.add_leaf(Text(f"no stack: {numbers(without)}", style="magenta"))
 
     def _add(self, parent: TreeNode[int | None], branch: merged.Branch, culprits: tuple[int, ...]) -> None:
-        guilty = len(branch.ranks) <= len(culprits) and set(branch.ranks) <= set(culprits)
-        who = Text(f"[{numbers(branch.ranks)}] ", style="bold red" if guilty else "bold")
+        is_culprit = len(branch.ranks) <= len(culprits) and set(branch.ranks) <= set(culprits)
+        who = Text(f"[{numbers(branch.ranks)}] ", style="bold red" if is_culprit else "bold")
         first, *rest = branch.frames
         node = parent.add(who + _frame(first), data=branch.ranks[0], expand=True, allow_expand=True)
         for frame in rest:

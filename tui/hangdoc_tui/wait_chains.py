@@ -1,4 +1,4 @@
-"""Who waits for whom, as values to draw: each blockage once, a cycle in its own order, and who waits behind it."""
+"""Which ranks wait for which, as values to draw: each blockage once, a cycle in its order, and the ranks that wait for them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from hangdoc.diagnose.model import Class, Run, numbers_of
 
 @dataclass(frozen=True)
 class Waiting:
-    """Ranks that wait alike, and those that wait for them."""
+    """A class of ranks that wait, and the classes that wait for it."""
 
     one: Class
     behind: tuple["Waiting", ...]
@@ -17,23 +17,23 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Picture:
-    """One blockage. In a cycle each of `at` waits for the next, and the last for the first; else they wait for nobody."""
+    """One blockage. In a cycle each of `at` waits for the next, and the last for the first. Otherwise they wait for no rank."""
 
     blockage: Blockage
     cycle: bool
     at: tuple[Class, ...]
-    """The blamed ones first."""
+    """Culprits first."""
     behind: tuple[Waiting, ...]
-    """Whoever waits for them without being one of them."""
+    """The classes that wait for them."""
 
     @property
     def unseen(self) -> tuple[int, ...]:
-        """Culprits that nobody looked at."""
+        """Culprits that were not observed."""
         return tuple(sorted(set(self.blockage.blamed) - set(numbers_of((*self.at, *self.blockage.waiting)))))
 
 
 def pictures(run: Run) -> list[Picture]:
-    """All blockages of a run, the gravest first."""
+    """All blockages of a run, the most serious first."""
     return [_picture(run, blockage) for blockage in run.blockages]
 
 
@@ -51,7 +51,7 @@ def _awaits(run: Run, one: Class, other: Class) -> bool:
 
 
 def _cycle(run: Run, classes: Sequence[Class]) -> tuple[Class, ...] | None:
-    """The shortest way round from the first class that has one; None where no class waits for itself in turn."""
+    """The shortest cycle through the first class that is in one; None if there is no cycle."""
     for start in classes:
         paths: list[tuple[Class, ...]] = [(start,)]
         reached = {start.ranks}
@@ -67,7 +67,7 @@ def _cycle(run: Run, classes: Sequence[Class]) -> tuple[Class, ...] | None:
 
 
 def _behind(run: Run, ends: Iterable[Class], others: Sequence[Class]) -> tuple[Waiting, ...]:
-    """Each of `others` once, below a class that it waits for; whoever waits for none of them directly stands in front."""
+    """Each of `others` once, below a class that it waits for. A class that waits for none of them directly is at the top."""
     left = list(others)
 
     def below(one: Class) -> tuple[Waiting, ...]:

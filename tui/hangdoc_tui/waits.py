@@ -1,4 +1,4 @@
-"""What holds up the run: each blockage once, its culprit first, then those that wait. A cycle is drawn as one."""
+"""What blocks the run: each blockage once, the culprit first, then the ranks that wait. A cycle is drawn as a cycle."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +12,7 @@ from hangdoc.render import words
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
 from hangdoc_tui.places import placed
 from hangdoc_tui.ranks import doing
-from hangdoc_tui.scene import RankChosen, Scene
+from hangdoc_tui.view_model import RankChosen, ViewModel
 from hangdoc_tui.wait_chains import Picture, Waiting, pictures
 
 _ENDS = {"never": "Cannot end by itself", "by-itself": "Can end by itself", "unknown": ""}
@@ -23,47 +23,47 @@ _COLUMNS = (
     Column("where", least=14, flexible=True),
 )
 Line = tuple[tuple[Cell, ...], int | None]
-"""The cells, and the rank that they are about."""
+"""The cells of a row, and its rank."""
 
 
 class WaitTable(Grid):
-    """A line for each class of ranks that waits, or is waited for."""
+    """A line for each class of ranks that waits, or that others wait for."""
 
     def __init__(self) -> None:
         super().__init__("waits", _COLUMNS)
         self._ranks: list[int | None] = []
 
-    def show(self, scene: Scene) -> None:
-        """Paint it."""
-        lines = list(_lines(scene))
+    def show(self, model: ViewModel) -> None:
+        """Draw it."""
+        lines = list(_lines(model))
         self._ranks = [rank for _, rank in lines]
         self.fill(len(lines), lambda index: lines[index][0])
 
     def on_grid_opened(self, event: Grid.Opened) -> None:
-        """The stack of that rank."""
+        """Show the stack of the rank in that row."""
         rank = self._ranks[event.index]
         if rank is not None:
             self.post_message(RankChosen(rank, True))
 
 
-def _lines(scene: Scene) -> Iterator[Line]:
-    drawn = pictures(scene.run)
+def _lines(model: ViewModel) -> Iterator[Line]:
+    drawn = pictures(model.run)
     if not drawn:
         yield (Text("No rank waits for another.", "green"),), None
     for number, picture in enumerate(drawn):
         if number:
             yield (Text(""),), None
-        yield (_title(picture, scene),), next(iter(picture.blockage.blamed), None)
-        yield from _ends(picture, scene)
+        yield (_title(picture, model),), next(iter(picture.blockage.blamed), None)
+        yield from _end_lines(picture, model)
         for waiting in picture.behind:
-            yield from _behind(waiting, scene, depth=1)
+            yield from _waiting_lines(waiting, model, depth=1)
 
 
-def _title(picture: Picture, scene: Scene) -> Text:
-    """Who is to blame for what."""
+def _title(picture: Picture, model: ViewModel) -> Text:
+    """The culprits of a blockage, and what it is."""
     blockage = picture.blockage
     blamed = blockage.blamed
-    finding = _finding(scene.job.findings, blamed, blockage.victims)
+    finding = _finding(model.job.findings, blamed, blockage.victims)
     who = (
         f"{phrases.ranks(blamed)} {phrases.verb(blamed, 'is the culprit', 'are the culprits')}"
         if blamed
@@ -77,12 +77,12 @@ def _title(picture: Picture, scene: Scene) -> Text:
 
 
 def _finding(findings: Iterable[Finding], culprits: tuple[int, ...], victims: tuple[int, ...]) -> Finding | None:
-    """The finding about these ranks."""
+    """The finding about these culprits, if possible with these victims."""
     known = [one for one in findings if set(one.culprits) == set(culprits)]
     return next((one for one in known if set(one.victims) == set(victims)), next(iter(known), None))
 
 
-def _ends(picture: Picture, scene: Scene) -> Iterator[Line]:
+def _end_lines(picture: Picture, model: ViewModel) -> Iterator[Line]:
     last = len(picture.at) - 1
     for index, one in enumerate(picture.at):
         edge = ""
@@ -91,15 +91,15 @@ def _ends(picture: Picture, scene: Scene) -> Iterator[Line]:
         elif picture.cycle:
             edge = "╭▸ " if index == 0 else "╰─ " if index == last else "│  "
         following = picture.at[(index + 1) % len(picture.at)] if picture.cycle else None
-        yield _line(one, edge, numbers(following.ranks) if following is not None else "", scene)
+        yield _line(one, edge, numbers(following.ranks) if following is not None else "", model)
     if picture.unseen:
-        yield (Text(f"   {phrases.ranks(picture.unseen)}: not seen", "magenta"),), picture.unseen[0]
+        yield (Text(f"   {phrases.ranks(picture.unseen)}: not observed", "magenta"),), picture.unseen[0]
 
 
-def _behind(waiting: Waiting, scene: Scene, depth: int) -> Iterator[Line]:
-    yield _line(waiting.one, f"{'   ' * depth}└ ", _awaited(waiting.one, scene.run), scene)
+def _waiting_lines(waiting: Waiting, model: ViewModel, depth: int) -> Iterator[Line]:
+    yield _line(waiting.one, f"{'   ' * depth}└ ", _awaited(waiting.one, model.run), model)
     for further in waiting.behind:
-        yield from _behind(further, scene, depth + 1)
+        yield from _waiting_lines(further, model, depth + 1)
 
 
 def _awaited(one: Class, run: Run) -> str:
@@ -107,11 +107,11 @@ def _awaited(one: Class, run: Run) -> str:
     return numbers(run.waits.of(one)) if run.waits is not None else ""
 
 
-def _line(one: Class, edge: str, awaited: str, scene: Scene) -> Line:
-    view = scene.view(one.ranks[0])
-    guilty = bool(set(one.ranks) & set(scene.culprits))
-    who = Text.assemble((edge, "yellow"), ("●" if guilty else "", "bold red"),
-                        (phrases.ranks(one.ranks), "bold red" if guilty else "bold"))  # fmt: skip
+def _line(one: Class, edge: str, awaited: str, model: ViewModel) -> Line:
+    view = model.view(one.ranks[0])
+    is_culprit = bool(set(one.ranks) & set(model.culprits))
+    who = Text.assemble((edge, "yellow"), ("●" if is_culprit else "", "bold red"),
+                        (phrases.ranks(one.ranks), "bold red" if is_culprit else "bold"))  # fmt: skip
     what = doing([view]) if view is not None else Text(words.clean(phrases.doing(one.first)))
     cells: tuple[Cell, ...] = (
         who, Text(awaited, "dim"), what,

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hangdoc.diagnose.causes import data, dead_link, disagreements, launches, meeting
+from hangdoc.diagnose.causes import data, dead_link, disagreements, meeting
 from hangdoc.diagnose.causes.cause import Cause
+from hangdoc.diagnose.causes.disagreements import Differs, OptionDiffers, VariableDiffers, VersionDiffers
 from hangdoc.diagnose.kinds import Cycle, LeftLoop, Mismatch, SameCall
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnose.ranks.holds import Busy, Starves, Stopped, Unseen, WaitsForInput
@@ -53,20 +54,23 @@ def _first(run: Run, finders: tuple[_Finder, ...]) -> Cause | None:
 def _option(run: Run) -> Cause | None:
     if disagreements.other_files(run):
         return None  # directories that visibly differ are a cause of their own
-    return next((one for one in disagreements.options(run) if one.decisive), None)
+    return _decisive(run, OptionDiffers)
 
 
 def _variable(run: Run) -> Cause | None:
-    return next((one for one in disagreements.variables(run) if one.decisive), None)
+    return _decisive(run, VariableDiffers)
 
 
 def _version(run: Run) -> Cause | None:
-    return next((one for one in disagreements.versions(run) if one.decisive), None)
+    return _decisive(run, VersionDiffers)
+
+
+def _decisive(run: Run, what: type[Differs]) -> Cause | None:
+    return next((one for one in run.differing if isinstance(one, what) and one.decisive), None)
 
 
 def _launches(run: Run) -> Cause | None:
-    found = launches.find(run)
-    return found if found is not None and not found.met else None
+    return run.launches if run.launches is not None and not run.launches.met else None
 
 
 _OF_A_MEETING: tuple[_Finder, ...] = (

@@ -34,3 +34,8 @@ def agreement(values: Mapping[Member, Value]) -> Agreement[Value, Member]:
         found.setdefault(value, []).append(member)
     ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[1][0]))
     return Agreement(tuple((value, tuple(members)) for value, members in ordered))
+
+
+def differing(values: Mapping[Member, Value]) -> Agreement[Value, Member] | None:
+    """The same; None where all agree."""
+    return agreement(values) if len(set(values.values())) > 1 else None

@@ -1,27 +1,27 @@
 """How much data each rank has, from every source: beacons, loop bounds, lists, directories."""
 
-import re
-from dataclasses import dataclass
+import msgspec
 
 from hangdoc.diagnose.model import Rank
+from hangdoc.diagnose.ranks import known
 from hangdoc.diagnose.ranks.counters import batches, counters_in
 from hangdoc.diagnose.ranks.feeding import consumers
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
-from hangdoc.snapshot import BeaconReading, DataSource, DataSources, Interpreter, Progress
+from hangdoc.regex import regex
+from hangdoc.snapshot import DataSource, DataSources
 
-_DATA_WORDS = re.compile(
+_DATA_WORDS = regex(
     r"(?i)data|file|path|shard|sample|example|doc|chunk|part|batch|split|item|ind(ex|ices)|urls?$|rows?$"
 )
-_TOTAL = re.compile(
+_TOTAL = regex(
     r"(?i)(^|[._])(max|num|n|total|len)_(\w+_)?(batch(es)?|samples?|examples?|shards?|files?|docs?|rows?|items?|sequences?)$"
 )
 """Names of numbers that say how much data there is."""
-_FILE_WORDS = re.compile(r"(?i)file|path|shard|urls?$")
+_FILE_WORDS = regex(r"(?i)file|path|shard|urls?$")
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """One thing of which two ranks have different amounts."""
 
     fewer: int
@@ -47,7 +47,7 @@ def same_data(one: Rank, other: Rank) -> bool:
 
 
 def _beacons(less: Rank, more: Rank) -> list[Difference]:
-    a, b = _beacon(less), _beacon(more)
+    a, b = known.beacon(less.process), known.beacon(more.process)
     if a is None or b is None:
         return []
     found = []
@@ -56,17 +56,13 @@ def _beacons(less: Rank, more: Rank) -> list[Difference]:
         ("has", "shards", a.shards, b.shards),
     ):
         if mine is not None and theirs is not None and mine < theirs:
-            evidence = (
-                Evidence(rank=less.rank, probe="progress", text=f"{verb} {mine} {unit}"),
-                Evidence(rank=more.rank, probe="progress", text=f"{verb} {theirs} {unit}"),
-            )
+            evidence = _pair("progress", less, f"{verb} {mine} {unit}", more, f"{verb} {theirs} {unit}")
             found.append(Difference(mine, theirs, evidence, "batches" if unit == "batches" else "files", 0.9))
     return found
 
 
-def _beacon(rank: Rank) -> BeaconReading | None:
-    process = rank.process
-    return process.progress.beacon if process and isinstance(process.progress, Progress) else None
+def _pair(probe: str, less: Rank, ours: str, more: Rank, theirs: str) -> tuple[Evidence, ...]:
+    return Evidence(rank=less.rank, probe=probe, text=ours), Evidence(rank=more.rank, probe=probe, text=theirs)
 
 
 def sources(rank: Rank) -> dict[str, DataSource]:
@@ -84,17 +80,14 @@ def _directories(less: Rank, more: Rank) -> list[Difference]:
         other = theirs.get(origin)
         if other is None or ours.files >= other.files or ours.digest == other.digest:
             continue
-        evidence = tuple(
-            Evidence(
-                rank=rank.rank,
-                probe="data",
-                text=f"{source.files} {'/'.join(source.suffixes) or 'data'} file{'s' * (source.files != 1)} in {source.path} "
-                f"({origin})",
-            )
-            for rank, source in ((less, ours), (more, other))
-        )
+        evidence = _pair("data", less, f"{_described(ours)} ({origin})", more, f"{_described(other)} ({origin})")
         found.append(Difference(ours.files, other.files, evidence, "files", 0.95))
     return found
+
+
+def _described(source: DataSource) -> str:
+    kind = "/".join(source.suffixes) or "data"
+    return f"{source.files} {kind} file{'s' * (source.files != 1)} in {source.path}"
 
 
 def _bounds(less: Rank, more: Rank) -> list[Difference]:
@@ -102,17 +95,15 @@ def _bounds(less: Rank, more: Rank) -> list[Difference]:
     a, b = less.loop, more.loop
     if a is None or b is None or a.total is None or b.total is None or a.total >= b.total:
         return []
-    evidence = tuple(
-        Evidence(rank=rank.rank, probe="progress", text=f"`{view.loop.header}` ends at {view.total}")
-        for rank, view in ((less, a), (more, b))
-    )
+    few, many = (f"`{view.loop.header}` ends at {view.total}" for view in (a, b))
+    evidence = _pair("progress", less, few, more, many)
     return [Difference(a.total, b.total, evidence, weight=0.85)]
 
 
 def _variables(less: Rank, more: Rank) -> list[Difference]:
     """Containers of different length under one name, and numbers that equal what the shorter rank has done."""
     mine, theirs = _amounts(less), _amounts(more)
-    done = batches(less.process, less.loop)[0] if less.process else None
+    done = batches(less)[0]
     found: dict[tuple[str, int, int], Difference] = {}
     for key in sorted(mine.keys() & theirs.keys()):
         (few, container), (many, _), name = mine[key], theirs[key], key[1]
@@ -125,10 +116,7 @@ def _variables(less: Rank, more: Rank) -> list[Difference]:
         if not telling and not total and not (container and _DATA_WORDS.search(name)):
             continue
         what = f"`{name}` has length {{}}" if container else f"`{name}` is {{}}"
-        evidence = tuple(
-            Evidence(rank=rank.rank, probe="stacks", text=what.format(amount))
-            for rank, amount in ((less, few), (more, many))
-        )
+        evidence = _pair("stacks", less, what.format(few), more, what.format(many))
         unit = "files" if container and _FILE_WORDS.search(name) else ""
         if total and "batch" in name.lower():
             unit = "batches"
@@ -140,21 +128,14 @@ def _variables(less: Rank, more: Rank) -> list[Difference]:
 def _amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
     """(function, name) to (amount, whether it is a container's length) for the program's variables."""
     found: dict[tuple[str, str], tuple[int, bool]] = {}
-    if rank.process is None:
-        return found
-    for frame in rank.program:
-        counters = counters_in([frame])
-        for local in frame.locals:
+    scopes = [(frame.function, frame.locals, counters_in([frame])) for frame in rank.program]
+    scopes.append(("<module>", known.module(rank.process), set()))
+    for function, variables, counters in scopes:
+        for local in variables:
             if local.length is not None:
-                found.setdefault((frame.function, local.name), (local.length, True))
+                found.setdefault((function, local.name), (local.length, True))
             elif (number := natural(local.text)) is not None and local.name not in counters:
-                found.setdefault((frame.function, local.name), (number, False))
-    if isinstance(rank.process.interpreter, Interpreter):
-        for local in rank.process.interpreter.globals:
-            if local.length is not None:
-                found.setdefault(("<module>", local.name), (local.length, True))
-            elif (number := natural(local.text)) is not None:
-                found.setdefault(("<module>", local.name), (number, False))
+                found.setdefault((function, local.name), (number, False))
     return found
 
 
@@ -163,7 +144,7 @@ def other_files(one: Rank, other: Rank) -> bool:
     mine, theirs = sources(one), sources(other)
     if any(mine[name].digest != theirs[name].digest for name in mine if name in theirs and theirs[name].files):
         return True
-    a, b = _beacon(one), _beacon(other)
+    a, b = known.beacon(one.process), known.beacon(other.process)
     return a is not None and b is not None and a.shards is not None and b.shards is not None and a.shards != b.shards
 
 

@@ -6,7 +6,6 @@ from hangdoc.diagnose.causes import amounts
 from hangdoc.diagnose.causes.cause import Cause
 from hangdoc.diagnose.kinds import LeftLoop, Mismatch
 from hangdoc.diagnose.model import Class, Rank
-from hangdoc.diagnose.ranks.counters import batches
 from hangdoc.diagnosis import Evidence
 
 _SURE = 0.7
@@ -26,7 +25,6 @@ class UnevenSplit(Cause, frozen=True, kw_only=True):
     """The same data, but fewer batches on some ranks."""
 
     NAME: ClassVar[str] = "uneven-split"
-    differences: tuple[amounts.Difference, ...]
 
 
 class NoData(Cause, frozen=True, kw_only=True):
@@ -42,12 +40,11 @@ class NoData(Cause, frozen=True, kw_only=True):
 def of_left_loop(kind: LeftLoop) -> FewerData | UnevenSplit | None:
     """Why a rank left its loop, by its data; None if the data does not explain it."""
     short, waiting = kind.short.first, kind.inside.first
-    found = tuple(amounts.differences(short, waiting))
-    if not found:
+    if not kind.differences:
         return None
-    if _is_split(short, waiting, found[0]):
-        return None if _broke_off(short) and not _takes_next(short, waiting) else UnevenSplit(differences=found)
-    return FewerData(short=kind.short, waiting=kind.inside, differences=found)
+    if _is_split(short, waiting, kind.differences[0]):
+        return None if _broke_off(short) and not _takes_next(short, waiting) else UnevenSplit()
+    return FewerData(short=kind.short, waiting=kind.inside, differences=kind.differences)
 
 
 def of_mismatch(kind: Mismatch) -> FewerData | None:
@@ -99,10 +96,3 @@ def of_starved(starved: Class, waiting: Class) -> NoData | None:
     rank = starved.first.rank
     evidence = tuple(Evidence(rank=rank, probe="stacks", text=f"`{name}` is empty") for name in empty[:3])
     return NoData(fewest=0, evidence=evidence, compared=False)
-
-
-def counts(short: Rank, waiting: Rank) -> tuple[int | None, int | None]:
-    """(batches the short rank has done, batches the waiting rank expects)."""
-    done = batches(short.process, short.loop)[0] if short.process else None
-    total = batches(waiting.process, waiting.loop)[1] if waiting.process else None
-    return done, total

@@ -1,19 +1,20 @@
 """Settings that must be the same on all ranks: options, environment variables, versions."""
 
-import re
-from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import ClassVar
 
 from hangdoc.diagnose.causes import amounts, settings
-from hangdoc.diagnose.causes.agreement import Agreement, agreement
+from hangdoc.diagnose.causes.agreement import Agreement, differing
 from hangdoc.diagnose.causes.cause import Cause
 from hangdoc.diagnose.model import Rank, Run, environment_of
+from hangdoc.diagnose.ranks import known
 from hangdoc.diagnose.ranks.counters import counters_in
 from hangdoc.parse import integer
-from hangdoc.snapshot import Environment, Interpreter, Runtime
+from hangdoc.regex import regex
+from hangdoc.snapshot import Environment, Runtime
 
-_SETTINGS = re.compile(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
-_ACCUMULATION = re.compile(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$")
+_SETTINGS = regex(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
+_ACCUMULATION = regex(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$")
 
 
 class Differs(Cause, frozen=True, kw_only=True):
@@ -44,20 +45,25 @@ class VersionDiffers(Differs, frozen=True, kw_only=True):
     NAME = "version"
 
 
-def options(run: Run) -> list[OptionDiffers]:
+def of(run: Run) -> tuple[Differs, ...]:
+    """All settings of a run that differ."""
+    return (*_options(run), *_variables(run), *_versions(run))
+
+
+def _options(run: Run) -> list[OptionDiffers]:
     """All options that differ and must or should agree, those that change collectives first."""
     ranks = _living(run)
-    lines = _memoised(settings.options, {rank.rank: rank.process.argv for rank in ranks if rank.process})
-    given = {rank.rank: {**_variables(rank), **lines.get(rank.rank, {})} for rank in ranks}
+    lines = {argv: settings.options(argv) for argv in {rank.process.argv for rank in ranks if rank.process}}
+    given = {rank.rank: _given(rank, lines[rank.process.argv]) for rank in ranks if rank.process}
+    different = list({id(one): one for one in given.values()}.values())
     on_lines = {name for options in lines.values() for name in options}
     found = []
-    for name in sorted({name for values in given.values() for name in values}):
+    for name in sorted({name for one in different for name in one}):
         setting = settings.argument(name)
         if setting is None or setting.kind not in ("collectives", "numbers"):
             continue
-        known = [rank.rank for rank in ranks if name in on_lines or name in given[rank.rank]]
-        values = agreement({rank: _plain(given[rank].get(name)) for rank in known})
-        if values.differs:
+        having = [rank for rank, one in given.items() if name in on_lines or name in one]
+        if (values := differing({rank: _plain(given[rank].get(name)) for rank in having})) is not None:
             found.append(
                 OptionDiffers(
                     name=name,
@@ -70,18 +76,18 @@ def options(run: Run) -> list[OptionDiffers]:
     return sorted(found, key=lambda one: (not one.decisive, one.name))
 
 
-def variables(run: Run) -> list[VariableDiffers]:
+def _variables(run: Run) -> list[VariableDiffers]:
     """All variables that differ and have an effect under the run's backend."""
     living = [rank for rank in _living(run) if rank.process and isinstance(rank.process.environment, Environment)]
-    known = {rank.rank: environment_of(rank.process) for rank in living if rank.process is not None}
+    environments = {rank.rank: environment_of(rank.process) for rank in living if rank.process is not None}
     found = []
-    for name in sorted({name for environment in known.values() for name in environment}):
+    for name in sorted(set().union(*environments.values())):
         setting = settings.variable(name)
         if setting is None or setting.kind in ("differs", "tuning", "meeting") or settings.inert(name, run.backend):
             continue
-        values = agreement({rank: environment.get(name) for rank, environment in known.items()})
+        values = differing({rank: environment.get(name) for rank, environment in environments.items()})
         # A directory that differs by node is common; a default on one of them is not.
-        if not values.differs or (setting.kind == "data" and all(value is not None for value, _ in values.values)):
+        if values is None or (setting.kind == "data" and all(value is not None for value, _ in values.values)):
             continue
         found.append(
             VariableDiffers(
@@ -91,15 +97,15 @@ def variables(run: Run) -> list[VariableDiffers]:
     return found
 
 
-def versions(run: Run) -> list[VersionDiffers]:
+def _versions(run: Run) -> list[VersionDiffers]:
     """torch, then Python."""
     running = {
         r.rank: r.process.runtime for r in run.ranks.values() if r.process and isinstance(r.process.runtime, Runtime)
     }
     found = []
     for name in ("torch", "python"):
-        values = agreement({n: text for n, one in running.items() if (text := getattr(one, name)) is not None})
-        if values.differs:
+        values = differing({n: text for n, one in running.items() if (text := getattr(one, name)) is not None})
+        if values is not None:
             found.append(VersionDiffers(name=name, values=values, decisive=name == "torch", culprits=values.odd))
     return found
 
@@ -114,33 +120,25 @@ def _living(run: Run) -> list[Rank]:
     return [rank for rank in run.ranks.values() if rank.process is not None and rank.label != "dead"]
 
 
-def _memoised(
-    read: Callable[[tuple[str, ...]], dict[str, str]], lines: Mapping[int, tuple[str, ...]]
-) -> dict[int, dict[str, str]]:
-    """What is read from command lines, each different one once."""
-    known = {line: read(line) for line in set(lines.values())}
-    return {rank: known[line] for rank, line in lines.items()}
-
-
 def _plain(value: str | None) -> str | None:
     """A path's last part: nodes may keep the same thing in different places."""
     return value.rstrip("/").rpartition("/")[2] if value is not None and "/" in value else value
 
 
-def _variables(rank: Rank) -> dict[str, str]:
-    """Settings among the whole numbers of the script's own frames and of its module."""
+def _given(rank: Rank, options: dict[str, str]) -> dict[str, str]:
+    """The options of a rank's command line, and settings among the whole numbers of the script's own frames and of its module."""
     found: dict[str, str] = {}
-    scopes = [frame.locals for frame in rank.own]
-    counters = counters_in(rank.own)
-    if rank.process is not None and isinstance(rank.process.interpreter, Interpreter):
-        scopes.append(rank.process.interpreter.globals)
-    for scope in scopes:
-        for local in scope:
-            if local.name not in counters and integer(local.text) is not None and _is_configuration(local.name):
-                found.setdefault(local.name, local.text)
-    return found
+    for local in known.variables(rank.process, rank.own):
+        if _is_configuration(local.name) and integer(local.text) is not None:
+            found.setdefault(local.name, local.text)
+    if not found:
+        return options
+    for counter in counters_in(rank.own):
+        found.pop(counter, None)
+    return found | options
 
 
+@lru_cache(4096)
 def _is_configuration(name: str) -> bool:
     """Whether a variable holds a setting, and not how far the work has come: an attribute of what people call their
     settings, or the length of an accumulation."""

@@ -1,13 +1,13 @@
 """The statements by which a rank may have left its loop, with the values on both ranks that decide it."""
 
-import re
-
 from hangdoc.diagnose.kinds import LeftLoop
 from hangdoc.diagnose.model import Rank
+from hangdoc.diagnose.ranks import known
 from hangdoc.diagnosis import Evidence
-from hangdoc.snapshot import Exit, Interpreter
+from hangdoc.regex import regex
+from hangdoc.snapshot import Exit
 
-_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_NAME = regex(r"[A-Za-z_][\w.]*")
 _SHOWN = 3
 
 
@@ -39,7 +39,5 @@ def _differences(exit_: Exit, short: Rank, inside: Rank) -> list[str]:
 
 def _value(rank: Rank, name: str) -> str | None:
     """A variable's text in the innermost frame of the program that has it, or in the user's module."""
-    scopes = [frame.locals for frame in rank.program]
-    if rank.process is not None and isinstance(rank.process.interpreter, Interpreter):
-        scopes.append(rank.process.interpreter.globals)
-    return next((local.text[:40] for scope in scopes for local in scope if local.name == name), None)
+    variables = known.variables(rank.process, rank.program)
+    return next((local.text[:40] for local in variables if local.name == name), None)

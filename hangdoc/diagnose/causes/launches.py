@@ -1,8 +1,10 @@
 """Nodes that were launched with different settings: number of nodes, rendezvous endpoint, run id, or one node rank twice."""
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
+
+import msgspec
 
 from hangdoc.diagnose.causes import network
 from hangdoc.diagnose.causes.cause import Cause
@@ -12,8 +14,7 @@ from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Environment, Host, Process
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The launcher of a node, or a rank that was started without one, with its settings."""
 
     host: Host
@@ -92,13 +93,18 @@ def _culprits(run: Run, wrong: list[Part], stuck: bool) -> tuple[int, ...]:
 def _parts(run: Run) -> list[Part]:
     """The agents of the nodes; without agents, the ranks, if they were given different rendezvous endpoints."""
     agents = [(h, p) for h, p in run.launchers if p.launch is not None and p.launch.tool == "torchrun"]
-    hosts = [host.name for host, _ in agents]
+    agents_on = Counter(host.name for host, _ in agents)
     if agents:
-        return [_agent(h, p, h.name if hosts.count(h.name) == 1 else f"{h.name} (pid {p.pid})") for h, p in agents]
+        return [_agent(h, p, h.name if agents_on[h.name] == 1 else f"{h.name} (pid {p.pid})") for h, p in agents]
     by_name = {host.name: host for host in run.hosts}
-    known = [r for r in run.ranks.values() if r.process and isinstance(r.process.environment, Environment)]
-    parts = [_rank(by_name[r.host], r.process, r.rank) for r in known if r.process and r.host in by_name]
-    return parts if len({(part.address, part.port, part.nodes) for part in parts}) > 1 else []
+    known = [
+        (r.process, r.host, r.rank)
+        for r in run.ranks.values()
+        if r.process and isinstance(r.process.environment, Environment)
+    ]
+    if len({_meeting(environment_of(process)) for process, _, _ in known}) < 2:
+        return []
+    return [_rank(by_name[host], process, number) for process, host, number in known if host in by_name]
 
 
 def _agent(host: Host, process: Process, place: str) -> Part:
@@ -113,10 +119,13 @@ def _agent(host: Host, process: Process, place: str) -> Part:
 
 def _rank(host: Host, process: Process, number: int) -> Part:
     variables = environment_of(process)
-    return Part(
-        host, process, f"rank {number}", variables.get("WORLD_SIZE"), variables.get("MASTER_ADDR"),
-        variables.get("MASTER_PORT"), variables.get("TORCHELASTIC_RUN_ID"), number, (number,),
-    )  # fmt: skip
+    address, port, nodes = _meeting(variables)
+    run_id = variables.get("TORCHELASTIC_RUN_ID")
+    return Part(host, process, f"rank {number}", nodes, address, port, run_id, number, (number,))
+
+
+def _meeting(variables: dict[str, str]) -> tuple[str | None, str | None, str | None]:
+    return variables.get("MASTER_ADDR"), variables.get("MASTER_PORT"), variables.get("WORLD_SIZE")
 
 
 def _stuck(run: Run) -> bool:

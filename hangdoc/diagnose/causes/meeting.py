@@ -66,11 +66,13 @@ def port_taken(run: Run) -> PortTaken | None:
     """A process of another run or program that listens at the rendezvous endpoint."""
     port = natural((run.master or "").rpartition(":")[2])
     for host in _meeting_hosts(run) if port is not None else ():
+        seen = host.connections.listeners if isinstance(host.connections, Connections) else ()
+        if not (listeners := [one for one in seen if one.port == port and one.pid is not None]):
+            continue
         ours = _own(run, host)
         namespaces = {p.namespaces.get("net") for p in host.processes if p.pid in ours or host is run.meeting_host}
-        for listener in host.connections.listeners if isinstance(host.connections, Connections) else ():
-            strange = listener.pid is not None and listener.pid not in ours and listener.namespace in namespaces
-            if listener.port == port and strange:
+        for listener in listeners:
+            if listener.pid not in ours and listener.namespace in namespaces:
                 return PortTaken(host=host.name, listener=listener, culprits=(), ends="never")
     return None
 
@@ -83,8 +85,8 @@ def _meeting_hosts(run: Run) -> tuple[Host, ...]:
 
 def _own(run: Run, host: Host) -> set[int]:
     """Pids of a host that are the run's: ranks, what started them, and what they started."""
-    mine = {launcher.pid for _, launcher in run.launchers}
-    mine |= {p for r in run.ranks.values() if r.process is not None for p in (r.pid, r.process.owner) if p is not None}
+    mine = {launcher.pid for place, launcher in run.launchers if place.name == host.name}
+    mine |= {p for r in run.on(host.name) if r.process is not None for p in (r.pid, r.process.owner) if p is not None}
     return mine | {process.pid for process in host.processes if process.owner in mine}
 
 

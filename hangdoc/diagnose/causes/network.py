@@ -2,8 +2,9 @@
 
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import msgspec
 
 from hangdoc.diagnose.model import Rank, Run, environment_of
 from hangdoc.snapshot import Connection, Connections, Host, Interface, Machine, Process
@@ -22,8 +23,7 @@ class Listener(NamedTuple):
     """Its network namespace."""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A connection attempt that gets no reply."""
 
     host: Host
@@ -56,7 +56,9 @@ def unanswered(run: Run) -> list[Call]:
     calls = [call for call in calls if call.seconds >= _SECONDS]
     listening = _listening(run) if calls else {}
     return [
-        replace(call, listener=listening.get((call.connection.remote_address, call.connection.remote_port)))
+        msgspec.structs.replace(
+            call, listener=listening.get((call.connection.remote_address, call.connection.remote_port))
+        )
         for call in calls
     ]
 

@@ -7,8 +7,11 @@ Arguments are matched by the words their names are made of, so that `--grad-accu
 # ruff: noqa: E501  (a table: one entry, one line)
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
+
+from hangdoc.regex import regex
 
 Kind = Literal["collectives", "meeting", "numbers", "data", "differs", "tuning"]
 """`collectives`: must agree, it changes which collectives are called, how often or how large. `meeting`: must agree, it sets the
@@ -16,8 +19,7 @@ endpoint or the size of the rendezvous. `numbers`: should agree, or the results 
 differ. `tuning`: harmless."""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """One entry of the table. `why` is a verb phrase about the setting."""
 
     pattern: str
@@ -37,8 +39,8 @@ ARGUMENTS: tuple[Setting, ...] = (
     Setting(r"(^|_)(micro_?)?batch(_?size)?(_|$)|(^|_)bs$", "collectives", "changes the number of batches, or of micro-batches per step"),
     Setting(r"(^|_)(num_)?(iterations|iters|steps|epochs|epoch|max_steps|max_iters|updates)$", "collectives", "sets when the loop ends"),
     Setting(r"(^|_)(eval|evaluate|validation|val|sample|save|checkpoint|core_metric|log)_?\w*(every|interval|freq|frequency|steps)(_|$)",
-           "collectives", "sets when the ranks do it together"),
-    Setting(r"(^|_)(every|interval|freq|frequency)$", "collectives", "sets when the ranks do it together"),
+           "collectives", "sets at which steps the ranks evaluate, sample, save or log"),
+    Setting(r"(^|_)(every|interval|freq|frequency)$", "collectives", "sets at which steps the ranks do something besides training"),
     Setting(r"(^|_)(depth|layers?|n_?layers?|num_layers|hidden\w*|dim|d_?model|n_?embd|width|heads?|n_?heads?|head_dim|aspect_ratio"
            r"|vocab(_size)?|ffn\w*|experts?|rank_dim|lora_r)(_|$)", "collectives", "changes the sizes of the tensors that are reduced"),
     Setting(r"(^|_)(seq(uence)?_?len(gth)?|max_seq_len|max_length|block_size|context(_length)?)(_|$)", "collectives",
@@ -47,14 +49,14 @@ ARGUMENTS: tuple[Setting, ...] = (
            "changes the type of the tensors that are reduced"),
     Setting(r"(^|_)(backend|dist_backend)(_|$)", "collectives", "selects the backend, and ranks with different backends cannot connect"),
     Setting(r"(^|_)(world_size|nnodes|num_nodes|nproc\w*|n_?gpus|tensor\w*parallel\w*|pipeline\w*parallel\w*|tp|pp|dp|cp|ep|tp_size|pp_size"
-           r"|zero(_stage)?|shard\w*strategy|fsdp\w*|deepspeed\w*)(_|$)", "collectives", "changes the groups"),
+           r"|zero(_stage)?|shard\w*strategy|fsdp\w*|deepspeed\w*)(_|$)", "collectives", "changes which ranks form a group"),
     Setting(r"(^|_)(find_unused\w*|bucket\w*|static_graph|gradient_checkpointing|compile|torch_compile|no_sync|overlap\w*|sync\w*)(_|$)",
            "collectives", "changes which reductions are made and in which order"),
     Setting(r"(^|_)(model|model_name\w*|arch|architecture|optim|optimizer|config|cfg|resume\w*)$", "collectives", "changes what is trained"),
     Setting(r"(^|_)(drop_last|pad\w*|shuffle|split|fraction|ratio|limit\w*|max_samples)(_|$)", "collectives", "changes the number of batches"),
     Setting(r"(^|_)(data|dataset|corpus|shards?|train|input|files?|tokens?)(_|$)", "data", "names the data"),
     Setting(r"(^|_)(lr|learning_rate|weight_decay|beta\d?|betas|eps|momentum|warmup\w*|dropout|clip\w*|grad_clip|schedule\w*|decay)(_|$)",
-           "numbers", "makes the replicas diverge silently"),
+           "numbers", "makes the replicas diverge without an error"),
     Setting(r"(^|_)(num_)?(workers?|prefetch\w*|pin_memory|threads?|verbose|debug|profile\w*|tqdm|progress)(_|$)", "tuning",
            "changes only the speed"),
 )  # fmt: skip
@@ -69,18 +71,18 @@ VARIABLES: tuple[Setting, ...] = (
     Setting(r"^ACCELERATE_(MIXED_PRECISION|GRADIENT_ACCUMULATION_STEPS|USE_\w+)$|^FSDP_\w+$", "collectives",
            "changes the reductions"),
     Setting(r"^NCCL_(IB_DISABLE|P2P_DISABLE|SHM_DISABLE|NET|NET_PLUGIN)$|^TORCH_NCCL_\w+$", "numbers", "changes which network path a rank uses"),
-    Setting(r"^(PYTHONHASHSEED|CUBLAS_WORKSPACE_CONFIG)$|_DTYPE$|^NVTE_", "numbers", "makes the replicas diverge silently"),
+    Setting(r"^(PYTHONHASHSEED|CUBLAS_WORKSPACE_CONFIG)$|_DTYPE$|^NVTE_", "numbers", "makes the replicas diverge without an error"),
     Setting(r"(^|_)(DATA|DATASET|CORPUS|SHARDS?|BASE)_?(DIR|PATH|ROOT|HOME|FOLDER)$|^HF_(HOME|DATASETS_CACHE)$", "data",
            "sets where the data is; ranks without it use the default"),
     Setting(r"^(RANK|LOCAL_RANK|GROUP_RANK|ROLE_RANK|NODE_RANK|CUDA_VISIBLE_DEVICES|HOSTNAME|TORCHELASTIC_ERROR_FILE)$", "differs",
            "tells ranks apart"),
     Setting(r"^(OMP_NUM_THREADS|MKL_NUM_THREADS|NCCL_DEBUG\w*|PYTHON\w*|TORCHINDUCTOR_\w+)$", "tuning", "changes only speed or logs"),
 )  # fmt: skip
-_OWNED = re.compile(
+_OWNED = regex(
     r"^(TORCH|NCCL_|GLOO_|OMP_|MKL_|CUDA_|NVIDIA_|SLURM|OMPI_|PMI|HYDRA_|LSB_|PBS_|KUBERNETES_|SSH_|XDG_|LC_|PYTHON)"
 )
 """Of launchers, clusters and libraries: these differ between nodes for reasons of their own."""
-_NCCL = re.compile(r"^(TORCH_)?NCCL_")
+_NCCL = regex(r"^(TORCH_)?NCCL_")
 
 
 def argument(name: str) -> Setting | None:

@@ -4,9 +4,10 @@ torch keeps that text for each group. If it could not be read, the names of the 
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
-from hangdoc.diagnose.ranks import torch_names
-from hangdoc.snapshot import Clocks, Group, Interpreter, Process
+from hangdoc.diagnose.ranks import known, torch_names
+from hangdoc.snapshot import Process
 
 _DEVICES = {"gloo": "cpu", "nccl": "cuda"}
 """Where each is at home: torch also lists Gloo for GPUs (`cpu:gloo,cuda:gloo`), through copies to the host."""
@@ -20,31 +21,29 @@ def parts(backend: str | None) -> frozenset[str]:
 def of_run(processes: Iterable[Process]) -> str | None:
     """Of all groups together; None where nothing tells."""
     processes = list(processes)
-    configured = [group.backend for process in processes for group in _groups(process) if group.backend is not None]
-    return _joined(configured or (name for process in processes for name in _by_threads(process)))
+    configured = {group.backend: None for process in processes for group in known.groups(process)}
+    configured.pop(None, None)
+    return _joined(tuple(configured or {name: None for process in processes for name in _by_threads(process)}))
 
 
 def of_group(process: Process, name: str | None) -> str | None:
     """Of one of a rank's groups; `name` is None for the default group. None where it is unknown."""
-    for group in _groups(process):
+    for group in known.groups(process):
         if group.name == name if name is not None else group.default:
-            return _joined([group.backend] if group.backend is not None else [])
+            return _joined((group.backend,)) if group.backend is not None else None
     return None
 
 
-def _groups(process: Process) -> tuple[Group, ...]:
-    return process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
-
-
 def _by_threads(process: Process) -> Iterable[str]:
-    names = {thread.name for thread in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
+    names = known.thread_names(process)
     if names & torch_names.GLOO_THREADS:
         yield "cpu:gloo"
     if any(torch_names.NCCL_THREADS.match(name) for name in names):
         yield "cuda:nccl"
 
 
-def _joined(configurations: Iterable[str]) -> str | None:
+@lru_cache(1024)
+def _joined(configurations: tuple[str, ...]) -> str | None:
     devices: dict[str, str] = {}
     for pair in ",".join(configurations).split(","):
         device, _, name = pair.rpartition(":")

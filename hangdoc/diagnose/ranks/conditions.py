@@ -1,24 +1,24 @@
 """Conditions in the source around a rank's calls: whether one singles out ranks, and which ranks took the other branch."""
 
 import ast
-import re
 
 from hangdoc.diagnose.model import Rank
 from hangdoc.diagnose.ranks.counters import counters_in, number
 from hangdoc.parse import negated
+from hangdoc.regex import regex
 from hangdoc.snapshot import Frame
 
 # What people call a condition on the rank: `rank == 0`, `master_process`, `fabric.is_global_zero`,
 # `accelerator.is_local_main_process`, `accelerator.is_last_process`.
-_ABOUT_RANK = re.compile(
+_ABOUT_RANK = regex(
     r"(?i)(?<!lora_)rank|\bis_?(\w+_)?(main|master|leader|primary|coordinator|chief|zero)(\b|_)|process_index|worker_id"
     r"|\bis_(\w+_)?(first|last)_(process|stage|node)|\b(main|master|primary|chief|leader)(_?(process|proc|node|worker))?\b"
 )
-_MANY = re.compile(r"^not |!=| >=? ")
+_MANY = regex(r"^not |!=| >=? ")
 """What leaves one rank out rather than singling it out."""
-_EQUALS = re.compile(r"(?P<name>[A-Za-z_][\w.]*) == (?P<value>\d+)|not (?P<falsy>[A-Za-z_][\w.]*)")
-_NAME = re.compile(r"[A-Za-z_][\w.]*")
-_SHORT_FOR_RANK = re.compile(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_?id)?|proc(ess)?_?id)")
+_EQUALS = regex(r"(?P<name>[A-Za-z_][\w.]*) == (?P<value>\d+)|not (?P<falsy>[A-Za-z_][\w.]*)")
+_NAME = regex(r"[A-Za-z_][\w.]*")
+_SHORT_FOR_RANK = regex(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_?id)?|proc(ess)?_?id)")
 
 
 def of(rank: Rank) -> list[str]:

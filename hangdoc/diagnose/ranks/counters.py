@@ -1,11 +1,12 @@
 """Loops and their counters: which loop counts the batches of a run, how far a rank is in it, and whether it makes progress."""
 
-import re
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 
-from hangdoc.diagnose.model import LoopView
+from hangdoc.diagnose.model import LoopView, Rank
+from hangdoc.diagnose.ranks import known
 from hangdoc.parse import integer
+from hangdoc.regex import regex
 from hangdoc.snapshot import Counter, Frame, Interpreter, Loop, Process, Progress, PythonThread, Stack
 
 _ENDLESS = 1 << 30
@@ -50,17 +51,21 @@ def loop_view(process: Process, own: Sequence[Frame], key: LoopKey | None) -> Lo
     """The rank's position in the loop `key`; None if that function is not in the frames of its own code."""
     if key is None:
         return None
+    file, function, line = key
     for frame in own:
         for loop in frame.loops:
-            if (frame.file, frame.function, loop.line) == key and frame.line >= loop.line:
+            if loop.line == line <= frame.line and frame.function == function and frame.file == file:
                 return _view(process, frame, loop)
     return None
 
 
 def _view(process: Process, frame: Frame, loop: Loop) -> LoopView:
     inside = loop.line <= frame.line <= loop.end_line
-    values = ((name, number(process, frame, name)) for name in loop.counters)
-    counter, value = next((found for found in values if found[1] is not None), (None, None))
+    counter = value = None
+    for name in loop.counters:
+        if (value := number(process, frame, name)) is not None:
+            counter = name
+            break
     done = None
     if value is not None:
         counted = loop.header.startswith("while") or loop.start is None
@@ -86,9 +91,9 @@ def number(process: Process, frame: Frame, name: str) -> int | None:
     return None
 
 
-def batches(process: Process, view: LoopView | None) -> tuple[int | None, int | None]:
+def batches(rank: Rank) -> tuple[int | None, int | None]:
     """(batches done, batches expected): what the trainer publishes, else what its loop counts."""
-    beacon = process.progress.beacon if isinstance(process.progress, Progress) else None
+    beacon, view = known.beacon(rank.process), rank.loop
     done = beacon.batches_done if beacon else None
     total = beacon.batches_total if beacon else None
     if done is None and view is not None:
@@ -103,9 +108,13 @@ def counters_moved(process: Process, among: Sequence[Frame] | None = None) -> bo
     progress = process.progress
     if not isinstance(progress, Progress):
         return False
-    functions = None if among is None else {(frame.file, frame.function) for frame in among}
-    counters = (c for c in progress.counters if functions is None or (c.file, c.function) in functions)
-    return any(c.before != c.after for c in counters) or (progress.beacon is not None and progress.beacon.moved)
+    if progress.beacon is not None and progress.beacon.moved:
+        return True
+    moved = [c for c in progress.counters if c.before != c.after]
+    if not moved or among is None:
+        return bool(moved)
+    functions = {(frame.file, frame.function) for frame in among}
+    return any((c.file, c.function) in functions for c in moved)
 
 
 def comes_on(process: Process, thread: PythonThread | None) -> bool:
@@ -133,10 +142,10 @@ def goes_round(process: Process, thread: PythonThread | None) -> bool:
     nest = _nest(thread) if thread is not None else []
     if not nest or thread is None or not isinstance(progress, Progress) or comes_on(process, thread):
         return False
-    known = {(c.file, c.function, c.name): c.before != c.after for c in progress.counters}
+    moves = {(c.file, c.function, c.name): c.before != c.after for c in progress.counters}
 
     def counters(frame: Frame, loop: Loop) -> list[bool]:
-        return [known[key] for name in _moves_on(frame, loop) if (key := (frame.file, frame.function, name)) in known]
+        return [moves[key] for name in _moves_on(frame, loop) if (key := (frame.file, frame.function, name)) in moves]
 
     innermost = nest[-1][1]
     if (innermost.header.startswith("while") or not has_end(innermost)) and not counters(*nest[-1]):
@@ -177,8 +186,8 @@ def _moves_on(frame: Frame, loop: Loop) -> set[str]:
     return {*loop.counters, *loop.advances} - {name for other in inside for name in (*other.counters, *other.advances)}
 
 
-_ENDLESS_FOR = re.compile(r" in (itertools\.)?(count|cycle|repeat)\(")
-_COMPARES = re.compile(r"[<>]|!=")
+_ENDLESS_FOR = regex(r" in (itertools\.)?(count|cycle|repeat)\(")
+_COMPARES = regex(r"[<>]|!=")
 
 
 def has_end(loop: Loop) -> bool:

@@ -1,12 +1,12 @@
 """The tensor that a rank passed to the collective in which it waits."""
 
-import re
-
 from hangdoc.diagnose.model import Wait
-from hangdoc.diagnose.ranks import recorded, torch_names
-from hangdoc.snapshot import Process, PythonThread
+from hangdoc.diagnose.ranks import recorded
+from hangdoc.diagnose.ranks.reading import Reading
+from hangdoc.regex import regex
+from hangdoc.snapshot import Frame, Process
 
-TENSOR = re.compile(r"^(\w+)\[([\d, ]*)\]$")
+TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
 _ARGUMENTS = {
     "all_reduce": ("tensor",),
     "broadcast": ("tensor",),
@@ -21,22 +21,17 @@ Given = tuple[tuple[int, ...], str]
 the tensor of the innermost as `float32[64, 8]`."""
 
 
-def given(process: Process, thread: PythonThread | None, wait: Wait | None) -> Given | None:
-    """The tensor of a rank; None if it could not be read, or may differ between ranks."""
-    if wait is None or wait.kind != "collective" or (tensor := _tensor(process, thread, wait)) is None:
+def given(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait | None) -> Given | None:
+    """The tensor of a rank, by the frames of its thread; None if it could not be read, or may differ between ranks."""
+    if wait is None or wait.kind != "collective" or (tensor := _tensor(process, frames, read, wait)) is None:
         return None
-    frames = thread.frames if thread is not None else ()
-    lines = tuple(frame.line for frame in frames if frame.file.endswith(torch_names.C10D))
-    return lines[1:], tensor
+    return tuple(frames[at].line for at in read.c10d[1:]), tensor
 
 
-def _tensor(process: Process, thread: PythonThread | None, wait: Wait) -> str | None:
-    for frame in thread.frames if thread is not None else ():
-        if frame.file.endswith(torch_names.C10D) and (names := _ARGUMENTS.get(torch_names.plain(frame.function))):
-            for local in frame.locals:
-                if local.name in names and TENSOR.match(local.text):
-                    return local.text
-        if not frame.library and not frame.native:
-            break  # what lies outside of the user's call is not this call
+def _tensor(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait) -> str | None:
+    for at, op in read.arguments:
+        for local in frames[at].locals if op in _ARGUMENTS else ():
+            if local.name in _ARGUMENTS[op] and TENSOR.match(local.text):
+                return local.text
     known = recorded.tensor(process, wait) if wait.operation.op in _ARGUMENTS else None
     return known if known is not None and TENSOR.match(known) else None

@@ -11,20 +11,12 @@ Ends = Literal["never", "unknown", "by-itself"]
 """Whether it can end without help."""
 
 
-SHORT_SLEEP = 60.0
-"""Seconds. A sleep up to this is a pause between two attempts; a sleep of an hour is a hang for the ranks that wait."""
-
-
-class Hold(Struct, frozen=True):
+class Hold(Struct, frozen=True, kw_only=True):
     """Base class of everything that blocks a rank or a run."""
 
     NAME: ClassVar[str]
-    _ENDS: ClassVar[Ends] = "unknown"
-
-    @property
-    def ends(self) -> Ends:
-        """Whether it can end without help, regardless of the patience."""
-        return self._ENDS
+    ends: Ends = "unknown"
+    """Whether it can end without help, regardless of the patience."""
 
     @property
     def alike(self) -> Hashable:
@@ -32,20 +24,20 @@ class Hold(Struct, frozen=True):
         return self.NAME
 
 
-class Dead(Hold, frozen=True):
+class Dead(Hold, frozen=True, kw_only=True):
     """Its process has ended."""
 
     NAME = "dead"
-    _ENDS = "never"
+    ends: Ends = "never"
     traced: bool
     """Whether its zombie was found; otherwise its process is missing from its host."""
 
 
-class Stopped(Hold, frozen=True):
+class Stopped(Hold, frozen=True, kw_only=True):
     """The kernel does not run it."""
 
     NAME = "stopped"
-    _ENDS = "never"
+    ends: Ends = "never"
     by: Literal["freezer", "tracer", "signal"]
     why: str
 
@@ -54,29 +46,23 @@ class Stopped(Hold, frozen=True):
         return self.NAME, self.by
 
 
-class WaitsForInput(Hold, frozen=True):
+class WaitsForInput(Hold, frozen=True, kw_only=True):
     """It waits for user input: a prompt, a debugger."""
 
     NAME = "waiting-input"
-    _ENDS = "never"
+    ends: Ends = "never"
 
 
-class InFile(Hold, frozen=True):
-    """In a system call on a file or a pipe."""
+class InFile(Hold, frozen=True, kw_only=True):
+    """In a system call on a file or a pipe. It never ends if no other process holds the other end."""
 
     NAME = "in-file"
     wchan: str = ""
     file: AwaitedFile | None = None
-    abandoned: bool = False
-    """A pipe or FIFO whose other end no other process holds."""
-
-    @property
-    def ends(self) -> Ends:
-        return "never" if self.abandoned else "unknown"
 
 
-class AtLock(Hold, frozen=True):
-    """At a lock of its own process, or waiting for the GIL."""
+class AtLock(Hold, frozen=True, kw_only=True):
+    """At a lock of its own process, or waiting for the GIL. It never ends if threads wait for each other's locks."""
 
     NAME = "at-lock"
     what: str
@@ -84,30 +70,18 @@ class AtLock(Hold, frozen=True):
     certainty: float
     threads: tuple[str, ...]
     """What each thread involved is doing."""
-    crosswise: bool = False
-    """Threads wait for each other's locks: nothing in the process can end it."""
-
-    @property
-    def ends(self) -> Ends:
-        return "never" if self.crosswise else "unknown"
 
 
-class WaitsForLoader(Hold, frozen=True):
-    """In torch's DataLoader, for a batch."""
+class WaitsForLoader(Hold, frozen=True, kw_only=True):
+    """In torch's DataLoader, for a batch. It never ends if the worker is gone or stopped."""
 
     NAME = "waiting-data"
     about: str
     """Text about the worker, or about the loader if no single worker is to blame."""
     certainty: float
     worker: Process | None = None
-    gone: bool = False
-    """Whether the worker cannot deliver any more batches."""
     shown: tuple[Process, ...] = ()
     """Workers to list as evidence."""
-
-    @property
-    def ends(self) -> Ends:
-        return "never" if self.gone else "unknown"
 
     @property
     def alike(self) -> Hashable:
@@ -117,7 +91,7 @@ class WaitsForLoader(Hold, frozen=True):
         return f"its worker (pid {self.worker.pid}) {self.about}" if self.worker is not None else self.about
 
 
-class Asleep(Hold, frozen=True):
+class Asleep(Hold, frozen=True, kw_only=True):
     """In a sleep: a single one, or one of many between two checks of a condition."""
 
     NAME = "asleep"
@@ -125,12 +99,8 @@ class Asleep(Hold, frozen=True):
     seconds: float | None = None
     """How much longer at most."""
 
-    @property
-    def ends(self) -> Ends:
-        return "by-itself" if not self.polls and self.seconds is not None and self.seconds <= SHORT_SLEEP else "unknown"
 
-
-class OnNetwork(Hold, frozen=True):
+class OnNetwork(Hold, frozen=True, kw_only=True):
     """It waits for a reply from outside the run."""
 
     NAME = "on-network"
@@ -140,7 +110,7 @@ class OnNetwork(Hold, frozen=True):
     """Since the last byte on that connection."""
 
 
-class AtFileLock(Hold, frozen=True):
+class AtFileLock(Hold, frozen=True, kw_only=True):
     """It waits for a lock on a file that another process holds."""
 
     NAME = "at-file-lock"
@@ -148,25 +118,25 @@ class AtFileLock(Hold, frozen=True):
     holders: tuple[Holder, ...] = ()
 
 
-class Serves(Hold, frozen=True):
+class Serves(Hold, frozen=True, kw_only=True):
     """It waits for requests from outside the run."""
 
     NAME = "serving"
-    _ENDS = "by-itself"
+    ends: Ends = "by-itself"
     address: str
 
 
-class Elsewhere(Hold, frozen=True):
+class Elsewhere(Hold, frozen=True, kw_only=True):
     """It waits for something else: a child process, an event, a queue."""
 
     NAME = "elsewhere"
 
 
-class Works(Hold, frozen=True):
+class Works(Hold, frozen=True, kw_only=True):
     """It is working."""
 
     NAME = "working"
-    _ENDS = "by-itself"
+    ends: Ends = "by-itself"
     what: str
     certain: bool = False
     """Whether a counter of its loops shows it."""
@@ -176,31 +146,26 @@ class Works(Hold, frozen=True):
         return self.NAME, self.what
 
 
-class Starves(Hold, frozen=True):
+class Starves(Hold, frozen=True, kw_only=True):
     """It tries to fetch its next batch all the time, but none arrives."""
 
     NAME = "starving"
 
 
-class Busy(Hold, frozen=True):
-    """It uses CPU, but nothing shows progress."""
+class Busy(Hold, frozen=True, kw_only=True):
+    """It uses CPU, but nothing shows progress. It may end by itself if integers of the user's code change nevertheless: that is
+    work, or an endless search."""
 
     NAME = "busy"
-    counts: bool = False
-    """Whether integers of the user's code change nevertheless: work, or an endless search."""
-
-    @property
-    def ends(self) -> Ends:
-        return "by-itself" if self.counts else "unknown"
 
 
-class Unreadable(Hold, frozen=True):
+class Unreadable(Hold, frozen=True, kw_only=True):
     """Alive, but its state could not be read."""
 
     NAME = "unreadable"
 
 
-class Unseen(Hold, frozen=True):
+class Unseen(Hold, frozen=True, kw_only=True):
     """It was not observed."""
 
     NAME = "unseen"

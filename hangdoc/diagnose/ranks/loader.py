@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from hangdoc.diagnose.ranks import torch_names
 from hangdoc.diagnose.ranks.ended import how_it_ended
 from hangdoc.diagnose.ranks.holds import WaitsForLoader
+from hangdoc.diagnose.ranks.movement import kernel_thread
 from hangdoc.diagnose.ranks.stopped import stopped_by
-from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Stack
+from hangdoc.snapshot import Frame, Process, PythonThread, Stack
 
 
 def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
@@ -17,7 +18,9 @@ def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
     stopped = [worker for worker in workers if stopped_by(worker) is not None]
     stuck = [worker for worker in workers if worker not in dead + stopped and place_of(worker) is not None]
     # The state shows that its workers are not busy, so a runnable worker does not get CPU.
-    starved = [w for w in workers if w.state == "R" or ((main := main_thread(w)) is not None and main.state == "R")]
+    starved = [
+        w for w in workers if w.state == "R" or ((main := kernel_thread(w, None)) is not None and main.state == "R")
+    ]
     shown = (*dead, *stopped, *stuck)[:4]
     likely = 0.9 if stuck else 0.6
     if inside is not None:
@@ -25,9 +28,9 @@ def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
         return WaitsForLoader(about=about, certainty=0.9, shown=shown)
     if dead:
         about = f"is dead: {how_it_ended(dead[0])}"
-        return WaitsForLoader(about=about, certainty=0.95, worker=dead[0], gone=True, shown=shown)
+        return WaitsForLoader(about=about, certainty=0.95, worker=dead[0], ends="never", shown=shown)
     if stopped:
-        return WaitsForLoader(about="is stopped", certainty=0.95, worker=stopped[0], gone=True, shown=shown)
+        return WaitsForLoader(about="is stopped", certainty=0.95, worker=stopped[0], ends="never", shown=shown)
     if not workers:
         return WaitsForLoader(about="none of its worker processes was found", certainty=likely)
     if starved:
@@ -48,11 +51,6 @@ def _loads_itself(thread: PythonThread) -> Frame | None:
     frames = [f for f in thread.frames if not f.native]
     inner = next((i for i, f in enumerate(frames) if f.file.endswith(torch_names.DATALOADER)), 0)
     return next((f for f in frames[:inner] if not f.library), None)
-
-
-def main_thread(worker: Process) -> KernelThread | None:
-    threads = worker.clocks.threads if isinstance(worker.clocks, Clocks) else ()
-    return next((t for t in threads if t.tid == worker.pid), None)
 
 
 def _is_worker(helper: Process) -> bool:

@@ -1,7 +1,9 @@
 """Locks inside one process: which threads wait for one, and whether a thread does not release the GIL."""
 
 from hangdoc.diagnose.ranks.holds import AtLock
-from hangdoc.diagnose.ranks.place import same_frames, user_frames
+from hangdoc.diagnose.ranks.movement import thread_of
+from hangdoc.diagnose.ranks.place import user_frames
+from hangdoc.diagnose.ranks.reading import lines_of
 from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Stack, Unavailable
 
 _FUTEX = "futex"
@@ -18,15 +20,16 @@ def gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | No
     """
     if not isinstance(process.stack, Stack) or not isinstance(process.stack_before, Stack):
         return None
-    before = {t.tid: t for t in process.stack_before.threads if t.owns_gil}
-    for other in process.stack.threads:
-        if not other.owns_gil or other.tid == thread.tid or other.tid is None or not other.frames:
+    holders = [t for t in process.stack.threads if t.owns_gil and t.tid != thread.tid]
+    before = {t.tid: t for t in process.stack_before.threads if t.owns_gil} if holders else {}
+    for other in holders:
+        if other.tid is None or not other.frames:
             continue
         earlier = before.get(other.tid)
-        if earlier is None or not same_frames(earlier, other):
+        if earlier is None or lines_of(earlier) != lines_of(other):
             continue
         window = process.clocks.window_seconds if isinstance(process.clocks, Clocks) else 0.0
-        mine = _of(process, other.tid)
+        mine = thread_of(process, other.tid)
         stands = mine is not None and window > 0 and mine.cpu_ns / 1e9 / window < _IDLE
         asks = kernel is not None and (kernel.voluntary_switches or 0) > _WAITS_FOR_GIL * max(window, 0.1)
         if stands or asks:
@@ -38,7 +41,9 @@ def keeps_gil(process: Process, thread: PythonThread | None) -> bool:
     """Whether `thread` itself is stuck while it holds the GIL: it is in a C call that does not release it."""
     if thread is None or not thread.owns_gil or not isinstance(process.stack_before, Stack):
         return False
-    return any(t.tid == thread.tid and t.owns_gil and same_frames(t, thread) for t in process.stack_before.threads)
+    return any(
+        t.tid == thread.tid and t.owns_gil and lines_of(t) == lines_of(thread) for t in process.stack_before.threads
+    )
 
 
 def waiting_threads(process: Process) -> list[tuple[PythonThread, Frame]]:
@@ -50,9 +55,9 @@ def waiting_threads(process: Process) -> list[tuple[PythonThread, Frame]]:
     for thread in process.stack.threads:
         own = user_frames(thread)
         earlier = before.get(thread.tid)
-        if not own or earlier is None or not same_frames(earlier, thread) or not _takes_a_lock(thread, own[0]):
+        if not own or earlier is None or lines_of(earlier) != lines_of(thread) or not _takes_a_lock(thread, own[0]):
             continue
-        kernel = _of(process, thread.tid if thread.tid is not None else process.pid)
+        kernel = thread_of(process, thread.tid if thread.tid is not None else process.pid)
         if kernel is None or kernel.syscall in (_FUTEX, None):
             found.append((thread, own[0]))
     return found
@@ -65,12 +70,6 @@ def _takes_a_lock(thread: PythonThread, frame: Frame) -> bool:
     source = frame.source or ""
     inside = innermost is frame or (innermost is not None and innermost.file.endswith("/threading.py"))
     return inside and (source.startswith(("with ", "async with ")) or ".acquire(" in source)
-
-
-def _of(process: Process, tid: int | None) -> KernelThread | None:
-    if not isinstance(process.clocks, Clocks):
-        return None
-    return next((t for t in process.clocks.threads if t.tid == tid), None)
 
 
 def held_by_the_gil(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
@@ -100,7 +99,7 @@ def hold_of(process: Process, thread: PythonThread, kernel: KernelThread | None)
         names = " and ".join(f"{_name(one)} at `{frame.source}`" for one, frame in waiting[:2])
         crosswise = len({frame.source for _, frame in waiting}) > 1 and _nobody_else_moves(process, waiting)
         what = f"its threads are waiting for each other's locks: {names}"
-        return AtLock(what=what, certainty=0.92, threads=lines, crosswise=crosswise)
+        return AtLock(what=what, certainty=0.92, threads=lines, ends="never" if crosswise else "unknown")
     return AtLock(what=f"no thread releases the lock {_at(thread)}", certainty=0.75, threads=lines)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnose.model import BUSY
 from hangdoc.diagnose.ranks import torch_names
-from hangdoc.diagnose.ranks.place import same_frames
+from hangdoc.diagnose.ranks.reading import Reading, lines_of
 from hangdoc.snapshot import Clocks, Connection, FileBytes, KernelThread, Process, PythonThread, Stack
 
 _STORED_BYTES = 256 * 1024
@@ -31,12 +31,16 @@ def moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[C
 
 def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:
     """The kernel's thread behind a Python thread, the main thread for none."""
-    if not isinstance(process.clocks, Clocks):
-        return None
-    wanted = thread.tid if thread is not None and thread.tid is not None else process.pid
-    threads = process.clocks.threads
-    found = next((t for t in threads if t.tid == wanted), None)
-    return found or next((t for t in threads if t.tid == process.pid), None)
+    found = thread_of(process, thread.tid) if thread is not None and thread.tid is not None else None
+    return found or thread_of(process, process.pid)
+
+
+def thread_of(process: Process, tid: int | None) -> KernelThread | None:
+    """A kernel thread by its number; None for one that was not seen."""
+    for one in process.clocks.threads if isinstance(process.clocks, Clocks) else ():
+        if one.tid == tid:
+            return one
+    return None
 
 
 def share_of(process: Process, kernel: KernelThread | None) -> float | None:
@@ -50,14 +54,15 @@ def cpu_percent(process: Process) -> float | None:
     """CPU of all threads over the window, in percent of one core."""
     if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0:
         return None
-    return round(sum(t.cpu_ns for t in process.clocks.threads) / 1e7 / process.clocks.window_seconds, 1)
+    return round(sum([t.cpu_ns for t in process.clocks.threads]) / 1e7 / process.clocks.window_seconds, 1)
 
 
-def working_share(process: Process) -> float:
-    """CPU of all threads over the window as a share of one core, without those that only carry messages."""
+def cores_used(process: Process, *, transport: bool = True) -> float:
+    """CPU of all threads over the window as a share of one core, or only of those that do not merely carry messages; 0 where it
+    could not be measured."""
     if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0:
         return 0.0
-    work = sum(t.cpu_ns for t in process.clocks.threads if not torch_names.is_transport(t.name))
+    work = sum(t.cpu_ns for t in process.clocks.threads if transport or not torch_names.is_transport(t.name))
     return work / 1e9 / process.clocks.window_seconds
 
 
@@ -69,14 +74,13 @@ def wakes(process: Process, kernel: KernelThread | None) -> bool:
     return kernel.voluntary_switches > 30 * max(1.0, process.clocks.window_seconds)
 
 
-def same_place(process: Process, thread: PythonThread | None) -> bool:
+def same_place(process: Process, thread: PythonThread, read: Reading) -> bool:
     """Whether the thread stood at the same lines at both looks; True where one look is missing."""
-    if thread is None or not isinstance(process.stack_before, Stack):
+    if not isinstance(process.stack_before, Stack):
         return True
-    before = [
-        t for t in process.stack_before.threads if t.tid == thread.tid or (t.tid is None and t.name == thread.name)
-    ]
-    return not before or same_frames(before[0], thread)
+    tid, name = thread.tid, thread.name
+    before = [t for t in process.stack_before.threads if t.tid == tid or (t.tid is None and t.name == name)]
+    return not before or lines_of(before[0]) == read.lines
 
 
 def children_transfer(helpers: Sequence[Process]) -> bool:
@@ -87,9 +91,4 @@ def children_transfer(helpers: Sequence[Process]) -> bool:
 
 def children_at_work(helpers: Sequence[Process]) -> bool:
     """Whether a helper process of a rank uses a processor."""
-    for helper in helpers:
-        if isinstance(helper.clocks, Clocks) and helper.clocks.window_seconds > 0:
-            total = sum(t.cpu_ns for t in helper.clocks.threads)
-            if total / 1e9 / helper.clocks.window_seconds >= BUSY:
-                return True
-    return False
+    return any(cores_used(helper) >= BUSY for helper in helpers)

@@ -1,19 +1,20 @@
 """Which operation a stack is in: from Python frames, then native ones, then the user's own source line."""
 
-import itertools
 import re
 
 from msgspec import structs
 
 from hangdoc.diagnose.model import Wait
-from hangdoc.diagnose.ranks import backends, recorded, torch_names
+from hangdoc.diagnose.ranks import backends, known, recorded, torch_names
+from hangdoc.diagnose.ranks.reading import Reading, origin, reading
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
-from hangdoc.snapshot import Clocks, Frame, Group, Interpreter, Local, Loop, Process, PythonThread, Stack, Unavailable
+from hangdoc.regex import regex
+from hangdoc.snapshot import Frame, Group, Local, Loop, Process, PythonThread, Stack, Unavailable
 
-_STORE_CALL = re.compile(r"(?i)store\w*\.(get|wait)\s*\(")
-_POSTED = re.compile(r"P2POp\((\w+), (\d+)\)")
-_WAIT_CALL = re.compile(r"([\w.\[\]]+)\.(?:wait|result|synchronize)\s*\(")
+_STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
+_POSTED = regex(r"P2POp\((\w+), (\d+)\)")
+_WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize)\s*\(")
 
 
 def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None:
@@ -21,12 +22,14 @@ def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None
     works or is in torch, another thread's collective (a checkpoint's, a logger's) is its own affair."""
     if isinstance(stack, Unavailable) or not stack.threads:
         return None
+    if len(stack.threads) == 1:
+        return stack.threads[0]
     main = next((t for t in stack.threads if is_main(t, pid)), None)
-    if main is not None and (not _runs_own_code(main) or _joins_a_thread(main)):
+    if main is not None and (not (read := reading(main)).own or read.joins):
         main = _in_place_of_main(stack, main)
-    trains = main is not None and (main.active or any("/torch/" in frame.file for frame in main.frames))
+    trains = main is not None and (main.active or reading(main).in_torch)
     for thread in (main,) if trains else (main, *stack.threads):
-        if thread is not None and any(_is_c10d_call(frame) for frame in thread.frames):
+        if thread is not None and reading(thread).in_c10d:
             return thread
     return main or stack.threads[-1]
 
@@ -36,18 +39,9 @@ def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
     for a thread to end; the main thread where no other, or more than one, may be meant."""
     if any(frame.function == "_shutdown" and frame.file.endswith("/threading.py") for frame in main.frames):
         return main  # the program is over; what its threads do is no training
-    others = [thread for thread in stack.threads if thread is not main and _runs_own_code(thread)]
-    in_torch = [thread for thread in others if any("/torch/" in frame.file for frame in thread.frames)]
+    others = [thread for thread in stack.threads if thread is not main and reading(thread).own]
+    in_torch = [thread for thread in others if reading(thread).in_torch]
     return next((only[0] for only in (in_torch, others) if len(only) == 1), main)
-
-
-def _joins_a_thread(thread: PythonThread) -> bool:
-    waits = itertools.takewhile(lambda frame: frame.library or frame.native, thread.frames)
-    return any(torch_names.plain(f.function) == "join" and f.file.endswith("/threading.py") for f in waits)
-
-
-def _runs_own_code(thread: PythonThread) -> bool:
-    return any(not frame.library and not frame.native for frame in thread.frames)
 
 
 def is_main(thread: PythonThread | None, pid: int) -> bool:
@@ -55,27 +49,35 @@ def is_main(thread: PythonThread | None, pid: int) -> bool:
     return thread is not None and (thread.tid == pid or thread.name == "MainThread")
 
 
-def wait_of(process: Process, thread: PythonThread | None) -> Wait | None:
+def wait_of(process: Process, thread: PythonThread | None, read: Reading | None = None) -> Wait | None:
     """The operation that a thread is in, whether or not it is blocked in it; None where nothing names one. Frames come first;
-    the flight recorder adds what they do not show, and which collective of the group it is."""
-    found = _found(process, thread)
+    the flight recorder adds what they do not show, and which collective of the group it is. `read`: its lines, where they have
+    been read already."""
+    found = _found(process, thread, read or reading(thread)) if thread is not None else None
     if found is None or found.kind not in ("collective", "p2p"):
         return found
     backend = backends.of_group(process, found.operation.group)
+    if backend is None:
+        return found
     return structs.replace(found, operation=structs.replace(found.operation, backend=backend))
+
+
+def wait_in(process: Process) -> Wait | None:
+    """The operation that the training thread of a process is in."""
+    return wait_of(process, training_thread(process.stack, process.pid))
 
 
 def beside(process: Process, thread: PythonThread | None, wait: Wait | None) -> list[tuple[PythonThread, Wait]]:
     """Other threads of a process that are in a collective of the group in which `thread` waits, each with its operation."""
     if wait is None or wait.kind != "collective" or isinstance(process.stack, Unavailable):
         return []
-    others = (one for one in process.stack.threads if one is not thread and any(map(_is_c10d_call, one.frames)))
+    others = (one for one in process.stack.threads if one is not thread and reading(one).in_c10d)
     found = ((one, other) for one in others if (other := wait_of(process, one)) is not None)
     return [(one, other) for one, other in found if (other.kind, other.of_group) == (wait.kind, wait.of_group)]
 
 
-def _found(process: Process, thread: PythonThread | None) -> Wait | None:
-    found = _named(process, thread) if thread is not None else None
+def _found(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
+    found = _named(process, thread, read)
     if found is None or found.kind != "collective":
         return found
     if not found.sure and (only := recorded.only_pending(process)) and found.operation.op in ("wait", only[0]):
@@ -88,40 +90,27 @@ def _found(process: Process, thread: PythonThread | None) -> Wait | None:
     )
 
 
-def _named(process: Process, thread: PythonThread) -> Wait | None:
-    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
-    found = _from_python(thread, groups) or _from_native(process, thread, groups)
+def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
+    groups = known.groups(process)
+    found = _from_python(thread, read, groups) or _from_native(process, thread, groups)
     if found is not None or not isinstance(process.native, Unavailable):
         return found
     if (direct := _direct_call(thread)) is not None:
-        return Wait("collective", Operation(op=direct, origin=_origin(thread, thread.frames[0])))
-    if _in_backward(thread):
+        return Wait("collective", Operation(op=direct, origin=origin(thread.frames)))
+    if read.in_backward:
         # No Python frame shows DDP. The Gloo or NCCL threads of the rank show that it communicates.
         return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
     return _from_source(thread)
 
 
-def _is_c10d_call(frame: Frame) -> bool:
-    return torch_names.role(frame.file, frame.function) == "operation"
-
-
-def _from_python(thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
-    outermost: Frame | None = None
-    rendezvous: Frame | None = None
-    for frame in thread.frames:
-        role = torch_names.role(frame.file, frame.function)
-        if role == "rendezvous":
-            rendezvous = frame
-        elif role == "operation":
-            # all_gather_object calls all_gather: the outer one is what the user called. But a barrier inside
-            # init_process_group is still the rendezvous.
-            outermost = frame
-        elif not frame.library:
-            break
-    if rendezvous is not None and (outermost is None or torch_names.plain(outermost.function) != "new_group"):
-        return Wait("rendezvous", Operation(op=torch_names.plain(rendezvous.function), origin=None))
-    if outermost is not None:
-        return _operation(torch_names.plain(outermost.function), outermost, thread, groups)
+def _from_python(thread: PythonThread, read: Reading, groups: tuple[Group, ...]) -> Wait | None:
+    called = thread.frames[read.call] if read.call is not None else None
+    op = torch_names.plain(called.function) if called is not None else None
+    if read.rendezvous is not None and op != "new_group":
+        outermost = thread.frames[read.rendezvous]
+        return Wait("rendezvous", Operation(op=torch_names.plain(outermost.function), origin=None))
+    if called is not None and op is not None:
+        return _operation(op, called, read.origin, groups)
     return _from_store(thread)
 
 
@@ -132,9 +121,8 @@ def _from_store(thread: PythonThread) -> Wait | None:
     return None
 
 
-def _operation(op: str, frame: Frame, thread: PythonThread, groups: tuple[Group, ...]) -> Wait:
+def _operation(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) -> Wait:
     group, members = _group(frame, groups)
-    origin = _origin(thread, frame)
     if op in torch_names.POINT_TO_POINT:
         peer = _peer(op, frame)
         return Wait("p2p", Operation(op=op, origin=origin, group=group, peer=peer), members)
@@ -142,18 +130,6 @@ def _operation(op: str, frame: Frame, thread: PythonThread, groups: tuple[Group,
     root = _local(frame, "group_src", "group_dst", "src", "dst") if op in torch_names.ROOTED else None
     operation = Operation(op=op, origin=origin, group=group)
     return Wait("collective", operation, members, root=natural(root.text) if root is not None else None)
-
-
-def _origin(thread: PythonThread, inside: Frame) -> str:
-    """Who called: the part of torch nearest to the call, else the user."""
-    started = False
-    for frame in thread.frames:
-        started = started or frame is inside
-        if not started:
-            continue
-        if (origin := torch_names.origin(frame.file, frame.function)) is not None:
-            return origin
-    return "user"
 
 
 def _local(frame: Frame, *names: str) -> Local | None:
@@ -191,12 +167,6 @@ def _direct_call(thread: PythonThread) -> str | None:
     return None
 
 
-def _in_backward(thread: PythonThread) -> bool:
-    return any(
-        f.file.endswith(torch_names.AUTOGRAD[0]) and f.function == torch_names.AUTOGRAD[1] for f in thread.frames[:3]
-    )
-
-
 def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
     if isinstance(process.native, Unavailable):
         return None
@@ -209,19 +179,19 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
             break
         names.append(frame.function)
     text = "\n".join(names)
-    called = _origin(thread, thread.frames[0]) if thread.frames else None
+    called = origin(thread.frames) if thread.frames else None
     if torch_names.NATIVE_CONNECT.search(text):
         return Wait("rendezvous", Operation(op="init_process_group"))
     if torch_names.NATIVE_STORE_WAIT.search(text):
         return Wait("store", Operation(op="wait", origin="store"))
-    for pattern, op, origin in torch_names.NATIVE:
+    for pattern, op, caller in torch_names.NATIVE:
         if pattern.search(text):
-            origin = origin or called
+            caller = caller or called
             if op == "broadcast" and called == "ddp-forward":
-                origin = "ddp-forward"
+                caller = "ddp-forward"
             if op in torch_names.POINT_TO_POINT:
-                return Wait("p2p", Operation(op=op, origin=origin, peer=_peer_outside(op, thread)))
-            return Wait("collective", Operation(op=op, origin=origin))
+                return Wait("p2p", Operation(op=op, origin=caller, peer=_peer_outside(op, thread)))
+            return Wait("collective", Operation(op=op, origin=caller))
     if torch_names.NATIVE_WORK_WAIT.search(text):
         op = _op_in_source(thread)
         kind = "p2p" if op in torch_names.POINT_TO_POINT else "collective"
@@ -250,15 +220,15 @@ def _from_source(thread: PythonThread) -> Wait | None:
 
 def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     """The wait of a thread that spins in the GPU's driver for what NCCL does; None for any other."""
-    names = {t.name for t in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
-    if isinstance(process.native, Unavailable) or not any(torch_names.NCCL_THREADS.match(name) for name in names):
+    nccl = any(map(torch_names.NCCL_THREADS.match, known.thread_names(process)))
+    if isinstance(process.native, Unavailable) or not nccl:
         return None
     native = _native_thread(process.native, thread)
     inner = [] if native is None else native.frames[:12]
     if not any(f.native and torch_names.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
         return None
-    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
-    named = _from_python(thread, groups)
+    groups = known.groups(process)
+    named = _from_python(thread, reading(thread), groups)
     if named is None:
         return Wait("collective", Operation(op="wait", origin=torch_names.GPU_WAIT), sure=False)
     called = named.operation
@@ -344,7 +314,7 @@ def _given_in_source(call: str, key: str, thread: PythonThread) -> int | None:
     return natural(local.text) if local is not None else None
 
 
-_EACH = re.compile(r"for (\w+) in ")
+_EACH = regex(r"for (\w+) in ")
 
 
 def waits_for_each(loop: Loop, frame: Frame | None) -> bool:

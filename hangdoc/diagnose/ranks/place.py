@@ -2,9 +2,11 @@
 
 import ast
 from collections.abc import Sequence
+from functools import lru_cache
 
 from hangdoc.diagnose.model import Rank
 from hangdoc.diagnose.ranks.counters import number
+from hangdoc.diagnose.ranks.reading import Reading
 from hangdoc.diagnose.ranks.torch_names import plain
 from hangdoc.diagnosis import Where
 from hangdoc.parse import negated
@@ -16,27 +18,24 @@ Frames = Sequence[Frame]
 
 def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
     """Frames of the user's own code, innermost first."""
-    return () if thread is None else tuple(f for f in thread.frames if not f.library and not f.native)
+    return () if thread is None else tuple([f for f in thread.frames if not f.library and not f.native])
 
 
-def same_frames(one: PythonThread, other: PythonThread) -> bool:
-    """Whether two stacks are at the same lines."""
-    return len(one.frames) == len(other.frames) and all(
-        a.line == b.line and a.function == b.function and a.file == b.file
-        for a, b in zip(one.frames, other.frames, strict=True)
-    )
-
-
-def where(thread: PythonThread | None, own: Sequence[Frame]) -> tuple[Where | None, Frame | None]:
+def where(thread: PythonThread | None, read: Reading | None, own: Sequence[Frame]) -> tuple[Where | None, Frame | None]:
     """The innermost frame of the user's `own` code; where there is none, the innermost Python frame outside torch."""
-    if thread is None:
+    if thread is None or read is None:
         return None, None
-    shown = [f for f in own if not is_entry(f)]
+    shown = [f for f in own if not is_entry(f)] if read.scripts else own
     own = shown or [f for f in thread.frames if not f.native and "/torch/" not in f.file and "site-packages" in f.file]
     if not own:
         return None, None
     frame = own[0]
-    return Where(file=short(frame.file), line=frame.line, function=frame.function, source=frame.source), frame
+    return _shown(frame.file, frame.line, frame.function, frame.source), frame
+
+
+@lru_cache(4096)
+def _shown(file: str, line: int, function: str, source: str | None) -> Where:
+    return Where(file=short(file), line=line, function=function, source=source)
 
 
 def short(file: str) -> str:

@@ -2,16 +2,17 @@
 tensors of a torch layer. A variable or an option that only names a dtype is no evidence."""
 
 import ast
-import re
 from collections.abc import Iterator
 
 from hangdoc.diagnose.model import Rank
-from hangdoc.snapshot import Frame, Interpreter, Local
+from hangdoc.diagnose.ranks import known
+from hangdoc.regex import regex
+from hangdoc.snapshot import Frame
 
 _HALF = ("bfloat16", "float16")
-_PARAMETERS = re.compile(r"\S+\.parameters\(\) (?P<dtype>\w+)\[(?P<count>\d{1,18})\]")
-_TENSOR = re.compile(r"(bfloat16|float16)\[[\d, ]*\]")
-_AUTOCAST = re.compile(r"autocast\(cpu, (bfloat16|float16)\)")
+_PARAMETERS = regex(r"\S+\.parameters\(\) (?P<dtype>\w+)\[(?P<count>\d{1,18})\]")
+_TENSOR = regex(r"(bfloat16|float16)\[[\d, ]*\]")
+_AUTOCAST = regex(r"autocast\(cpu, (bfloat16|float16)\)")
 _LAYERS = "/torch/nn/modules/"
 _DEFAULT = "bfloat16"
 """Of torch.autocast on a CPU."""
@@ -23,7 +24,7 @@ def half(rank: Rank) -> tuple[str, str] | None:
 
 
 def _uses(rank: Rank) -> Iterator[tuple[str, str]]:
-    variables = _variables(rank)
+    variables = list(known.variables(rank.process, rank.own))
     models = [(match, local) for local in variables if (match := _PARAMETERS.fullmatch(f"{local.name} {local.text}"))]
     # The largest model is the trained one, not a layer that stays in float32 or a small copy in 16 bit. Of equal ones (a copy of
     # the whole model) the trained one is unknown, so 32 bit comes first and nothing is reported.
@@ -33,10 +34,10 @@ def _uses(rank: Rank) -> Iterator[tuple[str, str]]:
     for local in variables:
         if (match := _AUTOCAST.fullmatch(local.text)) is not None:
             yield match[1], f"`{local.name}` is an active autocast to {match[1]}"
-    known = {local.name: local.text for local in reversed(variables)}
+    texts = {local.name: local.text for local in reversed(variables)}
     for frame in rank.own:
         for context in frame.contexts:
-            if (dtype := autocast_to(context, known)) is not None:
+            if (dtype := autocast_to(context, texts)) is not None:
                 yield dtype, f"line {frame.line} runs under `with {context}`"
     for frame in rank.thread.frames if rank.thread is not None else ():
         if _LAYERS in frame.file and frame.function.endswith(".forward"):
@@ -49,15 +50,7 @@ def _worked_on(layer: Frame) -> Iterator[tuple[str, str]]:
             yield match[1], f"`{local.name}` of {layer.function} is {local.text}"
 
 
-def _variables(rank: Rank) -> list[Local]:
-    """Those of the user's frames, innermost first, and of the main module."""
-    found = [local for frame in rank.own for local in frame.locals]
-    if rank.process is not None and isinstance(rank.process.interpreter, Interpreter):
-        found += rank.process.interpreter.globals
-    return found
-
-
-def autocast_to(context: str, known: dict[str, str]) -> str | None:
+def autocast_to(context: str, texts: dict[str, str]) -> str | None:
     """The type of an enabled autocast on the CPU that `with CONTEXT` enters: torch.autocast(device_type, dtype, enabled) or
     torch.cpu.amp.autocast(enabled, dtype). None for anything else, and where an argument's value is unknown."""
     try:
@@ -75,20 +68,20 @@ def autocast_to(context: str, known: dict[str, str]) -> str | None:
         **dict(zip(order, call.args, strict=False)),
         **{k.arg: k.value for k in call.keywords},
     }
-    if None in given or (not of_cpu and _value(given.get("device_type"), known) != "'cpu'"):
+    if None in given or (not of_cpu and _value(given.get("device_type"), texts) != "'cpu'"):
         return None
-    if "enabled" in given and _value(given["enabled"], known) != "True":
+    if "enabled" in given and _value(given["enabled"], texts) != "True":
         return None
-    dtype = _value(given["dtype"], known) if "dtype" in given else f"torch.{_DEFAULT}"
+    dtype = _value(given["dtype"], texts) if "dtype" in given else f"torch.{_DEFAULT}"
     plain = (dtype or "").removeprefix("torch.")
     return plain if plain in _HALF else _DEFAULT if dtype == "None" else None
 
 
-def _value(node: ast.expr | None, known: dict[str, str]) -> str | None:
+def _value(node: ast.expr | None, texts: dict[str, str]) -> str | None:
     """A literal, a `torch.` constant or a variable's value, as text."""
     if isinstance(node, ast.Constant):
         return repr(node.value)
     if isinstance(node, ast.Name):
-        text = known.get(node.id)
+        text = texts.get(node.id)
         return f"'{text[1:-1]}'" if text is not None and text[:1] == '"' else text
     return ast.unparse(node) if isinstance(node, ast.Attribute) else None

@@ -1,10 +1,10 @@
 """What torch's flight recorder adds: the collective in which a rank waits, its tensor, and how far each rank has come."""
 
 from hangdoc.diagnose.model import Run, Wait, form
-from hangdoc.diagnose.ranks import torch_names
+from hangdoc.diagnose.ranks import known, torch_names
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import ranks
-from hangdoc.snapshot import FlightRecorder, Process, Progress, Recorded, RecordedGroup
+from hangdoc.snapshot import FlightRecorder, Process, Recorded, RecordedGroup
 
 _SHOWN = 8
 
@@ -15,7 +15,7 @@ def of(process: Process | None) -> tuple[RecordedGroup, ...]:
     if process is None or not isinstance(recorder, FlightRecorder):
         return ()
     if recorder.age_seconds > 0:
-        beacon = process.progress.beacon if isinstance(process.progress, Progress) else None
+        beacon = known.beacon(process)
         if beacon is None or beacon.age_seconds < recorder.age_seconds:
             return ()
     return recorder.groups
@@ -25,9 +25,11 @@ def stuck(process: Process | None, wait: Wait) -> Recorded | None:
     """The first incomplete collective of the group that a rank waits in, if it matches what the rank waits for."""
     if wait.kind != "collective":
         return None
+    if not (groups := of(process)):
+        return None
     group = wait.operation.group
-    known = [g for g in of(process) if (g.name == group if group is not None else g.default)]
-    for entry in known[0].pending if len(known) == 1 else ():
+    same = [g for g in groups if (g.name == group if group is not None else g.default)]
+    for entry in same[0].pending if len(same) == 1 else ():
         if form(_op(entry)) == form(wait.operation.op):
             return entry
     return None
@@ -53,17 +55,20 @@ def tensor(process: Process, wait: Wait) -> str | None:
 def evidence(run: Run) -> list[Evidence]:
     """How far each rank has come in the group in which most ranks are stuck; empty if no recorder was read."""
     pending: dict[str, int] = {}
-    for rank in run.ranks.values():
+    recorded = [
+        r for r in run.ranks.values() if r.process is not None and isinstance(r.process.recorder, FlightRecorder)
+    ]
+    for rank in recorded:
         for group in of(rank.process):
             pending[group.name] = pending.get(group.name, 0) + bool(group.pending)
     if not any(pending.values()):
         return []
     name = max(sorted(pending), key=lambda key: pending[key])
     lines: dict[str, list[int]] = {}
-    for number, rank in sorted(run.ranks.items()):
+    for rank in sorted(recorded, key=lambda rank: rank.rank):
         for group in of(rank.process):
             if group.name == name:
-                lines.setdefault(_line(group), []).append(number)
+                lines.setdefault(_line(group), []).append(rank.rank)
     return [
         Evidence(
             rank=numbers[0],

@@ -34,6 +34,8 @@ _NETWORK = frozenset(
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
 _FUTEX = "futex"
+_SHORT_SLEEP = 60.0
+"""Seconds. A sleep up to this is a pause between two attempts; a sleep of an hour is a hang for the ranks that wait."""
 _WAKES = 10
 """Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
@@ -61,7 +63,10 @@ def standing_of(
     helpers: Sequence[Process],
     connections: Iterable[Connection],
 ) -> Standing:
-    """The first reason that fits, the most certain ones first. `connections`: all of the process, with its listening sockets."""
+    """The first reason that fits, the most certain ones first. `connections`: all of the process, with its listening sockets.
+
+    It is one long function because the order of the checks is what it knows.
+    """
     top: Frame | None = next((f for f in thread.frames if not f.native), None)
     source = (top.source or "") if top else ""
     call = kernel.syscall if kernel else None
@@ -72,9 +77,9 @@ def standing_of(
     if (call in _READ and file is not None and file.descriptor == 0) or ("input(" in source and call not in _SLEEP):
         why = f"waiting for user input on {in_words(file) or 'standard input'}"
         return Standing("waiting-input", why, WaitsForInput())
-    stuck = InFile(wchan=wchan, file=file, abandoned=_abandoned(process, wchan, file))
+    stuck = InFile(wchan=wchan, file=file, ends="never" if _abandoned(process, wchan, file) else "unknown")
     if (
-        stuck.abandoned
+        stuck.ends == "never"
         and locks.keeps_gil(process, thread)
         and (gil := locks.hold_of(process, thread, kernel)) is not None
     ):
@@ -91,8 +96,7 @@ def standing_of(
         return Standing("waiting-data", "waiting for a dataloader worker", loader.hold_of(thread, helpers))
     lock = locks.hold_of(process, thread, kernel)
     if call in _SLEEP:
-        pause = Asleep(polls=_polls(thread, kernel), seconds=kernel.sleep_seconds if kernel is not None else None)
-        return Standing("sleeping", "in nanosleep", lock or pause)
+        return Standing("sleeping", "in nanosleep", lock or _asleep(thread, kernel))
     if call in _FILE_LOCK and file is not None:
         holders = tuple(one for one in file.holders or () if one.pid != process.pid)
         return Standing(
@@ -138,6 +142,12 @@ def _on_child(kernel: KernelThread | None, helpers: Sequence[Process]) -> Holder
     )
 
 
+def _asleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
+    polls, seconds = _polls(thread, kernel), kernel.sleep_seconds if kernel is not None else None
+    short = not polls and seconds is not None and seconds <= _SHORT_SLEEP
+    return Asleep(polls=polls, seconds=seconds, ends="by-itself" if short else "unknown")
+
+
 def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
     """Whether a sleep is one of many between two checks of a condition: the thread woke during the observation and sleeps at the
     same line again, or the innermost loop of the user's code around it runs until a condition holds and yields no data."""
@@ -177,7 +187,8 @@ def _by_name(
     *,
     seen: bool,
 ) -> Standing:
-    """The reason by the innermost Python file, if the system call does not show it. `seen`: the kernel's data could be read."""
+    """The reason by the innermost Python file, if the system call does not show it. `seen`: the kernel's data could be read. It
+    continues `standing_of`: here too, the order counts."""
     top = next((f for f in thread.frames if not f.native), None)
     own = user_frames(thread)
     source = (own[0].source if own else top.source if top else None) or ""

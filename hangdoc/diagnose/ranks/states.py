@@ -6,16 +6,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hangdoc.diagnose.model import BUSY, Wait
-from hangdoc.diagnose.ranks import locks, movement, operations, torch_names
+from hangdoc.diagnose.ranks import known, locks, movement, operations, torch_names
 from hangdoc.diagnose.ranks.counters import counters_moved
 from hangdoc.diagnose.ranks.ended import how_it_ended
 from hangdoc.diagnose.ranks.feeding import fetching
 from hangdoc.diagnose.ranks.holds import Hold, Stopped
 from hangdoc.diagnose.ranks.place import user_frames
+from hangdoc.diagnose.ranks.reading import Reading, frames_at, reading
 from hangdoc.diagnose.ranks.standing import standing_of
 from hangdoc.diagnose.ranks.stopped import stopped_by
 from hangdoc.diagnosis import Label
-from hangdoc.snapshot import Connection, KernelThread, Process, Progress, PythonThread
+from hangdoc.snapshot import Connection, KernelThread, Process, PythonThread
 
 _CHILDREN = "its child processes are busy"
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
@@ -27,7 +28,7 @@ _PHASES = {
 }
 
 
-class State(Struct, frozen=True):
+class State(Struct, frozen=True, gc=False):
     """What was concluded about a rank."""
 
     label: Label | None
@@ -43,6 +44,8 @@ class State(Struct, frozen=True):
     """Share of the observation for which the thread was on a core."""
     hold: Hold | None = None
     """What blocks a rank, if that is not another rank."""
+    read: Reading | None = None
+    """What the lines of the thread say."""
 
 
 def state_of(
@@ -53,18 +56,20 @@ def state_of(
     if process.state in "ZX":
         return State("dead", "zombie" if process.state == "Z" else "exited", how_it_ended(process))
     thread = operations.training_thread(process.stack, process.pid)
+    read = reading(thread) if thread is not None else None
     kernel = movement.kernel_thread(process, thread)
     share = movement.share_of(process, kernel)
     if (stopped := stopped_by(process)) is not None:
-        return State(
-            "blocked", "stopped", stopped.why, thread=thread, share=share, hold=Stopped(by=stopped.by, why=stopped.why)
-        )
-    if thread is None:
+        hold = Stopped(by=stopped.by, why=stopped.why)
+        return State("blocked", "stopped", stopped.why, thread=thread, share=share, hold=hold, read=read)
+    if thread is None or read is None:
         return _without_stack(process, share, pairs)
     if process.deep_seconds_ago:  # where it was then says nothing of where it is now, but that it is not there any more
-        why = f"it has run since its stack was read {process.deep_seconds_ago:.0f} s ago"
-        return State("computing", _working(process, thread), why, None, thread, moving=True, share=share)
-    return _with_stack(process, thread, kernel, share, helpers, pairs, others)
+        why = (
+            f"it has run since its stack was read {process.deep_seconds_ago:.0f} s ago, and may be at another line now"
+        )
+        return State("computing", _working(process, thread), why, None, thread, moving=True, share=share, read=read)
+    return _with_stack(process, thread, read, kernel, share, helpers, pairs, others)
 
 
 def _without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
@@ -78,6 +83,7 @@ def _without_stack(process: Process, share: float | None, pairs: Iterable[Connec
 def _with_stack(
     process: Process,
     thread: PythonThread,
+    read: Reading,
     kernel: KernelThread | None,
     share: float | None,
     helpers: Sequence[Process],
@@ -85,13 +91,13 @@ def _with_stack(
     others: Iterable[Connection],
 ) -> State:
     """The state of a rank whose stack was read and that can run."""
-    wait = operations.wait_of(process, thread)
-    own = user_frames(thread)
+    wait = operations.wait_of(process, thread, read)
     # What another thread counts is no progress of a main thread that waits: a monitor thread counts in every hang.
-    counters = counters_moved(process, own if wait is not None and operations.is_main(thread, process.pid) else None)
-    same, bytes_moved = movement.same_place(process, thread), any(c.bytes_moved for c in pairs)
+    own = frames_at(thread.frames, read.own) if wait is not None and operations.is_main(thread, process.pid) else None
+    counters = counters_moved(process, own)
+    same, bytes_moved = movement.same_place(process, thread, read), any(c.bytes_moved for c in pairs)
     moved = counters or not same or bytes_moved
-    base = State("blocked", "unknown", "", None, thread, moved, counters, share=share)
+    base = State("blocked", "unknown", "", None, thread, moved, counters, share=share, read=read)
     busy = thread.active if share is None else share >= BUSY
     if busy and same and not counters and (spin := operations.gpu_spin(process, thread)) is not None:
         return replace(base, state="in-collective", why="spins in the GPU driver", wait=spin, moving=False)
@@ -143,7 +149,7 @@ def _working(process: Process, thread: PythonThread) -> str:
     """What kind of work a busy stack is in, by what the trainer publishes, by torch's files, then by what people call
     such functions."""
     frames = thread.frames
-    beacon = process.progress.beacon if isinstance(process.progress, Progress) else None
+    beacon = known.beacon(process)
     if beacon is not None and (published := _PHASES.get(beacon.phase)):
         return published
     if any("torch/_inductor/" in f.file or "_dynamo/convert_frame" in f.file for f in frames):

@@ -8,6 +8,8 @@ import re
 from functools import lru_cache
 from typing import Literal
 
+from hangdoc.regex import regex
+
 C10D = "torch/distributed/distributed_c10d.py"
 
 COLLECTIVES = frozenset(
@@ -77,7 +79,7 @@ ALIASES = {
 
 # A fragment of a native frame's name, the operation it means, and who called it where that is known. First match wins.
 NATIVE: tuple[tuple[re.Pattern[str], str, str | None], ...] = tuple(
-    (re.compile(pattern), op, origin)
+    (regex(pattern), op, origin)
     for pattern, op, origin in (
         (r"c10d::Reducer::", "all_reduce", "ddp-backward"),
         (r"verify_params_across_processes", "all_gather", "ddp-init"),
@@ -93,9 +95,9 @@ NATIVE: tuple[tuple[re.Pattern[str], str, str | None], ...] = tuple(
         (r"ProcessGroup\w*::broadcast|ops::broadcast", "broadcast", None),
     )
 )
-NATIVE_WORK_WAIT = re.compile(r"c10d::(\w+::)*\w*Work\w*::(wait|synchronize)|c10d::Work::wait")
-NATIVE_STORE_WAIT = re.compile(r"c10d::\w*Store\w*::(doWait|wait|get|waitForWorkers|doGet)|waitForWorkers")
-NATIVE_CONNECT = re.compile(
+NATIVE_WORK_WAIT = regex(r"c10d::(\w+::)*\w*Work\w*::(wait|synchronize)|c10d::Work::wait")
+NATIVE_STORE_WAIT = regex(r"c10d::\w*Store\w*::(doWait|wait|get|waitForWorkers|doGet)|waitForWorkers")
+NATIVE_CONNECT = regex(
     r"connectFullMesh|createAndConnectAllPairs|ProcessGroupGloo::ProcessGroupGloo|ProcessGroupNCCL::\w*[cC]omm"
 )
 
@@ -135,12 +137,12 @@ _RPC = "TP_"
 """How the names of TensorPipe's threads begin (torch.distributed.rpc). They poll all the time."""
 GPU_WAIT = "gpu"
 """Origin of a wait that is concluded from a thread that spins in the GPU's driver."""
-NATIVE_GPU_SPIN = re.compile(
+NATIVE_GPU_SPIN = regex(
     r"libcuda|\bcu(Stream|Ctx|Event)Synchronize|cuda(Stream|Device|Event)Synchronize|c10::cuda::CUDAStream::synchronize"
 )
-NCCL_THREADS = re.compile(r"^(pt_nccl|nccl|cuda-EvtHandlr|cuda0)")
+NCCL_THREADS = regex(r"^(pt_nccl|nccl|cuda-EvtHandlr|cuda0)")
 
-_CALL = re.compile(
+_CALL = regex(
     r"\b(?:" + "|".join(sorted((*COLLECTIVES, *POINT_TO_POINT, *ALIASES), key=len, reverse=True)) + r")(?=\s*\()"
 )
 

@@ -1,6 +1,7 @@
 """What a rank that is not blocked is doing. This decides between waiting and hung."""
 
 from hangdoc.diagnose.model import BUSY, Rank
+from hangdoc.diagnose.ranks import known
 from hangdoc.diagnose.ranks.counters import comes_on, goes_round
 from hangdoc.diagnose.ranks.feeding import fetching, starves
 from hangdoc.diagnose.ranks.holds import Busy, Hold, Starves, Unreadable, Works
@@ -18,8 +19,7 @@ _LONG = {
 
 def announced(rank: Rank) -> Works | None:
     """A phase that the trainer announced, with a patience that has not run out."""
-    progress = rank.process.progress if rank.process is not None else None
-    beacon = progress.beacon if isinstance(progress, Progress) else None
+    beacon = known.beacon(rank.process)
     if beacon is None or beacon.patience_seconds is None or beacon.age_seconds > beacon.patience_seconds:
         return None
     if rank.waits or rank.state in ("stopped", "waiting-input"):
@@ -50,7 +50,7 @@ def hold_of(rank: Rank) -> Hold:
         return Works(what=_what(rank, counted), certain=True)
     seen = isinstance(process.progress, Progress) and all(frame.source for frame in rank.own)
     if rank.counters_moved or not seen:
-        return Busy(counts=rank.counters_moved)
+        return Busy(ends="by-itself" if rank.counters_moved else "unknown")
     share = rank.training_share or 0.0
     return Works(what=f"it uses {share:.0%} of a core and is not in an endless loop") if share >= BUSY else Busy()
 

@@ -1,6 +1,6 @@
 """What the findings about a setting that differs between ranks have in common: as the cause of a blockage, or by itself."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from hangdoc.diagnose import words
@@ -41,17 +41,15 @@ def say(wording: Wording, run: Run, blockage: Blockage) -> Finding:
     )
 
 
-def check(wording: Wording, run: Run, differences: Iterable[Differs]) -> Iterator[Finding]:
-    """Every difference that does not explain a blockage."""
+def check(wording: Wording, run: Run, what: type[Differs]) -> Iterator[Finding]:
+    """Every difference of a kind that does not explain a blockage."""
     explained = {one.cause.name for one in run.blockages if isinstance(one.cause, Differs)}
-    for found in differences:
-        if found.name not in explained:
+    for found in run.differing:
+        if isinstance(found, what) and found.name not in explained:
             yield words.finding(
                 *wording.rule,
-                severity="warning",
                 confidence=wording.decisive if found.decisive else wording.other,
                 culprits=found.values.odd,
-                victims=(),
                 summary=_summary(wording, found),
                 evidence=_evidence(wording, found),
                 remedy=wording.remedy.format(name=found.name),

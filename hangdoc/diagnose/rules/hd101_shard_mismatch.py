@@ -67,9 +67,10 @@ import shlex
 from hangdoc.diagnose import words
 from hangdoc.diagnose.blockages import Blockage
 from hangdoc.diagnose.causes import amounts
-from hangdoc.diagnose.causes.data import FewerData, NoData, counts
+from hangdoc.diagnose.causes.data import FewerData, NoData
 from hangdoc.diagnose.kinds import LeftLoop
 from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.ranks.counters import batches
 from hangdoc.diagnose.rules import left_loop
 from hangdoc.diagnosis import Evidence, Finding
 
@@ -95,7 +96,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 def _ran_out(run: Run, blockage: Blockage, kind: LeftLoop, cause: FewerData) -> Finding:
     short, waiting = kind.short.first, kind.inside.first
-    done, total = counts(short, waiting)
+    done, total = batches(short)[0], batches(waiting)[1]
     strongest = cause.differences[0]
     who = words.ranks(kind.short.ranks)
     known = done is not None and total is not None

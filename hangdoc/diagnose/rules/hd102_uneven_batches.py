@@ -33,7 +33,7 @@ loop.
 
 ## How hangdoc knows
 
-One rank is behind the loop and another is inside it. Their loop counters and
+One rank has left the loop and another is inside it. Their loop counters and
 list lengths differ by a remainder, and the digests of their data directories
 are equal.
 
@@ -52,7 +52,7 @@ limit.
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.blockages import Blockage
-from hangdoc.diagnose.causes.data import UnevenSplit, counts
+from hangdoc.diagnose.causes.data import UnevenSplit
 from hangdoc.diagnose.kinds import LeftLoop
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnose.rules import left_loop
@@ -65,22 +65,18 @@ ABOUT = (UnevenSplit,)
 
 def say(run: Run, blockage: Blockage) -> Finding:
     """Ranks that left the loop before others because they had fewer batches of the same data."""
-    kind, cause = blockage.kind, blockage.cause
-    assert isinstance(kind, LeftLoop) and isinstance(cause, UnevenSplit)  # noqa: S101  (see ABOUT)
-    short, waiting = kind.short.first, kind.inside.first
-    done, _ = counts(short, waiting)
-    after = left_loop.count(kind, done, "batches") if done is not None else ""
-    after = f" ({after})" if after and len(kind.short.ranks) > 1 else f" {after}".rstrip()
+    kind = blockage.kind
+    assert isinstance(kind, LeftLoop)  # noqa: S101  (see ABOUT: no other kind has this cause)
     inside = kind.inside.ranks
     return words.blocked(
         (CODE, NAME),
         blockage,
         confidence=0.85,
-        summary=f"{words.ranks(kind.short.ranks)} left the loop{after}; {words.ranks(inside)} "
+        summary=f"{words.ranks(kind.short.ranks)} left the loop{left_loop.after(kind)}; {words.ranks(inside)} "
         f"{words.verb(inside, 'has', 'have')} at least one more batch and {words.be(inside)} waiting in "
-        f"{words.operation(waiting)}",
-        evidence=[*left_loop.evidence(kind, cause.differences), *words.standstill(run)],
+        f"{words.operation(kind.inside.first)}",
+        evidence=[*left_loop.evidence(kind, kind.differences), *words.standstill(run)],
         remedy="Give all ranks the same number of batches: use drop_last=True in the sampler, pad the last batch, or agree "
         "on the minimum before the loop.",
-        commands=words.look_again(short),
+        commands=words.look_again(kind.short.first),
     )

@@ -30,7 +30,7 @@ loader = DataLoader(
 )
 ```
 
-If a worker was killed, look for a lack of memory or of space in /dev/shm.
+If a worker was killed, check for an out-of-memory kill and for a full /dev/shm.
 
 ## How hangdoc knows
 
@@ -54,7 +54,8 @@ from hangdoc.diagnose.blockages import Blockage
 from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnose.ranks.ended import how_it_ended
 from hangdoc.diagnose.ranks.holds import WaitsForLoader
-from hangdoc.diagnose.ranks.loader import main_thread, place_of
+from hangdoc.diagnose.ranks.loader import place_of
+from hangdoc.diagnose.ranks.movement import kernel_thread
 from hangdoc.diagnose.ranks.stopped import stopped_by
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Machine, Process
@@ -62,8 +63,6 @@ from hangdoc.snapshot import Machine, Process
 CODE = "HD103"
 NAME = "dataloader-stalled"
 ABOUT = (WaitsForLoader,)
-
-_SIGKILL = 9
 
 
 def say(run: Run, blockage: Blockage) -> Finding:
@@ -104,16 +103,7 @@ def _shortage(run: Run, rank: Rank, workers: tuple[Process, ...]) -> list[Eviden
     for host in run.hosts:
         if host.name != rank.host:
             continue
-        if any((worker.exit_code or 0) & 0x7F == _SIGKILL for worker in workers):
-            found += [
-                Evidence(
-                    rank=None,
-                    probe="control groups",
-                    text=f"the OOM killer has killed {group.oom_kills} process(es) in {group.path}",
-                )
-                for group in host.control_groups
-                if group.oom_kills
-            ]
+        found += words.oom_kills([host], workers)
         machine = host.machine
         total = machine.shared_total_bytes if isinstance(machine, Machine) else None
         free = machine.shared_free_bytes if isinstance(machine, Machine) else None
@@ -131,6 +121,6 @@ def _describe(worker: Process) -> str:
     frame = place_of(worker)
     source = f" `{frame.source}`" if frame is not None and frame.source else ""
     place = f"in {frame.function} at {frame.file}:{frame.line}{source}" if frame else "waiting for work in its queue"
-    main = main_thread(worker)
+    main = kernel_thread(worker, None)
     waiting = f"; wchan {main.wchan or 'none'}, {main.cpu_ns / 1e6:.0f} ms CPU during the observation" if main else ""
     return f"worker pid {worker.pid} is {place}{waiting}"

@@ -94,10 +94,8 @@ def _finding(origin: str, values: Agreement[str, int], mine: dict[int, DataSourc
     return words.finding(
         CODE,
         NAME,
-        severity="warning",
         confidence=0.7 if len({source.files for source in first}) == 1 else 0.6,
         culprits=values.odd,
-        victims=(),
         summary=f"{origin} points to different files on different ranks: "
         + "; ".join(
             f"{source.files} files in {source.path} on {words.ranks(group)}"

@@ -40,7 +40,7 @@ An exception must end the whole run, not only the loop.
 
 ## How hangdoc knows
 
-The stacks show one rank behind the loop and another inside it. hangdoc adds the
+The stacks show one rank after the loop and another inside it. hangdoc adds the
 loop counters of both ranks, and the conditions of the loop's `break` and
 `return` statements with the values of their variables.
 
@@ -59,9 +59,9 @@ The data did end earlier, but no counter, length or directory showed it.
 from hangdoc.diagnose import words
 from hangdoc.diagnose.blockages import Blockage
 from hangdoc.diagnose.causes import exits
-from hangdoc.diagnose.causes.data import counts
 from hangdoc.diagnose.kinds import LeftLoop
 from hangdoc.diagnose.model import Run
+from hangdoc.diagnose.ranks.counters import batches
 from hangdoc.diagnose.rules import left_loop
 from hangdoc.diagnosis import Finding
 
@@ -75,12 +75,11 @@ def say(run: Run, blockage: Blockage) -> Finding:
     kind = blockage.kind
     assert isinstance(kind, LeftLoop)  # noqa: S101  (see ABOUT)
     short, inside = kind.short.first, kind.inside
-    done, _ = counts(short, inside.first)
+    done = batches(short)[0]
     total = short.loop.total if short.loop is not None else None
     of = f" of {total}" if done is not None and total is not None and total > done else ""
     who = kind.short.ranks
-    after = left_loop.count(kind, done, f"{of.strip()} iterations".strip()) if done is not None else ""
-    after = f" ({after})" if after and len(who) > 1 else f" {after}".rstrip()
+    after = left_loop.after(kind, f"{of} iterations".strip())
     return words.blocked(
         (CODE, NAME),
         blockage,

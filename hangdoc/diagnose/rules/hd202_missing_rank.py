@@ -9,8 +9,8 @@ the network.
 ## Why it hangs
 
 A collective needs every rank of its group. Until the last one arrives, the
-others wait, by default for 30 minutes. The error after that does not name the
-missing rank.
+others wait, by default for 30 minutes (NCCL: 10). The error after that does not
+name the missing rank.
 
 ## Example
 
@@ -68,7 +68,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
     first, blamed = blockage.at[0].first, blockage.culprits
     why = first.why if first.why != words.doing(first) else ""
     cpu = f"{first.cpu_percent:.0f}% CPU" if first.cpu_percent is not None and "core" not in why else ""
-    counters = "its counters changed" if first.counters_moved else "no counter changed"
+    counters = "its counters changed" if first.counters_moved else "none of its counters changed"
     return words.blocked(
         (CODE, NAME),
         blockage,
@@ -85,7 +85,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
-        remedy=f"Find out why {words.ranks(blamed)} {words.verb(blamed, 'does', 'do')} not reach the operation in which the "
-        "other ranks are waiting.",
+        remedy=f"Find out why {words.ranks(blamed)} {words.verb(blamed, 'does', 'do')} not join the operation that the other "
+        "ranks are waiting in.",
         commands=words.look_again(first),
     )

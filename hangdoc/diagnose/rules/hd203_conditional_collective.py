@@ -73,7 +73,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
         blockage,
         # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
         confidence=0.9 if kind.sure else 0.6,
-        summary=f"{kind.reason}: {parties.calls(kind.parts)}",
+        summary=f"{kind.reason} (waiting: {parties.calls(kind.parts)})",
         evidence=parties.evidence(run, kind.parts),
         remedy="Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a "
         "local value decides, all_reduce the decision first.",

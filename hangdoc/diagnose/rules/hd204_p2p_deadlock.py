@@ -1,4 +1,4 @@
-"""Sends and receives do not match: a cycle, or a peer that is elsewhere.
+"""Sends and receives do not match: a cycle of ranks, or a peer that is elsewhere.
 
 ## What it finds
 

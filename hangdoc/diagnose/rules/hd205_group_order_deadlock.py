@@ -39,7 +39,7 @@ the interpreter of each rank.
 
 ## When it can be wrong
 
-A rank skipped the call of another rank in the same program order (HD203).
+All ranks use the same order, but a rank skipped one of the calls (HD203).
 Asynchronous collectives of different groups may overlap without a deadlock;
 hangdoc looks only at ranks that wait.
 

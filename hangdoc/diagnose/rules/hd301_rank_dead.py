@@ -57,8 +57,6 @@ CODE = "HD301"
 NAME = "rank-dead"
 ABOUT = (Dead, Ended)
 
-_SIGKILL = 9
-
 
 def say(run: Run, blockage: Blockage) -> Finding:
     """Dead ranks that others wait for, or a run without any living rank."""
@@ -68,7 +66,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
     blamed = blockage.culprits
     dead = [run.ranks[number] for number in blamed]
     survivor = blockage.waiting[0].first
-    kills = _out_of_memory(run, dead)
+    kills = words.oom_kills(run.hosts, [rank.process for rank in dead])
     how = (
         (f"rank {dead[0].rank}: " if len(dead) > 1 else "")
         + dead[0].why
@@ -87,7 +85,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
         evidence=[
             *(Evidence(rank=rank.rank, probe="processes", text=_death(run, rank)) for rank in dead[:8]),
             *kills,
-            Evidence(rank=survivor.rank, probe="stacks", text=f"did not notice: {_unnoticed(survivor)}"),
+            Evidence(rank=survivor.rank, probe="stacks", text=f"did not notice the death: {_unnoticed(survivor)}"),
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],
@@ -115,22 +113,6 @@ def _over(run: Run, blockage: Blockage, kind: Ended) -> Finding:
         remedy="Read the ranks' last output, then terminate the launcher. The run is over.",
         commands=(f"ps -o pid,ppid,stat,etime,args -p {kind.launcher.pid}",),
     )
-
-
-def _out_of_memory(run: Run, dead: list[Rank]) -> list[Evidence]:
-    """OOM kills in the control groups of the run, if a rank may be among them: killed by SIGKILL, or gone without a trace."""
-    if not any(rank.process is None or (rank.process.exit_code or 0) & 0x7F == _SIGKILL for rank in dead):
-        return []
-    return [
-        Evidence(
-            rank=None,
-            probe="control groups",
-            text=f"the OOM killer has killed {group.oom_kills} process(es) in {group.path}",
-        )
-        for host in run.hosts
-        for group in host.control_groups
-        if group.oom_kills
-    ]
 
 
 def _unnoticed(survivor: Rank) -> str:

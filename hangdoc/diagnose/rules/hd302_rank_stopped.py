@@ -126,10 +126,7 @@ def check(run: Run) -> Iterator[Finding]:
             yield words.finding(
                 CODE,
                 NAME,
-                severity="warning",
                 confidence=0.95,
-                culprits=(),
-                victims=(),
                 **_launcher(run, process, stop, ()),
             )
 

@@ -73,10 +73,8 @@ def check(run: Run) -> Iterator[Finding]:
     yield words.finding(
         CODE,
         NAME,
-        severity="warning",
         confidence=0.85,
         culprits=who,
-        victims=(),
         summary=f"{words.ranks(who)} {words.verb(who, 'is an orphan', 'are orphans')}: the launcher is gone, but "
         f"{words.verb(who, 'the rank is', 'the ranks are')} still alive"
         + (f" and {words.verb(who, 'holds', 'hold')} port {port}" if port is not None else ""),

@@ -53,11 +53,11 @@ from collections.abc import Iterator
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Run
-from hangdoc.diagnose.ranks import torch_names
+from hangdoc.diagnose.ranks import known, torch_names
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.parse import natural
 from hangdoc.phrases import duration
-from hangdoc.snapshot import Process, Stack
+from hangdoc.snapshot import Process
 
 CODE = "HD306"
 NAME = "exit-barrier"
@@ -75,18 +75,16 @@ def check(run: Run) -> Iterator[Finding]:
     yield words.finding(
         CODE,
         NAME,
-        severity="warning",
         confidence=0.85,
-        culprits=(),
-        victims=(),
-        summary=f"no rank is left; {len(waiting)} of {nodes or '?'} launchers "
+        summary=f"all ranks have ended; {len(waiting)} of {nodes or '?'} launchers "
         f"{'is' if len(waiting) == 1 else 'are'} waiting in the exit barrier for the others"
         + ("" if complete else ", which were not observed"),
         evidence=[
             Evidence(
                 rank=None,
                 probe="stacks",
-                text=f"pid {p.pid} is in _exit_barrier and has no ranks left; started {duration(p.started_seconds_ago)} ago",
+                text=f"torchrun (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is in _exit_barrier "
+                "and has no ranks",
             )
             for p in waiting[:8]
         ],
@@ -96,7 +94,5 @@ def check(run: Run) -> Iterator[Finding]:
 
 
 def _leaves(process: Process) -> bool:
-    if not isinstance(process.stack, Stack):
-        return False
-    frames = (frame for thread in process.stack.threads for frame in thread.frames)
+    frames = known.frames(process)
     return any(torch_names.plain(f.function) == "_exit_barrier" and torch_names.AGENT in f.file for f in frames)

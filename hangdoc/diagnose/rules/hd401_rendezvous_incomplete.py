@@ -126,10 +126,11 @@ def _agents(run: Run, blockage: Blockage, kind: Rendezvous) -> Finding:
     nodes = launch.nodes(waiting[0][0])
     complete = nodes is not None and len(waiting) >= nodes  # whatever node ranks they claim
     absent = launch.absent_nodes([process for process, _ in waiting])
+    started = f" ({words.ranks(blockage.culprits)})" if blockage.culprits else ""
     missing = (
         "all nodes are there, but the rendezvous is not complete"
         if complete
-        else f"node{'s' * (len(absent) > 1)} {numbers(absent)} {words.be(absent)} missing"
+        else f"node{'s' * (len(absent) > 1)} {numbers(absent)}{started} {words.be(absent)} missing"
         if absent
         else "the others are missing"
     )
@@ -144,7 +145,7 @@ def _agents(run: Run, blockage: Blockage, kind: Rendezvous) -> Finding:
                 rank=None,
                 probe="stacks",
                 text=f"torchrun (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is waiting in "
-                f"{frame.function}: {' '.join(p.argv[-12:])}"[:200],
+                f"{frame.function}; its command: {' '.join(p.argv[-12:])}"[:200],
             )
             for p, frame in waiting[:8]
         ],

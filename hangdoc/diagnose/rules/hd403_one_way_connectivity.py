@@ -109,6 +109,6 @@ def _evidence(run: Run, call: Call) -> Evidence:
     return Evidence(
         rank=rank.rank if rank is not None else None,
         probe="sockets",
-        text=f"on {call.host.name}, {c.local_address}:{c.local_port} to {call.target} is in SYN_SENT, "
+        text=f"on {call.host.name}, the connection from {c.local_address}:{c.local_port} to {call.target} is in SYN_SENT, "
         f"{c.retransmits} retries in {call.seconds} s; {there}",
     )

@@ -77,7 +77,7 @@ def _named(blockage: Blockage, cause: UnusableInterface) -> Finding:
         summary=f"{cause.variable}={value} on {host.name}, but {value} {cause.why}; no other host can reach "
         f"{words.ranks(blockage.blamed)}",
         evidence=[
-            Evidence(rank=None, probe="machine", text=f"{host.name} has {_listed(host)}"),
+            Evidence(rank=None, probe="machine", text=f"interfaces of {host.name}: {_listed(host)}"),
             *(words.stack_evidence(rank) for rank in cause.ranks[:4]),
         ],
         remedy=f"Set {cause.variable} on {host.name} to the interface that the hosts share.",
@@ -109,7 +109,10 @@ def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Fin
                 text=f"on {call.host.name}, the connection to {call.target} is in SYN_SENT, "
                 f"{call.connection.retransmits} retries in {call.seconds} s",
             ),
-            *(Evidence(rank=None, probe="machine", text=f"{one.name} has {_listed(one)}") for one in (host, call.host)),
+            *(
+                Evidence(rank=None, probe="machine", text=f"interfaces of {one.name}: {_listed(one)}")
+                for one in (host, call.host)
+            ),
             *words.class_evidence(run.waiting),
         ],
         remedy=f"Set GLOO_SOCKET_IFNAME on {host.name} to the interface that the hosts share"

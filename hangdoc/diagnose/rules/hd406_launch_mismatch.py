@@ -50,7 +50,6 @@ from collections.abc import Iterator
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.blockages import Blockage
-from hangdoc.diagnose.causes import launches
 from hangdoc.diagnose.causes.launches import LaunchesDiffer, Part
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnose.runs import launch
@@ -78,15 +77,13 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 def check(run: Run) -> Iterator[Finding]:
     """Nodes that completed the rendezvous in spite of different settings."""
-    found = launches.find(run)
+    found = run.launches
     if found is not None and found.met:
         yield words.finding(
             CODE,
             NAME,
-            severity="warning",
             confidence=0.7,
             culprits=found.culprits or (),
-            victims=(),
             summary=f"the nodes were launched with different settings: {'; '.join(found.differences)}",
             evidence=_evidence(found),
             remedy=_remedy(found),

@@ -53,7 +53,6 @@ from collections.abc import Iterator
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.blockages import Blockage
-from hangdoc.diagnose.causes import disagreements
 from hangdoc.diagnose.causes.disagreements import OptionDiffers
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding
@@ -67,7 +66,7 @@ _REMEDY = "Start all nodes with the same arguments."
 
 def say(run: Run, blockage: Blockage) -> Finding:
     """Ranks that wait for each other, and an argument that differs although it must be the same on all ranks."""
-    found = disagreements.options(run)
+    found = _found(run)
     return words.blocked(
         (CODE, NAME),
         blockage,
@@ -80,7 +79,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 def check(run: Run) -> Iterator[Finding]:
     """One finding for all arguments that differ, if they do not explain a blockage."""
-    found = disagreements.options(run)
+    found = _found(run)
     if found and not any(isinstance(one.cause, OptionDiffers) for one in run.blockages):
         decisive = found[0].decisive
         yield words.finding(
@@ -89,11 +88,14 @@ def check(run: Run) -> Iterator[Finding]:
             severity="warning" if decisive else "info",
             confidence=0.8 if decisive else 0.5,
             culprits=found[0].values.odd,
-            victims=(),
             summary=_summary(found),
             evidence=_evidence(found),
             remedy=_REMEDY,
         )
+
+
+def _found(run: Run) -> list[OptionDiffers]:
+    return [one for one in run.differing if isinstance(one, OptionDiffers)]
 
 
 def _summary(found: list[OptionDiffers]) -> str:

@@ -50,7 +50,6 @@ logs, are not compared.
 from collections.abc import Iterator
 
 from hangdoc.diagnose.blockages import Blockage
-from hangdoc.diagnose.causes import disagreements
 from hangdoc.diagnose.causes.disagreements import VariableDiffers
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnose.rules import differs
@@ -80,4 +79,4 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 def check(run: Run) -> Iterator[Finding]:
     """Every other variable that differs."""
-    return differs.check(_WORDING, run, disagreements.variables(run))
+    return differs.check(_WORDING, run, VariableDiffers)

@@ -31,7 +31,7 @@ Python library that it runs. It imports nothing.
 ## When it can be wrong
 
 The builds differ only in their local part (`+cpu`, `+cu128`) and are otherwise
-equal. Mixing them is unusual, too.
+equal. Even such a mix is unusual.
 
 ## References
 
@@ -42,7 +42,6 @@ equal. Mixing them is unusual, too.
 from collections.abc import Iterator
 
 from hangdoc.diagnose.blockages import Blockage
-from hangdoc.diagnose.causes import disagreements
 from hangdoc.diagnose.causes.disagreements import VersionDiffers
 from hangdoc.diagnose.model import Run
 from hangdoc.diagnose.rules import differs
@@ -72,4 +71,4 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 def check(run: Run) -> Iterator[Finding]:
     """One finding each for torch and Python, if it does not explain a blockage."""
-    return differs.check(_WORDING, run, disagreements.versions(run))
+    return differs.check(_WORDING, run, VersionDiffers)

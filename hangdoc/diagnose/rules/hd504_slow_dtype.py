@@ -90,10 +90,8 @@ def _finding(machine: Machine, dtype: str, ranks: list[tuple[Rank, str]]) -> Fin
     return words.finding(
         CODE,
         NAME,
-        severity="warning",
         confidence=0.7,
         culprits=who,
-        victims=(),
         summary=f"{words.ranks(who)} {words.verb(who, 'trains', 'train')} in {dtype} on a CPU without native support for it "
         f"({machine.cpu_model or 'unknown model'}){unused}",
         evidence=[

@@ -47,12 +47,13 @@ The evidence shows the number of threads per rank.
 - cgroup v2, cpu.stat: https://docs.kernel.org/admin-guide/cgroup-v2.html
 """
 
-import re
 from collections.abc import Iterator
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Rank, Run
+from hangdoc.diagnose.ranks.movement import cores_used
 from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.regex import regex
 from hangdoc.snapshot import Clocks, Host, Machine, Runtime
 
 CODE = "HD505"
@@ -63,7 +64,7 @@ _THROTTLED = 0.15
 _PUSHED = 40
 """Involuntary context switches per second of a thread that others preempt."""
 _AT_WORK = 0.03
-_OWN_WORK = re.compile(r"^(pt_autograd|pt_gloo|gloo_|pt_nccl|nccl|cuda)")
+_OWN_WORK = regex(r"^(pt_autograd|pt_gloo|gloo_|pt_nccl|nccl|cuda)")
 """Threads that every rank has a few of, whatever OMP_NUM_THREADS is."""
 _SWAPPED_BYTES = 50_000_000
 
@@ -138,13 +139,7 @@ def _crowded(host: Host, here: list[Rank]) -> Iterator[Finding]:
 
 def _cores_used(ranks: list[Rank]) -> float:
     """CPU seconds per second of all threads of these ranks."""
-    clocks = (rank.process.clocks for rank in ranks if rank.process is not None)
-    return sum(
-        t.cpu_ns / 1e9 / c.window_seconds
-        for c in clocks
-        if isinstance(c, Clocks) and c.window_seconds > 0
-        for t in c.threads
-    )
+    return sum(cores_used(rank.process) for rank in ranks if rank.process is not None)
 
 
 def _allowed(rank: Rank) -> int | None:
@@ -176,6 +171,11 @@ def _swapping(host: Host, here: list[Rank]) -> Iterator[Finding]:
 
 def _finding(ranks: list[Rank], sure: float, summary: str, evidence: list[Evidence], remedy: str) -> Finding:
     return words.finding(
-        CODE, NAME, severity="warning", confidence=sure, culprits=(rank.rank for rank in ranks), victims=(),
-        summary=summary, evidence=evidence, remedy=remedy,
-    )  # fmt: skip
+        CODE,
+        NAME,
+        confidence=sure,
+        culprits=(rank.rank for rank in ranks),
+        summary=summary,
+        evidence=evidence,
+        remedy=remedy,
+    )

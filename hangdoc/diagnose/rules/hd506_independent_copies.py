@@ -52,9 +52,9 @@ from collections.abc import Iterator
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Rank, Run
-from hangdoc.diagnose.ranks import torch_names
+from hangdoc.diagnose.ranks import known, torch_names
 from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.snapshot import Clocks, Interpreter, Stack
+from hangdoc.snapshot import Interpreter, Stack
 
 CODE = "HD506"
 NAME = "independent-copies"
@@ -73,10 +73,8 @@ def check(run: Run) -> Iterator[Finding]:
     yield words.finding(
         CODE,
         NAME,
-        severity="warning",
         confidence=0.85,
         culprits=who,
-        victims=(),
         summary=f"{words.ranks(who)} train {len(ranks)} independent copies of the model: they have no process group and "
         "exchange no data",
         evidence=[
@@ -96,8 +94,7 @@ def _alone(rank: Rank) -> bool:
     process = rank.process
     if process is None or not rank.moving or rank.connections or not isinstance(process.interpreter, Interpreter):
         return False
-    names = {t.name for t in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
-    return not process.interpreter.groups and not names & torch_names.GLOO_THREADS
+    return not process.interpreter.groups and not known.thread_names(process) & torch_names.GLOO_THREADS
 
 
 def _trains(rank: Rank) -> bool:

@@ -49,6 +49,7 @@ from collections.abc import Iterator
 
 from hangdoc.diagnose import words
 from hangdoc.diagnose.model import Rank, Run, environment_of
+from hangdoc.diagnose.ranks import known
 from hangdoc.diagnosis import Evidence, Finding
 from hangdoc.snapshot import Clocks, Progress, Runtime, Stack
 
@@ -90,7 +91,6 @@ def _finding(busy: list[Rank], rest: list[Rank]) -> Finding:
     return words.finding(
         CODE,
         NAME,
-        severity="warning",
         confidence=0.75,
         culprits=slow,
         victims=others,
@@ -106,7 +106,7 @@ def _finding(busy: list[Rank], rest: list[Rank]) -> Finding:
             )
             for rank in (*busy[:4], *rest[:4])
         ],
-        remedy="Balance the work between the ranks, or fix what slows this one down.",
+        remedy="Balance the work between the ranks, or fix what slows the culprit down.",
         commands=words.look_again(busy[0]),
     )
 
@@ -127,13 +127,9 @@ def _stage(slow: Rank, other: Rank) -> str:
 
 
 def _stages(rank: Rank) -> dict[str, float]:
-    progress = rank.process.progress if rank.process is not None else None
-    beacon = progress.beacon if isinstance(progress, Progress) else None
-    return (
-        dict(zip(_STAGES, beacon.stages, strict=True))
-        if beacon is not None and len(beacon.stages) == len(_STAGES)
-        else {}
-    )
+    beacon = known.beacon(rank.process)
+    told = beacon is not None and len(beacon.stages) == len(_STAGES)
+    return dict(zip(_STAGES, beacon.stages, strict=True)) if beacon is not None and told else {}
 
 
 def _why(slow: Rank, other: Rank) -> str:

@@ -75,7 +75,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
         (CODE, NAME),
         blockage,
         confidence=0.85 if isinstance(kind, Works) and kind.certain else 0.75,
-        summary="; ".join(filter(None, (words.awaited(run, blockage), why))),
+        summary=words.awaited(run, blockage) + (f"; rank {first.rank} is active: {why}" if why else ""),
         evidence=[
             *words.class_evidence(blockage.at),
             *words.counters(first),

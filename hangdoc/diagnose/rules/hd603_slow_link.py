@@ -37,7 +37,7 @@ kernel reports. It also measures how long the ranks compute.
 
 ## When it can be wrong
 
-Connections over loopback are not measured: there, memory is the link.
+Connections over loopback are not measured, because they use no network link.
 
 ## References
 
@@ -87,10 +87,7 @@ def _finding(busiest: tuple[float, Rank, Connection], window: float, computing: 
     return words.finding(
         CODE,
         NAME,
-        severity="warning",
         confidence=0.8,
-        culprits=(),
-        victims=(),
         summary=f"communication dominates the steps: rank {rank.rank}'s link to {c.remote_address} was busy "
         f"{min(share, 1.0):.0%} of the time at {_rate(passed)}; the ranks computed at most "
         f"{computing:.0%} of the time",

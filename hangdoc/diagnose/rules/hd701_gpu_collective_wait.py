@@ -98,7 +98,8 @@ def _finding(run: Run, elsewhere: tuple[int, ...]) -> Finding:
         confidence=0.7,
         culprits=elsewhere,
         victims=who,
-        summary=f"{words.ranks(who)} {words.verb(who, 'spins', 'spin')} in the GPU driver: full CPU, but blocked"
+        summary=f"{words.ranks(who)} {words.verb(who, 'spins', 'spin')} in the GPU driver at full CPU, but "
+        f"{words.verb(who, 'makes', 'make')} no progress"
         + (
             f" until {words.ranks(elsewhere)} {words.verb(elsewhere, 'joins', 'join')} the collective"
             if elsewhere

@@ -33,8 +33,8 @@ message of a failed read.
 
 ## When it can be wrong
 
-It is never wrong, but it does not matter if another finding already explains
-the hang.
+It only lists facts. If another finding already explains the hang, the missing
+evidence does not matter.
 
 ## References
 
@@ -86,7 +86,6 @@ def say(run: Run, blockage: Blockage) -> Finding:
         NAME,
         severity=blockage.severity,
         confidence=0.3,
-        culprits=(),
         victims=everyone,
         summary=summary,
         evidence=[*words.class_evidence(blockage.at), *words.standstill(run)],
@@ -155,9 +154,7 @@ def _finding(
     return words.finding(
         CODE,
         NAME,
-        severity="warning",
         confidence=0.5,
-        culprits=(),
         victims=victims,
         summary=summary,
         evidence=evidence,

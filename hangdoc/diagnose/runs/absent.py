@@ -1,10 +1,10 @@
 """Ranks of a run without a process: dead, or only not observed."""
 
 from hangdoc.diagnose.model import Placed, Rank, Unlooked
-from hangdoc.diagnose.ranks import operations
+from hangdoc.diagnose.ranks import known, operations
 from hangdoc.diagnose.ranks.ended import how_it_ended
 from hangdoc.diagnose.runs.links import lead_elsewhere
-from hangdoc.snapshot import Clocks, Interpreter, Process, RankIdentity, Unreached
+from hangdoc.snapshot import Process, RankIdentity, Unreached
 
 
 def fill_in(
@@ -29,26 +29,35 @@ def fill_in(
     arrived = any(has_met(process) for _, process in members.values())
     # Ranks that have completed the rendezvous are connected. If they are connected only to each other, no other rank is alive.
     beside = restricted and not (arrived and lead_elsewhere(members, stores) is False)
+    homes, otherwise = _homes(members, whole, missing, beside=beside)
+    if otherwise is None and members and (not beside or all(not host.restricted for host, _ in members.values())):
+        otherwise = alone_on
     for number in missing:
-        host = _home(number, members, whole, alone_on, beside=beside)
+        host = homes.get(number, otherwise)
         if dead:
             where, process = dead.pop(0)
             state = "zombie" if process.state == "Z" else "exited"
             ranks[number] = Rank(number, where.name, process, None, "dead", state, why=how_it_ended(process))
-        elif unreadable and (host is None or host in unreadable):
-            where_hidden = host or next(iter(unreadable))
-            unseen[number] = Unlooked(
-                f"another user's processes of the launcher on {where_hidden} cannot be read "
-                f"({unreadable[where_hidden]}): run hangdoc as that user or as root"
-            )
-        elif host is not None and arrived:
+        elif host is not None and arrived and host not in unreadable:
             ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
-        elif host is not None:
-            unseen[number] = Unlooked(f"no process on {host}, where it should run: not started yet, or already gone")
         else:
-            where_looked = "among the observed processes (--pid)" if restricted else "on the observed hosts"
-            why = f"no process {where_looked}{_not_reached(unreached)}"
-            unseen[number] = Unlooked(why, elsewhere=True)
+            unseen[number] = _unlooked(host, unreadable, unreached, restricted=restricted)
+
+
+def _unlooked(
+    host: str | None, unreadable: dict[str, int], unreached: tuple[Unreached, ...], *, restricted: bool
+) -> Unlooked:
+    """Why a rank was not observed. `unreadable`: how many processes may not be read, by host."""
+    if unreadable and (host is None or host in unreadable):
+        hidden = host or next(iter(unreadable))
+        return Unlooked(
+            f"another user's processes of the launcher on {hidden} cannot be read "
+            f"({unreadable[hidden]}): run hangdoc as that user or as root"
+        )
+    if host is not None:
+        return Unlooked(f"no process on {host}, where it should run: not started yet, or already gone")
+    looked = "among the observed processes (--pid)" if restricted else "on the observed hosts"
+    return Unlooked(f"no process {looked}{_not_reached(unreached)}", elsewhere=True)
 
 
 def _not_reached(unreached: tuple[Unreached, ...]) -> str:
@@ -59,32 +68,35 @@ def _not_reached(unreached: tuple[Unreached, ...]) -> str:
     return f"; could not reach {first.host} ({first.why}){more}"
 
 
-def _home(
-    number: int, members: dict[int, Placed], whole: set[tuple[str, int]], alone_on: str | None, *, beside: bool
-) -> str | None:
-    """The observed host on which a rank without a process must be; None if it may be elsewhere. `whole`: the launchers (host,
-    pid) whose descendants were all observed. `beside`: a rank may be alive on a host of which only some processes were
-    observed."""
+def _homes(
+    members: dict[int, Placed], whole: set[tuple[str, int]], missing: list[int], *, beside: bool
+) -> tuple[dict[int, str], str | None]:
+    """The observed hosts on which ranks without a process must be, and the one on which all others must be; None if they may be
+    elsewhere. `whole`: the launchers (host, pid) whose descendants were all observed. `beside`: a rank may be alive on a host of
+    which only some processes were observed."""
+    homes: dict[int, str] = {}
+    seen: set[tuple[str, int, int]] = set()
     for rank, (host, process) in members.items():
         identity: RankIdentity | None = process.identity
         if identity is None or (beside and host.restricted and (host.name, process.owner) not in whole):
             continue
         if identity.local_rank is not None and identity.local_world_size is not None:
-            first = rank - identity.local_rank
-            if first <= number < first + identity.local_world_size:
-                return host.name
+            first, size = rank - identity.local_rank, identity.local_world_size
+            if (host.name, first, size) not in seen:
+                seen.add((host.name, first, size))
+                for number in missing if size > len(missing) else range(first, first + size):
+                    if first <= number < first + size:
+                        homes.setdefault(number, host.name)
         if identity.source == "mp.spawn":
-            return host.name
-    complete = not beside or all(not host.restricted for host, _ in members.values())
-    return alone_on if members and complete else None
+            return homes, host.name
+    return homes, None
 
 
 def has_met(process: Process) -> bool:
     """Whether a rank has completed its rendezvous, so that all other ranks have been there too."""
-    if isinstance(process.interpreter, Interpreter) and process.interpreter.groups:
+    if known.groups(process):
         return True
-    wait = operations.wait_of(process, operations.training_thread(process.stack, process.pid))
+    wait = operations.wait_in(process)
     if wait is not None and wait.kind == "rendezvous":
         return False
-    names = {t.name for t in process.clocks.threads} if isinstance(process.clocks, Clocks) else set()
-    return "pt_gloo_runloop" in names
+    return "pt_gloo_runloop" in known.thread_names(process)

@@ -6,19 +6,19 @@ from dataclasses import replace
 from hangdoc.diagnose.causes.network import interface_with
 from hangdoc.diagnose.classes import classes_of
 from hangdoc.diagnose.model import Placed, Rank, Run, Unlooked
-from hangdoc.diagnose.ranks import backends
+from hangdoc.diagnose.ranks import backends, known
 from hangdoc.diagnose.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.diagnose.ranks.given import given
 from hangdoc.diagnose.ranks.movement import cpu_percent
-from hangdoc.diagnose.ranks.place import user_frames, where
+from hangdoc.diagnose.ranks.place import where
+from hangdoc.diagnose.ranks.reading import frames_at
 from hangdoc.diagnose.ranks.states import State, state_of
 from hangdoc.diagnose.runs import absent, gather, launch
 from hangdoc.diagnose.runs.gather import Gathered
 from hangdoc.diagnose.runs.links import Connected, pairs_of, silent_seconds
 from hangdoc.parse import natural
-from hangdoc.program import program
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Connection, Frame, Host, Interpreter, Launch, Process, Snapshot, Stack
+from hangdoc.snapshot import Connection, Frame, Host, Launch, Process, Snapshot
 
 
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
@@ -97,8 +97,8 @@ def _world_size(members: dict[int, Placed], launchers: list[Placed]) -> int | No
         if identity is not None and identity.world_size is not None:
             return identity.world_size
     for _, process in members.values():
-        if isinstance(process.interpreter, Interpreter) and process.interpreter.groups:
-            return len(process.interpreter.groups[0].ranks)
+        if groups := known.groups(process):
+            return len(groups[0].ranks)
     for _, process in launchers:
         if (spawned := _spawned(process)) is not None and members:
             return spawned
@@ -117,14 +117,10 @@ def _nodes(asked: Launch) -> int | None:
 
 def _spawned(launcher: Process) -> int | None:
     """`nprocs` of torch.multiprocessing's own frame in the parent."""
-    if not isinstance(launcher.stack, Stack):
-        return None
-    for thread in launcher.stack.threads:
-        for frame in thread.frames:
-            if frame.file.endswith("torch/multiprocessing/spawn.py"):
-                for local in frame.locals:
-                    if local.name == "nprocs" and (count := natural(local.text)) is not None:
-                        return count
+    for frame in known.frames(launcher):
+        for local in frame.locals if frame.file.endswith("torch/multiprocessing/spawn.py") else ():
+            if local.name == "nprocs" and (count := natural(local.text)) is not None:
+                return count
     return None
 
 
@@ -138,7 +134,12 @@ def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
         number: state_of(process, helpers.get((host.name, process.pid), ()), *connected[number])
         for number, (host, process) in members.items()
     }
-    own = {number: user_frames(state.thread) for number, state in states.items()}
+    own = {
+        number: frames_at(state.thread.frames, state.read.own)
+        if state.thread is not None and state.read is not None
+        else ()
+        for number, state in states.items()
+    }
     loop = common_loop(own.values())
     return {
         number: _rank(number, *members[number], states[number], own[number], loop, connected[number][0])
@@ -155,7 +156,8 @@ def _rank(
     loop: LoopKey | None,
     connections: tuple[Connection, ...],
 ) -> Rank:
-    place, frame = where(state.thread, own)
+    place, frame = where(state.thread, state.read, own)
+    frames = () if state.thread is None else state.thread.frames
     return Rank(
         rank=number,
         host=host.name,
@@ -166,7 +168,7 @@ def _rank(
         wait=state.wait,
         thread=state.thread,
         own=own,
-        program=() if state.thread is None else program(state.thread.frames),
+        program=frames_at(frames, state.read.program) if state.read is not None else (),
         where=place,
         frame=frame,
         moving=state.moving,
@@ -179,5 +181,5 @@ def _rank(
         why=state.why,
         connections=connections,
         hold=state.hold,
-        given=given(process, state.thread, state.wait),
+        given=given(process, frames, state.read, state.wait) if state.read is not None else None,
     )

@@ -6,7 +6,8 @@ give healthy ranks the parent 1.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from hangdoc import run_identity
 from hangdoc.diagnose.model import Placed, environment_of
@@ -17,8 +18,7 @@ from hangdoc.parse import natural
 from hangdoc.snapshot import Host, Launch, Process, RankIdentity, Snapshot
 
 
-@dataclass
-class Gathered:
+class Gathered(msgspec.Struct):
     """The processes of one run."""
 
     name: str
@@ -27,13 +27,23 @@ class Gathered:
     run_id: str | None = None
     alone_on: str | None = None
     """The host that all of the run is on, where its meeting point is a loopback address."""
-    members: list[Placed] = field(default_factory=list)
+    members: list[Placed] = msgspec.field(default_factory=list)
     """Ranks with an identity."""
-    launchers: list[Placed] = field(default_factory=list)
-    zombies: list[Placed] = field(default_factory=list)
+    launchers: list[Placed] = msgspec.field(default_factory=list)
+    zombies: list[Placed] = msgspec.field(default_factory=list)
     """Ended processes that may have been ranks of this run."""
     left_over: int = 0
     """Above 0 for the ranks of an earlier run of the same name; counts them."""
+
+    @property
+    def numbers(self) -> set[int]:
+        """Its ranks."""
+        return _numbers_of(self.members)
+
+
+def _numbers_of(members: Iterable[Placed]) -> set[int]:
+    """The ranks that some processes are."""
+    return {process.identity.rank for _, process in members if process.identity is not None}
 
 
 def gather(snapshot: Snapshot) -> list[Gathered]:
@@ -96,7 +106,7 @@ def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
     of = {(host.name, process.pid): run for run in runs for host, process in run.members}
     for one, other in peers_by_connection(snapshot.hosts, set(of), store_ports(runs)):
         kept, gone = of[one], of[other]
-        if kept is gone or _numbers(kept) & _numbers(gone):
+        if kept is gone or kept.numbers & gone.numbers:
             continue
         kept.members += gone.members
         kept.master, kept.run_id = kept.master or gone.master, kept.run_id or gone.run_id
@@ -105,10 +115,6 @@ def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
             of[host.name, process.pid] = kept
         gone.members = []
     return [run for run in runs if run.members]
-
-
-def _numbers(run: Gathered) -> set[int]:
-    return {process.identity.rank for _, process in run.members if process.identity is not None}
 
 
 def store_ports(runs: Iterable[Gathered]) -> set[int]:
@@ -123,14 +129,18 @@ def store_ports(runs: Iterable[Gathered]) -> set[int]:
 def _add_launchers(runs: list[Gathered], snapshot: Snapshot) -> None:
     """Give each launcher to the run whose ranks it started, else to the run that its launch line names, else make it a run
     of its own."""
-    by_owner = {(host.name, process.owner): run for run in runs for host, process in run.members}
+    by_owner: dict[str, dict[int | None, Gathered]] = {}
+    for started in runs:
+        for host, process in started.members:
+            by_owner.setdefault(host.name, {})[process.owner] = started
     alone: dict[str, Gathered] = {}
     for host in snapshot.hosts:
+        owners = by_owner.get(host.name, {})
         by_pid = {process.pid: process for process in host.processes}
         for process in host.processes:
             if process.role != "launcher":
                 continue
-            run = by_owner.get((host.name, process.pid)) or _above_a_launcher(host, process, by_pid, by_owner)
+            run = owners.get(process.pid) or _above_a_launcher(process, by_pid, owners)
             if run is None:
                 run = _from_launch_line(alone, host, process)
             run.launchers.append((host, process))
@@ -143,12 +153,12 @@ def is_agent(process: Process) -> bool:
 
 
 def _above_a_launcher(
-    host: Host, process: Process, by_pid: dict[int, Process], by_owner: dict[tuple[str, int | None], Gathered]
+    process: Process, by_pid: dict[int, Process], owners: dict[int | None, Gathered]
 ) -> Gathered | None:
     """The run of a launcher above another launcher (srun above torchrun)."""
-    for (name, owner), run in by_owner.items():
+    for owner, run in owners.items():
         pid, seen = owner, 0
-        while name == host.name and pid is not None and pid in by_pid and seen < 16:
+        while pid is not None and pid in by_pid and seen < 16:
             if by_pid[pid].ppid == process.pid:
                 return run
             pid, seen = by_pid[pid].ppid, seen + 1
@@ -183,7 +193,7 @@ def _join_waiting_agents(runs: list[Gathered]) -> None:
 def _is_complete(run: Gathered) -> bool:
     """Whether all ranks that a run expects are there: then it waits for no node."""
     worlds = {process.identity.world_size for _, process in run.members if process.identity is not None}
-    return worlds == {len(_numbers(run))}
+    return worlds == {len(run.numbers)}
 
 
 # --- left-overs ------------------------------------------------------------------------------------------------------
@@ -213,7 +223,7 @@ def _split(run: Gathered) -> list[Gathered]:
 
 
 def _has_doubles(run: Gathered) -> bool:
-    return len(_numbers(run)) < len(run.members)
+    return len(run.numbers) < len(run.members)
 
 
 def _differs(values: Iterable[object]) -> bool:
@@ -233,21 +243,16 @@ def _parts(run: Gathered) -> list[list[Placed]]:
             pairs.append((started.setdefault(owner, (host.name, process.pid)), (host.name, process.pid)))
     for one, other in pairs:
         kept, gone = part_of[one], part_of[other]
-        if kept is not gone and not _doubles(kept, gone):
+        if kept is not gone and not _numbers_of(kept) & _numbers_of(gone):
             kept += gone
             for host, process in gone:
                 part_of[host.name, process.pid] = kept
     return list({id(part): part for part in part_of.values()}.values())
 
 
-def _doubles(one: list[Placed], other: list[Placed]) -> bool:
-    mine = {p.identity.rank for _, p in one if p.identity is not None}
-    return any(p.identity is not None and p.identity.rank in mine for _, p in other)
-
-
 def _fits(layer: list[Placed], part: list[Placed]) -> bool:
     """Whether ranks that are not connected to those of a layer may be of one run with them."""
-    if _doubles(layer, part):
+    if _numbers_of(layer) & _numbers_of(part):
         return False
     if not _differs(p.launcher_gone for _, p in (*layer, *part)):
         return True

@@ -1,10 +1,14 @@
 """The settings of launchers, and whether they still wait for other nodes."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from hangdoc.diagnose.ranks import torch_names
+from hangdoc.diagnose.ranks import known, torch_names
 from hangdoc.parse import natural
-from hangdoc.snapshot import Frame, Process, Stack
+from hangdoc.snapshot import Frame, Process
+
+if TYPE_CHECKING:
+    from hangdoc.diagnose.model import Run
 
 MAX_RANKS = 1 << 20
 """More than any run has; a number beyond it is damaged or foreign."""
@@ -14,12 +18,9 @@ _AGENT_WAITS = ("next_rendezvous", "_assign_worker_ranks")
 
 def in_rendezvous(process: Process) -> Frame | None:
     """The frame in which an agent waits for the other nodes."""
-    if not isinstance(process.stack, Stack):
-        return None
-    for thread in process.stack.threads:
-        for frame in thread.frames:
-            if torch_names.plain(frame.function) in _AGENT_WAITS and "torch/distributed/elastic/" in frame.file:
-                return frame
+    for frame in known.frames(process):
+        if torch_names.plain(frame.function) in _AGENT_WAITS and torch_names.AGENT in frame.file:
+            return frame
     return None
 
 
@@ -43,6 +44,18 @@ def program(argv: tuple[str, ...]) -> str:
         if word.endswith(".py"):
             return word.rpartition("/")[2]
     return ""
+
+
+def script(run: "Run") -> str | None:
+    """The script or module of a run's ranks, else of its launchers: `mp.spawn` gives its children no command line."""
+    processes = [rank.process for rank in run.ranks.values() if rank.process is not None]
+    processes += [process for _, process in run.launchers]
+    name = next((name for process in processes if (name := program(process.argv))), None)
+    if name is None or name.endswith(".py"):
+        return name
+    file = f"/{name.replace('.', '/')}.py"  # a module, unless it is a package; a stack shows which
+    is_module = any(frame.file.endswith(file) for rank in run.ranks.values() for frame in rank.own)
+    return file.rpartition("/")[2] if is_module else name
 
 
 def absent_nodes(agents: Sequence[Process]) -> list[int] | None:

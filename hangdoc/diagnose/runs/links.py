@@ -1,6 +1,6 @@
 """Connections between ranks, and how long they have been silent."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from hangdoc.diagnose.model import Placed
 from hangdoc.parse import natural
@@ -8,6 +8,7 @@ from hangdoc.snapshot import Connection, Connections, Host
 
 End = tuple[str, str, int, str, int]
 """Of a connection: the network namespace where its address is a loopback one, own address and port, the other's."""
+Ended = tuple[Connection, End]
 Connected = dict[int, tuple[tuple[Connection, ...], tuple[Connection, ...]]]
 
 
@@ -35,8 +36,10 @@ def store_ports(hosts: Iterable[Host], pids: set[tuple[str, int]]) -> set[int]:
     found = set()
     for host in hosts:
         connections = host.connections.connections if isinstance(host.connections, Connections) else ()
+        listening = {(c.pid, c.local_port) for c in connections if c.state == "LISTEN" and (host.name, c.pid) in pids}
+        if not listening:
+            continue
         mine = [c for c in connections if (host.name, c.pid) in pids]
-        listening = {(c.pid, c.local_port) for c in mine if c.state == "LISTEN"}
         ends = {(c.pid, _end(c)) for c in mine if c.state == "ESTABLISHED"}
         for pid, (scope, address, port, remote, remote_port) in ends:
             if (pid, port) in listening and (pid, (scope, remote, remote_port, address, port)) in ends:
@@ -45,8 +48,9 @@ def store_ports(hosts: Iterable[Host], pids: set[tuple[str, int]]) -> set[int]:
 
 
 def _end(c: Connection) -> End:
-    scope = c.namespace if c.local_address.startswith("127.") else ""
-    return scope, c.local_address, c.local_port, c.remote_address, c.remote_port
+    address = c.local_address
+    scope = c.namespace if address.startswith("127.") else ""
+    return scope, address, c.local_port, c.remote_address, c.remote_port
 
 
 def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
@@ -57,20 +61,21 @@ def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
     stores = store_ports(hosts.values(), set(by_pid)) | {natural((master or "").rpartition(":")[2])}
     of_helper = _helpers_of(hosts.values(), by_pid)
     owners: dict[End, int] = {}
-    mine: dict[int, list[Connection]] = {rank: [] for rank in members}
-    helpers: dict[int, list[Connection]] = {}
+    mine: dict[int, list[Ended]] = {rank: [] for rank in members}
+    helpers: dict[int, list[Ended]] = {}
     local_addresses: set[str] = set()
     for host in hosts.values():
         for c in host.connections.connections if isinstance(host.connections, Connections) else ():
             local_addresses.add(c.local_address)
             if c.local_port in stores or c.remote_port in stores:
                 continue
+            end = _end(c)
             if (rank := by_pid.get((host.name, c.pid))) is not None:
-                mine[rank].append(c)
-                owners[_end(c)] = rank
+                mine[rank].append((c, end))
+                owners[end] = rank
             elif (owner := of_helper.get((host.name, c.pid))) is not None:
-                helpers.setdefault(owner, []).append(c)
-    return {rank: _parted(rank, mine[rank], helpers.get(rank, []), owners, local_addresses) for rank in members}
+                helpers.setdefault(owner, []).append((c, end))
+    return {rank: _parted(rank, mine[rank], helpers.get(rank, ()), owners, local_addresses) for rank in members}
 
 
 def _helpers_of(hosts: Iterable[Host], ranks: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
@@ -84,22 +89,21 @@ def _helpers_of(hosts: Iterable[Host], ranks: dict[tuple[str, int], int]) -> dic
 
 
 def _parted(
-    rank: int, own: list[Connection], of_helpers: list[Connection], owners: dict[End, int], local: set[str]
+    rank: int, own: list[Ended], of_helpers: Sequence[Ended], owners: dict[End, int], local: set[str]
 ) -> tuple[tuple[Connection, ...], tuple[Connection, ...]]:
     """(to other ranks, to the world)."""
     kept, others = [], []
-    for c in own:
+    for c, (scope, address, port, remote, remote_port) in own:
         if c.state == "LISTEN":
             others.append(c)
             continue
-        scope, address, port, remote, remote_port = _end(c)
         peer = owners.get((scope, remote, remote_port, address, port))
         # The other end is an observed rank, or may be a rank on a host that was not observed.
         if (peer is not None and peer != rank) or (peer is None and remote not in local):
             kept.append(c)
         if peer is None:
             others.append(c)
-    others += [c for c in of_helpers if c.state != "LISTEN" and _end(c) not in owners]
+    others += [c for c, end in of_helpers if c.state != "LISTEN" and end not in owners]
     return tuple(kept), tuple(others)
 
 
@@ -124,12 +128,14 @@ def lead_elsewhere(members: dict[int, Placed], stores: set[int]) -> bool | None:
 
 def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:
     """Since the last byte to or from any other rank; None without a connection that could tell."""
-    ages = [
-        c.last_received_ms if _unanswered(c) else min(c.last_sent_ms, c.last_received_ms)
-        for c in pairs
-        if c.state == "ESTABLISHED" and c.last_sent_ms is not None and c.last_received_ms is not None
-    ]
-    return round(min(ages) / 1000, 1) if ages else None
+    shortest: int | None = None
+    for c in pairs:
+        sent, received = c.last_sent_ms, c.last_received_ms
+        if sent is not None and received is not None and c.state == "ESTABLISHED":
+            age = sent if sent < received and not _unanswered(c) else received
+            if shortest is None or age < shortest:
+                shortest = age
+    return round(shortest / 1000, 1) if shortest is not None else None
 
 
 def _unanswered(c: Connection) -> bool:

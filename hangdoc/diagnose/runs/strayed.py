@@ -42,7 +42,7 @@ def _waits_for_the_rest(run: "Gathered") -> bool:
 
 
 def _in_rendezvous(process: Process) -> bool:
-    wait = operations.wait_of(process, operations.training_thread(process.stack, process.pid))
+    wait = operations.wait_in(process)
     return wait is not None and wait.kind == "rendezvous"
 
 
@@ -65,7 +65,7 @@ def _complete(one: "Gathered", other: "Gathered") -> bool:
     if bool(one.members) != bool(other.members):
         return False
     if one.members:
-        return not set(_ranks(one)) & set(_ranks(other))
+        return not one.numbers & other.numbers
     nodes, others = list(_nodes(one)), list(_nodes(other))
     hosts, other_hosts = ({host.name for host, _ in run.launchers} for run in (one, other))
     if hosts & other_hosts:
@@ -85,16 +85,12 @@ def _lines(run: "Gathered") -> Iterator[tuple[str, ...]]:
         yield tuple(word for word in process.argv if asked is None or asked not in word)
 
 
-def _ranks(run: "Gathered") -> Iterator[int]:
-    yield from (process.identity.rank for _, process in run.members if process.identity is not None)
-
-
 def _nodes(run: "Gathered") -> Iterator[int | None]:
     yield from (process.launch.node_rank for _, process in run.launchers if process.launch is not None)
 
 
 def _first_node(run: "Gathered") -> int:
-    return min((n for n in (*_ranks(run), *_nodes(run)) if n is not None), default=0)
+    return min((n for n in (*run.numbers, *_nodes(run)) if n is not None), default=0)
 
 
 def _processes(run: "Gathered") -> Iterable[tuple[Host, Process]]:

@@ -1,4 +1,4 @@
-"""What a view is given: one poll, the job that is looked at, the rank that is selected, and what came before."""
+"""What a view draws: one poll, the shown job, the selected rank, and the history."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from hangdoc_tui.source import Poll
 
 
 class RankChosen(Message):
-    """A person chose a rank in a view; `entered` is True where they ask for more about it."""
+    """A person chose a rank in a view. `entered`: they also asked for its stack."""
 
     def __init__(self, rank: int, entered: bool) -> None:
         self.rank, self.entered = rank, entered
@@ -19,8 +19,8 @@ class RankChosen(Message):
 
 
 @dataclass(frozen=True)
-class Scene:
-    """Enough to paint any view."""
+class ViewModel:
+    """What any view needs to draw itself."""
 
     poll: Poll
     job: Job
@@ -28,20 +28,20 @@ class Scene:
     selected: int | None
     history: History
     name: str = ""
-    """What the job is called (hangdoc_tui.job_names)."""
+    """What the job is called (hangdoc.render.words.job_names)."""
     before: Run | None = None
-    """The same job at the poll before."""
+    """The same job at the previous poll."""
 
     @property
     def leading(self) -> Finding | None:
-        """The finding that explains most."""
+        """The first finding."""
         return self.job.findings[0] if self.job.findings else None
 
     @property
     def culprits(self) -> tuple[int, ...]:
-        """Whom the leading finding blames."""
+        """The culprits of the first finding."""
         return self.leading.culprits if self.leading is not None else ()
 
     def view(self, rank: int | None) -> RankView | None:
-        """A rank as the diagnosis has it."""
+        """A rank of the diagnosis; None if it has no such rank."""
         return next((view for view in self.job.ranks if view.rank == rank), None)

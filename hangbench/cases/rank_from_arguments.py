@@ -1,6 +1,6 @@
-"""The rank is a command line argument and in no environment variable. Rank 1 sleeps forever, rank 0 waits for it in
-all_reduce.
-"""
+"""The rank is a command line argument and not in any environment
+variable. Rank 1 sleeps forever, and rank 0 waits for it in
+all_reduce."""
 
 # /// hangbench
 # launch = "itself"

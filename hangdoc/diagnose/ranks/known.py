@@ -1,0 +1,56 @@
+"""What was read of a process; empty where it could not be read."""
+
+from collections.abc import Iterable, Iterator
+
+from hangdoc.snapshot import (
+    BeaconReading,
+    Clocks,
+    Frame,
+    Group,
+    Interpreter,
+    KernelThread,
+    Local,
+    Process,
+    Progress,
+    Stack,
+)
+
+
+def threads(process: Process) -> tuple[KernelThread, ...]:
+    """Its kernel threads."""
+    return process.clocks.threads if isinstance(process.clocks, Clocks) else ()
+
+
+def thread_names(process: Process) -> set[str]:
+    """Their names."""
+    return {thread.name for thread in threads(process)}
+
+
+def frames(process: Process) -> Iterator[Frame]:
+    """The frames of all its Python threads."""
+    for thread in process.stack.threads if isinstance(process.stack, Stack) else ():
+        yield from thread.frames
+
+
+def groups(process: Process) -> tuple[Group, ...]:
+    """Its process groups."""
+    return process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
+
+
+def module(process: Process | None) -> tuple[Local, ...]:
+    """The variables of its `__main__` module."""
+    interpreter = process.interpreter if process is not None else None
+    return interpreter.globals if isinstance(interpreter, Interpreter) else ()
+
+
+def variables(process: Process | None, inside: Iterable[Frame]) -> Iterator[Local]:
+    """The variables of some of its frames, and then those of its `__main__` module."""
+    for frame in inside:
+        yield from frame.locals
+    yield from module(process)
+
+
+def beacon(process: Process | None) -> BeaconReading | None:
+    """What its trainer publishes."""
+    progress = process.progress if process is not None else None
+    return progress.beacon if isinstance(progress, Progress) else None

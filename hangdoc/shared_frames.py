@@ -1,0 +1,107 @@
+"""Frames in bundles. Each frame (without its locals), each stack of frames, and each set of locals is written only once.
+
+The ranks of a run are at a few lines of one program, and only the locals of some frames differ. The two stacks of a process are
+often the same. Bundles without this table (schema `hangdoc.snapshot/2`) contain whole frames in every thread.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import msgspec
+from msgspec.structs import force_setattr, replace
+
+from hangdoc.snapshot import Frame, Host, Local, Process, PythonThread, Snapshot, Stack
+
+
+class Table(msgspec.Struct, frozen=True, gc=False):
+    """All frames of a bundle, without their locals, and all stacks of its threads, as positions in `frames`."""
+
+    frames: tuple[Frame, ...]
+    stacks: tuple[tuple[int, ...], ...]
+
+
+Resolved = tuple[tuple[Frame, ...], ...]
+"""The stacks of a table."""
+
+
+Locals = tuple[Local, ...]
+
+
+def share(snapshot: Snapshot) -> tuple[Snapshot, Table, tuple[Locals, ...]]:
+    """The snapshot without frames, and the table and the locals that its threads refer to."""
+    bare = {thread.frames: tuple(_bare(frame) for frame in thread.frames) for thread in _threads(snapshot)}
+    stacks = sorted(set(bare.values()), key=lambda stack: [_order(frame) for frame in stack])
+    # Sorted by frames, so that hosts whose ranks are at the same lines have equal tables.
+    frames = sorted({frame for stack in stacks for frame in stack}, key=_order)
+    at = {frame: number for number, frame in enumerate(frames)}
+    number = {stack: position for position, stack in enumerate(stacks)}
+    variables: dict[Locals, int] = {}
+
+    def shared(thread: PythonThread) -> PythonThread:
+        if not thread.frames:
+            return thread
+        own = tuple(
+            variables.setdefault(frame.locals, len(variables)) if frame.locals else -1 for frame in thread.frames
+        )
+        return replace(thread, frames=(), stack=number[bare[thread.frames]], locals=own if max(own) >= 0 else ())
+
+    table = Table(tuple(frames), tuple(tuple(at[frame] for frame in stack) for stack in stacks))
+    return replace(snapshot, hosts=tuple(_changed(host, shared) for host in snapshot.hosts)), table, tuple(variables)
+
+
+def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, ...]) -> None:
+    """Give the threads of newly decoded hosts their frames. Raises IndexError for a position that does not exist, and
+    ValueError for locals of another stack."""
+    for host in hosts:
+        for process in host.processes:
+            for stack in (process.stack, process.stack_before, process.native):
+                for thread in stack.threads if isinstance(stack, Stack) else ():
+                    if thread.stack is not None:
+                        frames = table[thread.stack]
+                        if thread.locals:
+                            frames = tuple(
+                                replace(frame, locals=variables[number]) if number >= 0 else frame
+                                for frame, number in zip(frames, thread.locals, strict=True)
+                            )
+                            force_setattr(thread, "locals", ())
+                        force_setattr(thread, "frames", frames)  # nothing else refers to it yet
+                        force_setattr(thread, "stack", None)
+
+
+@lru_cache(64)  # the hosts of a run have few different tables
+def table_of(raw: bytes) -> Resolved:
+    """The stacks of a table that was written as JSON. Raises msgspec.DecodeError, and IndexError as `resolve`."""
+    table = msgspec.json.decode(raw, type=Table)
+    return tuple(tuple(table.frames[at] for at in stack) for stack in table.stacks)
+
+
+def _threads(snapshot: Snapshot) -> Iterator[PythonThread]:
+    for host in snapshot.hosts:
+        for process in host.processes:
+            for stack in (process.stack, process.stack_before, process.native):
+                if isinstance(stack, Stack):
+                    yield from (thread for thread in stack.threads if thread.frames)
+
+
+def _changed(host: Host, change: Callable[[PythonThread], PythonThread]) -> Host:
+    return replace(host, processes=tuple(_with(process, change) for process in host.processes))
+
+
+def _with(process: Process, change: Callable[[PythonThread], PythonThread]) -> Process:
+    found = {name: getattr(process, name) for name in ("stack", "stack_before", "native")}
+    return replace(
+        process,
+        **{
+            name: replace(stack, threads=tuple(map(change, stack.threads)))
+            for name, stack in found.items()
+            if isinstance(stack, Stack)
+        },
+    )
+
+
+def _bare(frame: Frame) -> Frame:
+    return replace(frame, locals=()) if frame.locals else frame
+
+
+def _order(frame: Frame) -> bytes:
+    return msgspec.json.encode(frame)

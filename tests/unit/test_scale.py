@@ -1,0 +1,74 @@
+"""The time of a diagnosis is in proportion to the number of hosts, also with launchers above launchers and lost ranks."""
+
+import time
+
+from msgspec.structs import replace
+
+from hangdoc.diagnose.causes import meeting
+from hangdoc.diagnose.engine import diagnose
+from hangdoc.diagnose.runs import build
+from hangdoc.snapshot import Connections, Host, Launch, Listener, Process, Snapshot
+from tests.unit.builders import c10d, rank, train
+
+_PER_HOST = 4
+
+
+def host(number: int, hosts: int, *, lost: int) -> Host:
+    """A host with srun above torchrun above four ranks, of which `lost` are gone."""
+    first = number * _PER_HOST
+    ranks = tuple(
+        rank(
+            first + n,
+            *c10d("all_reduce"),
+            train(15),
+            world=hosts * _PER_HOST,
+            local_world=_PER_HOST,
+            pid=100 + n,
+            ppid=50,
+        )
+        for n in range(_PER_HOST - lost)
+    )
+    asked = Launch(tool="torchrun", nnodes=str(hosts), nproc_per_node=str(_PER_HOST), endpoint="10.0.0.1:29500")
+    started = {"role": "launcher", "state": "S", "started_seconds_ago": 200.0}
+    return Host(
+        name=f"node{number:05}", taken_at="2026-01-01T00:00:00+00:00", window_seconds=1.0, elapsed_seconds=1.2,
+        processes=(
+            Process(pid=40, ppid=1, name="srun", argv=("srun",), **started),  # type: ignore[arg-type]
+            Process(pid=50, ppid=40, name="pt_elastic", argv=("torchrun",), launch=asked, **started),  # type: ignore[arg-type]
+            *ranks,
+        ),
+        connections=Connections(connections=(), listeners=(Listener(port=29500, namespace="net:[1]", pid=50),)),
+    )  # fmt: skip
+
+
+def seconds(hosts: int) -> float:
+    run = Snapshot(hangdoc="test", hosts=tuple(host(n, hosts, lost=n % 2 * 2) for n in range(hosts)))
+    began = time.process_time()
+    (job,) = diagnose(run).jobs
+    taken = time.process_time() - began
+    assert len(job.ranks) + len(job.unseen) == hosts * _PER_HOST
+    return taken
+
+
+def test_eight_times_the_hosts_take_about_eight_times_as_long() -> None:
+    seconds(10)
+    few = min(seconds(150) for _ in range(3))
+    assert min(seconds(1200) for _ in range(2)) < 14 * few
+
+
+def test_a_pid_of_another_host_of_the_run_does_not_make_a_stranger_its_own() -> None:
+    """A process that listens on the master port of one host may have the pid of a rank on another host."""
+    one, other = host(0, 2, lost=3), host(1, 2, lost=0)
+    stranger = Listener(port=29500, namespace="net:[1]", pid=103, name="redis-server")
+    held = replace(
+        one,
+        processes=tuple(replace(process, namespaces={"net": "net:[1]"}) for process in one.processes),
+        connections=Connections(connections=(), listeners=(stranger,)),
+    )
+    waiting = replace(
+        other, connections=Connections(connections=()),
+        processes=tuple(replace(process, namespaces={"net": "net:[1]"}) for process in other.processes),
+    )  # fmt: skip
+    (run,) = build.runs(Snapshot(hangdoc="test", hosts=(held, waiting)), 30.0)
+    taken = meeting.port_taken(run)
+    assert taken is not None and taken.listener == stranger
