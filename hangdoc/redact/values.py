@@ -4,7 +4,6 @@ A text in a variable may be anything: a prompt, a password, a row of the trainin
 numbers, lengths, types, devices and names, so only what is one of these, or a path, is stored.
 """
 
-
 from hangdoc.redact.looks import REDACTED, harmless, is_path, random_looking, text
 from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.regex import regex
