@@ -8,13 +8,14 @@ import contextlib
 import ctypes
 import os
 import resource
-import select
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from hangdoc.watch.echo import Echo, state
 
 STOPPED_CODE = 86
 """Exit code after `--on-hang stop`. The observer exits with it to request the stop."""
@@ -33,12 +34,6 @@ _ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 _JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _PASSED_ON = {number for number in signal.valid_signals() if number not in _FROM_OURSELVES | _OURS}
 _WAITED_FOR = _PASSED_ON | {signal.SIGCHLD}
-_ECHO_SECONDS = 1.0
-"""How long after our own signal one to another process of the group may come: systemd and Slurm send to one after another."""
-_STARVED_SECONDS = 10.0
-"""How long the observer, at nice 19, may take to get a processor on which it reports a signal."""
-_HANDLER_NS = 10_000_000
-"""CPU time in which a thread that has taken a signal has certainly reported it. The handler needs some microseconds."""
 _SAME_SECONDS = 1.0
 _FINISH_SECONDS = 20.0
 """How long the observer may take to finish a report after the command has ended."""
@@ -100,12 +95,10 @@ class _Running:
         self._command = _spawn(command, self._mask)
         self._observer: int | None = None
         self._lifeline: int | None = None
-        self._echo: int | None = None
+        self._echo: Echo | None = None
         self._job_control: int | None = None
         """The signal that asked to stop for a while (Ctrl-Z), until the command has stopped."""
         self._whole_group: dict[int, float] = {}
-        self._owed: set[int] = set()
-        """Signals that reached the whole group, and that the observer has not reported yet."""
         self._ended: int | None = None
         """The command's wait status."""
         self._kill_at: float | None = None
@@ -131,16 +124,17 @@ class _Running:
 
     def _fork_observer(self, observe: Observe) -> None:
         life, self._lifeline = os.pipe()
-        self._echo, echo = os.pipe()
+        heard, echo = os.pipe()
         self._observer = os.fork()
         if self._observer:
             os.close(life)
             os.close(echo)
+            self._echo = Echo(self._observer, heard)
             return
         code = 1
         try:
             os.close(self._lifeline)
-            os.close(self._echo)
+            os.close(heard)
             self._become_observer(echo)
             code = observe(self._command, Lifeline(life))
         except BaseException as error:
@@ -178,7 +172,8 @@ class _Running:
         info = signal.sigtimedwait(_WAITED_FOR, _SAME_SECONDS)
         if info is None:
             self._whole_group.clear()
-            self._echoes()  # late ones do not belong to the next signal
+            if self._echo is not None:
+                self._echo.read()  # late ones do not belong to the next signal
         return info
 
     def _pass_on(self, info: signal.struct_siginfo) -> None:
@@ -191,56 +186,24 @@ class _Running:
             self._send(self._command, number)
         if number in _JOB_CONTROL:
             self._job_control = number
-            if _state(self._command) == "T":  # its SIGCHLD may have been read before this signal
+            if state(self._command) == "T":  # its SIGCHLD may have been read before this signal
                 self._stop_ourselves()
 
     def _reached_group(self, number: int, by_kernel: bool) -> bool:
         """Whether a signal went to the whole process group."""
         last = self._whole_group.get(number, 0.0)
         reached = by_kernel or time.monotonic() - last < _SAME_SECONDS  # one event, sent to us and to the group
-        if number not in _JOB_CONTROL and self._observer is not None:
-            reached = self._observer_got(self._observer, number) or reached
+        if number not in _JOB_CONTROL and self._observer is not None and self._echo is not None:
+            reached = self._echo.has(number) or reached
         self._whole_group[number] = time.monotonic() if reached else 0.0
         return reached
-
-    def _observer_got(self, observer: int, number: int) -> bool:
-        """Whether the observer got the signal, too: it reports it, or on a busy machine has not taken it yet."""
-        began = time.monotonic()
-        used = _running(observer)
-        while True:
-            # In this order: a signal that is no longer pending has been reported, or a thread that runs is about to report it.
-            pending = number not in self._owed and number in _pending(observer)
-            busy = _running(observer)
-            if number in self._echoes(0.05):
-                return True
-            if pending:
-                self._owed.add(number)
-                return True
-            waited = time.monotonic() - began
-            reporting = any(cpu - used.get(tid, 0) < _HANDLER_NS for tid, cpu in busy.items())
-            if self._echo is None or waited >= _STARVED_SECONDS or (waited >= _ECHO_SECONDS and not reporting):
-                return False
-
-    def _echoes(self, seconds: float = 0.0) -> set[int]:
-        """New signals that the observer got, too: those went to the whole group."""
-        if self._echo is None or not select.select([self._echo], [], [], seconds)[0]:
-            return set()
-        said = os.read(self._echo, 4096)
-        if not said:  # the observer is gone
-            os.close(self._echo)
-            self._echo = None
-        new = list(said)
-        for number in self._owed & set(said):
-            new.remove(number)
-            self._owed.remove(number)
-        return set(new)
 
     def _stop_ourselves(self) -> None:
         """Stop as the command did, so that a shell sees a stopped job; returns when continued."""
         number, self._job_control = self._job_control, None
         if number is None:
             return
-        if self._observer is not None and _state(self._observer) != "T":
+        if self._observer is not None and state(self._observer) != "T":
             self._send(self._observer, signal.SIGSTOP)  # a run that its user stopped is not a hang
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)
@@ -251,7 +214,7 @@ class _Running:
         """Continue processes that are still stopped, because SIGCONT may have been sent only to us."""
         self._job_control = None
         for pid in (self._command, self._observer):
-            if pid is not None and _state(pid) == "T":
+            if pid is not None and state(pid) == "T":
                 self._send(pid, signal.SIGCONT)
 
     def _send(self, pid: int, number: int) -> None:
@@ -360,34 +323,6 @@ def _as_exit_code(status: int) -> int:
     return 128 + number  # reached if the signal does not kill us, as the first process of a container
 
 
-def _state(task: int | str) -> str:
-    """The kernel's letter for a process, or for a thread `PID/task/TID` (proc_pid_stat(5)); empty when it is gone."""
-    try:
-        return Path(f"/proc/{task}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
-
-
-def _pending(pid: int) -> set[int]:
-    """Signals that a process has got and not yet taken (proc_pid_status(5))."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return set()
-    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
-    return {number for number in signal.valid_signals() if any(mask >> (number - 1) & 1 for mask in masks)}
-
-
-def _running(pid: int) -> dict[int, int]:
-    """CPU time in nanoseconds of the threads that run or wait for a processor, by tid (schedstat, sched-stats.rst)."""
-    found = {}
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            if _state(f"{pid}/task/{task.name}") == "R":
-                found[int(task.name)] = int((task / "schedstat").read_text().split()[0])
-    return found
-
-
 def _below_us() -> list[int]:
     """The processes that descend from this one and have not ended."""
     import psutil
@@ -396,4 +331,4 @@ def _below_us() -> list[int]:
         found = psutil.Process().children(recursive=True)
     except psutil.Error:
         return []
-    return [process.pid for process in found if _state(process.pid) not in ("Z", "X", "")]
+    return [process.pid for process in found if state(process.pid) not in ("Z", "X", "")]
