@@ -246,3 +246,22 @@ def test_rounds_between_two_stacks_are_those_of_the_window() -> None:
 
     assert [one.code for one in job(ranks(1.0)).findings] == ["HD601"]
     assert not job(ranks(20.0)).findings
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [("for _attempt in range(40)", ("waiting", "waiting-data")), ("while not found", ("hung", "waiting-data"))],
+)
+def test_a_dataset_that_retries_a_counted_number_of_times_is_waited_for(header: str, expected: tuple[str, str]) -> None:
+    """The rank loads data itself. A loop without an end may go on forever."""
+    retries = Loop(line=40, end_line=48, header=header, bound="40" if "range" in header else None)
+    loader = frame("__next__", 9, "/e/site-packages/torch/utils/data/dataloader.py", library=True)
+    frames = (
+        source("download", 47, retries),
+        source("__getitem__", 53),
+        loader,
+        frame("train", LOOP.line, loops=(LOOP,)),
+    )
+    asleep = {"syscall": "clock_nanosleep", "sleep_seconds": 12.0}
+    found = job(snapshot(in_loop(0, 4), rank(1, *frames, kernel=asleep)))
+    assert told(found) == expected

@@ -79,6 +79,8 @@ class WaitsForLoader(Hold, frozen=True, kw_only=True):
     about: str
     """Text about the worker, or about the loader if no single worker is to blame."""
     certainty: float
+    by_rank: bool = False
+    """The rank has no worker: it loads data itself (`num_workers=0`)."""
     worker: Process | None = None
     shown: tuple[Process, ...] = ()
     """Workers to list as evidence."""

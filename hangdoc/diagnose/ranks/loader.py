@@ -25,7 +25,7 @@ def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
     likely = 0.9 if stuck else 0.6
     if inside is not None:
         about = f"it loads data itself (num_workers=0) and has not returned from {inside.function}"
-        return WaitsForLoader(about=about, certainty=0.9, shown=shown)
+        return WaitsForLoader(about=about, certainty=0.9, by_rank=True, shown=shown)
     if dead:
         about = f"is dead: {how_it_ended(dead[0])}"
         return WaitsForLoader(about=about, certainty=0.95, worker=dead[0], ends="never", shown=shown)

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from hangdoc.diagnose.ranks import loader, locks, torch_names
 from hangdoc.diagnose.ranks.counters import has_end
-from hangdoc.diagnose.ranks.feeding import fetching
+from hangdoc.diagnose.ranks.feeding import consumers, fetching
 from hangdoc.diagnose.ranks.holds import (
     Asleep,
     AtFileLock,
@@ -93,7 +95,10 @@ def standing_of(
     ):
         return Standing("waiting-io", f"in a file system call ({in_words(file) or f'wchan {wchan or call}'})", stuck)
     if any(f.file.endswith(torch_names.DATALOADER) for f in thread.frames):
-        return Standing("waiting-data", "waiting for a dataloader worker", loader.hold_of(thread, helpers))
+        waits = loader.hold_of(thread, helpers)
+        if call in _SLEEP and waits.by_rank:
+            waits = replace(waits, ends=_asleep(thread, kernel).ends)
+        return Standing("waiting-data", "waiting for a dataloader worker", waits)
     lock = locks.hold_of(process, thread, kernel)
     if call in _SLEEP:
         return Standing("sleeping", "in nanosleep", lock or _asleep(thread, kernel))
@@ -153,7 +158,11 @@ def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
     same line again, or the innermost loop of the user's code around it runs until a condition holds and yields no data."""
     if kernel is not None and (kernel.voluntary_switches or 0) >= _WAKES:
         return True
-    own = () if fetching(thread) else user_frames(thread)
+    own = user_frames(thread)
+    if consuming := consumers(thread):
+        # The loop of the iterator itself may yield data; that of a function that the iterator calls does not.
+        own = own[: own.index(consuming[0])]
+        own = own if len(own) > 1 else ()
     inside = [loop for loop in own[0].loops if loop.line <= own[0].line <= loop.end_line] if own else []
     if not inside:
         return False
