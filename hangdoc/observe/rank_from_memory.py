@@ -62,7 +62,7 @@ def rank_from_memory(
         ), environment
     argument_rank = _rank_in_arguments(argv)
     has_rendezvous = "MASTER_ADDR" in environment or "LOCAL_RANK" in environment
-    if not (groups or forked or has_rendezvous or argument_rank is not None):
+    if not (groups or forked or has_rendezvous or numbers or argument_rank is not None):
         return None, environment
     stack = attach.dump(proc, pid, deadline)
     threads = () if isinstance(stack, Unavailable) else stack.threads

@@ -4,6 +4,7 @@
 """
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from hangdoc.observe.observe import Options, observe
 from hangdoc.observe.procfs import ProcFS
 from hangdoc.snapshot import Unavailable
 from tests.live.needs import needs
+from tests.live.watched import running
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 HUNG = (
@@ -127,6 +129,21 @@ def test_ranks_in_a_root_of_their_own_are_read_by_their_python_frames() -> None:
         op for op in run.case.operations if op
     ]
     assert found.findings[0].code == run.case.finding
+
+
+def test_a_rank_that_only_a_variable_of_its_script_names(tmp_path: Path) -> None:
+    """No environment, argument or process group says that it is rank 1 of 2: its rendezvous is a file, and not complete."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os\nimport torch.distributed as dist\nrank = int(os.environ['TASK'])\nprint('ready', flush=True)\n"
+        f"dist.init_process_group('gloo', init_method='file://{tmp_path}/rendezvous', rank=rank, world_size=2)\n"
+    )
+    with running(tmp_path / "run", sys.executable, str(script), TASK="1") as run:
+        run.wait_for("ready")
+        until = time.monotonic() + 30  # it is ready a moment before it is in the rendezvous
+        while not (jobs := diagnose(observe(Options(pids=(run.launcher.pid,)))).jobs):
+            assert time.monotonic() < until
+    assert [(rank.rank, rank.state) for rank in jobs[0].ranks if rank.pid == run.launcher.pid] == [(1, "in-rendezvous")]
 
 
 def test_the_bench_leaves_nothing_behind() -> None:

@@ -96,9 +96,11 @@ def standing_of(
         return Standing("waiting-io", f"in a file system call ({in_words(file) or f'wchan {wchan or call}'})", stuck)
     if any(f.file.endswith(torch_names.DATALOADER) for f in thread.frames):
         waits = loader.hold_of(thread, helpers)
-        if call in _SLEEP and waits.by_rank:
+        if not waits.by_rank:
+            return Standing("waiting-data", "waiting for a dataloader worker", waits)
+        if call in _SLEEP:
             waits = replace(waits, ends=_asleep(thread, kernel).ends)
-        return Standing("waiting-data", "waiting for a dataloader worker", waits)
+        return Standing("waiting-data", "loading data itself", waits if kernel is not None else Unreadable())
     lock = locks.hold_of(process, thread, kernel)
     if call in _SLEEP:
         return Standing("sleeping", "in nanosleep", lock or _asleep(thread, kernel))
