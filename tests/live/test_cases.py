@@ -24,7 +24,6 @@ pytestmark = [pytest.mark.live, pytest.mark.usefixtures("can_attach")]
 HUNG = (
     "asleep_rate_limit",
     "dataset_object",
-    "fifo_read",
     "full_pipe",
     "gil_holder",
     "inner_environment",
@@ -33,13 +32,11 @@ HUNG = (
     "worker_lock_at_fork",
 )
 CONTROLS = (
-    "checkpoint",
     "child_at_work",  # started below the observer, as by `hangdoc run`
     "cpu_quota",
     "download_on_rank0",
     "orphans",
     "slow_link",
-    "slow_loader",
     "tight_loop",
 )
 _NEEDED = dict.fromkeys(("two-hosts", "slow-link", "cut-link"), ("root", "ip", "tc")) | {"cpu-quota": ("root",)}

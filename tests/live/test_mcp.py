@@ -138,7 +138,7 @@ async def test_a_hostile_client_gets_sentences_and_the_server_lives_on(run: Star
             ("explain_finding", {"finding": "../../README"}, "no rule"),
             ("compare_launch_lines", {"lines": ["$(touch /tmp/x) a b", "`id` torchrun a.py"]}, "."),
             ("compare_launch_lines", {"lines": [big]}, "length <= 20000"),
-            ("no_such_tool", {}, "Tools: list_runs"),
+            ("no_such_tool", {}, "The tools are: list_runs"),
         ):  # fmt: skip
             sentence = await refused(client, tool, arguments)
             assert said in sentence, (tool, sentence[:300])
