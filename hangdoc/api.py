@@ -7,9 +7,9 @@
     result = hangdoc.diagnose(hosts="node[0-63]")      # all hosts, over ssh
     result = hangdoc.diagnose(bundles=["hang.hangdoc"])
 
-    if result.verdict == "hung":
-        for finding in result.jobs[0].findings:
-            print(finding.code, finding.summary, finding.culprits)
+    for job in result.jobs:
+        for finding in job.findings:
+            print(job.verdict, finding.code, finding.summary, finding.culprits)
 
 Call it in a process that is not a rank: a rank that calls it would observe its own call. In a rank, use `hangdoc.watchdog`.
 """

@@ -53,7 +53,7 @@ def watching_options(command: F) -> F:
 
 
 @click.command()
-@observation_options()
+@observation_options(what="one look")
 @watching_options
 @click.option(
     "--on-hang",

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from hangdoc.diagnose import graph
 from hangdoc.diagnose.model import Class, Rank, Run
-from hangdoc.diagnose.ranks import torch_names
+from hangdoc.diagnose.ranks import backends, torch_names
 
 
 class Node(NamedTuple):
@@ -88,7 +88,7 @@ def silence(run: Run, *, standstill: bool) -> float | None:
 
 
 def _uses_nccl(rank: Rank) -> bool:
-    return rank.wait is not None and rank.wait.operation.backend == "nccl"
+    return rank.wait is not None and "nccl" in backends.parts(rank.wait.operation.backend)
 
 
 def is_p2p(rank: Rank) -> bool:

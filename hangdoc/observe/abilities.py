@@ -1,6 +1,7 @@
 """What hangdoc is able to do on this host. Each ability is tested on a child process."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -133,7 +134,9 @@ def _other_users() -> Ability:
             else "only ranks with no more capabilities are readable: CAP_SYS_PTRACE is missing"
         )
         return Ability("other users' ranks", True, found, "")
-    sudo = "`sudo hangdoc`" if shutil.which("sudo") else "hangdoc as root"
+    program = Path(sys.executable).with_name("hangdoc")  # sudo does not search a virtual environment
+    command = f"sudo {shlex.quote(str(program)) if program.exists() else 'hangdoc'}"
+    sudo = f"`{command}`" if shutil.which("sudo") else "hangdoc as root"
     return Ability(
         "other users' ranks", True, f"only ranks of uid {os.geteuid()} are readable; {sudo} can read all", ""
     )

@@ -91,6 +91,14 @@ def test_an_operation_has_the_backend_of_its_group() -> None:
         assert (run.age_seconds is None) == (backend == "nccl")
 
 
+def test_a_wait_in_a_group_of_both_backends_has_no_age() -> None:
+    """Which of them the operation uses depends on the device of its tensors."""
+    frames = (*c10d("all_reduce", local("group", "<PG>", address=0)), frame("main", 5))
+    both = with_groups("cpu:gloo,cuda:nccl", "cpu:gloo")
+    _, (run,) = examine(snapshot(*(rank(n, *frames, interpreter=both) for n in range(2))))
+    assert run.age_seconds is None
+
+
 def test_a_rank_of_a_gloo_group_does_not_spin_for_nccl() -> None:
     here = stack(*c10d("all_reduce", local("group", "<PG>", address=1)), frame("main", 5))
 

@@ -168,11 +168,11 @@ def _amounts(difference: amounts.Difference) -> str:
 
 def _commands(short: Rank, waiting: Rank) -> tuple[str, ...]:
     mine, theirs = amounts.sources(short), amounts.sources(waiting)
-    paths = [
-        s.path
+    several = short.host != waiting.host
+    commands = [
+        f"ls {shlex.quote(source.path)} | wc -l" + (f"   # on {rank.host}" if several else "")
         for name in mine
-        if name in theirs
-        for s in (mine[name], theirs[name])
-        if mine[name].digest != theirs[name].digest
+        if name in theirs and mine[name].digest != theirs[name].digest
+        for rank, source in ((short, mine[name]), (waiting, theirs[name]))
     ]
-    return tuple(f"ls {shlex.quote(path)} | wc -l" for path in dict.fromkeys(paths))[:4]
+    return tuple(dict.fromkeys(commands))[:4]

@@ -42,7 +42,7 @@ iterator that does not return, and the kernel function it waits in.
 
 A slow worker on a slow disk may still deliver its batch. If CPU use or file
 reads show progress, the finding does not appear. Before the patience has
-passed, it is a note, not an error.
+passed, it is an `info`, not an error.
 
 ## References
 

@@ -79,7 +79,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
     total = short.loop.total if short.loop is not None else None
     of = f" of {total}" if done is not None and total is not None and total > done else ""
     who = kind.short.ranks
-    after = left_loop.after(kind, f"{of} iterations".strip())
+    after = left_loop.after(kind, f"{of} batches".strip())
     return words.blocked(
         (CODE, NAME),
         blockage,

@@ -1,4 +1,4 @@
-"""All other ranks wait in one operation for a rank that is stuck elsewhere.
+"""Ranks wait in an operation for a rank that is alive but stuck elsewhere.
 
 ## What it finds
 
@@ -44,7 +44,7 @@ and counters of the missing rank twice.
 
 The rank is busy with legitimate work that takes longer than the patience and
 that no counter shows. Then raise `--patience`. Before the patience has passed,
-or while its counters change, the finding is a note, not an error.
+or while its counters change, the finding is an `info`, not an error.
 
 ## References
 

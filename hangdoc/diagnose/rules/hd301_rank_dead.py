@@ -85,7 +85,7 @@ def say(run: Run, blockage: Blockage) -> Finding:
         evidence=[
             *(Evidence(rank=rank.rank, probe="processes", text=_death(run, rank)) for rank in dead[:8]),
             *kills,
-            Evidence(rank=survivor.rank, probe="stacks", text=f"did not notice the death: {_unnoticed(survivor)}"),
+            Evidence(rank=survivor.rank, probe="stacks", text=f"is still waiting: {_unnoticed(survivor)}"),
             *words.class_evidence(blockage.waiting),
             *words.standstill(run),
         ],

@@ -38,7 +38,7 @@ their command lines and environments, and which of them exist.
 ## When it can be wrong
 
 At the start of a run, the other ranks may still be importing modules. Before
-the patience has passed, the finding is a note, not an error.
+the patience has passed, the finding is an `info`, not an error.
 
 ## References
 

@@ -44,7 +44,7 @@ Python line in both stacks, and counters that do not change.
 ## When it can be wrong
 
 A long kernel of the rank itself looks the same from the host, so this finding
-is always a note. The error is the finding about the rank that is elsewhere. If
+is always an `info`. The error is the finding about the rank that is elsewhere. If
 all ranks spin, run hangdoc again after a minute and compare the lines.
 
 This rule was developed without a GPU machine. The native frames come from the
