@@ -19,11 +19,11 @@ import torch.distributed as dist
 
 
 def fetch(port, attempts=100):
-    for attempt in range(attempts):
+    for _attempt in range(attempts):
         try:
             return socket.create_connection(("127.0.0.1", port))
         except ConnectionRefusedError:
-            time.sleep(min(2**attempt, 20))
+            time.sleep(20)
     raise TimeoutError
 
 
