@@ -22,7 +22,7 @@ _SHARE = 0.3
 """One py-spy may take at most this share of the time limit of the whole observation."""
 _TRACER_WAIT = 0.4
 """Seconds to wait for another tracer to detach. After that, the rank is read while it is traced. A plain dump pauses a rank for
-2 to 20 ms."""
+some milliseconds (docs/performance.md)."""
 _TRACER_WAIT_NATIVE = 3.0
 """The same for native frames, which need a pause of our own. Native dumps of other observers take 0.4 to 2 s."""
 _TRIES = 12

@@ -10,7 +10,7 @@ or its CPU time changes.
 
 It does not hang: the others continue when the rank arrives. From outside it
 looks like a hang, and it costs the time of all other ranks. The timeout of the
-process group (30 minutes by default) ends the run if the work takes longer.
+process group (30 minutes; NCCL: 10) ends the run if the work takes longer.
 
 ## Example
 
