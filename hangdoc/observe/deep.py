@@ -55,9 +55,10 @@ class Known:
     """Data, runtime and recorder, by the names of their fields."""
     slow_at: float = float("-inf")
 
-    def has_run_since(self, now: Threads) -> bool:
-        """Whether a relevant thread has run since the reading. Also True if the process could not be read."""
-        return not isinstance(self.stack, Stack) or has_run(self.pid, self.stack, self.threads, now)
+    def out_of_date(self, now: Threads) -> bool:
+        """Whether the process may be elsewhere now: a relevant thread has run since the reading, or it could not be read. Also
+        True if it ran during the reading: its clocks are read after its stack, and it may have moved and stopped in between."""
+        return not isinstance(self.stack, Stack) or not self.off_cpu or has_run(self.pid, self.stack, self.threads, now)
 
     def was_off_cpu(self, first: Threads, second: Threads) -> bool:
         """Whether no relevant thread ran between two readings of the clocks."""

@@ -205,7 +205,7 @@ class Polling:
 
     def _is_due(self, pid: int) -> bool:
         known = self._deep.known.get(pid)
-        return known is None or known.has_run_since(self._clocks.readings(pid)[1])
+        return known is None or known.out_of_date(self._clocks.readings(pid)[1])
 
     def _is_current(self, pid: int) -> bool:
         """Whether the last reading of the process is valid for the whole window."""

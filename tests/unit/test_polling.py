@@ -200,3 +200,14 @@ def test_who_is_gone_is_no_target_and_who_took_its_pid_is_new(tmp_path: Path, se
     (tmp_path / "40").rmdir()
     assert followed.refresh(Deadline(9)) == {30}
     assert list(followed.targets) == [30]
+
+
+def test_a_reading_of_a_process_that_ran_meanwhile_is_not_current() -> None:
+    """Its clocks are read after its stack: it may have left that place and stopped in between. Seen on a run that froze while it
+    was read, which was then reported at the wrong place forever."""
+    ran = clocks(t10=5, t11=5, t12=5)
+    reading = Known(10, 1, 0.0, ran, STACK)
+    assert reading.out_of_date(ran)
+    reading.off_cpu = True
+    assert not reading.out_of_date(ran)
+    assert reading.out_of_date(clocks(t10=6, t11=5, t12=5))
