@@ -18,9 +18,9 @@ from pathlib import Path
 
 from bench.table import HANGDOC, PY_SPY
 from hangdoc import codec
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe.observe import Options
 from hangdoc.observe.polling import Polling
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Snapshot
 from hangdoc_trainer.scenarios import SCENARIOS, Started
 

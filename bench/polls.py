@@ -16,10 +16,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe import pyspy
 from hangdoc.observe.observe import Options
 from hangdoc.observe.polling import Polling, cpu_seconds
+from hangdoc.reasoning.engine import diagnose
 from hangdoc_trainer.offspring import free_port
 
 _POLLS = 30

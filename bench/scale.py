@@ -23,7 +23,7 @@ import msgspec
 
 from bench.table import HANGDOC
 from hangdoc import bundle_text, codec
-from hangdoc.diagnose.engine import diagnose
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import (
     Clocks,
     Connection,

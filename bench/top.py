@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from bench.table import HANGDOC, row, step
-from hangdoc.diagnose.engine import examine
+from hangdoc.reasoning.engine import examine
 from hangdoc.snapshot import Clocks, Snapshot
 from hangdoc_trainer.scenarios import Node, Scenario, Started
 from hangdoc_tui.app import Polled, Top

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from hangdoc import codec
 from hangdoc.commands import documents
-from hangdoc.diagnose.detail import details
-from hangdoc.diagnose.engine import examine
-from hangdoc.diagnose.rules import all_rules
+from hangdoc.reasoning.detail import details
+from hangdoc.reasoning.engine import examine
+from hangdoc.reasoning.rules import all_rules
 from hangdoc.render.html import page
 from hangdoc.schema import diagnosis_schema
 from hangdoc_tui import keys

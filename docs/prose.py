@@ -60,7 +60,7 @@ _PARTS = (
     "cli",
     "commands",
     "diagnose",
-    "diagnose/rules",
+    "reasoning/rules",
     "fleet",
     "launch",
     "observe",

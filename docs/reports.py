@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from hangdoc import codec
-from hangdoc.diagnose.engine import diagnose
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.render.text import report
 
 FOLDER = Path(__file__).parent / "reports"

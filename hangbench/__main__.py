@@ -17,8 +17,8 @@ from hangbench.look import Look, judged
 from hangbench.record import bundle, record
 from hangbench.run import Running
 from hangdoc import codec
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe.observe import Options, observe
+from hangdoc.reasoning.engine import diagnose
 
 
 def live(case: Case, options: Options, keep: bool, beacons: bool) -> Look:

@@ -7,7 +7,7 @@ import msgspec
 from hangbench.case import Case
 from hangbench.peers import PeerAnswer, naive, py_spy
 from hangbench.score import Score, score
-from hangdoc.diagnose.engine import diagnose
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Snapshot, Unavailable
 
 _NEVER = Unavailable(reason="native stacks were not requested")

@@ -1,7 +1,7 @@
 """The identity of a run: one name that is the same for all of its ranks, on all hosts.
 
 Discovery, jobs, beacons and the watchdog get the name from here. It is the launcher's own name for the run, or else the
-rendezvous. Connections and the process tree are used later (`hangdoc.diagnose.runs.gather`), because they need more than one
+rendezvous. Connections and the process tree are used later (`hangdoc.reasoning.runs.gather`), because they need more than one
 process.
 
 A name is never truncated: a short field has `digest(name)` instead.

@@ -1,7 +1,7 @@
 """The evidence: what was observed on one or many hosts, as frozen values.
 
 A snapshot can be saved, sent, merged and replayed (`hangdoc.codec`), and a diagnosis is a pure function of it
-(`hangdoc.diagnose`). A source that could not be read is an `Unavailable` with the reason, and a missing number is `None`: a
+(`hangdoc.reasoning`). A source that could not be read is an `Unavailable` with the reason, and a missing number is `None`: a
 missing reading never looks like 0.
 
 Units are in the names: `_seconds`, `_ms`, `_ns`, `_bytes`. Times are local to their host; only ages and differences are

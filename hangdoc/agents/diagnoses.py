@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from hangdoc.agents.answers import Fact, FindingAnswer, Gap, JobAnswer, JobGaps, Looked, NotSeenAnswer, RankRow
 from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first
 from hangdoc.agents.looks import Look, Looks
-from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Evidence, Finding, Job, RankView
 from hangdoc.phrases import numbers
+from hangdoc.reasoning.model import Run
 from hangdoc.render import words
 from hangdoc.snapshot import Unavailable
 

@@ -12,11 +12,11 @@ from hangdoc.agents.confined import Confined
 from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import described, look_at_hosts, look_here
-from hangdoc.diagnose.engine import DEFAULT_PATIENCE, examine
-from hangdoc.diagnose.model import Rank, Run
 from hangdoc.diagnosis import Diagnosis, Job
 from hangdoc.observe.observe import Options
 from hangdoc.phrases import numbers
+from hangdoc.reasoning.engine import DEFAULT_PATIENCE, examine
+from hangdoc.reasoning.model import Rank, Run
 from hangdoc.redact import Locals
 from hangdoc.snapshot import Snapshot
 

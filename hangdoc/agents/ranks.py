@@ -18,11 +18,11 @@ from hangdoc.agents.answers import (
 from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first
 from hangdoc.agents.diagnoses import row, unread
 from hangdoc.agents.looks import Look
-from hangdoc.diagnose.causes import settings
-from hangdoc.diagnose.comparison import ORDER, compared
-from hangdoc.diagnose.merged import frames_of, place
-from hangdoc.diagnose.model import Rank, Run, environment_of
 from hangdoc.diagnosis import Job, RankView
+from hangdoc.reasoning.causes import settings
+from hangdoc.reasoning.comparison import ORDER, compared
+from hangdoc.reasoning.merged import frames_of, place
+from hangdoc.reasoning.model import Rank, Run, environment_of
 from hangdoc.snapshot import (
     Connection,
     DataSource,

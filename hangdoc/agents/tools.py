@@ -13,10 +13,10 @@ from hangdoc.agents.looks import Looks
 from hangdoc.commands import launches, rules
 from hangdoc.commands import preflight as preflights
 from hangdoc.commands.errors import NO_RANK, TOO_LITTLE_SEEN, USAGE, CommandError
-from hangdoc.diagnose.engine import examine
-from hangdoc.diagnose.model import Run
 from hangdoc.phrases import numbers
 from hangdoc.preflight.plan import Plan
+from hangdoc.reasoning.engine import examine
+from hangdoc.reasoning.model import Run
 
 _GLIMPSE_SECONDS = 0.1
 _STATUS = ("fail", "warn", "unknown", "pass")

@@ -13,9 +13,9 @@ import click
 
 from hangdoc.cli.looking import look
 from hangdoc.commands.errors import USAGE, CommandError
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import exit_code
 from hangdoc.observe.observe import Options
+from hangdoc.reasoning.engine import diagnose
 
 if TYPE_CHECKING:
     from hangdoc_trainer.scenarios import Started

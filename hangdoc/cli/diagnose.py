@@ -62,7 +62,7 @@ def command(
         raise
     if save is not None:
         codec.write(snapshot, save)
-    from hangdoc.diagnose.engine import diagnose, examine  # imported during the look
+    from hangdoc.reasoning.engine import diagnose, examine  # imported during the look
 
     diagnosis, runs = examine(snapshot, patience=patience, job=job)
     if job is not None and not diagnosis.jobs:
@@ -74,7 +74,7 @@ def command(
         _show(diagnosis, as_json, verbose=verbose)
     finally:  # also if the report was not read to its end: `hangdoc diagnose --html FILE | head`
         if html is not None:
-            from hangdoc.diagnose.detail import details
+            from hangdoc.reasoning.detail import details
             from hangdoc.render.html import page
 
             codec.write_aside(html, page(diagnosis, details(diagnosis, runs)).encode())

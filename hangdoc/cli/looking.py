@@ -48,7 +48,7 @@ def _preload() -> None:
 
 
 def _preload_rules() -> None:
-    from hangdoc.diagnose.rules import all_rules
+    from hangdoc.reasoning.rules import all_rules
 
     all_rules()
 

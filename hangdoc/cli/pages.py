@@ -27,8 +27,8 @@ class Pages:
 
     def page(self, snapshot: "Snapshot", diagnosis: "Diagnosis") -> str:
         """The page of a look. Examines its snapshot again, because a diagnosis does not contain its runs."""
-        from hangdoc.diagnose.detail import details
-        from hangdoc.diagnose.engine import examine
+        from hangdoc.reasoning.detail import details
+        from hangdoc.reasoning.engine import examine
         from hangdoc.render.html import page
 
         _, runs = examine(snapshot, patience=self._patience)

@@ -133,8 +133,8 @@ def make_directory(folder: Path) -> None:
 
 def watch_of(look: "Callable[[], Snapshot]", interval: float, patience: float) -> "Watch":
     """The loop that watches, with the diagnosis and the CPU clock that it needs."""
-    from hangdoc.diagnose.engine import diagnose
     from hangdoc.observe.polling import cpu_seconds
+    from hangdoc.reasoning.engine import diagnose
     from hangdoc.watch.loop import Watch
 
     return Watch(look, lambda snapshot: diagnose(snapshot, patience=patience), cpu_seconds, interval, patience)

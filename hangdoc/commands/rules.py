@@ -6,7 +6,7 @@ import msgspec
 
 from hangdoc.commands.documents import RulePage, Rules
 from hangdoc.commands.errors import USAGE, CommandError
-from hangdoc.diagnose.rules import Rule, all_rules
+from hangdoc.reasoning.rules import Rule, all_rules
 
 
 def catalogue() -> Rules:

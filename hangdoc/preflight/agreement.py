@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from hangdoc.diagnose.causes.agreement import agreement
 from hangdoc.preflight.plan import Check
+from hangdoc.reasoning.causes.agreement import agreement
 
 
 def agree(name: str, values: dict[str, str | None], remedy: str, status: str = "fail") -> Check:

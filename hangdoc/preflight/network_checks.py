@@ -3,10 +3,10 @@
 import ipaddress
 from collections.abc import Iterator, Sequence
 
-from hangdoc.diagnose.causes.network import loopback, within
 from hangdoc.phrases import duration
 from hangdoc.preflight.agreement import agree
 from hangdoc.preflight.plan import MASTER, Check, Link, NodeReport, Plan
+from hangdoc.reasoning.causes.network import loopback, within
 from hangdoc.snapshot import Interface, Machine
 
 _LOW_BANDWIDTH = 200.0

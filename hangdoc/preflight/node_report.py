@@ -14,8 +14,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hangdoc import redact
-from hangdoc.diagnose.causes import settings
-from hangdoc.diagnose.causes.network import loopback
 from hangdoc.observe.abilities import check_all
 from hangdoc.observe.data import list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
@@ -25,6 +23,8 @@ from hangdoc.observe.machine import machine, resolve
 from hangdoc.observe.procfs import ProcFS, age
 from hangdoc.phrases import duration
 from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
+from hangdoc.reasoning.causes import settings
+from hangdoc.reasoning.causes.network import loopback
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
 from hangdoc.version import __version__
 

@@ -13,8 +13,8 @@ from hangbench.look import judged as judge
 from hangbench.record import CORPUS, bundle, publishable
 from hangbench.score import score
 from hangdoc import codec, redact
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Process, Snapshot, Unavailable
 
 CASES = list(cases().values())
@@ -67,7 +67,7 @@ def test_no_order_hangs_on_the_hash_seed() -> None:
     """Sets of texts are ordered anew in every process: the answer must not show it."""
     program = (
         "import sys, msgspec; from pathlib import Path; from hangdoc import codec; "
-        "from hangdoc.diagnose.engine import diagnose; "
+        "from hangdoc.reasoning.engine import diagnose; "
         "print(*(msgspec.json.encode(diagnose(codec.read(Path(p)))) for p in sys.argv[1:]), sep='\\n')"
     )
     answers = {

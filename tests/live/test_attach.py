@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from bench.observers import Observers
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe import attach, pyspy
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.observe import Options, observe
 from hangdoc.observe.procfs import ProcFS
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Process, Snapshot, Stack, Unavailable
 from hangdoc_trainer.scenarios import Started
 from tests.live.needs import shares

@@ -12,10 +12,10 @@ import pytest
 from hangbench.case import Case, cases
 from hangbench.run import Running
 from hangbench.score import Score, score
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe.observe import Options, observe
 from hangdoc.observe.procfs import ProcFS
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Unavailable
 from tests.live.needs import needs
 from tests.live.watched import running

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe.observe import Options, observe
+from hangdoc.reasoning.engine import diagnose
 from hangdoc_trainer.scenarios import Started
 from tests.live.needs import lacks, needs, shares
 

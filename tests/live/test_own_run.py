@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc import codec
-from hangdoc.diagnose.engine import diagnose
+from hangdoc.reasoning.engine import diagnose
 from tests.live.needs import shares
 from tests.live.watched import PROGRAMS, running
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe import pyspy
 from hangdoc.observe.observe import Options, observe
 from hangdoc.observe.polling import Polling
+from hangdoc.reasoning.engine import diagnose
 from hangdoc_trainer.scenarios import SCENARIOS, Node, Scenario, Started
 from tests.live.needs import each, shares
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.observe.observe import Options, observe
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Machine
 from hangdoc_trainer.offspring import free_port
 from tests.live.watched import PROGRAMS, running

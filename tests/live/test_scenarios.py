@@ -13,8 +13,8 @@ import pytest
 from hangbench.case import cases
 from hangbench.score import score
 from hangdoc import codec
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
+from hangdoc.reasoning.engine import diagnose
 from hangdoc_trainer.scenarios import SCENARIOS, Started
 from tests.live.needs import each, shares
 

@@ -12,7 +12,7 @@ import pytest
 
 from hangbench.case import cases
 from hangdoc import beacon, codec
-from hangdoc.diagnose.engine import diagnose
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import FlightRecorder, Progress
 from hangdoc_trainer import corpus
 from hangdoc_trainer.offspring import free_port

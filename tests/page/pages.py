@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 
 from hangdoc import codec
-from hangdoc.diagnose.detail import details
-from hangdoc.diagnose.engine import examine
+from hangdoc.reasoning.detail import details
+from hangdoc.reasoning.engine import examine
 from hangdoc.render.html import page
 from hangdoc.snapshot import Snapshot
 from hangdoc.timeline import Recorder, Timeline

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from hangdoc.diagnose.rules import all_rules
+from hangdoc.reasoning.rules import all_rules
 from hangdoc.snapshot import Snapshot
 
 CODES = [rule.CODE for rule in all_rules()]

@@ -11,8 +11,8 @@ from rich.console import Console
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from hangdoc.diagnose.engine import diagnose
-from hangdoc.diagnose.rules import all_rules
+from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.rules import all_rules
 from hangdoc.render.text import report
 from hangdoc.snapshot import Snapshot
 from tests.rules import CODES, fires, quiet

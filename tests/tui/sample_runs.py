@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 
 from hangdoc import codec
-from hangdoc.diagnose.engine import examine
 from hangdoc.diagnosis import RankView
+from hangdoc.reasoning.engine import examine
 from hangdoc.snapshot import Connection, Connections, Counter, Process, Progress, Snapshot, Unavailable
 from hangdoc_tui.app import Top
 from hangdoc_tui.source import Poll, Recorded

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import pytest
 
 from hangdoc import codec
-from hangdoc.diagnose.engine import examine
-from hangdoc.diagnose.model import Class, Run
+from hangdoc.reasoning.engine import examine
+from hangdoc.reasoning.model import Class, Run
 from hangdoc_tui.wait_chains import Picture, Waiting, pictures
 from tests.tui.sample_runs import CORPUS, thousand
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from msgspec import inspect as structure
 from rich.console import Console
 
-from hangdoc.diagnose.engine import diagnose
-from hangdoc.diagnose.ranks.operations import wait_of
 from hangdoc.diagnosis import exit_code
+from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.ranks.operations import wait_of
 from hangdoc.render.text import report
 from hangdoc.snapshot import Host, PythonThread, Snapshot
 from tests.unit.builders import native_backward, rank, train

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hangdoc.diagnose.ranks.stopped import stopped_by
 from hangdoc.observe import attach, natives, pyspy
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.procfs import ProcFS
+from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.snapshot import (
     Clocks,
     Connection,

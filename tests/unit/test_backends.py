@@ -2,13 +2,13 @@
 
 from msgspec.structs import replace
 
-from hangdoc.diagnose import standstill
-from hangdoc.diagnose.engine import diagnose, examine
-from hangdoc.diagnose.ranks import backends
 from hangdoc.diagnosis import Job
 from hangdoc.observe.interpreter import process_groups
 from hangdoc.observe.locate import locate
 from hangdoc.observe.python_state import Modules
+from hangdoc.reasoning import standstill
+from hangdoc.reasoning.engine import diagnose, examine
+from hangdoc.reasoning.ranks import backends
 from hangdoc.snapshot import AwaitedFile, Clocks, Group, Interpreter, KernelThread, Process, Snapshot
 from tests.rules.shapes import gpu_rank
 from tests.unit.builders import c10d, frame, local, rank, snapshot, stack, train

@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hangdoc.diagnose.engine import diagnose, examine
-from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Job
+from hangdoc.reasoning.engine import diagnose, examine
+from hangdoc.reasoning.model import Run
 from hangdoc.snapshot import Process, Snapshot
 from tests.rules.shapes import MEETS, STUCK_IN_NFS, steps
 from tests.unit.builders import backward, c10d, frame, local, native_backward, rank, snapshot, train

@@ -165,7 +165,7 @@ def test_rules_and_their_pages() -> None:
     [
         ("import hangdoc.cli.main", {"click", "rich", "msgspec", "psutil", "torch"}),
         ("import hangdoc.cli.diagnose", {"rich", "http", "torch", "pyarrow"}),
-        ("import hangdoc.cli.diagnose, hangdoc.diagnose.engine, hangdoc.render.text, hangdoc.watch.act", {"jinja2"}),
+        ("import hangdoc.cli.diagnose, hangdoc.reasoning.engine, hangdoc.render.text, hangdoc.watch.act", {"jinja2"}),
         ("import hangdoc.beacon", {"msgspec", "psutil", "torch"}),
         ("import hangdoc_trainer.scenarios", {"torch", "psutil"}),
     ],
@@ -232,6 +232,6 @@ def test_no_expression_is_compiled_before_it_is_used() -> None:
         "    return real(pattern, flags)\n"
         "re._compiler.compile = compile\n"
         "import hangdoc.cli.diagnose, hangdoc.render.text\n"
-        "from hangdoc.diagnose.rules import all_rules\n"
+        "from hangdoc.reasoning.rules import all_rules\n"
         "all_rules()"
     )

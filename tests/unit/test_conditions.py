@@ -2,7 +2,7 @@
 
 import pytest
 
-from hangdoc.diagnose.engine import diagnose
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Process
 from tests.unit.builders import c10d, local, rank, snapshot, train
 

@@ -1,7 +1,7 @@
 """Cycles of calls: exactly one kind, and the right ranks to blame."""
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Job
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Process
 from tests.unit.builders import c10d, frame, local, rank, snapshot
 

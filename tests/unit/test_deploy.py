@@ -19,7 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from deploy import dashboard
 from hangdoc.cli.group import cli
-from hangdoc.diagnose.engine import diagnose
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.watch.act import Reaction, Targets
 from hangdoc.watch.confirm import Confirmation
 from hangdoc.watch.evidence import Evidence

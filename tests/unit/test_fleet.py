@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc import bundle_text, codec
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.fleet.gather import combine
 from hangdoc.fleet.hosts import HostsError, expand
 from hangdoc.fleet.session import MARK, run_session
 from hangdoc.fleet.transport import HostReply, Transport, run
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Snapshot, merge
 from tests.unit.builders import c10d, rank, snapshot, train
 

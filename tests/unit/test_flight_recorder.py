@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import RankView
 from hangdoc.observe.flight_recorder import read
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import (
     BeaconReading,
     FlightRecorder,

@@ -7,7 +7,7 @@ import pytest
 from hangbench.foreign.program import Program, Situation, healthy, hung
 from hangbench.foreign.results import judged, kept
 from hangbench.foreign.table import PROGRAMS
-from hangdoc.diagnose.rules import all_rules
+from hangdoc.reasoning.rules import all_rules
 
 _STOPPED = hung("stopped", "Rank 1 was stopped.", 1, "HD302", "torchrun train.py")
 _GOING = healthy("torchrun train.py")

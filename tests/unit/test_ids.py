@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from hangbench.record import CORPUS
 from hangdoc import codec
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Host, Process, Snapshot, Unavailable
 
 BUNDLES = sorted(CORPUS.glob("*.hangdoc"))

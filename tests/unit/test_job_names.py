@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from hangdoc import codec
-from hangdoc.diagnose.detail import details
-from hangdoc.diagnose.engine import examine
-from hangdoc.diagnose.model import Run
-from hangdoc.diagnose.runs.launch import script
 from hangdoc.diagnosis import Diagnosis
+from hangdoc.reasoning.detail import details
+from hangdoc.reasoning.engine import examine
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.runs.launch import script
 from hangdoc.render.html import page
 from hangdoc.render.text import report
 from hangdoc.render.words import job_names

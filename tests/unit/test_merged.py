@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.diagnose import comparison, merged
-from hangdoc.diagnose.engine import examine
-from hangdoc.diagnose.merged import Branch
-from hangdoc.diagnose.model import Run
+from hangdoc.reasoning import comparison, merged
+from hangdoc.reasoning.engine import examine
+from hangdoc.reasoning.merged import Branch
+from hangdoc.reasoning.model import Run
 from tests.unit.builders import frame, rank, snapshot
 
 

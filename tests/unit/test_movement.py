@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Job
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import (
     AwaitedFile,
     Clocks,

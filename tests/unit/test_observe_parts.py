@@ -119,7 +119,7 @@ def test_root_without_ptrace_sees_that_there_is_a_rank() -> None:
         [sys.executable, "-c", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **TORCH}
     )
     looks = (
-        "from hangdoc.diagnose.engine import diagnose; from hangdoc.observe.observe import Options, observe; "
+        "from hangdoc.reasoning.engine import diagnose; from hangdoc.observe.observe import Options, observe; "
         f"seen = diagnose(observe(Options(pids=({rank.pid},), window=0.1))); "
         "print(seen.verdict, *(f.code for job in seen.jobs for f in job.findings))"
     )

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Job
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Frame, Process, PythonThread, Stack
 from tests.unit.builders import TORCH, c10d, frame, rank, snapshot
 

@@ -12,9 +12,9 @@ import pytest
 
 from hangdoc.cli.pages import Pages
 from hangdoc.detail import WaitGraph, WaitNode
-from hangdoc.diagnose.detail import details
-from hangdoc.diagnose.engine import diagnose, examine
 from hangdoc.phrases import numbers
+from hangdoc.reasoning.detail import details
+from hangdoc.reasoning.engine import diagnose, examine
 from hangdoc.render import html, html_graph, html_ranks, html_timeline
 from hangdoc.snapshot import Snapshot
 from hangdoc.timeline import Row, Timeline

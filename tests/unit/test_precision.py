@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.diagnose.engine import diagnose
-from hangdoc.diagnose.ranks.precision import autocast_to
 from hangdoc.observe.precision import precisions
 from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.source import Sources
+from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.ranks.precision import autocast_to
 from hangdoc.snapshot import Frame
 from tests.rules.shapes import machine
 from tests.unit.builders import TORCH, frame, local, rank, snapshot, stack, train

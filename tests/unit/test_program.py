@@ -1,8 +1,8 @@
 """Frameworks that have the training loop: which frames are the program, and what they tell of a hang."""
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Finding
 from hangdoc.program import program
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Frame, Loop, Process
 from tests.unit.builders import TORCH, backward, c10d, frame, local, rank, snapshot
 

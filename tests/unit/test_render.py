@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.phrases import duration, numbers
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.render.text import report
 from hangdoc.snapshot import Snapshot
 from tests.rules import fires

@@ -7,13 +7,13 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.diagnose.causes.cause import Cause
-from hangdoc.diagnose.causes.disagreements import Differs
-from hangdoc.diagnose.engine import diagnose
-from hangdoc.diagnose.kinds import Cycle
-from hangdoc.diagnose.ranks.holds import Hold
-from hangdoc.diagnose.rules import all_rules
 from hangdoc.diagnosis import Finding, Job
+from hangdoc.reasoning.causes.cause import Cause
+from hangdoc.reasoning.causes.disagreements import Differs
+from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.kinds import Cycle
+from hangdoc.reasoning.ranks.holds import Hold
+from hangdoc.reasoning.rules import all_rules
 from hangdoc.snapshot import (
     BeaconReading,
     Clocks,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Process, RankIdentity, Snapshot, merge
 from hangdoc.watch.nodes import Nodes, name_of_run
 from tests.unit.builders import c10d, rank, snapshot, train

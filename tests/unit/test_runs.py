@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from hangdoc import run_identity
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Connection, Connections, Launch, Listener, Process, RankIdentity, Snapshot
 from tests.unit.builders import TORCH, c10d, frame, rank, silent, snapshot, stack, train
 

@@ -4,9 +4,9 @@ import time
 
 from msgspec.structs import replace
 
-from hangdoc.diagnose.causes import meeting
-from hangdoc.diagnose.engine import diagnose
-from hangdoc.diagnose.runs import build
+from hangdoc.reasoning.causes import meeting
+from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.runs import build
 from hangdoc.snapshot import Connections, Host, Launch, Listener, Process, Snapshot
 from tests.unit.builders import c10d, rank, train
 

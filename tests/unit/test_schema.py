@@ -13,7 +13,7 @@ from hangbench.record import CORPUS
 from hangdoc import codec
 from hangdoc.cli.group import cli
 from hangdoc.commands import documents
-from hangdoc.diagnose.engine import diagnose
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.schema import diagnosis_schema
 
 VALIDATOR = jsonschema.Draft202012Validator(diagnosis_schema())

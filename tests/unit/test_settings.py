@@ -2,8 +2,8 @@
 
 import pytest
 
-from hangdoc.diagnose.causes import settings
 from hangdoc.parse import negated
+from hangdoc.reasoning.causes import settings
 
 
 @pytest.mark.parametrize(

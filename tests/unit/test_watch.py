@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.watch.confirm import Confirmation
 from tests.rules import fires
 

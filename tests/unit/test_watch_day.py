@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hangdoc.diagnose.engine import diagnose
 from hangdoc.diagnosis import Diagnosis
+from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Snapshot
 from hangdoc.watch import deliver, notice
 from hangdoc.watch.act import Reaction, Targets

@@ -18,7 +18,7 @@ from textual.screen import Screen
 from textual.widgets import Input, TabbedContent
 
 from hangdoc import codec
-from hangdoc.diagnose.detail import details
+from hangdoc.reasoning.detail import details
 from hangdoc.render.text import report
 from hangdoc.timeline import Timeline
 from hangdoc_tui import keys, pages, signals

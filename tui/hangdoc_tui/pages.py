@@ -13,8 +13,8 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from hangdoc.diagnose.rules import all_rules
 from hangdoc.diagnosis import Finding
+from hangdoc.reasoning.rules import all_rules
 from hangdoc.render import words
 from hangdoc.render.text import facts
 from hangdoc_tui import keys

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Protocol
 
 from hangdoc import codec
-from hangdoc.diagnose.engine import examine
-from hangdoc.diagnose.model import Run
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe.polling import cpu_seconds
+from hangdoc.reasoning.engine import examine
+from hangdoc.reasoning.model import Run
 from hangdoc.snapshot import Snapshot, merge
 
 

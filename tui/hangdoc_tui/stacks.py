@@ -7,9 +7,9 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from hangdoc.diagnose import merged
-from hangdoc.diagnose.model import Rank
 from hangdoc.phrases import duration
+from hangdoc.reasoning import merged
+from hangdoc.reasoning.model import Rank
 from hangdoc.render import words
 from hangdoc.snapshot import Frame, Unavailable
 from hangdoc_tui.places import stack_age

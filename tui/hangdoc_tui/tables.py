@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from hangdoc.diagnose import comparison
 from hangdoc.phrases import duration, numbers
+from hangdoc.reasoning import comparison
 from hangdoc.render import words
 from hangdoc.snapshot import Connection
 from hangdoc_tui.grid import Grid

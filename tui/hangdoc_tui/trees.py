@@ -4,8 +4,8 @@ from rich.text import Text
 from textual.widgets import Tree
 from textual.widgets.tree import TreeNode
 
-from hangdoc.diagnose import merged
 from hangdoc.phrases import duration, numbers, ranks
+from hangdoc.reasoning import merged
 from hangdoc.render import words
 from hangdoc.snapshot import Frame
 from hangdoc_tui.places import stack_age

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hangdoc.diagnose.blockages import Blockage
-from hangdoc.diagnose.model import Class, Run, numbers_of
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.model import Class, Run, numbers_of
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from hangdoc.diagnose import words as phrases
-from hangdoc.diagnose.model import Class, Run
 from hangdoc.diagnosis import Finding
 from hangdoc.phrases import duration, numbers
+from hangdoc.reasoning import words as phrases
+from hangdoc.reasoning.model import Class, Run
 from hangdoc.render import words
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
 from hangdoc_tui.places import placed

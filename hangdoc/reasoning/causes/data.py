@@ -1,0 +1,98 @@
+"""The data of a rank that left its loop early or gets no batch, compared with the data of a rank that waits for it."""
+
+from typing import ClassVar
+
+from hangdoc.diagnosis import Evidence
+from hangdoc.reasoning.causes import amounts
+from hangdoc.reasoning.causes.cause import Cause
+from hangdoc.reasoning.kinds import LeftLoop, Mismatch
+from hangdoc.reasoning.model import Class, Rank
+
+_SURE = 0.7
+"""The minimum weight of a difference, if no loop shows which rank ran out of data."""
+
+
+class FewerData(Cause, frozen=True, kw_only=True):
+    """Some ranks visibly have less data than others."""
+
+    NAME: ClassVar[str] = "fewer-data"
+    short: Class
+    waiting: Class
+    differences: tuple[amounts.Difference, ...]
+
+
+class UnevenSplit(Cause, frozen=True, kw_only=True):
+    """The same data, but fewer batches on some ranks."""
+
+    NAME: ClassVar[str] = "uneven-split"
+
+
+class NoData(Cause, frozen=True, kw_only=True):
+    """A loader that is starved: it has no data at all, or too little."""
+
+    NAME: ClassVar[str] = "no-data"
+    fewest: int
+    evidence: tuple[Evidence, ...]
+    compared: bool
+    """Whether another rank has more."""
+
+
+def of_left_loop(kind: LeftLoop) -> FewerData | UnevenSplit | None:
+    """Why a rank left its loop, by its data; None if the data does not explain it."""
+    short, waiting = kind.short.first, kind.inside.first
+    if not kind.differences:
+        return None
+    if _is_split(short, waiting, kind.differences[0]):
+        return None if _broke_off(short) and not _takes_next(short, waiting) else UnevenSplit()
+    return FewerData(short=kind.short, waiting=kind.inside, differences=kind.differences)
+
+
+def of_mismatch(kind: Mismatch) -> FewerData | None:
+    """Whether data explains why two parts of a run are at different calls, if the loop of a framework hides which one left it.
+    None if they have the same amount, or if an uneven split explains the difference."""
+    if len(kind.parts) != 2 or kind.reason:
+        return None
+    for short, waiting in (kind.parts, kind.parts[::-1]):
+        found = tuple(amounts.differences(short.first, waiting.first))
+        if found and found[0].weight >= _SURE and not _is_split(short.first, waiting.first, found[0]):
+            return FewerData(short=short, waiting=waiting, differences=found, culprits=short.ranks)
+    return None
+
+
+def _is_split(short: Rank, waiting: Rank, strongest: amounts.Difference) -> bool:
+    """Whether the same data was split unevenly: the difference is a remainder, and the files are the same."""
+    if amounts.other_files(short, waiting) or strongest.unit == "files":
+        return False
+    if amounts.same_data(short, waiting):
+        return True
+    if strongest.unit == "batches":  # batches alone do not show different files: a few more are an uneven split
+        return strongest.more < 2 * strongest.fewer
+    remainder = strongest.more - strongest.fewer
+    return remainder <= 1 or remainder < strongest.more * 0.1
+
+
+def _broke_off(short: Rank) -> bool:
+    """Whether a rank left its loop before the end of the loop: by a `break`, for a reason other than the data."""
+    view = short.loop
+    return view is not None and view.done is not None and view.total is not None and view.done < view.total
+
+
+def _takes_next(*ranks: Rank) -> bool:
+    """Whether a loop over numbers takes its data by hand, so that the data may end before the numbers."""
+    frames = (frame for rank in ranks for frame in rank.own)
+    return any("next(" in text or "StopIteration" in text for f in frames for text in (f.source or "", f.context or ""))
+
+
+def of_starved(starved: Class, waiting: Class) -> NoData | None:
+    """How little data a rank has that gets no batch; None if nothing shows it."""
+    found = amounts.differences(starved.first, waiting.first)
+    if found:
+        fewest = min(difference.fewer for difference in found)
+        evidence = tuple(e for difference in found[:3] for e in difference.evidence)
+        return NoData(fewest=fewest, evidence=evidence, compared=True, ends="never" if fewest == 0 else None)
+    empty = amounts.empty_lists(starved.first)
+    if not empty:
+        return None
+    rank = starved.first.rank
+    evidence = tuple(Evidence(rank=rank, probe="stacks", text=f"`{name}` is empty") for name in empty[:3])
+    return NoData(fewest=0, evidence=evidence, compared=False)

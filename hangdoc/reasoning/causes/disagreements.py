@@ -1,0 +1,146 @@
+"""Settings that must be the same on all ranks: options, environment variables, versions."""
+
+from functools import lru_cache
+from typing import ClassVar
+
+from hangdoc.parse import integer
+from hangdoc.reasoning.causes import amounts, settings
+from hangdoc.reasoning.causes.agreement import Agreement, differing
+from hangdoc.reasoning.causes.cause import Cause
+from hangdoc.reasoning.model import Rank, Run, environment_of
+from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.ranks.counters import counters_in
+from hangdoc.regex import regex
+from hangdoc.snapshot import Environment, Runtime
+
+_SETTINGS = regex(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
+_ACCUMULATION = regex(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$")
+
+
+class Differs(Cause, frozen=True, kw_only=True):
+    """A setting that differs between ranks. `decisive`: it changes which collectives are called."""
+
+    NAME: ClassVar[str] = "differs"
+    name: str
+    values: Agreement[str | None, int]
+    why: str = ""
+    decisive: bool = True
+
+
+class OptionDiffers(Differs, frozen=True, kw_only=True):
+    """An option of the command line, or a number of that name in the scripts' own variables."""
+
+    NAME = "option"
+
+
+class VariableDiffers(Differs, frozen=True, kw_only=True):
+    """An environment variable."""
+
+    NAME = "variable"
+
+
+class VersionDiffers(Differs, frozen=True, kw_only=True):
+    """The version of torch or Python."""
+
+    NAME = "version"
+
+
+def of(run: Run) -> tuple[Differs, ...]:
+    """All settings of a run that differ."""
+    return (*_options(run), *_variables(run), *_versions(run))
+
+
+def _options(run: Run) -> list[OptionDiffers]:
+    """All options that differ and must or should agree, those that change collectives first."""
+    ranks = _living(run)
+    lines = {argv: settings.options(argv) for argv in {rank.process.argv for rank in ranks if rank.process}}
+    given = {rank.rank: _given(rank, lines[rank.process.argv]) for rank in ranks if rank.process}
+    different = list({id(one): one for one in given.values()}.values())
+    on_lines = {name for options in lines.values() for name in options}
+    found = []
+    for name in sorted({name for one in different for name in one}):
+        setting = settings.argument(name)
+        if setting is None or setting.kind not in ("collectives", "numbers"):
+            continue
+        having = [rank for rank, one in given.items() if name in on_lines or name in one]
+        if (values := differing({rank: _plain(given[rank].get(name)) for rank in having})) is not None:
+            found.append(
+                OptionDiffers(
+                    name=name,
+                    values=values,
+                    why=setting.why,
+                    decisive=setting.kind == "collectives",
+                    culprits=values.odd,
+                )
+            )
+    return sorted(found, key=lambda one: (not one.decisive, one.name))
+
+
+def _variables(run: Run) -> list[VariableDiffers]:
+    """All variables that differ and have an effect under the run's backend."""
+    living = [rank for rank in _living(run) if rank.process and isinstance(rank.process.environment, Environment)]
+    environments = {rank.rank: environment_of(rank.process) for rank in living if rank.process is not None}
+    found = []
+    for name in sorted(set().union(*environments.values())):
+        setting = settings.variable(name)
+        if setting is None or setting.kind in ("differs", "tuning", "meeting") or settings.inert(name, run.backend):
+            continue
+        values = differing({rank: environment.get(name) for rank, environment in environments.items()})
+        # A directory that differs by node is common; a default on one of them is not.
+        if values is None or (setting.kind == "data" and all(value is not None for value, _ in values.values)):
+            continue
+        found.append(
+            VariableDiffers(
+                name=name, values=values, why=setting.why, decisive=setting.kind == "collectives", culprits=values.odd
+            )
+        )
+    return found
+
+
+def _versions(run: Run) -> list[VersionDiffers]:
+    """torch, then Python."""
+    running = {
+        r.rank: r.process.runtime for r in run.ranks.values() if r.process and isinstance(r.process.runtime, Runtime)
+    }
+    found = []
+    for name in ("torch", "python"):
+        values = differing({n: text for n, one in running.items() if (text := getattr(one, name)) is not None})
+        if values is not None:
+            found.append(VersionDiffers(name=name, values=values, decisive=name == "torch", culprits=values.odd))
+    return found
+
+
+def other_files(run: Run) -> bool:
+    """Whether two ranks visibly read different files."""
+    first, *others = (rank for rank in run.ranks.values() if rank.process is not None)
+    return any(amounts.other_files(first, rank) for rank in others)
+
+
+def _living(run: Run) -> list[Rank]:
+    return [rank for rank in run.ranks.values() if rank.process is not None and rank.label != "dead"]
+
+
+def _plain(value: str | None) -> str | None:
+    """A path's last part: nodes may keep the same thing in different places."""
+    return value.rstrip("/").rpartition("/")[2] if value is not None and "/" in value else value
+
+
+def _given(rank: Rank, options: dict[str, str]) -> dict[str, str]:
+    """The options of a rank's command line, and settings among the whole numbers of the script's own frames and of its module."""
+    found: dict[str, str] = {}
+    for local in known.variables(rank.process, rank.own):
+        if _is_configuration(local.name) and integer(local.text) is not None:
+            found.setdefault(local.name, local.text)
+    if not found:
+        return options
+    for counter in counters_in(rank.own):
+        found.pop(counter, None)
+    return found | options
+
+
+@lru_cache(4096)
+def _is_configuration(name: str) -> bool:
+    """Whether a variable holds a setting, and not how far the work has come: an attribute of what people call their
+    settings, or the length of an accumulation."""
+    owner, dot, _ = name.rpartition(".")
+    return bool(_SETTINGS.search(owner)) if dot else bool(_ACCUMULATION.search(name))

@@ -1,0 +1,43 @@
+"""The statements by which a rank may have left its loop, with the values on both ranks that decide it."""
+
+from hangdoc.diagnosis import Evidence
+from hangdoc.reasoning.kinds import LeftLoop
+from hangdoc.reasoning.model import Rank
+from hangdoc.reasoning.ranks import known
+from hangdoc.regex import regex
+from hangdoc.snapshot import Exit
+
+_NAME = regex(r"[A-Za-z_][\w.]*")
+_SHOWN = 3
+
+
+def of(kind: LeftLoop) -> list[Evidence]:
+    """One line for each `break` and `return` of the loop, those whose variables differ between the ranks first."""
+    short, inside = kind.short.first, kind.inside.first
+    lines = [(_differences(exit_, short, inside), exit_) for exit_ in kind.loop.exits]
+    lines.sort(key=lambda line: not line[0])
+    return [
+        Evidence(rank=short.rank, probe="source", text="; ".join([_statement(exit_), *differ]))
+        for differ, exit_ in lines[:_SHOWN]
+    ]
+
+
+def _statement(exit_: Exit) -> str:
+    under = " and ".join(f"`{test}`" for test in exit_.conditions)
+    return f"the loop has a `{exit_.statement}` at line {exit_.line}" + (f", if {under}" if under else "")
+
+
+def _differences(exit_: Exit, short: Rank, inside: Rank) -> list[str]:
+    names = dict.fromkeys(name for test in exit_.conditions for name in _NAME.findall(test))
+    found = []
+    for name in names:
+        mine, theirs = _value(short, name), _value(inside, name)
+        if mine is not None and theirs is not None and mine != theirs:
+            found.append(f"`{name}` is {mine} on rank {short.rank}, {theirs} on rank {inside.rank}")
+    return found
+
+
+def _value(rank: Rank, name: str) -> str | None:
+    """A variable's text in the innermost frame of the program that has it, or in the user's module."""
+    variables = known.variables(rank.process, rank.program)
+    return next((local.text[:40] for local in variables if local.name == name), None)

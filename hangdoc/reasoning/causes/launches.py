@@ -1,0 +1,145 @@
+"""Nodes that were launched with different settings: number of nodes, rendezvous endpoint, run id, or one node rank twice."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import ClassVar
+
+import msgspec
+
+from hangdoc.parse import natural
+from hangdoc.reasoning.causes import network
+from hangdoc.reasoning.causes.cause import Cause
+from hangdoc.reasoning.model import Run, environment_of
+from hangdoc.run_identity import is_loopback
+from hangdoc.snapshot import Environment, Host, Process
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The launcher of a node, or a rank that was started without one, with its settings."""
+
+    host: Host
+    process: Process
+    place: str
+    nodes: str | None
+    address: str | None
+    port: str | None
+    run_id: str | None
+    number: int | None
+    """Node rank of a launcher, rank of a rank."""
+    ranks: tuple[int, ...]
+    """The ranks that it starts, if it says so."""
+
+
+# (its usual name, its value, whether it matters only before the rendezvous is complete)
+_MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
+    ("--nnodes", lambda part: part.nodes if part.process.launch else None, False),
+    ("WORLD_SIZE", lambda part: part.nodes if part.process.launch is None else None, False),
+    ("master address", lambda part: "localhost" if is_loopback(part.address or "") else part.address, True),
+    ("master port", lambda part: part.port, True),
+    ("run id", lambda part: part.run_id, False),
+)
+
+
+class LaunchesDiffer(Cause, frozen=True, kw_only=True):
+    """Settings that differ between the nodes."""
+
+    NAME: ClassVar[str] = "launches-differ"
+    parts: tuple[Part, ...]
+    differences: tuple[str, ...]
+    wrong: tuple[Part, ...]
+    reference: Part
+    """The part that the others must match."""
+    met: bool
+    """Whether the run trains in spite of the differences."""
+
+
+def find(run: Run) -> LaunchesDiffer | None:
+    """All settings that differ between the nodes."""
+    parts = _parts(run)
+    if len(parts) < 2:
+        return None
+    stuck = _stuck(run)
+    reference = _reference(run, parts)
+    wrong: dict[str, Part] = {}
+    differences = []
+    for name, read, before_meeting in _MUST_AGREE:
+        if before_meeting and not stuck:
+            continue  # the rendezvous is complete: two spellings of one address
+        if len({read(part) for part in parts}) > 1:
+            differences.append(f"{name} is " + ", ".join(f"{read(part)} on {part.place}" for part in parts[:8]))
+            wrong |= {part.place: part for part in parts if read(part) != read(reference)}
+    claimed: dict[int, list[Part]] = {}
+    for part in parts:
+        if part.number is not None and part.process.launch is not None:
+            claimed.setdefault(part.number, []).append(part)
+    for number, both in claimed.items():
+        if len(both) > 1:
+            differences.append(f"node rank {number} is used by " + " and ".join(part.place for part in both))
+            wrong |= {part.place: part for part in both if part is not reference}
+    if not differences:
+        return None
+    return LaunchesDiffer(
+        parts=tuple(parts), differences=tuple(differences), wrong=tuple(wrong.values()), reference=reference,
+        met=not stuck, culprits=_culprits(run, list(wrong.values()), stuck),
+    )  # fmt: skip
+
+
+def _culprits(run: Run, wrong: list[Part], stuck: bool) -> tuple[int, ...]:
+    hosts = {part.host.name for part in wrong}
+    seen = [rank.rank for rank in run.ranks.values() if rank.host in hosts and len(hosts) < len(run.hosts)]
+    return tuple(sorted({*seen, *(rank for part in wrong for rank in part.ranks if stuck)}))
+
+
+def _parts(run: Run) -> list[Part]:
+    """The agents of the nodes; without agents, the ranks, if they were given different rendezvous endpoints."""
+    agents = [(h, p) for h, p in run.launchers if p.launch is not None and p.launch.tool == "torchrun"]
+    agents_on = Counter(host.name for host, _ in agents)
+    if agents:
+        return [_agent(h, p, h.name if agents_on[h.name] == 1 else f"{h.name} (pid {p.pid})") for h, p in agents]
+    by_name = {host.name: host for host in run.hosts}
+    known = [
+        (r.process, r.host, r.rank)
+        for r in run.ranks.values()
+        if r.process and isinstance(r.process.environment, Environment)
+    ]
+    if len({_meeting(environment_of(process)) for process, _, _ in known}) < 2:
+        return []
+    return [_rank(by_name[host], process, number) for process, host, number in known if host in by_name]
+
+
+def _agent(host: Host, process: Process, place: str) -> Part:
+    asked = process.launch
+    assert asked is not None  # noqa: S101  (only launchers with a launch get here)
+    address, _, port = (asked.endpoint or "").rpartition(":")
+    per_node = natural(asked.nproc_per_node or "1")
+    known = asked.node_rank is not None and per_node is not None and per_node < 1024
+    ranks = tuple((asked.node_rank or 0) * (per_node or 0) + n for n in range(per_node or 0)) if known else ()
+    return Part(host, process, place, asked.nnodes, address or None, port or None, asked.run_id, asked.node_rank, ranks)
+
+
+def _rank(host: Host, process: Process, number: int) -> Part:
+    variables = environment_of(process)
+    address, port, nodes = _meeting(variables)
+    run_id = variables.get("TORCHELASTIC_RUN_ID")
+    return Part(host, process, f"rank {number}", nodes, address, port, run_id, number, (number,))
+
+
+def _meeting(variables: dict[str, str]) -> tuple[str | None, str | None, str | None]:
+    return variables.get("MASTER_ADDR"), variables.get("MASTER_PORT"), variables.get("WORLD_SIZE")
+
+
+def _stuck(run: Run) -> bool:
+    """Whether the nodes have not completed the rendezvous."""
+    met = [
+        one for one in run.classes if not (one.first.waits and one.first.wait and one.first.wait.kind == "rendezvous")
+    ]
+    return not run.ranks or not met
+
+
+def _reference(run: Run, parts: list[Part]) -> Part:
+    """The part that the others must match: the node with the rendezvous endpoint, else the first node."""
+    address = (run.master or "").rpartition(":")[0]
+    owner = next(
+        (p for p in parts if network.interface_with(p.host, network.namespace_of(p.process), address) is not None), None
+    )
+    return owner or min(parts, key=lambda part: part.number or 0)

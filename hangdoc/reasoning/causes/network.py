@@ -1,0 +1,156 @@
+"""Connection attempts without a reply (SYN_SENT): from which host, to which listener, on which interface."""
+
+import ipaddress
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from hangdoc.reasoning.model import Rank, Run, environment_of
+from hangdoc.snapshot import Connection, Connections, Host, Interface, Machine, Process
+
+_ANY = ("0.0.0.0", "::", "*")  # noqa: S104  (what a socket is bound to, read from elsewhere)
+_SECONDS = 7
+"""Without a reply; a congested link loses only a SYN or two."""
+
+
+class Listener(NamedTuple):
+    """A process that listens."""
+
+    host: Host
+    pid: int
+    namespace: str
+    """Its network namespace."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A connection attempt that gets no reply."""
+
+    host: Host
+    pid: int
+    connection: Connection
+    listener: Listener | None
+    """The process that listens there, if that host was observed."""
+
+    @property
+    def target(self) -> str:
+        """Address and port."""
+        return f"{self.connection.remote_address}:{self.connection.remote_port}"
+
+    @property
+    def called(self) -> str:
+        """The host of the remote address, or the address itself if that host was not observed."""
+        return self.listener.host.name if self.listener is not None else self.connection.remote_address
+
+    @property
+    def seconds(self) -> int:
+        """For how long it has been retried, at least: the kernel waits 1, 2, 4, ... s, and since Linux 6.5 1 s for the first four
+        retries (tcp_syn_linear_timeouts), which it does not count as backoff."""
+        backoff = min(self.connection.backoff or 0, 16)
+        return max(0, (self.connection.retransmits or 0) - backoff) + (1 << backoff) - 1
+
+
+def unanswered(run: Run) -> list[Call]:
+    """Connection attempts of the run's processes that were retried without a reply."""
+    calls = [Call(host, c.pid, c, None) for host, c in _connections(run, "SYN_SENT")]
+    calls = [call for call in calls if call.seconds >= _SECONDS]
+    listening = _listening(run) if calls else {}
+    return [
+        msgspec.structs.replace(
+            call, listener=listening.get((call.connection.remote_address, call.connection.remote_port))
+        )
+        for call in calls
+    ]
+
+
+def _listening(run: Run) -> dict[tuple[str, int], Listener]:
+    found = {}
+    for host, c in _connections(run, "LISTEN"):
+        for address in _addresses(host, c.namespace) if c.local_address in _ANY else (c.local_address,):
+            found[address, c.local_port] = Listener(host, c.pid, c.namespace)
+    return found
+
+
+def rank_of(run: Run, host: Host, pid: int) -> Rank | None:
+    """The rank that a process is, if it is one."""
+    return next((rank for rank in run.on(host.name) if rank.pid == pid), None)
+
+
+def interface_with(host: Host, namespace: str | None, address: str) -> Interface | None:
+    """The interface that has an address."""
+    return next((one for one in interfaces(host, namespace) if address in one.addresses), None)
+
+
+def interfaces(host: Host, namespace: str | None) -> tuple[Interface, ...]:
+    """The interfaces of a network namespace; empty for a container that was observed from outside."""
+    if not isinstance(host.machine, Machine):
+        return ()
+    other = None not in (namespace, host.machine.net_namespace) and namespace != host.machine.net_namespace
+    return () if other else host.machine.interfaces
+
+
+def networks(host: Host, namespace: str | None) -> dict[str, str]:
+    """The networks that a host is in, without loopback, and by which interface."""
+    found = interfaces(host, namespace)
+    return {network: one.name for one in found if one.up for network in one.networks if not loopback(network)}
+
+
+def namespace_of(process: Process | None) -> str | None:
+    """The network namespace of a process."""
+    return process.namespaces.get("net") if process is not None else None
+
+
+def within(address: str, network: str) -> bool:
+    """Whether an address is in a network; False for invalid text."""
+    try:
+        return ipaddress.ip_address(address) in ipaddress.ip_network(network)
+    except ValueError:
+        return False
+
+
+def loopback(address: str) -> bool:
+    """Of an address or a network."""
+    try:
+        return ipaddress.ip_address(address.partition("/")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def several_hosts(run: Run) -> bool:
+    """Whether the run spans more than one host."""
+    identities = [rank.process.identity for rank in run.ranks.values() if rank.process and rank.process.identity]
+    local = [i.local_world_size for i in identities if i.local_world_size is not None]
+    return len({r.host for r in run.ranks.values()}) > 1 or (
+        run.world_size is not None and bool(local) and max(local) < run.world_size and not _master_is_here(run)
+    )
+
+
+def meets(rank: Rank) -> bool:
+    """Whether a rank waits in the rendezvous."""
+    return rank.waits and not rank.moving and rank.wait is not None and rank.wait.kind == "rendezvous"
+
+
+def named_interface(rank: Rank) -> tuple[str, str] | None:
+    """The variable that sets the interface of a rank, and its value."""
+    variables = environment_of(rank.process) if rank.process is not None else {}
+    names = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    return next(((name, variables[name]) for name in names if variables.get(name)), None)
+
+
+def _master_is_here(run: Run) -> bool:
+    """Whether the rendezvous endpoint is a loopback address: then all ranks are on one host, whatever the nodes are called."""
+    return run.master is not None and (loopback(run.master.rpartition(":")[0]) or run.master.startswith("localhost:"))
+
+
+def _connections(run: Run, state: str) -> Iterator[tuple[Host, Connection]]:
+    """The connections in a state of the run's own processes."""
+    pids = {(rank.host, rank.pid) for rank in run.ranks.values()} | {(h.name, p.pid) for h, p in run.launchers}
+    for host in run.hosts:
+        if isinstance(host.connections, Connections):
+            yield from (
+                (host, c) for c in host.connections.connections if c.state == state and (host.name, c.pid) in pids
+            )
+
+
+def _addresses(host: Host, namespace: str) -> tuple[str, ...]:
+    return tuple(address for one in interfaces(host, namespace) for address in one.addresses)

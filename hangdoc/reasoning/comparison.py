@@ -1,0 +1,69 @@
+"""Arguments and variables of the ranks side by side: which differ, and whether they may."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from hangdoc.reasoning.causes import settings
+from hangdoc.reasoning.causes.agreement import Agreement, agreement
+from hangdoc.reasoning.model import Rank, Run, environment_of
+
+Standing = Literal["must agree", "should agree", "names data", "meant to differ", "inert", "tuning", "unknown"]
+_STANDINGS: dict[str, Standing] = {
+    "collectives": "must agree",
+    "meeting": "must agree",
+    "numbers": "should agree",
+    "data": "names data",
+    "differs": "meant to differ",
+    "tuning": "tuning",
+}
+ORDER: tuple[Standing, ...] = (
+    "must agree", "should agree", "names data", "unknown", "tuning", "inert", "meant to differ",
+)  # fmt: skip
+"""The gravest first."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One argument or variable over all ranks that could be read."""
+
+    name: str
+    origin: Literal["argument", "variable"]
+    standing: Standing
+    why: str
+    values: Agreement[str | None, int]
+
+    @property
+    def differs(self) -> bool:
+        """Whether two ranks have different values."""
+        return self.values.differs
+
+
+def compared(run: Run) -> list[Compared]:
+    """Everything that the ranks were started with or set themselves, what differs first, by gravity."""
+    ranks = [rank for rank in run.ranks.values() if rank.process is not None and rank.label != "dead"]
+    arguments = {r.rank: settings.options(r.process.argv) for r in ranks if r.process is not None}
+    variables = {r.rank: environment_of(r.process) for r in ranks if r.process is not None}
+    found = [
+        *(_one(ranks, name, arguments, "argument", settings.argument(name), None) for name in _names(arguments)),
+        *(_one(ranks, name, variables, "variable", settings.variable(name), run.backend) for name in _names(variables)),
+    ]
+    return sorted(found, key=lambda one: (not one.differs, ORDER.index(one.standing), one.origin, one.name))
+
+
+def _names(values: dict[int, dict[str, str]]) -> Iterable[str]:
+    return sorted({name for known in values.values() for name in known})
+
+
+def _one(
+    ranks: list[Rank],
+    name: str,
+    values: dict[int, dict[str, str]],
+    origin: Literal["argument", "variable"],
+    setting: settings.Setting | None,
+    backend: str | None,
+) -> Compared:
+    inert = origin == "variable" and settings.inert(name, backend)
+    standing: Standing = "inert" if inert else "unknown" if setting is None else _STANDINGS[setting.kind]
+    agreed = agreement({rank.rank: values[rank.rank].get(name) for rank in ranks})
+    return Compared(name, origin, standing, setting.why if setting is not None and not inert else "", agreed)

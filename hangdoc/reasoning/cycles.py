@@ -1,0 +1,278 @@
+"""Kinds of cycles: ranks that are in different calls and each wait for another of them.
+
+The kind is the first of these that fits: a rendezvous that others have passed; a loop that a rank has left and others are still
+in; one call with different roots or tensors; sends and receives; the collectives of two groups in opposite order; a call
+that only some ranks make; otherwise different calls at one point.
+"""
+
+from collections.abc import Hashable, Iterable
+
+from msgspec.structs import replace
+
+from hangdoc.phrases import ranks
+from hangdoc.reasoning import points
+from hangdoc.reasoning.causes import amounts
+from hangdoc.reasoning.kinds import Apart, GroupOrder, LeftLoop, Mismatch, PointToPoint, Subset
+from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
+from hangdoc.reasoning.ranks import conditions, operations, torch_names
+from hangdoc.reasoning.ranks.counters import loop_view
+from hangdoc.reasoning.ranks.holds import Ends, Hold
+from hangdoc.reasoning.ranks.place import is_ahead, left_loop
+from hangdoc.reasoning.waits import Waits, answers, is_p2p
+from hangdoc.snapshot import Frame, Loop
+
+Parts = tuple[Class, ...]
+Found = tuple[Hold, tuple[int, ...]]
+"""The kind, and the ranks to blame."""
+
+
+def kind_of(run: Run, waits: Waits, classes: Iterable[Class]) -> Found:
+    """Which kind of cycle some classes form."""
+    classes = tuple(classes)
+    if any(one.first.wait is not None and one.first.wait.kind == "rendezvous" for one in classes):
+        return Apart(parts=_parts(classes)), _ranks(classes)
+    left = left_loop_among(classes, classes, waits)
+    if (arguments := points.different_arguments(classes)) is not None and left is None:
+        return arguments
+    if left is not None and (left.differences or not (_under_a_condition(left) or _stays_longer(left))):
+        return left, left.short.ranks
+    if all(is_p2p(one.first) for one in classes):
+        return _point_to_point(run, classes)
+    if (mixed := _unanswered(run, classes)) is not None:
+        return mixed
+    return _by_program(_parts(classes))
+
+
+def _ranks(classes: Iterable[Class]) -> tuple[int, ...]:
+    return tuple(sorted(numbers_of(classes)))
+
+
+def _parts(classes: Iterable[Class]) -> Parts:
+    """One class for each call in which ranks of a cycle wait, the smallest first."""
+    found: dict[Hashable, list[Class]] = {}
+    for one in classes:
+        found.setdefault(_call(one.first), []).append(one)
+    parts = (Class(same[0].first, _ranks(same)) for same in found.values())
+    return tuple(sorted(parts, key=lambda part: (len(part.ranks), part.ranks)))
+
+
+def _call(rank: Rank) -> Hashable:
+    wait = rank.wait
+    if wait is None:
+        return None
+    return (wait.operation.op, wait.operation.peer) if wait.kind == "p2p" else wait.point
+
+
+# --- a loop left early -------------------------------------------------------------------------------------------------
+
+
+def left_loop_among(short: Iterable[Class], waiting: Iterable[Class], waits: Waits) -> LeftLoop | None:
+    """The first pair of classes of which one has left a loop in which the other waits for it."""
+    short = tuple(short)
+    for behind in sorted(waiting, key=lambda one: (-len(one.ranks), one.ranks)):
+        for ahead in sorted(short, key=lambda one: (-len(one.ranks), one.ranks)):
+            if ahead is behind or not set(ahead.ranks) & waits.of(behind):
+                continue
+            left = left_loop(ahead.first, behind.first)
+            if left is None or is_p2p(behind.first):  # a receive names the rank that should have sent
+                continue
+            frame, loop = left
+            out, within = _counted_by(ahead.first, frame, loop), _counted_by(behind.first, frame, loop)
+            if (
+                _went_round_more(out, within)
+                or _same_rounds(out, within)
+                or operations.waits_for_each(loop, behind.first.frame)
+            ):
+                continue
+            alike = [one for one in short if one is not behind and _same_left(one.first, ahead.first)]
+            inside = [one for one in waiting if one not in alike and _same_left(one.first, behind.first)]
+            return LeftLoop(
+                short=Class(out, _ranks(alike)),
+                inside=Class(within, _ranks(inside)),
+                loop=loop,
+                frame=frame,
+                differences=tuple(amounts.differences(out, within)),
+            )
+    return None
+
+
+def _counted_by(rank: Rank, frame: Frame, loop: Loop) -> Rank:
+    """The rank with the counter of the loop that was left, if no loop of the user's own code counts its batches."""
+    if rank.loop is not None or rank.process is None:
+        return rank
+    return replace(rank, loop=loop_view(rank.process, rank.program, (frame.file, frame.function, loop.line)))
+
+
+def _stays_longer(left: LeftLoop) -> bool:
+    """Whether a few ranks go round a loop for something of their own: most have left it, and no statement ends it early."""
+    return len(left.inside.ranks) < len(left.short.ranks) and not left.loop.exits
+
+
+def _under_a_condition(left: LeftLoop) -> bool:
+    """Whether only some ranks make the call inside the loop."""
+    return conditions.singled_out(left.inside.first, left.short.first)
+
+
+def _same_left(one: Rank, other: Rank) -> bool:
+    """Whether two ranks are at the same call; of its group less may be known on one of them."""
+    ops = [rank.wait.operation.op if rank.wait is not None else None for rank in (one, other)]
+    return ops[0] == ops[1] and (one.state, one.where) == (other.state, other.where)
+
+
+def _went_round_more(short: Rank, waiting: Rank) -> bool:
+    """Whether the rank outside has done more iterations: it did not leave early, but calls fewer collectives in each."""
+    a, b = short.loop, waiting.loop
+    return a is not None and b is not None and a.done is not None and b.done is not None and a.done > b.done + 1
+
+
+def _same_rounds(short: Rank, waiting: Rank) -> bool:
+    """Whether both had the same number of iterations, and the rank outside completed them: a collective was skipped before."""
+    a, b = short.loop, waiting.loop
+    return a is not None and b is not None and a.total is not None and a.total == b.total and a.done == a.total
+
+
+# --- sends and receives ------------------------------------------------------------------------------------------------
+
+
+def _peer(rank: Rank) -> int | None:
+    return rank.wait.operation.peer if rank.wait is not None else None
+
+
+def _point_to_point(run: Run, classes: Parts) -> Found:
+    """A cycle of sends and receives. The rank with the most unmatched calls to it is to blame if there is only one, else all."""
+    known = all(_peer(one.first) is not None for one in classes)
+    vain = {one.ranks: _in_vain(run, one) for one in classes}
+    most = max(vain.values())
+    astray = [one for one in classes if vain[one.ranks] == most]
+    if known and len(astray) == 1 and most > 1:
+        waits = next(one for one in run.waiting if _peer(one.first) in astray[0].ranks)
+        return PointToPoint(astray=astray[0], waits_for_it=waits, parts=classes), astray[0].ranks
+    return PointToPoint(parts=classes, ends="never" if known else "unknown"), _ranks(classes)
+
+
+def _in_vain(run: Run, named: Class) -> int:
+    """How many ranks wait in a send to, or a receive from, a rank that is in no matching call."""
+    waiting = (one for one in run.waiting if is_p2p(one.first) and _peer(one.first) in named.ranks)
+    return sum(len(one.ranks) for one in waiting if not answers(one.first, named.first))
+
+
+def _unanswered(run: Run, classes: Parts) -> Found | None:
+    """Sends and receives among other operations: which rank does not match them. None if there are none."""
+    stuck = [one for one in classes if is_p2p(one.first)]
+    if not stuck:
+        return None
+    if any(_peer(one.first) is None for one in stuck):
+        return PointToPoint(parts=classes, ends="unknown"), _ranks(classes)
+    parts = _parts(classes)
+    others = [part for part in parts if not is_p2p(part.first)]
+    if len(others) == 1 and len(parts) == 2 and len(parts[0].ranks) < len(parts[1].ranks):
+        fewer, most = parts
+        # Most ranks are in one call, and a few in another; unless most ranks are already past the call of the few.
+        if not is_ahead(most.first, fewer.first):
+            return PointToPoint(astray=fewer, parts=classes, waits_for_it=most), fewer.ranks
+    if (pair := _astray(run, stuck)) is not None:
+        return PointToPoint(astray=pair[0], waits_for_it=pair[1], parts=classes), pair[0].ranks
+    for one in stuck:
+        peer = next((other for other in classes if _peer(one.first) in other.ranks), None)
+        if peer is not None and not is_p2p(peer.first):
+            return PointToPoint(astray=peer, waits_for_it=one, parts=classes), (_peer(one.first) or 0,)
+    return None
+
+
+def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
+    """(a rank whose send is not received, a rank that waits to receive from it)."""
+    for one in stuck:
+        named = _peer(one.first)
+        peer = run.ranks.get(named) if named is not None else None
+        sends = one.first.wait is not None and one.first.wait.operation.op in torch_names.SENDS
+        if not sends or peer is None or answers(one.first, peer):
+            continue
+        for other in stuck:
+            receives = other.first.wait is not None and other.first.wait.operation.op in torch_names.RECEIVES
+            if receives and peer.rank not in other.ranks and _peer(other.first) in one.ranks:
+                return one, other
+    return None
+
+
+# --- collectives -------------------------------------------------------------------------------------------------------
+
+
+def _by_program(parts: Parts) -> Found:
+    """The kind of a cycle of collectives, by the positions of the ranks in the program. It is one list of alternatives, of which
+    the first that fits is the kind."""
+    everyone = _ranks(parts)
+    sure = all(part.first.wait is not None and part.first.wait.sure for part in parts)
+    ends: Ends = "never" if sure else "unknown"  # an operation that was inferred may be another one
+    if len(parts) > 2 and _opposite_order(parts):
+        return GroupOrder(parts=parts), everyone
+    behind = _behind(parts)
+    earliest = [index for index, others in enumerate(behind) if not others]
+    for mine in parts:
+        others = [part for part in parts if part is not mine]
+        if all(conditions.singled_out(mine.first, theirs.first) for theirs in others):
+            # The others are in the other branch of that condition, or they are past it.
+            if any(conditions.in_other_arm(mine.first, theirs.first) for theirs in others):
+                reason = f"the call of {ranks(mine.ranks)} is under a condition on the rank"
+                return Mismatch(parts=parts, reason=reason, ends=ends), mine.ranks
+            reason = f"only {ranks(mine.ranks)} called {_name(mine)}, under a condition on the rank"
+            return Subset(parts=parts, reason=reason, ends=ends), mine.ranks
+    beside_each_other = len(earliest) == len(parts)
+    if beside_each_other and _opposite_order(parts):
+        return GroupOrder(parts=parts, ends=ends), everyone
+    if len(earliest) == 1 and all(earliest[0] in others for others in behind if others):
+        first = parts[earliest[0]]
+        blamed, reason = _went_past(first, [part for part in parts if part is not first])
+        return Subset(parts=parts, reason=reason, ends=ends), blamed
+    smallest = parts[0]
+    if beside_each_other and all(len(part.ranks) > len(smallest.ranks) for part in parts[1:]):
+        differ = "differs" if len(smallest.ranks) == 1 else "differ"
+        return Mismatch(
+            parts=parts,
+            reason=f"{ranks(smallest.ranks)} {differ} from all others",
+            ends=ends,
+        ), smallest.ranks
+    return Mismatch(parts=parts, reason="", ends=ends), everyone
+
+
+def _behind(parts: Parts) -> list[set[int]]:
+    """For each part, the positions of those that it is ahead of, directly or indirectly."""
+    behind = [
+        {n for n, other in enumerate(parts) if other is not part and is_ahead(part.first, other.first)}
+        for part in parts
+    ]
+    for _ in parts:
+        behind = [{*direct, *(further for n in direct for further in behind[n])} for direct in behind]
+    return behind
+
+
+def _went_past(behind: Class, ahead: list[Class]) -> tuple[tuple[int, ...], str]:
+    """(ranks to blame, reason), of some ranks that wait in a call and others that are further in the program."""
+    rest = _ranks(ahead)
+    rooted = behind.first.wait is not None and behind.first.wait.operation.op in torch_names.ROOTED
+    if rooted and len(ahead) > 1:
+        # A rank may return from a gather or a broadcast before the others: only the rank that is furthest did not call it.
+        furthest = [part for part in ahead if not any(is_ahead(other.first, part.first) for other in ahead)]
+        rest = furthest[0].ranks if len(furthest) == 1 else rest
+    are = "is" if len(behind.ranks) == 1 else "are"
+    reason = f"{ranks(rest)} did not call the {_name(behind)} that {ranks(behind.ranks)} {are} waiting in"
+    # If fewer ranks made the call than skipped it, the call itself is the mistake.
+    return (behind.ranks if len(rest) > len(behind.ranks) and not rooted else rest), reason
+
+
+def _name(part: Class) -> str:
+    return part.first.wait.operation.op if part.first.wait is not None else "collective"
+
+
+def _opposite_order(parts: Parts) -> bool:
+    """Whether each part waits in a different group, to which a rank of another part belongs as well."""
+    groups = {
+        (part.first.wait.members, part.first.wait.operation.group) for part in parts if part.first.wait is not None
+    }
+    if len(groups) < 2:
+        return False
+    for part in parts:
+        members = part.first.wait.members if part.first.wait is not None else None
+        # All ranks are in the default group, so a wait in it shows nothing about an order.
+        if members is None or not any(n in members for other in parts if other is not part for n in other.ranks):
+            return False
+    return True

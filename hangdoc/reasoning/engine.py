@@ -1,0 +1,147 @@
+"""From a snapshot to a diagnosis, step by step. Pure: the same bundle gives the same answer."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from hangdoc.diagnosis import Blocked, Diagnosis, Finding, Job, RankView, Unseen, Verdict
+from hangdoc.reasoning import blockages, ids, standstill, waits
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.causes import disagreements, launches
+from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.ranks.counters import batches
+from hangdoc.reasoning.rules import Rule, all_rules, by_subject
+from hangdoc.reasoning.runs import build, launch
+from hangdoc.snapshot import Snapshot, Stack
+
+DEFAULT_PATIENCE = 30.0
+_SEVERITY = {"error": 0, "warning": 1, "info": 2}
+_WORST: tuple[Verdict, ...] = ("hung", "unknown", "waiting", "healthy")
+
+
+def diagnose(snapshot: Snapshot, *, patience: float = DEFAULT_PATIENCE, job: str | None = None) -> Diagnosis:
+    """The answer to a snapshot. `patience` in seconds; `job` keeps only the job of that id. Never raises for a valid
+    snapshot: a rule that fails is a problem in the answer."""
+    return examine(snapshot, patience=patience, job=job)[0]
+
+
+def examine(
+    snapshot: Snapshot, *, patience: float = DEFAULT_PATIENCE, job: str | None = None
+) -> tuple[Diagnosis, tuple[Run, ...]]:
+    """The answer, and for those who show more than it the runs that it was drawn from, in the order of its jobs."""
+    problems = [f"{host.name}: {p}" if len(snapshot.hosts) > 1 else p for host in snapshot.hosts for p in host.problems]
+    problems += [f"{one.host}: {one.why}" for one in snapshot.unreached]
+    runs = tuple(_examined(run) for run in build.runs(snapshot, patience) if job is None or run.id == job)
+    found = [_job(run, problems) for run in runs]
+    verdicts = {one.verdict for one in found}
+    answer = Diagnosis(
+        hangdoc=snapshot.hangdoc,
+        taken_at=max((host.taken_at for host in snapshot.hosts), default=""),
+        window_seconds=max((host.window_seconds for host in snapshot.hosts), default=0.0),
+        elapsed_seconds=snapshot.gathered_seconds
+        or max((host.elapsed_seconds for host in snapshot.hosts), default=0.0),
+        verdict=next((v for v in _WORST if v in verdicts), "unknown"),
+        jobs=tuple(found),
+        problems=tuple(dict.fromkeys(problems)),
+    )
+    return answer, runs
+
+
+def _examined(run: Run) -> Run:
+    """The run with what differs in it and what blocks it."""
+    drawn = waits.draw(run.classes, run.unseen)
+    idle = not run.waiting and standstill.is_idle(run) and standstill.is_seen(run)
+    run = replace(run, differing=disagreements.of(run), launches=launches.find(run))
+    run = replace(run, waits=drawn, age_seconds=waits.silence(run, standstill=idle))
+    return replace(run, blockages=blockages.of(run, drawn))
+
+
+def _job(run: Run, problems: list[str]) -> Job:
+    found: list[tuple[Finding, str]] = []
+    subjects, instance = by_subject(), ids.instance(run)
+    for blockage in run.blockages:
+        rule = subjects[type(blockage.about)]
+        about = _guarded(problems, rule, lambda rule=rule, blockage=blockage: [rule.say(run, blockage)])  # type: ignore[misc]
+        found += [(finding, ids.of_blockage(instance, blockage)) for finding in about]
+    for rule in all_rules():
+        if hasattr(rule, "check"):
+            about = _guarded(problems, rule, lambda rule=rule: list(rule.check(run)))  # type: ignore[misc]
+            found += [(finding, ids.of_fact(instance, finding)) for finding in about]
+    apart = ids.apart(one for _, one in found)
+    findings = [msgspec.structs.replace(finding, id=one) for (finding, _), one in zip(found, apart, strict=True)]
+    findings.sort(key=lambda one: (_SEVERITY[one.severity], -one.confidence, one.code, one.culprits))
+    verdict = blockages.verdict(run)
+    return Job(
+        id=run.id,
+        launcher=run.launcher,
+        backend=run.backend,
+        world_size=run.world_size,
+        master=run.master,
+        verdict=verdict,
+        hung_for_seconds=run.age_seconds if verdict == "hung" else None,
+        ranks=tuple(_view(rank) for _, rank in sorted(run.ranks.items())),
+        findings=tuple(_with_places(run, finding) for finding in findings),
+        unseen=tuple(Unseen(rank=rank, why=run.unseen[rank].why) for rank in sorted(run.unseen)),
+        blockages=tuple(_blocked(one) for one in run.blockages),
+        script=launch.script(run),
+    )
+
+
+def _guarded(problems: list[str], rule: Rule, findings: Callable[[], list[Finding]]) -> list[Finding]:
+    try:
+        return findings()
+    except Exception as error:
+        problems.append(f"rule {rule.CODE} failed ({type(error).__name__}: {error}): please report it")
+        return []
+
+
+def _blocked(blockage: Blockage) -> Blocked:
+    ends = {"never": False, "by-itself": True, "unknown": None}[blockage.ends]
+    return Blocked(
+        kind=blockage.kind.NAME,
+        cause=blockage.cause.NAME if blockage.cause is not None else None,
+        culprits=blockage.blamed,
+        victims=blockage.victims,
+        ends_by_itself=ends,
+    )
+
+
+def _with_places(run: Run, finding: Finding) -> Finding:
+    """For a run on several hosts, add to each command about a process the host on which to run it."""
+    if len(run.hosts) < 2:
+        return finding
+    numbers = {int(word) for command in finding.commands for word in command.split() if word.isdecimal()}
+    if not numbers:
+        return finding
+    named = [run.ranks[n] for n in (*finding.victims, *finding.culprits) if n in run.ranks]  # the culprits' pids count
+    hosts = {str(rank.pid): rank.host for rank in named if rank.process is not None and rank.process.pid in numbers}
+    commands = []
+    for command in finding.commands:
+        host = next((hosts[word] for word in command.split() if word in hosts), None)
+        commands.append(f"{command}   # on {host}" if host is not None and "#" not in command else command)
+    return msgspec.structs.replace(finding, commands=tuple(commands))
+
+
+def _view(rank: Rank) -> RankView:
+    done, total = batches(rank)
+    return RankView(
+        rank=rank.rank,
+        local_rank=rank.local_rank,
+        host=rank.host,
+        pid=rank.pid,
+        label=rank.label,
+        state=rank.state,
+        operation=rank.wait.operation if rank.wait is not None else None,
+        where=rank.where,
+        cpu_percent=rank.cpu_percent,
+        batches_done=done,
+        batches_total=total,
+        silent_seconds=rank.silent_seconds,
+        stack_seconds_ago=_stack_age(rank),
+    )
+
+
+def _stack_age(rank: Rank) -> float | None:
+    process = rank.process
+    return process.deep_seconds_ago if process is not None and isinstance(process.stack, Stack) else None

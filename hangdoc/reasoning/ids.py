@@ -1,0 +1,72 @@
+"""Ids of findings. The same hang has the same id in every look, live or replayed; another run or another blockage has another.
+
+An id is a digest of two things: which run it is, and what holds it up. The run is named by its launcher's own name for it and
+by the process of its lowest living rank, because a run that is started again often has the old name and the old port. The
+blockage is its kind and the ranks where it lies. Nothing in it changes while a hang lasts: no clock, no line, no counter, no
+confidence, and no cause, which a later look may find out.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from hangdoc import run_identity
+from hangdoc.diagnosis import Finding
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.model import Placed, Run, numbers_of
+from hangdoc.snapshot import Host
+
+_DIGITS = 16
+
+
+Instance = tuple[str, ...]
+
+
+def of_blockage(run: Instance, blockage: Blockage) -> str:
+    """The id of the finding about a blockage."""
+    where = blockage.culprits or tuple(sorted(numbers_of(blockage.at)))
+    return _digest(run, blockage.kind.NAME, where)
+
+
+def of_fact(run: Instance, finding: Finding) -> str:
+    """The id of a finding about the run as a whole."""
+    return _digest(run, finding.code, finding.culprits)
+
+
+def apart(ids: Iterable[str]) -> Iterator[str]:
+    """The ids of one run, with a number after those that repeat."""
+    seen: Counter[str] = Counter()
+    for one in ids:
+        seen[one] += 1
+        yield one if seen[one] == 1 else f"{one}-{seen[one]}"
+
+
+def instance(run: Run) -> Instance:
+    """What tells this run from all others, an earlier one of the same name included."""
+    hosts = {host.name: host for host in run.hosts}
+    living = (
+        (rank.rank, hosts[rank.host], rank.process)
+        for rank in run.ranks.values()
+        if rank.process is not None and rank.label != "dead" and rank.host in hosts
+    )
+    lowest = min(living, key=lambda one: one[0], default=None)
+    if lowest is not None:
+        _, host, process = lowest
+        name = run_identity.digest_of(process.identity) if process.identity is not None else None
+        return (name or "", *_process((host, process)))
+    return min(map(_process, run.launchers), default=(run.id,))
+
+
+def _process(place: Placed) -> Instance:
+    host, process = place
+    return _machine(host), str(process.pid)
+
+
+def _machine(host: Host) -> str:
+    """The same under all names by which a machine is reached."""
+    return host.machine_id or host.name
+
+
+def _digest(run: Instance, what: str, ranks: tuple[int, ...]) -> str:
+    text = "\0".join((*run, what, ",".join(map(str, ranks))))
+    return hashlib.blake2b(text.encode(), digest_size=_DIGITS // 2).hexdigest()

@@ -1,0 +1,230 @@
+"""A run after each step: its ranks, its classes of equal ranks, which rank waits for which, and what blocks the run."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hangdoc.diagnosis import Label, Operation, Where
+from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.ranks.holds import Hold
+from hangdoc.regex import regex
+from hangdoc.snapshot import Connection, Environment, Frame, Host, Interpreter, Loop, Process, PythonThread, Unavailable
+
+if TYPE_CHECKING:
+    from hangdoc.reasoning.blockages import Blockage
+    from hangdoc.reasoning.causes.disagreements import Differs
+    from hangdoc.reasoning.causes.launches import LaunchesDiffer
+    from hangdoc.reasoning.waits import Waits
+
+Placed = tuple[Host, Process]
+"""A process and the host it was seen on."""
+
+
+BUSY = 0.10
+"""Share of one core above which a thread is busy. Waiting threads poll: a rendezvous uses 2-4 %, a monitor up to 5 %."""
+_FORM = regex(r"_(into_tensor|tensor|single|coalesced)$")
+
+
+def form(op: str) -> str:
+    """One name for the variants of a collective: a native stack has all_gather where a Python frame has
+    all_gather_into_tensor."""
+    return _FORM.sub("", op)
+
+
+class Wait(Struct, frozen=True, gc=False):
+    """The operation of a blocked rank, and the ranks that it names."""
+
+    kind: str
+    """`collective`, `p2p`, `rendezvous` or `store`: waits that another rank can end."""
+    operation: Operation
+    members: tuple[int, ...] | None = None
+    """Ranks of the group, if the interpreter lists them; None means the default group."""
+    sure: bool = True
+    """False if the operation was inferred (from an idle backward, for example), not read from a frame."""
+    root: int | None = None
+    """Of a rooted collective, the root: the rank within its group that sends to all or receives from all."""
+
+    @property
+    def point(self) -> tuple[str, str | None, tuple[int, ...] | None, str | None]:
+        """Equal for ranks that can meet there."""
+        origin = self.operation.origin
+        return (
+            form(self.operation.op),
+            self.operation.group,
+            self.members,
+            origin if origin in ("ddp-backward", "store") else None,
+        )
+
+    @property
+    def of_group(self) -> tuple[str | None, tuple[int, ...] | None]:
+        """Equal for calls of one group."""
+        return self.operation.group, self.members
+
+
+class LoopView(Struct, frozen=True, gc=False):
+    """The loop over the data that a rank is in or has left, with its counter."""
+
+    loop: Loop
+    file: str
+    function: str
+    inside: bool
+    counter: str | None
+    value: int | None
+    done: int | None
+    """Rounds completed."""
+    total: int | None
+
+
+class Rank(Struct, frozen=True, gc=False):
+    """One rank. `process` is None where the rank is known to be gone and left nothing."""
+
+    rank: int
+    host: str
+    process: Process | None
+    local_rank: int | None
+    label: Label | None
+    state: str
+    wait: Wait | None = None
+    thread: PythonThread | None = None
+    own: tuple[Frame, ...] = ()
+    """Frames of the user's own code in that thread, innermost first."""
+    program: tuple[Frame, ...] = ()
+    """`own` with the frames of the framework that has the training loop, innermost first."""
+    where: Where | None = None
+    frame: Frame | None = None
+    """The frame `where` names."""
+    moving: bool = False
+    """Whether anything progressed during the observation: CPU of its own work, stack, counters, bytes, beacon."""
+    counters_moved: bool = False
+    work: str | None = None
+    """What progresses besides counters and stacks, as text."""
+    cpu_percent: float | None = None
+    silent_seconds: float | None = None
+    loop: LoopView | None = None
+    training_share: float | None = None
+    """Share of the observation for which its training thread was on a core; None if it could not be measured."""
+    why: str = ""
+    """One phrase with the evidence for the state."""
+    connections: tuple[Connection, ...] = ()
+    """To other ranks."""
+    hold: Hold | None = None
+    """What blocks it, if it waits for no other rank."""
+    given: tuple[tuple[int, ...], str] | None = None
+    """See `ranks.given.Given`."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if it has one."""
+        return self.process.pid if self.process else None
+
+    @property
+    def spins(self) -> bool:
+        """Whether it spins in the GPU driver, for a collective or for kernels of its own: the host cannot tell which."""
+        return self.wait is not None and self.wait.operation.origin == torch_names.GPU_WAIT
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is blocked in an operation that another rank has to complete."""
+        return self.wait is not None and self.label == "blocked"
+
+
+class Class(Struct, frozen=True, gc=False):
+    """Ranks with the same conclusions. The later steps treat them as one."""
+
+    first: Rank
+    ranks: tuple[int, ...]
+    """Ascending; the first one's number leads."""
+
+
+class Unlooked(Struct, frozen=True):
+    """Why a rank was not observed."""
+
+    why: str
+    elsewhere: bool = False
+    """It may be alive on a host, or in a process, that was not observed."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, made whole at once: nothing is filled in later."""
+
+    id: str
+    hosts: tuple[Host, ...]
+    launchers: tuple[Placed, ...]
+    launcher: str | None
+    backend: str | None
+    world_size: int | None
+    master: str | None
+    ranks: dict[int, Rank]
+    unseen: dict[int, Unlooked]
+    patience: float
+    classes: tuple[Class, ...] = ()
+    """All of `ranks`, by their lowest numbers."""
+    age_seconds: float | None = None
+    """How long the waiting or idle ranks have exchanged no data; None if unknown."""
+    meeting_host: Host | None = None
+    """The host of the rendezvous endpoint, if it was observed. It may hold no process of the run."""
+    differing: "tuple[Differs, ...]" = ()
+    """Options, variables and versions that must be the same on all ranks, and are not."""
+    launches: "LaunchesDiffer | None" = None
+    """Settings of the launches that differ between the nodes."""
+    waits: "Waits | None" = None
+    """Which rank waits for which."""
+    blockages: "tuple[Blockage, ...]" = ()
+    """What blocks it, the most severe first."""
+
+    @cached_property
+    def _by_host(self) -> dict[str, list[Rank]]:
+        found: dict[str, list[Rank]] = {}
+        for rank in self.ranks.values():
+            found.setdefault(rank.host, []).append(rank)
+        return found
+
+    def on(self, host: str) -> list[Rank]:
+        """The ranks of a host."""
+        return self._by_host.get(host, [])
+
+    @cached_property
+    def waiting(self) -> tuple[Class, ...]:
+        """Classes that wait for other ranks."""
+        return tuple(one for one in self.classes if one.first.waits)
+
+    @cached_property
+    def still(self) -> tuple[Class, ...]:
+        """Those of them that made no progress."""
+        return tuple(one for one in self.waiting if not one.first.moving)
+
+    @cached_property
+    def _helpers(self) -> dict[tuple[str, int | None], list[Process]]:
+        found: dict[tuple[str, int | None], list[Process]] = {}
+        for host in self.hosts:
+            for process in host.processes:
+                if process.role == "helper":
+                    found.setdefault((host.name, process.owner), []).append(process)
+        return found
+
+    def blind_hosts(self) -> list[tuple[str, str]]:
+        """Hosts whose sockets could not be read, with the reason. How long their ranks have waited is unknown."""
+        return [
+            (host.name, host.connections.reason) for host in self.hosts if isinstance(host.connections, Unavailable)
+        ]
+
+    def helpers(self, rank: Rank) -> list[Process]:
+        """The helper processes of a rank."""
+        return self._helpers.get((rank.host, rank.pid), [])
+
+
+def numbers_of(classes: Iterable[Class]) -> Iterator[int]:
+    """The ranks in some classes."""
+    for one in classes:
+        yield from one.ranks
+
+
+def environment_of(process: Process) -> dict[str, str]:
+    """The environment of a rank: the variables that it started with, and those that it has set since."""
+    started = process.environment.variables if isinstance(process.environment, Environment) else {}
+    inside = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
+    return {**started, **inside} if inside else started

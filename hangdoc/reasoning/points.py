@@ -1,0 +1,73 @@
+"""Ranks that wait in one call: different roots or tensors, or a second thread that is in a call of the same group."""
+
+import math
+from collections.abc import Hashable, Iterable
+
+from hangdoc.parse import natural
+from hangdoc.reasoning.causes.agreement import agreement
+from hangdoc.reasoning.kinds import Roots, SameCall, Tensors, Threads
+from hangdoc.reasoning.model import Class
+from hangdoc.reasoning.ranks import operations
+from hangdoc.reasoning.ranks.given import TENSOR
+from hangdoc.reasoning.ranks.holds import Hold
+
+
+def kind_of(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
+    """(why all ranks of a group wait in one call, which ranks to blame)."""
+    classes = tuple(classes)
+    return different_arguments(classes) or _threads(classes) or (SameCall(), ())
+
+
+def _threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, ...]] | None:
+    calls = [
+        (one, thread.name or "another thread", other.operation.op)
+        for one in classes
+        if one.first.process is not None and not one.first.moving
+        for thread, other in operations.beside(one.first.process, one.first.thread, one.first.wait)
+    ]
+    if not calls:
+        return None
+    # That their order differs is inferred, not observed: two slow calls look the same for a while.
+    return Threads(calls=tuple(calls), ends="unknown"), tuple(sorted({n for one, _, _ in calls for n in one.ranks}))
+
+
+def different_arguments(classes: Iterable[Class]) -> tuple[Roots | Tensors, tuple[int, ...]] | None:
+    """The first call with different roots, or else with different tensors; None for none."""
+    by_point: dict[Hashable, list[Class]] = {}
+    for one in classes:
+        if one.first.wait is not None and one.first.wait.kind == "collective" and not one.first.moving:
+            by_point.setdefault(one.first.wait.point, []).append(one)
+    roots = (_roots(alike) for alike in by_point.values())
+    tensors = (_tensors(alike) for alike in by_point.values())
+    return next((found for found in (*roots, *tensors) if found is not None), None)
+
+
+def _roots(classes: list[Class]) -> tuple[Roots, tuple[int, ...]] | None:
+    named = {
+        n: str(one.first.wait.root)
+        for one in classes
+        if one.first.wait is not None and one.first.wait.root is not None
+        for n in one.ranks
+    }
+    values = agreement(named)
+    return (Roots(values=values), values.odd) if values.differs else None
+
+
+def _tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
+    within: dict[tuple[int, ...], dict[int, str]] = {}
+    for one in classes:
+        if one.first.given is not None:
+            lines, tensor = one.first.given
+            within.setdefault(lines, {}).update(dict.fromkeys(one.ranks, tensor))
+    for shown in within.values():
+        values = agreement({rank: _amount(tensor) for rank, tensor in shown.items()})
+        if values.differs:
+            return Tensors(values=values, shown=shown), values.odd
+    return None
+
+
+def _amount(tensor: str) -> str:
+    """Dtype and number of elements. The shape may differ if these are equal."""
+    match = TENSOR.match(tensor)
+    sizes = [natural(size) or 0 for size in (match[2] if match else "").split(", ") if size]
+    return f"{match[1] if match else '?'} x {math.prod(sizes)}"

@@ -1,0 +1,197 @@
+"""Loops and their counters: which loop counts the batches of a run, how far a rank is in it, and whether it makes progress."""
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Sequence
+
+from hangdoc.parse import integer
+from hangdoc.reasoning.model import LoopView, Rank
+from hangdoc.reasoning.ranks import known
+from hangdoc.regex import regex
+from hangdoc.snapshot import Counter, Frame, Interpreter, Loop, Process, Progress, PythonThread, Stack
+
+_ENDLESS = 1 << 30
+"""A bound that is not meant to be reached (`range(10**12)`): the loop ends when its data does."""
+LoopKey = tuple[str, str, int]
+"""File, function and line of a loop."""
+
+
+def counters_in(frames: Iterable[Frame]) -> set[str]:
+    """Names of the counters of these frames' loops. They show the progress of the work, not its settings."""
+    return {name for frame in frames for loop in frame.loops for name in loop.counters}
+
+
+def common_loop(stacks: Iterable[Sequence[Frame]]) -> LoopKey | None:
+    """The loop that best counts the run's batches: one that most ranks have a part in (inside it, or behind it in the
+    same function), over data rather than over numbers, innermost for data, outermost for numbers."""
+    inside: Tally[LoopKey] = Tally()
+    part: Tally[LoopKey] = Tally()
+    quality: dict[LoopKey, tuple[int, int]] = {}
+    for frames in stacks:
+        for depth, frame in enumerate(reversed(frames)):  # 0 is outermost
+            for loop in frame.loops:
+                key = (frame.file, frame.function, loop.line)
+                inside[key] += loop.line <= frame.line <= loop.end_line
+                part[key] += loop.line <= frame.line  # inside it, or behind it in the same function
+                score = _score(loop)
+                nesting = depth * 100_000 + loop.line
+                quality[key] = (score, nesting if score == 3 else -nesting)
+    candidates = [key for key in inside if inside[key] and quality[key][0] > 0]
+    return max(candidates, key=lambda key: (part[key], quality[key], inside[key], key), default=None)
+
+
+def _score(loop: Loop) -> int:
+    """3 for a counted loop over data, 2 for a counted loop over numbers, 1 for data without a counter."""
+    numbers = " in range(" in loop.header or loop.header.startswith("while")
+    if loop.counters:
+        return 2 if numbers else 3
+    return 0 if numbers else 1
+
+
+def loop_view(process: Process, own: Sequence[Frame], key: LoopKey | None) -> LoopView | None:
+    """The rank's position in the loop `key`; None if that function is not in the frames of its own code."""
+    if key is None:
+        return None
+    file, function, line = key
+    for frame in own:
+        for loop in frame.loops:
+            if loop.line == line <= frame.line and frame.function == function and frame.file == file:
+                return _view(process, frame, loop)
+    return None
+
+
+def _view(process: Process, frame: Frame, loop: Loop) -> LoopView:
+    inside = loop.line <= frame.line <= loop.end_line
+    counter = value = None
+    for name in loop.counters:
+        if (value := number(process, frame, name)) is not None:
+            counter = name
+            break
+    done = None
+    if value is not None:
+        counted = loop.header.startswith("while") or loop.start is None
+        # A finished `for` keeps its last index, and so does one that fetches its next element.
+        in_body = inside and frame.line != loop.line
+        done = value if counted else value - (loop.start or 0) + (0 if in_body else 1)
+    bound = number(process, frame, loop.bound) if loop.bound else None
+    total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
+    return LoopView(loop, frame.file, frame.function, inside, counter, value, done, total)
+
+
+def number(process: Process, frame: Frame, name: str) -> int | None:
+    """The value of a literal or of an integer variable as a frame sees it."""
+    if (literal := integer(name)) is not None:
+        return literal
+    scopes = [frame.locals]
+    if isinstance(process.interpreter, Interpreter) and (frame.function == "<module>" or not frame.locals):
+        scopes.append(process.interpreter.globals)
+    for scope in scopes:
+        for local in scope:
+            if local.name == name and (value := integer(local.text)) is not None:
+                return value
+    return None
+
+
+def batches(rank: Rank) -> tuple[int | None, int | None]:
+    """(batches done, batches expected): what the trainer publishes, else what its loop counts."""
+    beacon, view = known.beacon(rank.process), rank.loop
+    done = beacon.batches_done if beacon else None
+    total = beacon.batches_total if beacon else None
+    if done is None and view is not None:
+        done = view.done
+        total = total if total is not None else view.total
+    return done, total
+
+
+def counters_moved(process: Process, among: Sequence[Frame] | None = None) -> bool:
+    """Whether any integer of the user's code, or the beacon, changed during the window; with `among`, integers of these
+    frames only."""
+    progress = process.progress
+    if not isinstance(progress, Progress):
+        return False
+    if progress.beacon is not None and progress.beacon.moved:
+        return True
+    moved = [c for c in progress.counters if c.before != c.after]
+    if not moved or among is None:
+        return bool(moved)
+    functions = {(frame.file, frame.function) for frame in among}
+    return any((c.file, c.function) in functions for c in moved)
+
+
+def comes_on(process: Process, thread: PythonThread | None) -> bool:
+    """Whether a rank makes progress: what its trainer publishes changed during the observation, or the counter of a loop that has
+    an end.
+
+    A loop without an end (`while True`, `while not done`) counts if it is the outermost one of the rank's own thread: then it
+    is the training. Inside another loop it may run forever and yield nothing to it (a search, a retry). So may a loop with an
+    end that is restarted again and again.
+    """
+    progress = process.progress
+    if not isinstance(progress, Progress):
+        return False
+    if progress.beacon is not None and progress.beacon.moved:
+        return True
+    moved = {(c.file, c.function, c.name): c for c in progress.counters if c.before != c.after}
+    threads = process.stack.threads if isinstance(process.stack, Stack) else ()
+    return bool(moved) and any(_counts(other, moved, main=other is thread) for other in threads)
+
+
+def goes_round(process: Process, thread: PythonThread | None) -> bool:
+    """Whether a rank runs a loop that has no end, and nothing shows progress: its innermost loop has no counter, or only the
+    counters of such loops inside other loops change."""
+    progress = process.progress
+    nest = _nest(thread) if thread is not None else []
+    if not nest or thread is None or not isinstance(progress, Progress) or comes_on(process, thread):
+        return False
+    moves = {(c.file, c.function, c.name): c.before != c.after for c in progress.counters}
+
+    def counters(frame: Frame, loop: Loop) -> list[bool]:
+        return [moves[key] for name in _moves_on(frame, loop) if (key := (frame.file, frame.function, name)) in moves]
+
+    innermost = nest[-1][1]
+    if (innermost.header.startswith("while") or not has_end(innermost)) and not counters(*nest[-1]):
+        return True  # it may compare numbers that never become equal
+    return any(any(counters(frame, loop)) for frame, loop in nest[1:] if not has_end(loop))
+
+
+def _counts(thread: PythonThread, moved: dict[tuple[str, str, str], Counter], *, main: bool) -> bool:
+    restarted = in_endless = False
+    for depth, (frame, loop) in enumerate(_nest(thread)):
+        mine = [
+            c for name in _moves_on(frame, loop) if (c := moved.get((frame.file, frame.function, name))) is not None
+        ]
+        endless = not has_end(loop)
+        if mine and endless and depth == 0 and main:
+            return True
+        if mine and not endless and not restarted and not (in_endless and any(c.after < c.before for c in mine)):
+            return True
+        restarted = restarted or bool(mine)
+        in_endless = endless and not (depth == 0 and main)
+    return False
+
+
+def _nest(thread: PythonThread) -> list[tuple[Frame, Loop]]:
+    """The loops of the user's own code that a thread is in, the outermost first."""
+    return [
+        (frame, loop)
+        for frame in reversed(thread.frames)
+        if not frame.library
+        for loop in sorted(frame.loops, key=lambda loop: loop.line)
+        if loop.line <= frame.line <= loop.end_line
+    ]
+
+
+def _moves_on(frame: Frame, loop: Loop) -> set[str]:
+    """Names that a loop itself advances, and no loop inside it."""
+    inside = (other for other in frame.loops if loop.line < other.line and other.end_line <= loop.end_line)
+    return {*loop.counters, *loop.advances} - {name for other in inside for name in (*other.counters, *other.advances)}
+
+
+_ENDLESS_FOR = regex(r" in (itertools\.)?(count|cycle|repeat)\(")
+_COMPARES = regex(r"[<>]|!=")
+
+
+def has_end(loop: Loop) -> bool:
+    """Whether a loop has an end: a `for`, or a `while` that compares numbers."""
+    if loop.header.startswith("while"):
+        return loop.bound is not None or bool(_COMPARES.search(loop.header))
+    return not _ENDLESS_FOR.search(loop.header)

@@ -1,0 +1,37 @@
+"""The tensor that a rank passed to the collective in which it waits."""
+
+from hangdoc.reasoning.model import Wait
+from hangdoc.reasoning.ranks import recorded
+from hangdoc.reasoning.ranks.reading import Reading
+from hangdoc.regex import regex
+from hangdoc.snapshot import Frame, Process
+
+TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
+_ARGUMENTS = {
+    "all_reduce": ("tensor",),
+    "broadcast": ("tensor",),
+    "reduce": ("tensor",),
+    "all_gather_into_tensor": ("input_tensor", "output_tensor"),
+    "all_gather": ("tensor",),
+    "reduce_scatter_tensor": ("input", "output"),
+}
+"""Which must have the same number of elements on all ranks."""
+Given = tuple[tuple[int, ...], str]
+"""The lines at which one of torch's calls makes another (broadcast_object_list sends a size first, then what it is of), and
+the tensor of the innermost as `float32[64, 8]`."""
+
+
+def given(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait | None) -> Given | None:
+    """The tensor of a rank, by the frames of its thread; None if it could not be read, or may differ between ranks."""
+    if wait is None or wait.kind != "collective" or (tensor := _tensor(process, frames, read, wait)) is None:
+        return None
+    return tuple(frames[at].line for at in read.c10d[1:]), tensor
+
+
+def _tensor(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait) -> str | None:
+    for at, op in read.arguments:
+        for local in frames[at].locals if op in _ARGUMENTS else ():
+            if local.name in _ARGUMENTS[op] and TENSOR.match(local.text):
+                return local.text
+    known = recorded.tensor(process, wait) if wait.operation.op in _ARGUMENTS else None
+    return known if known is not None and TENSOR.match(known) else None

@@ -1,0 +1,80 @@
+"""Why torch's DataLoader delivers no batch: its worker processes, or the rank itself if it has none."""
+
+from collections.abc import Sequence
+
+from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.ranks.ended import how_it_ended
+from hangdoc.reasoning.ranks.holds import WaitsForLoader
+from hangdoc.reasoning.ranks.movement import kernel_thread
+from hangdoc.reasoning.ranks.stopped import stopped_by
+from hangdoc.snapshot import Frame, Process, PythonThread, Stack
+
+
+def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
+    """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank."""
+    inside = _loads_itself(thread)
+    workers = sorted((helper for helper in helpers if _is_worker(helper)), key=lambda worker: worker.pid)
+    dead = [worker for worker in workers if worker.state in "ZX"]
+    stopped = [worker for worker in workers if stopped_by(worker) is not None]
+    stuck = [worker for worker in workers if worker not in dead + stopped and place_of(worker) is not None]
+    # The state shows that its workers are not busy, so a runnable worker does not get CPU.
+    starved = [
+        w for w in workers if w.state == "R" or ((main := kernel_thread(w, None)) is not None and main.state == "R")
+    ]
+    shown = (*dead, *stopped, *stuck)[:4]
+    likely = 0.9 if stuck else 0.6
+    if inside is not None:
+        about = f"it loads data itself (num_workers=0) and has not returned from {inside.function}"
+        return WaitsForLoader(about=about, certainty=0.9, by_rank=True, shown=shown)
+    if dead:
+        about = f"is dead: {how_it_ended(dead[0])}"
+        return WaitsForLoader(about=about, certainty=0.95, worker=dead[0], ends="never", shown=shown)
+    if stopped:
+        return WaitsForLoader(about="is stopped", certainty=0.95, worker=stopped[0], ends="never", shown=shown)
+    if not workers:
+        return WaitsForLoader(about="none of its worker processes was found", certainty=likely)
+    if starved:
+        about = "is runnable but gets almost no CPU"
+        return WaitsForLoader(about=about, certainty=likely, worker=starved[0], shown=shown)
+    if not stuck:
+        return WaitsForLoader(about="its workers are not making progress", certainty=likely, shown=tuple(workers[:1]))
+    frame = place_of(stuck[0])
+    assert frame is not None  # noqa: S101  (that is what makes it stuck)
+    lock = (frame.source or "").startswith("with ") or ".acquire(" in (frame.source or "")
+    held = ", where it waits for a lock that may have been held when the worker was forked" if lock else ""
+    about = f"has not returned from {frame.function}{held}"
+    return WaitsForLoader(about=about, certainty=likely, worker=stuck[0], shown=shown)
+
+
+def _loads_itself(thread: PythonThread) -> Frame | None:
+    """The user's frame that the loader called in the rank itself; None if workers load."""
+    frames = [f for f in thread.frames if not f.native]
+    inner = next((i for i, f in enumerate(frames) if f.file.endswith(torch_names.DATALOADER)), 0)
+    return next((f for f in frames[:inner] if not f.library), None)
+
+
+def _is_worker(helper: Process) -> bool:
+    return helper.name == "pt_data_worker" or _worker_thread(helper) is not None
+
+
+def _worker_thread(helper: Process) -> PythonThread | None:
+    if not isinstance(helper.stack, Stack):
+        return None
+    file, function = torch_names.DATALOADER_WORKER
+    for thread in helper.stack.threads:
+        if any(f.file.endswith(file) and f.function == function for f in thread.frames):
+            return thread
+    return None
+
+
+def place_of(helper: Process) -> Frame | None:
+    """The innermost frame of the user's code above the worker loop; None if the worker waits for work in its queue."""
+    thread = _worker_thread(helper)
+    if thread is None:
+        return None
+    for frame in thread.frames:
+        if frame.file.endswith(torch_names.DATALOADER_WORKER[0]):
+            return None
+        if not frame.library and not frame.native:
+            return frame
+    return None

@@ -1,0 +1,143 @@
+"""Locks inside one process: which threads wait for one, and whether a thread does not release the GIL."""
+
+from hangdoc.reasoning.ranks.holds import AtLock
+from hangdoc.reasoning.ranks.movement import thread_of
+from hangdoc.reasoning.ranks.place import user_frames
+from hangdoc.reasoning.ranks.reading import lines_of
+from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Stack, Unavailable
+
+_FUTEX = "futex"
+_WAITS_FOR_GIL = 50
+"""Wake-ups a second of a thread that asks for the GIL: it does so every 5 ms (sys.getswitchinterval)."""
+_IDLE = 0.02
+
+
+def gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | None) -> PythonThread | None:
+    """Another thread that held the GIL at both looks, at the same line, without letting `thread` run; None for none.
+
+    A thread that is stuck in C code while it holds the GIL blocks all others. A thread that computes releases the GIL on request,
+    unless the others keep requesting it without success.
+    """
+    if not isinstance(process.stack, Stack) or not isinstance(process.stack_before, Stack):
+        return None
+    holders = [t for t in process.stack.threads if t.owns_gil and t.tid != thread.tid]
+    before = {t.tid: t for t in process.stack_before.threads if t.owns_gil} if holders else {}
+    for other in holders:
+        if other.tid is None or not other.frames:
+            continue
+        earlier = before.get(other.tid)
+        if earlier is None or lines_of(earlier) != lines_of(other):
+            continue
+        window = process.clocks.window_seconds if isinstance(process.clocks, Clocks) else 0.0
+        mine = thread_of(process, other.tid)
+        stands = mine is not None and window > 0 and mine.cpu_ns / 1e9 / window < _IDLE
+        asks = kernel is not None and (kernel.voluntary_switches or 0) > _WAITS_FOR_GIL * max(window, 0.1)
+        if stands or asks:
+            return other
+    return None
+
+
+def keeps_gil(process: Process, thread: PythonThread | None) -> bool:
+    """Whether `thread` itself is stuck while it holds the GIL: it is in a C call that does not release it."""
+    if thread is None or not thread.owns_gil or not isinstance(process.stack_before, Stack):
+        return False
+    return any(
+        t.tid == thread.tid and t.owns_gil and lines_of(t) == lines_of(thread) for t in process.stack_before.threads
+    )
+
+
+def waiting_threads(process: Process) -> list[tuple[PythonThread, Frame]]:
+    """Threads that are at a `with lock:` or an `.acquire(` of the user's code, in the futex system call, in both stacks."""
+    if not isinstance(process.stack, Stack) or not isinstance(process.stack_before, Stack):
+        return []
+    before = {t.tid: t for t in process.stack_before.threads}
+    found = []
+    for thread in process.stack.threads:
+        own = user_frames(thread)
+        earlier = before.get(thread.tid)
+        if not own or earlier is None or lines_of(earlier) != lines_of(thread) or not _takes_a_lock(thread, own[0]):
+            continue
+        kernel = thread_of(process, thread.tid if thread.tid is not None else process.pid)
+        if kernel is None or kernel.syscall in (_FUTEX, None):
+            found.append((thread, own[0]))
+    return found
+
+
+def _takes_a_lock(thread: PythonThread, frame: Frame) -> bool:
+    innermost = next((f for f in thread.frames if not f.native), None)
+    if innermost is not None and "importlib._bootstrap" in innermost.file and "acquire" in innermost.function:
+        return True
+    source = frame.source or ""
+    inside = innermost is frame or (innermost is not None and innermost.file.endswith("/threading.py"))
+    return inside and (source.startswith(("with ", "async with ")) or ".acquire(" in source)
+
+
+def held_by_the_gil(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
+    """Another thread of the process holds the GIL that `thread` needs; None if none does."""
+    holder = gil_holder(process, thread, kernel)
+    if holder is None:
+        return None
+    return AtLock(
+        what=f"thread {_name(holder)} holds the GIL {_at(holder)} and does not release it{_c_call(process, holder)}",
+        certainty=0.93,
+        threads=(_line(holder, "holds the GIL"), _line(thread, "is waiting for the GIL")),
+    )
+
+
+def hold_of(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AtLock | None:
+    """The lock that blocks a thread; None if none is known."""
+    if (by_the_gil := held_by_the_gil(process, thread, kernel)) is not None:
+        return by_the_gil
+    if keeps_gil(process, thread):
+        what = f"a C call {_at(thread)} does not release the GIL{_c_call(process, thread)}"
+        return AtLock(what=what, certainty=0.75, threads=(_line(thread, "holds the GIL"),))
+    waiting = waiting_threads(process)
+    if not any(one.tid == thread.tid for one, _ in waiting):
+        return None
+    lines = tuple(_line(one, "is waiting for a lock") for one, _ in waiting[:4])
+    if len(waiting) > 1:
+        names = " and ".join(f"{_name(one)} at `{frame.source}`" for one, frame in waiting[:2])
+        crosswise = len({frame.source for _, frame in waiting}) > 1 and _nobody_else_moves(process, waiting)
+        what = f"its threads are waiting for each other's locks: {names}"
+        return AtLock(what=what, certainty=0.92, threads=lines, ends="never" if crosswise else "unknown")
+    return AtLock(what=f"no thread releases the lock {_at(thread)}", certainty=0.75, threads=lines)
+
+
+def _nobody_else_moves(process: Process, waiting: list[tuple[PythonThread, Frame]]) -> bool:
+    """Whether all other threads of a process are idle too. Otherwise one of them may hold the lock and release it."""
+    if not isinstance(process.clocks, Clocks):
+        return False
+    tids = {thread.tid for thread, _ in waiting}
+    idle = _IDLE * 1e9 * process.clocks.window_seconds
+    return all(thread.cpu_ns < idle for thread in process.clocks.threads if thread.tid not in tids)
+
+
+def _name(thread: PythonThread) -> str:
+    return thread.name or str(thread.tid)
+
+
+def _own(thread: PythonThread) -> Frame | None:
+    frames = [f for f in thread.frames if not f.native]
+    return next((f for f in frames if not f.library), frames[0] if frames else None)
+
+
+def _at(thread: PythonThread) -> str:
+    frame = _own(thread)
+    return (
+        f"at {frame.file.rpartition('/')[2]}:{frame.line}" + (f" `{frame.source}`" if frame.source else "")
+        if frame
+        else "at an unknown line"
+    )
+
+
+def _line(thread: PythonThread, what: str) -> str:
+    return f"thread {_name(thread)} {what} {_at(thread)}"
+
+
+def _c_call(process: Process, thread: PythonThread) -> str:
+    """The C function that a thread is in, if native frames were read."""
+    if isinstance(process.native, Unavailable):
+        return ""
+    same = next((t for t in process.native.threads if t.tid == thread.tid), None)
+    frame = same.frames[0] if same is not None and same.frames and same.frames[0].native else None
+    return f" (in {frame.function} of {frame.file.rpartition('/')[2]})" if frame else ""

@@ -1,0 +1,94 @@
+"""What made progress during the observation: the training thread, and the other work of a rank's process tree.
+
+Others may work for a rank: a library that writes files, a child process that uploads, a pool. A process tree that transfers bytes
+or uses CPU anywhere is busy.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from hangdoc.reasoning.model import BUSY
+from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.ranks.reading import Reading, lines_of
+from hangdoc.snapshot import Clocks, Connection, FileBytes, KernelThread, Process, PythonThread, Stack
+
+_STORED_BYTES = 256 * 1024
+_TRANSFERRED_BYTES = 4096
+_CHILDS_BYTES = 16 * 1024
+
+
+def moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[Connection]) -> str | None:
+    """What a rank and its helpers read, wrote or transferred in the window, in words; `others` are their connections to the
+    world. None for less than a few pages or packets."""
+    tree = [one.files for one in (process, *helpers) if isinstance(one.files, FileBytes)]
+    for verb, amount in (("wrote", sum(f.written_bytes for f in tree)), ("read", sum(f.read_bytes for f in tree))):
+        if amount >= _STORED_BYTES:
+            return f"it {verb} {amount / 1e6:.1f} MB"
+    amount = sum(c.bytes_moved or 0 for c in others if c.state == "ESTABLISHED")
+    return (
+        f"it transferred {amount / 1e3:.0f} kB on connections outside the run" if amount >= _TRANSFERRED_BYTES else None
+    )
+
+
+def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:
+    """The kernel's thread behind a Python thread, the main thread for none."""
+    found = thread_of(process, thread.tid) if thread is not None and thread.tid is not None else None
+    return found or thread_of(process, process.pid)
+
+
+def thread_of(process: Process, tid: int | None) -> KernelThread | None:
+    """A kernel thread by its number; None for one that was not seen."""
+    for one in process.clocks.threads if isinstance(process.clocks, Clocks) else ():
+        if one.tid == tid:
+            return one
+    return None
+
+
+def share_of(process: Process, kernel: KernelThread | None) -> float | None:
+    """CPU of the training thread as a share of one core; a compute pool counts where it is at work."""
+    if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0 or kernel is None:
+        return None
+    return kernel.cpu_ns / 1e9 / process.clocks.window_seconds
+
+
+def cpu_percent(process: Process) -> float | None:
+    """CPU of all threads over the window, in percent of one core."""
+    if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0:
+        return None
+    return round(sum([t.cpu_ns for t in process.clocks.threads]) / 1e7 / process.clocks.window_seconds, 1)
+
+
+def cores_used(process: Process, *, transport: bool = True) -> float:
+    """CPU of all threads over the window as a share of one core, or only of those that do not merely carry messages; 0 where it
+    could not be measured."""
+    if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0:
+        return 0.0
+    work = sum(t.cpu_ns for t in process.clocks.threads if transport or not torch_names.is_transport(t.name))
+    return work / 1e9 / process.clocks.window_seconds
+
+
+def wakes(process: Process, kernel: KernelThread | None) -> bool:
+    """Whether a waiting thread keeps being woken: it goes from one operation to the next, at the same line. A look by
+    py-spy wakes it a few times."""
+    if kernel is None or kernel.voluntary_switches is None or not isinstance(process.clocks, Clocks):
+        return False
+    return kernel.voluntary_switches > 30 * max(1.0, process.clocks.window_seconds)
+
+
+def same_place(process: Process, thread: PythonThread, read: Reading) -> bool:
+    """Whether the thread stood at the same lines at both looks; True where one look is missing."""
+    if not isinstance(process.stack_before, Stack):
+        return True
+    tid, name = thread.tid, thread.name
+    before = [t for t in process.stack_before.threads if t.tid == tid or (t.tid is None and t.name == name)]
+    return not before or lines_of(before[0]) == read.lines
+
+
+def children_transfer(helpers: Sequence[Process]) -> bool:
+    """Whether a helper process reads or writes files at all. It counts only for a rank that waits for its child process."""
+    amounts = (one.files.read_bytes + one.files.written_bytes for one in helpers if isinstance(one.files, FileBytes))
+    return any(amount >= _CHILDS_BYTES for amount in amounts)
+
+
+def children_at_work(helpers: Sequence[Process]) -> bool:
+    """Whether a helper process of a rank uses a processor."""
+    return any(cores_used(helper) >= BUSY for helper in helpers)

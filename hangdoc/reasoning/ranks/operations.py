@@ -1,0 +1,323 @@
+"""Which operation a stack is in: from Python frames, then native ones, then the user's own source line."""
+
+import re
+
+from msgspec import structs
+
+from hangdoc.diagnosis import Operation
+from hangdoc.parse import natural
+from hangdoc.reasoning.model import Wait
+from hangdoc.reasoning.ranks import backends, known, recorded, torch_names
+from hangdoc.reasoning.ranks.reading import Reading, origin, reading
+from hangdoc.regex import regex
+from hangdoc.snapshot import Frame, Group, Local, Loop, Process, PythonThread, Stack, Unavailable
+
+_STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
+_POSTED = regex(r"P2POp\((\w+), (\d+)\)")
+_WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize)\s*\(")
+
+
+def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None:
+    """The thread that trains: the one inside torch.distributed if there is one, else the main thread. While the main thread
+    works or is in torch, another thread's collective (a checkpoint's, a logger's) is its own affair."""
+    if isinstance(stack, Unavailable) or not stack.threads:
+        return None
+    if len(stack.threads) == 1:
+        return stack.threads[0]
+    main = next((t for t in stack.threads if is_main(t, pid)), None)
+    if main is not None and (not (read := reading(main)).own or read.joins):
+        main = _in_place_of_main(stack, main)
+    trains = main is not None and (main.active or reading(main).in_torch)
+    for thread in (main,) if trains else (main, *stack.threads):
+        if thread is not None and reading(thread).in_c10d:
+            return thread
+    return main or stack.threads[-1]
+
+
+def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
+    """The thread that runs the user's code where the main thread only runs a framework's loop (a worker of Ray Train) or waits
+    for a thread to end; the main thread where no other, or more than one, may be meant."""
+    if any(frame.function == "_shutdown" and frame.file.endswith("/threading.py") for frame in main.frames):
+        return main  # the program is over; what its threads do is no training
+    others = [thread for thread in stack.threads if thread is not main and reading(thread).own]
+    in_torch = [thread for thread in others if reading(thread).in_torch]
+    return next((only[0] for only in (in_torch, others) if len(only) == 1), main)
+
+
+def is_main(thread: PythonThread | None, pid: int) -> bool:
+    """Whether a thread is the main thread of its process."""
+    return thread is not None and (thread.tid == pid or thread.name == "MainThread")
+
+
+def wait_of(process: Process, thread: PythonThread | None, read: Reading | None = None) -> Wait | None:
+    """The operation that a thread is in, whether or not it is blocked in it; None where nothing names one. Frames come first;
+    the flight recorder adds what they do not show, and which collective of the group it is. `read`: its lines, where they have
+    been read already."""
+    found = _found(process, thread, read or reading(thread)) if thread is not None else None
+    if found is None or found.kind not in ("collective", "p2p"):
+        return found
+    backend = backends.of_group(process, found.operation.group)
+    if backend is None:
+        return found
+    return structs.replace(found, operation=structs.replace(found.operation, backend=backend))
+
+
+def wait_in(process: Process) -> Wait | None:
+    """The operation that the training thread of a process is in."""
+    return wait_of(process, training_thread(process.stack, process.pid))
+
+
+def beside(process: Process, thread: PythonThread | None, wait: Wait | None) -> list[tuple[PythonThread, Wait]]:
+    """Other threads of a process that are in a collective of the group in which `thread` waits, each with its operation."""
+    if wait is None or wait.kind != "collective" or isinstance(process.stack, Unavailable):
+        return []
+    others = (one for one in process.stack.threads if one is not thread and reading(one).in_c10d)
+    found = ((one, other) for one in others if (other := wait_of(process, one)) is not None)
+    return [(one, other) for one, other in found if (other.kind, other.of_group) == (wait.kind, wait.of_group)]
+
+
+def _found(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
+    found = _named(process, thread, read)
+    if found is None or found.kind != "collective":
+        return found
+    if not found.sure and (only := recorded.only_pending(process)) and found.operation.op in ("wait", only[0]):
+        found = structs.replace(found, operation=structs.replace(found.operation, op=only[0], group=only[1]), sure=True)
+    entry = recorded.stuck(process, found)
+    return (
+        structs.replace(found, operation=structs.replace(found.operation, seq=entry.seq))
+        if entry is not None
+        else found
+    )
+
+
+def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
+    groups = known.groups(process)
+    found = _from_python(thread, read, groups) or _from_native(process, thread, groups)
+    if found is not None or not isinstance(process.native, Unavailable):
+        return found
+    if (direct := _direct_call(thread)) is not None:
+        return Wait("collective", Operation(op=direct, origin=origin(thread.frames)))
+    if read.in_backward:
+        # No Python frame shows DDP. The Gloo or NCCL threads of the rank show that it communicates.
+        return Wait("collective", Operation(op="all_reduce", origin="ddp-backward"), sure=False)
+    return _from_source(thread)
+
+
+def _from_python(thread: PythonThread, read: Reading, groups: tuple[Group, ...]) -> Wait | None:
+    called = thread.frames[read.call] if read.call is not None else None
+    op = torch_names.plain(called.function) if called is not None else None
+    if read.rendezvous is not None and op != "new_group":
+        outermost = thread.frames[read.rendezvous]
+        return Wait("rendezvous", Operation(op=torch_names.plain(outermost.function), origin=None))
+    if called is not None and op is not None:
+        return _operation(op, called, read.origin, groups)
+    return _from_store(thread)
+
+
+def _from_store(thread: PythonThread) -> Wait | None:
+    for frame in thread.frames[:4]:
+        if frame.file.endswith("torch/distributed/elastic/utils/store.py"):
+            return Wait("store", Operation(op=torch_names.plain(frame.function), origin="store"))
+    return None
+
+
+def _operation(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) -> Wait:
+    group, members = _group(frame, groups)
+    if op in torch_names.POINT_TO_POINT:
+        peer = _peer(op, frame)
+        return Wait("p2p", Operation(op=op, origin=origin, group=group, peer=peer), members)
+    # The rank within the group, which torch reckons from either way of naming it; older torch knows the global one only.
+    root = _local(frame, "group_src", "group_dst", "src", "dst") if op in torch_names.ROOTED else None
+    operation = Operation(op=op, origin=origin, group=group)
+    return Wait("collective", operation, members, root=natural(root.text) if root is not None else None)
+
+
+def _local(frame: Frame, *names: str) -> Local | None:
+    for name in names:
+        for local in frame.locals:
+            if local.name == name and local.text != "None":
+                return local
+    return None
+
+
+def _group(frame: Frame, groups: tuple[Group, ...]) -> tuple[str | None, tuple[int, ...] | None]:
+    """(name, members) of the group a call was given; (None, None) for the default group."""
+    local = _local(frame, "group", "pg", "process_group")
+    if local is None:
+        return None, None
+    for group in groups:
+        if group.address == local.address:
+            return (None, None) if group.default else (group.name or "unnamed", group.ranks)
+    return None, None
+
+
+def _peer(op: str, frame: Frame) -> int | None:
+    """The global rank that a point-to-point call names."""
+    names = ("dst", "group_dst") if op in torch_names.SENDS else ("src", "group_src")
+    local = _local(frame, *names)
+    return natural(local.text) if local is not None else None
+
+
+def _direct_call(thread: PythonThread) -> str | None:
+    """The collective that the innermost frame calls in C++."""
+    top = thread.frames[0] if thread.frames else None
+    for file, function, op in torch_names.DIRECT_CALLS if top is not None else ():
+        if top is not None and top.file.endswith(file) and torch_names.plain(top.function) == function:
+            return op
+    return None
+
+
+def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
+    if isinstance(process.native, Unavailable):
+        return None
+    native = _native_thread(process.native, thread)
+    if native is None:
+        return None
+    names = []
+    for frame in native.frames:  # innermost first, down to the first Python frame: older calls are not this wait
+        if not frame.native:
+            break
+        names.append(frame.function)
+    text = "\n".join(names)
+    called = origin(thread.frames) if thread.frames else None
+    if torch_names.NATIVE_CONNECT.search(text):
+        return Wait("rendezvous", Operation(op="init_process_group"))
+    if torch_names.NATIVE_STORE_WAIT.search(text):
+        return Wait("store", Operation(op="wait", origin="store"))
+    for pattern, op, caller in torch_names.NATIVE:
+        if pattern.search(text):
+            caller = caller or called
+            if op == "broadcast" and called == "ddp-forward":
+                caller = "ddp-forward"
+            if op in torch_names.POINT_TO_POINT:
+                return Wait("p2p", Operation(op=op, origin=caller, peer=_peer_outside(op, thread)))
+            return Wait("collective", Operation(op=op, origin=caller))
+    if torch_names.NATIVE_WORK_WAIT.search(text):
+        op = _op_in_source(thread)
+        kind = "p2p" if op in torch_names.POINT_TO_POINT else "collective"
+        peer = _peer_outside(op, thread) if kind == "p2p" else None
+        root = _root_in_source(op, thread) if kind == "collective" else None
+        return Wait(kind, Operation(op=op, origin=called, peer=peer), sure=op != "wait", root=root)
+    return None
+
+
+def _from_source(thread: PythonThread) -> Wait | None:
+    """The operation of a `work.wait()` in the user's own innermost frame, by the call that made the work; None where the
+    source shows none. Less sure than native frames: the same line may wait for another thing."""
+    top = next((f for f in thread.frames if not f.native), None)
+    if top is not None and top is _user_frame(thread) and _STORE_CALL.search(top.source or ""):
+        return Wait("store", Operation(op="wait", origin="store"), sure=False)
+    if top is None or top is not _user_frame(thread) or not _WAIT_CALL.search(top.source or ""):
+        return None
+    op = _op_in_source(thread)
+    if op in torch_names.POINT_TO_POINT:
+        peer = _peer_in_source(op, thread)
+        return Wait("p2p", Operation(op=op, origin="user", peer=peer), sure=False)
+    if op not in torch_names.COLLECTIVES:
+        return None
+    return Wait("collective", Operation(op=op, origin="user"), sure=False, root=_root_in_source(op, thread))
+
+
+def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
+    """The wait of a thread that spins in the GPU's driver for what NCCL does; None for any other."""
+    nccl = any(map(torch_names.NCCL_THREADS.match, known.thread_names(process)))
+    if isinstance(process.native, Unavailable) or not nccl:
+        return None
+    native = _native_thread(process.native, thread)
+    inner = [] if native is None else native.frames[:12]
+    if not any(f.native and torch_names.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
+        return None
+    groups = known.groups(process)
+    named = _from_python(thread, reading(thread), groups)
+    if named is None:
+        return Wait("collective", Operation(op="wait", origin=torch_names.GPU_WAIT), sure=False)
+    called = named.operation
+    backend = backends.of_group(process, called.group)
+    if backend is not None and "nccl" not in backends.parts(backend):
+        return None  # Gloo's: what it waits for in the driver is a copy of its own
+    operation = Operation(op=called.op, origin=torch_names.GPU_WAIT, group=called.group, backend=backend)
+    return Wait("collective", operation, named.members, sure=False)
+
+
+def _native_thread(native: Stack, thread: PythonThread) -> PythonThread | None:
+    same = [t for t in native.threads if t.name == thread.name]
+    return same[0] if same else None
+
+
+def _user_frame(thread: PythonThread) -> Frame | None:
+    return next((f for f in thread.frames if not f.library and not f.native), None)
+
+
+def _op_in_source(thread: PythonThread) -> str:
+    """The operation whose work is waited for: `work = dist.all_reduce(..., async_op=True)` above `work.wait()`."""
+    frame = _user_frame(thread)
+    if frame is None or not frame.context:
+        return "wait"
+    direct = torch_names.calls_in(frame.source or "")
+    if direct:
+        return direct[-1]
+    lines = frame.context.splitlines()
+    waited = waited_for(frame)
+    if waited is not None:
+        name = re.escape(waited)
+        # `for work in pending: work.wait()` waits for what `pending` was given.
+        among = [each[1] for loop in frame.loops if (each := re.match(rf"for {name} in (\w+)", loop.header))]
+        names = "|".join([f"{name}s?", *among])
+        for line in reversed(lines):
+            if re.search(rf"\b({names})\s*(=|\.append\()", line) and (calls := torch_names.calls_in(line)):
+                return calls[-1]
+    everything = torch_names.calls_in(frame.context)
+    return everything[-1] if len(set(everything)) == 1 else "wait"
+
+
+def waited_for(frame: Frame) -> str | None:
+    """The variable whose work a frame's line waits for: `work` of `self.work.wait()`, `works` of `works[0].wait()`."""
+    call = _WAIT_CALL.search(frame.source or "")
+    return call[1].split(".")[-1].split("[")[0] if call is not None else None
+
+
+def _peer_outside(op: str, thread: PythonThread) -> int | None:
+    """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame has
+    posted with batch_isend_irecv, else the one in its source."""
+    frame = _user_frame(thread)
+    alike = torch_names.SENDS if op in torch_names.SENDS else torch_names.RECEIVES
+    calls = (_POSTED.fullmatch(local.text) for local in (frame.locals if frame is not None else ()))
+    if peers := {natural(call[2]) for call in calls if call is not None and call[1] in alike}:
+        return peers.pop() if len(peers) == 1 else None
+    return _peer_in_source(op, thread)
+
+
+def _peer_in_source(op: str, thread: PythonThread) -> int | None:
+    """`src=`/`dst=` of a send or receive in the user's source."""
+    return _given_in_source(op.removeprefix("i")[:4], "dst" if op in torch_names.SENDS else "src", thread)
+
+
+def _root_in_source(op: str, thread: PythonThread) -> int | None:
+    """The root that a rooted collective of the user's source names."""
+    if op not in torch_names.ROOTED:
+        return None
+    roots = (_given_in_source(op, key, thread) for key in ("group_src", "group_dst", "src", "dst"))
+    return next((root for root in roots if root is not None), None)
+
+
+def _given_in_source(call: str, key: str, thread: PythonThread) -> int | None:
+    """What a call in the user's source is given as `key=`: a number, or a variable whose value is known."""
+    frame = _user_frame(thread)
+    if frame is None or not frame.context:
+        return None
+    found = re.findall(rf"\bi?{call}\w*\([^\n]*?\b{key}\s*=\s*(\w+)", frame.context)
+    if not found:
+        return None
+    if (literal := natural(found[-1])) is not None:
+        return literal
+    local = _local(frame, found[-1])
+    return natural(local.text) if local is not None else None
+
+
+_EACH = regex(r"for (\w+) in ")
+
+
+def waits_for_each(loop: Loop, frame: Frame | None) -> bool:
+    """Whether a loop goes over works and waits for each (`for work in works: work.wait()`): its end is not the data's."""
+    each = _EACH.match(loop.header)
+    return each is not None and frame is not None and waited_for(frame) == each[1]

@@ -1,0 +1,144 @@
+"""Where a rank is in the program, and which of two ranks is further."""
+
+import ast
+from collections.abc import Sequence
+from functools import lru_cache
+
+from hangdoc.diagnosis import Where
+from hangdoc.parse import negated
+from hangdoc.program import is_entry
+from hangdoc.reasoning.model import Rank
+from hangdoc.reasoning.ranks.counters import number
+from hangdoc.reasoning.ranks.reading import Reading
+from hangdoc.reasoning.ranks.torch_names import plain
+from hangdoc.snapshot import Frame, Loop, PythonThread
+
+Frames = Sequence[Frame]
+
+
+def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
+    """Frames of the user's own code, innermost first."""
+    return () if thread is None else tuple([f for f in thread.frames if not f.library and not f.native])
+
+
+def where(thread: PythonThread | None, read: Reading | None, own: Sequence[Frame]) -> tuple[Where | None, Frame | None]:
+    """The innermost frame of the user's `own` code; where there is none, the innermost Python frame outside torch."""
+    if thread is None or read is None:
+        return None, None
+    shown = [f for f in own if not is_entry(f)] if read.scripts else own
+    own = shown or [f for f in thread.frames if not f.native and "/torch/" not in f.file and "site-packages" in f.file]
+    if not own:
+        return None, None
+    frame = own[0]
+    return _shown(frame.file, frame.line, frame.function, frame.source), frame
+
+
+@lru_cache(4096)
+def _shown(file: str, line: int, function: str, source: str | None) -> Where:
+    return Where(file=short(file), line=line, function=function, source=source)
+
+
+def short(file: str) -> str:
+    """The name of a file with one directory: short, but recognisable."""
+    parts = file.split("/")
+    return "/".join(parts[-2:]) if len(parts) > 2 and parts[-2] not in ("", "tmp") else parts[-1]
+
+
+def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:
+    """The loop that `behind` is inside and `ahead` has left, with `ahead`'s frame; None where there is none. Loops of the
+    user's own code come first, then those of the framework around it.
+
+    Two stacks are compared from the outside in. The frames at which they part are in the same function: a line behind a loop in
+    it comes after the loop, and a call from inside the loop is still in it.
+    """
+    own = _left(ahead, ahead.own, behind, behind.own)
+    return own or _left(ahead, ahead.program, behind, behind.program)
+
+
+def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> tuple[Frame, Loop] | None:
+    parted = _parting(ahead, ours, behind, theirs)
+    if parted is None:
+        return None
+    a, b, deeper = parted
+    if a.line < b.line or _rounds(ahead, a, behind, b) != 0:
+        return None
+    for loop in sorted(b.loops, key=lambda loop: loop.line):
+        if loop.line <= b.line <= loop.end_line < a.line:
+            return a, loop
+    if a.line == b.line and not _is_argument(a, ours, deeper):
+        return None  # both are inside that line, in calls of which neither comes first
+    # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
+    # the user's call is that call's own business (gathering one tensor after another).
+    called = (frame for frame in deeper if a.library or not frame.library)
+    inside = (loop for frame in called for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
+    return next(((a, loop) for loop in inside), None)
+
+
+def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
+    """Whether a line calls one function with what another returns, as in `report(train(epoch))`: who is in the first has come
+    back from the second. `outer` and `inner` are the stacks of two ranks, which part at this line."""
+    at = next((index for index, frame in enumerate(outer) if frame is line), 0)
+    if at == 0 or not inner:
+        return False
+    first, second = plain(outer[at - 1].function), plain(inner[0].function)
+    try:
+        calls = [node for node in ast.walk(ast.parse((line.source or "").rstrip(":"))) if isinstance(node, ast.Call)]
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    arguments = (
+        arg for call in calls if _called(call) == first for arg in (*call.args, *(k.value for k in call.keywords))
+    )
+    return any(isinstance(node, ast.Call) and _called(node) == second for arg in arguments for node in ast.walk(arg))
+
+
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
+def is_ahead(one: Rank, other: Rank) -> bool:
+    """Whether `one` has come further in the program than `other`: a round on, or behind its line in the same round."""
+    parted = _parting(one, one.own, other, other.own)
+    if parted is None or parted[0].line == parted[1].line:
+        parted = _parting(one, one.program, other, other.program)
+    if parted is None:
+        return False
+    a, b, _ = parted
+    rounds = _rounds(one, a, other, b)
+    if rounds is None:
+        return False
+    if rounds != 0:
+        return rounds > 0
+    # Two branches of one `if` are beside each other, not one behind the other; a handler is beside what it guards.
+    beside = any(negated(test) in b.conditions for test in a.conditions)
+    handles = any(test.startswith("except") and test not in b.conditions for test in a.conditions)
+    return a.line > b.line and not beside and not handles
+
+
+def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> tuple[Frame, Frame, Frames] | None:
+    """The frames of one function at which two stacks part, from the outside in, and the other's deeper frames."""
+    ours, theirs = ours[::-1], theirs[::-1]
+    last = None
+    for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
+        if (a.file, a.function) != (b.file, b.function):
+            break
+        last = (a, b, theirs[index + 1 :])
+        if a.line != b.line or _rounds(one, a, other, b) not in (0, None):
+            break
+    return last
+
+
+def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
+    """How many rounds `one` is ahead of `other` in the outermost loop that holds both frames and tells them apart; 0
+    for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
+    if one.process is None or other.process is None:
+        return None
+    for loop in sorted(a.loops, key=lambda loop: loop.line):
+        if loop.line <= min(a.line, b.line) and max(a.line, b.line) <= loop.end_line:
+            ours = [number(one.process, a, name) for name in loop.counters]
+            theirs = [number(other.process, b, name) for name in loop.counters]
+            known = [(x, y) for x, y in zip(ours, theirs, strict=True) if x is not None and y is not None]
+            if not known:
+                return None
+            if known[0][0] != known[0][1]:
+                return known[0][0] - known[0][1]
+    return 0

@@ -1,0 +1,87 @@
+"""The dtype in which a rank computes on the CPU, by evidence of use: the parameters of its model, an active autocast, or the
+tensors of a torch layer. A variable or an option that only names a dtype is no evidence."""
+
+import ast
+from collections.abc import Iterator
+
+from hangdoc.reasoning.model import Rank
+from hangdoc.reasoning.ranks import known
+from hangdoc.regex import regex
+from hangdoc.snapshot import Frame
+
+_HALF = ("bfloat16", "float16")
+_PARAMETERS = regex(r"\S+\.parameters\(\) (?P<dtype>\w+)\[(?P<count>\d{1,18})\]")
+_TENSOR = regex(r"(bfloat16|float16)\[[\d, ]*\]")
+_AUTOCAST = regex(r"autocast\(cpu, (bfloat16|float16)\)")
+_LAYERS = "/torch/nn/modules/"
+_DEFAULT = "bfloat16"
+"""Of torch.autocast on a CPU."""
+
+
+def half(rank: Rank) -> tuple[str, str] | None:
+    """(bfloat16 or float16, the evidence as text); None if nothing shows that the rank computes in either."""
+    return next(_uses(rank), None)
+
+
+def _uses(rank: Rank) -> Iterator[tuple[str, str]]:
+    variables = list(known.variables(rank.process, rank.own))
+    models = [(match, local) for local in variables if (match := _PARAMETERS.fullmatch(f"{local.name} {local.text}"))]
+    # The largest model is the trained one, not a layer that stays in float32 or a small copy in 16 bit. Of equal ones (a copy of
+    # the whole model) the trained one is unknown, so 32 bit comes first and nothing is reported.
+    for match, local in sorted(models, key=lambda model: (-int(model[0]["count"]), model[0]["dtype"] in _HALF))[:1]:
+        if match["dtype"] in _HALF:
+            yield match["dtype"], f"{int(match['count']):,} elements of {local.name} are {match['dtype']}"
+    for local in variables:
+        if (match := _AUTOCAST.fullmatch(local.text)) is not None:
+            yield match[1], f"`{local.name}` is an active autocast to {match[1]}"
+    texts = {local.name: local.text for local in reversed(variables)}
+    for frame in rank.own:
+        for context in frame.contexts:
+            if (dtype := autocast_to(context, texts)) is not None:
+                yield dtype, f"line {frame.line} runs under `with {context}`"
+    for frame in rank.thread.frames if rank.thread is not None else ():
+        if _LAYERS in frame.file and frame.function.endswith(".forward"):
+            yield from _worked_on(frame)
+
+
+def _worked_on(layer: Frame) -> Iterator[tuple[str, str]]:
+    for local in layer.locals:
+        if (match := _TENSOR.fullmatch(local.text)) is not None:
+            yield match[1], f"`{local.name}` of {layer.function} is {local.text}"
+
+
+def autocast_to(context: str, texts: dict[str, str]) -> str | None:
+    """The type of an enabled autocast on the CPU that `with CONTEXT` enters: torch.autocast(device_type, dtype, enabled) or
+    torch.cpu.amp.autocast(enabled, dtype). None for anything else, and where an argument's value is unknown."""
+    try:
+        call = ast.parse(context, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    if not isinstance(call, ast.Call):
+        return None
+    name = ast.unparse(call.func)
+    if name.rpartition(".")[2] != "autocast":
+        return None
+    of_cpu = name.endswith("cpu.amp.autocast")
+    order = ("enabled", "dtype") if of_cpu else ("device_type", "dtype", "enabled")
+    given: dict[str | None, ast.expr] = {
+        **dict(zip(order, call.args, strict=False)),
+        **{k.arg: k.value for k in call.keywords},
+    }
+    if None in given or (not of_cpu and _value(given.get("device_type"), texts) != "'cpu'"):
+        return None
+    if "enabled" in given and _value(given["enabled"], texts) != "True":
+        return None
+    dtype = _value(given["dtype"], texts) if "dtype" in given else f"torch.{_DEFAULT}"
+    plain = (dtype or "").removeprefix("torch.")
+    return plain if plain in _HALF else _DEFAULT if dtype == "None" else None
+
+
+def _value(node: ast.expr | None, texts: dict[str, str]) -> str | None:
+    """A literal, a `torch.` constant or a variable's value, as text."""
+    if isinstance(node, ast.Constant):
+        return repr(node.value)
+    if isinstance(node, ast.Name):
+        text = texts.get(node.id)
+        return f"'{text[1:-1]}'" if text is not None and text[:1] == '"' else text
+    return ast.unparse(node) if isinstance(node, ast.Attribute) else None

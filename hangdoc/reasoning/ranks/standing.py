@@ -1,0 +1,226 @@
+"""What blocks a rank that neither makes progress nor waits for another rank: exactly one reason."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from hangdoc.reasoning.ranks import loader, locks, torch_names
+from hangdoc.reasoning.ranks.counters import has_end
+from hangdoc.reasoning.ranks.feeding import consumers, fetching
+from hangdoc.reasoning.ranks.holds import (
+    Asleep,
+    AtFileLock,
+    AtLock,
+    Elsewhere,
+    Hold,
+    InFile,
+    OnNetwork,
+    Serves,
+    Unreadable,
+    WaitsForInput,
+)
+from hangdoc.reasoning.ranks.place import user_frames
+from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
+
+_SLEEP = frozenset({"nanosleep", "clock_nanosleep"})
+_CHILD = frozenset({"wait4", "waitid"})
+_READ = frozenset({"read", "pread64", "readv", "preadv"})
+_WRITE = frozenset({"write", "pwrite64", "writev", "pwritev", "sendfile", "splice"})
+_ON_FILES = frozenset({"open", "openat", "openat2", "fsync", "fdatasync", "msync", "fallocate", "getdents64"})
+_FILE_LOCK = frozenset({"fcntl", "flock"})
+_NETWORK = frozenset(
+    ["connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg", "recvmmsg", "sendmmsg", "poll", "ppoll",
+     "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"]
+)  # fmt: skip
+_STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
+                   "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
+_FUTEX = "futex"
+_SHORT_SLEEP = 60.0
+"""Seconds. A sleep up to this is a pause between two attempts; a sleep of an hour is a hang for the ranks that wait."""
+_WAKES = 10
+"""Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
+_LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
+_CHILD_FILES = (
+    "/subprocess.py",
+    "/multiprocessing/popen_fork.py",
+    "/multiprocessing/process.py",
+    "/concurrent/futures/",
+)
+_DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
+
+
+class Standing(NamedTuple):
+    """State, reason in one phrase, and what blocks the rank."""
+
+    state: str
+    why: str
+    hold: Hold
+
+
+def standing_of(
+    process: Process,
+    thread: PythonThread,
+    kernel: KernelThread | None,
+    helpers: Sequence[Process],
+    connections: Iterable[Connection],
+) -> Standing:
+    """The first reason that fits, the most certain ones first. `connections`: all of the process, with its listening sockets.
+
+    It is one long function because the order of the checks is what it knows.
+    """
+    top: Frame | None = next((f for f in thread.frames if not f.native), None)
+    source = (top.source or "") if top else ""
+    call = kernel.syscall if kernel else None
+    wchan = (kernel.wchan or "") if kernel else ""
+    file = kernel.files[0] if kernel is not None and kernel.files else None
+    if any(d in f.file for f in thread.frames for d in _DEBUGGERS):
+        return Standing("waiting-input", "waiting for user input in an interactive debugger", WaitsForInput())
+    if (call in _READ and file is not None and file.descriptor == 0) or ("input(" in source and call not in _SLEEP):
+        why = f"waiting for user input on {in_words(file) or 'standard input'}"
+        return Standing("waiting-input", why, WaitsForInput())
+    stuck = InFile(wchan=wchan, file=file, ends="never" if _abandoned(process, wchan, file) else "unknown")
+    if (
+        stuck.ends == "never"
+        and locks.keeps_gil(process, thread)
+        and (gil := locks.hold_of(process, thread, kernel)) is not None
+    ):
+        # The thread of this process that holds the other end cannot run either.
+        return Standing("waiting-io", f"reading {in_words(file)} while holding the GIL", gil)
+    if (
+        (kernel is not None and kernel.state == "D")
+        or any(word in wchan for word in _STUCK_IN_FILES)
+        or call in _ON_FILES
+        or (file is not None and file.kind == "path")
+    ):
+        return Standing("waiting-io", f"in a file system call ({in_words(file) or f'wchan {wchan or call}'})", stuck)
+    if any(f.file.endswith(torch_names.DATALOADER) for f in thread.frames):
+        waits = loader.hold_of(thread, helpers)
+        if not waits.by_rank:
+            return Standing("waiting-data", "waiting for a dataloader worker", waits)
+        if call in _SLEEP:
+            waits = replace(waits, ends=_asleep(thread, kernel).ends)
+        return Standing("waiting-data", "loading data itself", waits if kernel is not None else Unreadable())
+    lock = locks.hold_of(process, thread, kernel)
+    if call in _SLEEP:
+        return Standing("sleeping", "in nanosleep", lock or _asleep(thread, kernel))
+    if call in _FILE_LOCK and file is not None:
+        holders = tuple(one for one in file.holders or () if one.pid != process.pid)
+        return Standing(
+            "waiting-lock", f"waiting for a lock on {file.name}", AtFileLock(path=file.name, holders=holders)
+        )
+    if call in _READ | _WRITE and file is not None and file.kind in ("file", "pipe"):
+        return Standing("waiting-io", f"{'reading' if call in _READ else 'writing to'} {in_words(file)}", stuck)
+    if call in _NETWORK and (child := _on_child(kernel, helpers)) is not None:
+        about = f"waiting for output of its child process (pid {child.pid}, {child.name})"
+        return Standing("waiting-child", about, lock or Elsewhere())
+    network = _network(kernel, connections) if call in _NETWORK | _READ | _WRITE else None
+    return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
+
+
+def in_words(file: AwaitedFile | None) -> str:
+    """`/data/x (fd 3) on nfs4 (s:/x)`, `a pipe (fd 7)`; empty for none."""
+    if file is None:
+        return ""
+    what = "a pipe" if file.kind == "pipe" else "a socket" if file.kind == "socket" else file.name
+    where = f" on {file.mount}" if file.mount else " on a full file system" if file.full else ""
+    return what + (f" (fd {file.descriptor})" if file.descriptor is not None else "") + where
+
+
+def _abandoned(process: Process, wchan: str, file: AwaitedFile | None) -> bool:
+    """Whether only the process itself holds the other end of a pipe, or no process has opened that of a FIFO."""
+    if "wait_for_partner" in wchan:
+        return True
+    return (
+        file is not None
+        and file.kind == "pipe"
+        and file.holders is not None
+        and all(one.pid == process.pid for one in file.holders)
+    )
+
+
+def _on_child(kernel: KernelThread | None, helpers: Sequence[Process]) -> Holder | None:
+    """The child process at the other end of the pipes that a thread polls; None where it polls anything else."""
+    files = kernel.files if kernel is not None else ()
+    held = [one for file in files for one in file.holders or ()]
+    children = {helper.pid for helper in helpers}
+    return (
+        held[0] if held and all(f.kind == "pipe" for f in files) and all(one.pid in children for one in held) else None
+    )
+
+
+def _asleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
+    polls, seconds = _polls(thread, kernel), kernel.sleep_seconds if kernel is not None else None
+    short = not polls and seconds is not None and seconds <= _SHORT_SLEEP
+    return Asleep(polls=polls, seconds=seconds, ends="by-itself" if short else "unknown")
+
+
+def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
+    """Whether a sleep is one of many between two checks of a condition: the thread woke during the observation and sleeps at the
+    same line again, or the innermost loop of the user's code around it runs until a condition holds and yields no data."""
+    if kernel is not None and (kernel.voluntary_switches or 0) >= _WAKES:
+        return True
+    own = user_frames(thread)
+    if consuming := consumers(thread):
+        # The loop of the iterator itself may yield data; that of a function that the iterator calls does not.
+        own = own[: own.index(consuming[0])]
+        own = own if len(own) > 1 else ()
+    inside = [loop for loop in own[0].loops if loop.line <= own[0].line <= loop.end_line] if own else []
+    if not inside:
+        return False
+    innermost = max(inside, key=lambda loop: loop.line)
+    return innermost.header.startswith("while") or not has_end(innermost)
+
+
+def _network(kernel: KernelThread | None, connections: Iterable[Connection]) -> OnNetwork | Serves | None:
+    """Where the socket that a thread waits on leads; None if it waits on none."""
+    sockets = [file for file in (kernel.files if kernel is not None else ()) if file.kind == "socket"]
+    if not sockets:
+        return None
+    known = {c.inode: c for c in connections if c.inode is not None}
+    waited = [known[file.inode] for file in sockets if file.inode in known]
+    listening = next((c for c in waited if c.state == "LISTEN"), None)
+    if listening is not None:
+        return Serves(address=f"{listening.local_address}:{listening.local_port}")
+    peer = next((c for c in waited if c.remote_port), None)
+    if peer is None:
+        return OnNetwork()
+    ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
+    return OnNetwork(peer=f"{peer.remote_address}:{peer.remote_port}", silent_seconds=min(ages, default=None))
+
+
+def _by_name(
+    thread: PythonThread,
+    call: str | None,
+    wchan: str,
+    lock: AtLock | None,
+    network: OnNetwork | Serves | None,
+    *,
+    seen: bool,
+) -> Standing:
+    """The reason by the innermost Python file, if the system call does not show it. `seen`: the kernel's data could be read. It
+    continues `standing_of`: here too, the order counts."""
+    top = next((f for f in thread.frames if not f.native), None)
+    own = user_frames(thread)
+    source = (own[0].source if own else top.source if top else None) or ""
+    file = top.file if top else ""
+    # Without data from the kernel, a server and a deadlock look the same.
+    other = lock or network or (Elsewhere() if seen else Unreadable())
+    if any(name in file for name in _CHILD_FILES) or call in _CHILD:
+        return Standing("waiting-child", "waiting for a child process", lock or (Elsewhere() if seen else Unreadable()))
+    if fetching(thread):
+        return Standing("waiting-data", "inside its data iterator", other)
+    if isinstance(network, Serves):
+        return Standing("waiting-io", f"waiting for requests on {network.address}", network)
+    if network is not None or call in _NETWORK:
+        peer = network.peer if network is not None else None
+        return Standing(
+            "waiting-io",
+            f"waiting for a reply from {peer}" if peer else "waiting on the network",
+            other if lock else network or OnNetwork(),
+        )
+    if any(name in file for name in _LOCK_FILES) or call == _FUTEX:
+        return Standing("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", other)
+    return Standing(
+        "sleeping", f"not making progress (wchan {wchan or 'unknown'}, system call {call or 'unknown'})", other
+    )

@@ -1,0 +1,166 @@
+"""The label and state of one rank, from all its clocks together: never from CPU alone."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from hangdoc.diagnosis import Label
+from hangdoc.reasoning.model import BUSY, Wait
+from hangdoc.reasoning.ranks import known, locks, movement, operations, torch_names
+from hangdoc.reasoning.ranks.counters import counters_moved
+from hangdoc.reasoning.ranks.ended import how_it_ended
+from hangdoc.reasoning.ranks.feeding import fetching
+from hangdoc.reasoning.ranks.holds import Hold, Stopped
+from hangdoc.reasoning.ranks.place import user_frames
+from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
+from hangdoc.reasoning.ranks.standing import standing_of
+from hangdoc.reasoning.ranks.stopped import stopped_by
+from hangdoc.snapshot import Connection, KernelThread, Process, PythonThread
+
+_CHILDREN = "its child processes are busy"
+_WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
+_PHASES = {
+    "evaluate": "evaluating",
+    "metric": "evaluating",
+    "sample": "evaluating",
+    "checkpoint": "checkpointing",
+}
+
+
+class State(Struct, frozen=True, gc=False):
+    """What was concluded about a rank."""
+
+    label: Label | None
+    state: str
+    why: str
+    wait: Wait | None = None
+    thread: PythonThread | None = None
+    moving: bool = False
+    counters_moved: bool = False
+    work: str | None = None
+    """What progresses besides counters and stacks, as text: files, other connections, child processes."""
+    share: float | None = None
+    """Share of the observation for which the thread was on a core."""
+    hold: Hold | None = None
+    """What blocks a rank, if that is not another rank."""
+    read: Reading | None = None
+    """What the lines of the thread say."""
+
+
+def state_of(
+    process: Process, helpers: Sequence[Process], pairs: Iterable[Connection], others: Iterable[Connection] = ()
+) -> State:
+    """The state of a process that is a rank; `pairs` are its connections to other ranks, `others` those of its process tree to
+    the world."""
+    if process.state in "ZX":
+        return State("dead", "zombie" if process.state == "Z" else "exited", how_it_ended(process))
+    thread = operations.training_thread(process.stack, process.pid)
+    read = reading(thread) if thread is not None else None
+    kernel = movement.kernel_thread(process, thread)
+    share = movement.share_of(process, kernel)
+    if (stopped := stopped_by(process)) is not None:
+        hold = Stopped(by=stopped.by, why=stopped.why)
+        return State("blocked", "stopped", stopped.why, thread=thread, share=share, hold=hold, read=read)
+    if thread is None or read is None:
+        return _without_stack(process, share, pairs)
+    if process.deep_seconds_ago:  # where it was then says nothing of where it is now, but that it is not there any more
+        why = (
+            f"it has run since its stack was read {process.deep_seconds_ago:.0f} s ago, and may be at another line now"
+        )
+        return State("computing", _working(process, thread), why, None, thread, moving=True, share=share, read=read)
+    return _with_stack(process, thread, read, kernel, share, helpers, pairs, others)
+
+
+def _without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
+    moved = counters_moved(process) or any(c.bytes_moved for c in pairs)
+    if share is not None and share >= BUSY:
+        why = f"uses {share:.0%} of a core; its stack could not be read"
+        return State("computing", "computing", why, moving=True, share=share)
+    return State(None, "unknown", "its stack could not be read", moving=moved, share=share)
+
+
+def _with_stack(
+    process: Process,
+    thread: PythonThread,
+    read: Reading,
+    kernel: KernelThread | None,
+    share: float | None,
+    helpers: Sequence[Process],
+    pairs: Iterable[Connection],
+    others: Iterable[Connection],
+) -> State:
+    """The state of a rank whose stack was read and that can run."""
+    wait = operations.wait_of(process, thread, read)
+    # What another thread counts is no progress of a main thread that waits: a monitor thread counts in every hang.
+    own = frames_at(thread.frames, read.own) if wait is not None and operations.is_main(thread, process.pid) else None
+    counters = counters_moved(process, own)
+    same, bytes_moved = movement.same_place(process, thread, read), any(c.bytes_moved for c in pairs)
+    moved = counters or not same or bytes_moved
+    base = State("blocked", "unknown", "", None, thread, moved, counters, share=share, read=read)
+    busy = thread.active if share is None else share >= BUSY
+    if busy and same and not counters and (spin := operations.gpu_spin(process, thread)) is not None:
+        return replace(base, state="in-collective", why="spins in the GPU driver", wait=spin, moving=False)
+    if not (busy or moved) and (lock := locks.held_by_the_gil(process, thread, kernel)) is not None:
+        return replace(base, state="waiting-lock", why=lock.what, hold=lock)
+    if wait is not None and not busy:
+        if counters or not same or (bytes_moved and movement.wakes(process, kernel)):
+            return replace(base, label="computing", state="computing", why="its loop is making progress", moving=True)
+        return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
+    working = replace(base, label="computing", moving=True, work=movement.moved_bytes(process, helpers, others))
+    if busy or counters or not same:
+        why = f"uses {share:.0%} of a core" if busy and share else "its stack changed"
+        return replace(working, state=_working(process, thread), why=why)
+    return _standing(process, thread, kernel, helpers, (*pairs, *others), base, working)
+
+
+def _standing(
+    process: Process,
+    thread: PythonThread,
+    kernel: KernelThread | None,
+    helpers: Sequence[Process],
+    connections: Iterable[Connection],
+    base: State,
+    working: State,
+) -> State:
+    """The state of a rank whose own thread is not making progress and is in no operation: others may work for it."""
+    children = movement.children_at_work(helpers)
+    if children and any(f in frame.file for frame in thread.frames for f in torch_names.COMPILER):
+        return replace(working, state="compiling", why="its compiler processes are busy", work=None)
+    state, why, hold = standing_of(process, thread, kernel, helpers, connections)
+    if state == "waiting-input":
+        return replace(base, state=state, why=why, hold=hold)
+    if working.work is not None:
+        return replace(working, state=_working(process, thread), why=working.work)
+    if children and state == "waiting-data":
+        return replace(working, state="loading-data", why="its dataloader workers are busy")
+    if state == "waiting-child" and movement.children_transfer(helpers):
+        return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
+    if children:  # a pool's results, a build, a tokenizer: however it waits for them
+        return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
+    return replace(base, state=state, why=why, hold=hold)
+
+
+def _idle(share: float | None) -> str:
+    return "at the same line in both stacks" + (f", {share:.1%} of a core" if share is not None else "")
+
+
+def _working(process: Process, thread: PythonThread) -> str:
+    """What kind of work a busy stack is in, by what the trainer publishes, by torch's files, then by what people call
+    such functions."""
+    frames = thread.frames
+    beacon = known.beacon(process)
+    if beacon is not None and (published := _PHASES.get(beacon.phase)):
+        return published
+    if any("torch/_inductor/" in f.file or "_dynamo/convert_frame" in f.file for f in frames):
+        return "compiling"
+    if any(f.file.endswith("torch/serialization.py") or "torch/distributed/checkpoint/" in f.file for f in frames):
+        return "checkpointing"
+    names = [torch_names.plain(f.function).lower() for f in user_frames(thread)]
+    if any("checkpoint" in name for name in names):
+        return "checkpointing"
+    if any(word in name for name in names for word in ("eval", "validat", "generate")):
+        return "evaluating"
+    if fetching(thread) or any(f.file.endswith(torch_names.DATALOADER) for f in frames):
+        return "loading-data"
+    return "computing"

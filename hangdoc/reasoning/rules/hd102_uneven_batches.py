@@ -1,0 +1,82 @@
+"""The data is the same, but the split is uneven: some ranks have one batch more.
+
+## What it finds
+
+A rank has left the loop over its batches. The others are still inside and wait
+for it in a collective. The ranks read the same data, but their numbers of
+batches differ by a remainder.
+
+## Why it hangs
+
+If the number of samples is not a multiple of the number of ranks, some ranks
+have one more batch. The other ranks never join the collective of that batch.
+
+## Example
+
+```python
+mine = dataset[rank::world_size]  # <- 9 samples on 2 ranks: 5 and 4
+for sample in mine:
+    model(sample).sum().backward()
+```
+
+## Use instead
+
+```python
+sampler = DistributedSampler(dataset, drop_last=True)  # equal parts
+for batch in DataLoader(dataset, sampler=sampler):
+    model(batch).sum().backward()
+```
+
+`drop_last=True` in the DataLoader alone is not enough. For other loops, use the
+`Join` context manager, or agree on the minimum number of batches before the
+loop.
+
+## How hangdoc knows
+
+One rank has left the loop and another is inside it. Their loop counters and
+list lengths differ by a remainder, and the digests of their data directories
+are equal.
+
+## When it can be wrong
+
+The rank left the loop for another reason, such as a local early stop or step
+limit.
+
+## References
+
+- torch.utils.data.distributed.DistributedSampler:
+  https://docs.pytorch.org/docs/stable/data.html
+- torch.distributed.algorithms.join:
+  https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
+"""
+
+from hangdoc.diagnosis import Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.causes.data import UnevenSplit
+from hangdoc.reasoning.kinds import LeftLoop
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.rules import left_loop
+
+CODE = "HD102"
+NAME = "uneven-batches"
+ABOUT = (UnevenSplit,)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Ranks that left the loop before others because they had fewer batches of the same data."""
+    kind = blockage.kind
+    assert isinstance(kind, LeftLoop)  # noqa: S101  (see ABOUT: no other kind has this cause)
+    inside = kind.inside.ranks
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.85,
+        summary=f"{words.ranks(kind.short.ranks)} left the loop{left_loop.after(kind)}; {words.ranks(inside)} "
+        f"{words.verb(inside, 'has', 'have')} at least one more batch and {words.be(inside)} waiting in "
+        f"{words.operation(kind.inside.first)}",
+        evidence=[*left_loop.evidence(kind, kind.differences), *words.standstill(run)],
+        remedy="Give all ranks the same number of batches: use drop_last=True in the sampler, pad the last batch, or agree "
+        "on the minimum before the loop.",
+        commands=words.look_again(kind.short.first),
+    )

@@ -1,0 +1,126 @@
+"""A rank waits for a dataloader worker that is dead, stuck or starved.
+
+## What it finds
+
+A rank waits in torch's DataLoader for a batch. The worker process that should
+deliver it is dead, stopped, starved of CPU, or stuck in the user's dataset
+code.
+
+## Why it hangs
+
+The DataLoader waits for its worker without a limit, because `timeout` is 0 by
+default. All other ranks wait for this rank in their next collective.
+
+## Example
+
+```python
+loader = DataLoader(dataset, num_workers=4)  # <- no timeout
+for batch in loader:
+    model(batch).sum().backward()
+```
+
+## Use instead
+
+```python
+loader = DataLoader(
+    dataset,
+    num_workers=4,
+    timeout=120,  # raises an error instead of hanging
+    multiprocessing_context="spawn",  # inherits no held locks
+)
+```
+
+If a worker was killed, check for an out-of-memory kill and for a full /dev/shm.
+
+## How hangdoc knows
+
+The rank's stack is inside the loader. hangdoc reads the state of its worker
+processes and the stack of each worker: the line of `__getitem__` or of the
+iterator that does not return, and the kernel function it waits in.
+
+## When it can be wrong
+
+A slow worker on a slow disk may still deliver its batch. If CPU use or file
+reads show progress, the finding does not appear. Before the patience has
+passed, it is an `info`, not an error.
+
+## References
+
+- torch.utils.data.DataLoader: https://docs.pytorch.org/docs/stable/data.html
+"""
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.ranks.ended import how_it_ended
+from hangdoc.reasoning.ranks.holds import WaitsForLoader
+from hangdoc.reasoning.ranks.loader import place_of
+from hangdoc.reasoning.ranks.movement import kernel_thread
+from hangdoc.reasoning.ranks.stopped import stopped_by
+from hangdoc.snapshot import Machine, Process
+
+CODE = "HD103"
+NAME = "dataloader-stalled"
+ABOUT = (WaitsForLoader,)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """One finding for all ranks that wait for their dataloaders for the same reason."""
+    why = blockage.kind
+    assert isinstance(why, WaitsForLoader)  # noqa: S101  (see ABOUT)
+    first, who = blockage.at[0].first, blockage.culprits
+    alone = len(who) == 1
+    wait = (
+        f"rank {first.rank} is waiting for its dataloader: {why}"
+        if alone
+        else f"{words.ranks(who)} are waiting for their dataloaders; on rank {first.rank}, {why}"
+    )
+    look = why.worker or next(iter(why.shown), None)
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=why.certainty,
+        summary="; ".join(filter(None, (wait, words.victims_wait(blockage)))),
+        evidence=[
+            *words.class_evidence(blockage.at),
+            *_shortage(run, first, why.shown),
+            *(
+                Evidence(rank=first.rank, probe="stacks", text=_describe(worker))
+                for worker in why.shown[: 4 if alone else 1]
+            ),
+            *words.standstill(run),
+        ],
+        remedy="Fix what the worker is waiting for. Set timeout= on the DataLoader so that it raises an error instead of "
+        "hanging.",
+        commands=(f"py-spy dump --pid {look.pid}",) if look is not None else words.look_again(first),
+    )
+
+
+def _shortage(run: Run, rank: Rank, workers: tuple[Process, ...]) -> list[Evidence]:
+    """Memory shortages that kill or block workers: the OOM killer, a full /dev/shm."""
+    found = []
+    for host in run.hosts:
+        if host.name != rank.host:
+            continue
+        found += words.oom_kills([host], workers)
+        machine = host.machine
+        total = machine.shared_total_bytes if isinstance(machine, Machine) else None
+        free = machine.shared_free_bytes if isinstance(machine, Machine) else None
+        if total and free is not None and free < 0.02 * total:
+            text = f"shared memory (/dev/shm) is full: {free / 1e6:.0f} of {total / 1e6:.0f} MB free"
+            found.append(Evidence(rank=None, probe="machine", text=text))
+    return found
+
+
+def _describe(worker: Process) -> str:
+    if worker.state in "ZX":
+        return f"worker pid {worker.pid}: {how_it_ended(worker)}"
+    if (stopped := stopped_by(worker)) is not None:
+        return f"worker pid {worker.pid} is {stopped.why}"
+    frame = place_of(worker)
+    source = f" `{frame.source}`" if frame is not None and frame.source else ""
+    place = f"in {frame.function} at {frame.file}:{frame.line}{source}" if frame else "waiting for work in its queue"
+    main = kernel_thread(worker, None)
+    waiting = f"; wchan {main.wchan or 'none'}, {main.cpu_ns / 1e6:.0f} ms CPU during the observation" if main else ""
+    return f"worker pid {worker.pid} is {place}{waiting}"

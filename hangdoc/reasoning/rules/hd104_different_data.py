@@ -1,0 +1,116 @@
+"""The ranks read different files under the same name; the run does not hang.
+
+## What it finds
+
+A run that is training while its ranks read directories with the same name or
+setting but different files.
+
+## Why it hangs
+
+It does not hang. A loader that restarts at the end of its data never runs out.
+A sampler that splits the list of files by rank then reads some samples twice
+and others never, without any error. If the numbers of batches differ too, the
+run hangs, and the finding is HD101.
+
+## Example
+
+```python
+shards = Path("/scratch/data")  # <- a local disk: other files on every node
+files = sorted(shards.glob("*.parquet"))
+mine = files[rank::world_size]
+```
+
+## Use instead
+
+```python
+files = sorted(Path("/scratch/data").glob("*.parquet"))
+known = [None] * dist.get_world_size()
+dist.all_gather_object(known, [file.name for file in files])
+if any(names != known[0] for names in known):
+    raise RuntimeError("the nodes have different shards")
+mine = files[rank::world_size]
+```
+
+If every node is meant to have its own part, split the files by local rank:
+`files[local_rank::local_world_size]`.
+
+## How hangdoc knows
+
+For each rank it lists the directory, the setting that names it, the number of
+files, and a digest of their names and sizes.
+
+## When it can be wrong
+
+The data is split over the nodes on purpose, and each rank reads its own part.
+Directories whose path contains the rank's own number are not compared.
+
+## References
+
+- torch.utils.data.distributed.DistributedSampler:
+  https://docs.pytorch.org/docs/stable/data.html
+"""
+
+import re
+from collections.abc import Iterator
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.causes import amounts
+from hangdoc.reasoning.causes.agreement import Agreement, agreement
+from hangdoc.reasoning.model import Rank, Run
+from hangdoc.snapshot import DataSource
+
+CODE = "HD104"
+NAME = "different-data"
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding for the first setting that points to different data."""
+    if any(rank.label != "computing" and not rank.moving for rank in run.ranks.values()):
+        return
+    sources = {rank.rank: amounts.sources(rank) for rank in run.ranks.values()}
+    for origin in sorted({origin for mine in sources.values() for origin in mine}):
+        ranks = [rank for rank in run.ranks.values() if origin in sources[rank.rank]]
+        mine = {rank.rank: sources[rank.rank][origin] for rank in ranks}
+        if len(ranks) < 2 or not _is_setting(origin) or any(source.files == 0 for source in mine.values()):
+            continue
+        values = agreement({rank: source.digest for rank, source in mine.items()})
+        if values.differs and not all(_own_part(rank, mine[rank.rank]) for rank in ranks):
+            yield _finding(origin, values, mine)
+            return
+
+
+def _is_setting(origin: str) -> bool:
+    """Whether a path was given as a setting. A file that happens to be open is not a directory that a loader lists."""
+    return not origin.startswith("open ")
+
+
+def _own_part(rank: Rank, source: DataSource) -> bool:
+    return bool(re.search(rf"(?i)(rank|part|split|worker)[-_=]?0*{rank.rank}(?!\d)", source.path))
+
+
+def _finding(origin: str, values: Agreement[str, int], mine: dict[int, DataSource]) -> Finding:
+    first = [mine[group[0]] for _, group in values.values[:4]]
+    return words.finding(
+        CODE,
+        NAME,
+        confidence=0.7 if len({source.files for source in first}) == 1 else 0.6,
+        culprits=values.odd,
+        summary=f"{origin} points to different files on different ranks: "
+        + "; ".join(
+            f"{source.files} files in {source.path} on {words.ranks(group)}"
+            for source, (_, group) in zip(first, values.values, strict=False)
+        )
+        + (" (same number of files, different names or sizes)" if len({source.files for source in first}) == 1 else ""),
+        evidence=[
+            Evidence(
+                rank=group[0],
+                probe="data",
+                text=f"{source.files} files, {source.bytes} bytes, digest {source.digest[:12]} in {source.path} ({origin})"
+                + words.also(group),
+            )
+            for source, (_, group) in zip(first, values.values, strict=False)
+        ],
+        remedy="Compare the directories of the nodes and sync them. If each node is meant to have its own part, split the "
+        "data by local rank.",
+    )

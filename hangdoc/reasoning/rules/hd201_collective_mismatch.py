@@ -1,0 +1,124 @@
+"""Ranks wait in different collectives at the same point of the program.
+
+## What it finds
+
+All ranks of a group wait in collectives, but not in the same one. No rank is
+missing, and none can continue. Or the ranks wait in the same broadcast, gather,
+reduce or scatter, but with different roots. Or two threads of a rank call
+collectives of one group: torch does not give their calls the same order on
+every rank.
+
+## Why it hangs
+
+A collective completes when every rank of its group has called it. If one rank
+calls `barrier` while the others call `all_reduce`, each side waits for the
+other forever. Gloo pairs operations only by their order, so the mistake may be
+earlier than the hang: two reductions of equal size pair up without an error.
+
+## Example
+
+```python
+if dist.get_rank() == 0:
+    dist.barrier()  # <- the other ranks call all_reduce here
+else:
+    dist.all_reduce(loss)
+```
+
+## Use instead
+
+```python
+dist.all_reduce(loss)
+dist.barrier()
+```
+
+Every rank must call the same collectives of a group in the same order. Move
+collectives out of branches that depend on the rank, and out of `try` blocks
+that a single rank may leave. `src` and `dst` are global ranks and must be equal
+on all ranks of the group.
+
+## How hangdoc knows
+
+It reads the operation and the line of every rank, the `src` or `dst` argument
+of its call, the conditions in the source around the calls, and the stacks of
+the other threads.
+
+## When it can be wrong
+
+A rank left its loop before the others (HD101, HD102, HD105), or it skipped a
+call that the others make (HD203).
+
+## References
+
+- torch.distributed, collective functions:
+  https://docs.pytorch.org/docs/stable/distributed.html
+"""
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.kinds import Mismatch, Roots, Threads
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.rules import parties
+
+CODE = "HD201"
+NAME = "collective-mismatch"
+ABOUT = (Mismatch, Roots, Threads)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Ranks in different collectives at the same point, or in one collective with different roots."""
+    kind = blockage.kind
+    if isinstance(kind, Roots):
+        return _different_roots(run, blockage, kind)
+    if isinstance(kind, Threads):
+        return _two_threads(run, blockage, kind)
+    assert isinstance(kind, Mismatch)  # noqa: S101  (see ABOUT)
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        # An operation that was inferred, not read from a frame, is weak evidence of a mismatch.
+        confidence=(0.88 if kind.reason else 0.7) if kind.sure else 0.4,
+        summary=f"ranks are waiting in calls that do not match: {parties.calls(kind.parts)}"
+        + (f" ({kind.reason})" if kind.reason else ""),
+        evidence=parties.evidence(run, kind.parts),
+        remedy="Make every rank call the same collectives in the same order. Compare the call sites and the branches "
+        "around them.",
+        commands=words.look_again(run.ranks[blockage.culprits[0]]),
+    )
+
+
+def _different_roots(run: Run, blockage: Blockage, kind: Roots) -> Finding:
+    odd = kind.values.values[-1][1][0]
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.93,
+        summary=f"ranks are waiting in {words.operation(run.ranks[odd])} with different roots: "
+        f"{words.values_by_rank(kind.values)}",
+        evidence=[*words.class_evidence(blockage.at), *words.standstill(run)],
+        remedy="Pass the same src (or dst) on every rank: the global rank of the sender (or receiver).",
+        commands=words.look_again(run.ranks[odd]),
+    )
+
+
+def _two_threads(run: Run, blockage: Blockage, kind: Threads) -> Finding:
+    first, name, op = kind.calls[0]
+    who = blockage.culprits
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.85,
+        summary=f"two threads of {words.ranks(who)} are waiting in collectives of the same group: the main thread in "
+        f"{words.operation(first.first)}, thread {name} in {op}",
+        evidence=[
+            *words.class_evidence(blockage.at),
+            *(
+                Evidence(rank=one.first.rank, probe="stacks", text=f"thread {thread} is waiting in {called}")
+                for one, thread, called in kind.calls
+            ),
+            *words.standstill(run),
+        ],
+        remedy="Give the second thread a process group of its own (dist.new_group), or call the collective in the main "
+        "thread. Calls of two threads in one group may have a different order on each rank.",
+        commands=words.look_again(run.ranks[who[0]]),
+    )

@@ -1,0 +1,91 @@
+"""Ranks wait in an operation for a rank that is alive but stuck elsewhere.
+
+## What it finds
+
+Some ranks wait in an operation. The rank that they wait for is alive but in no
+operation: it computes, sleeps, or waits for a lock, a file, a child process or
+the network.
+
+## Why it hangs
+
+A collective needs every rank of its group. Until the last one arrives, the
+others wait, by default for 30 minutes (NCCL: 10). The error after that does not
+name the missing rank.
+
+## Example
+
+```python
+if dist.get_rank() == 0:
+    while not ready.exists():  # <- the file never appears
+        time.sleep(1)
+dist.barrier()
+```
+
+## Use instead
+
+```python
+if dist.get_rank() == 0:
+    deadline = time.monotonic() + 600
+    while not ready.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{ready} did not appear within 10 minutes")
+        time.sleep(1)
+dist.monitored_barrier(timeout=timedelta(minutes=15))  # names the rank
+```
+
+If the work is meant to take that long, raise the timeout of the process group.
+
+## How hangdoc knows
+
+It follows the chain of waiting ranks to its end, and reads the stack, CPU use
+and counters of the missing rank twice.
+
+## When it can be wrong
+
+The rank is busy with legitimate work that takes longer than the patience and
+that no counter shows. Then raise `--patience`. Before the patience has passed,
+or while its counters change, the finding is an `info`, not an error.
+
+## References
+
+- torch.distributed.monitored_barrier:
+  https://docs.pytorch.org/docs/stable/distributed.html
+"""
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, Busy, Elsewhere, OnNetwork, Starves
+
+CODE = "HD202"
+NAME = "missing-rank"
+ABOUT = (Asleep, AtFileLock, Elsewhere, OnNetwork, Busy, Starves)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Ranks that do not reach the operation in which the others wait for them."""
+    first, blamed = blockage.at[0].first, blockage.culprits
+    why = first.why if first.why != words.doing(first) else ""
+    cpu = f"{first.cpu_percent:.0f}% CPU" if first.cpu_percent is not None and "core" not in why else ""
+    counters = "its counters changed" if first.counters_moved else "none of its counters changed"
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.6 if first.label == "computing" else 0.75,
+        summary=words.awaited(run, blockage),
+        evidence=[
+            *words.class_evidence(blockage.at),
+            Evidence(
+                rank=first.rank,
+                probe="cpu",
+                text=", ".join(filter(None, (why, cpu, counters))),
+            ),
+            *words.ended_children(run, first),
+            *words.class_evidence(blockage.waiting),
+            *words.standstill(run),
+        ],
+        remedy=f"Find out why {words.ranks(blamed)} {words.verb(blamed, 'does', 'do')} not join the operation that the other "
+        "ranks are waiting in.",
+        commands=words.look_again(first),
+    )

@@ -1,0 +1,81 @@
+"""Only some ranks of a group call a collective, for example under `if rank == 0:`.
+
+## What it finds
+
+Some ranks wait in a collective that the others did not call. The others are
+already past it and wait in a later operation.
+
+## Why it hangs
+
+A collective completes when every rank of its group has called it. A call under
+a condition on the rank, a `continue` on one rank, or a loop that one rank
+leaves early makes some ranks skip it. The others wait in it forever.
+
+## Example
+
+```python
+for batch in loader:
+    model(batch).sum().backward()
+if dist.get_rank() == 0:
+    save(model)
+    dist.barrier()  # <- only rank 0 calls it
+```
+
+## Use instead
+
+```python
+for batch in loader:
+    model(batch).sum().backward()
+if dist.get_rank() == 0:
+    save(model)
+dist.barrier()  # every rank calls it
+```
+
+If only some ranks should take part, create a group of them and pass it as
+`group=`. If a local value decides (a loss, a signal, a clock), all_reduce the
+decision first.
+
+## How hangdoc knows
+
+It compares the lines of both sides in the same function and the same iteration
+of its loops. It adds the condition around the call and the operations that the
+ranks wait in.
+
+## When it can be wrong
+
+A rank skipped the call because it left a loop early (HD101, HD102, HD105), or
+both sides are in the two branches of one `if` (HD201).
+
+## References
+
+- torch.distributed, collective functions:
+  https://docs.pytorch.org/docs/stable/distributed.html
+"""
+
+from hangdoc.diagnosis import Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.kinds import Subset
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.rules import parties
+
+CODE = "HD203"
+NAME = "conditional-collective"
+ABOUT = (Subset,)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """A collective that only some ranks of the group call."""
+    kind = blockage.kind
+    assert isinstance(kind, Subset)  # noqa: S101  (see ABOUT)
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
+        confidence=0.9 if kind.sure else 0.6,
+        summary=f"{kind.reason} (waiting: {parties.calls(kind.parts)})",
+        evidence=parties.evidence(run, kind.parts),
+        remedy="Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a "
+        "local value decides, all_reduce the decision first.",
+        commands=words.look_again(run.ranks[blockage.culprits[0]]),
+    )

@@ -1,0 +1,89 @@
+"""Ranks call the same collective with tensors of different sizes or dtypes.
+
+## What it finds
+
+All ranks wait in one collective, but the tensors that they passed to it differ
+in their number of elements or dtype.
+
+## Why it hangs
+
+A collective requires the same number of elements and the same dtype on all
+ranks. Otherwise one rank waits for bytes that the others never send. On a
+backend that checks this, the rank with the smaller buffer raises an error, and
+the others may wait for it.
+
+## Example
+
+```python
+losses = torch.stack(local_losses)  # <- their number differs by rank
+dist.all_reduce(losses)
+```
+
+## Use instead
+
+```python
+losses = torch.stack(local_losses)
+total = torch.tensor([losses.sum(), float(len(losses))])  # always 2
+dist.all_reduce(total)
+mean = total[0] / total[1]
+```
+
+For data of different sizes, pad the tensors, exchange the sizes first, or use
+`all_gather_object`. Use the same precision on all ranks.
+
+## How hangdoc knows
+
+It reads the dtype and shape of the tensor in each rank's call from the memory
+of the process. If no Python frame holds the tensor, as in a backward pass, it
+uses torch's flight recorder.
+
+## When it can be wrong
+
+`all_gather` over uneven tensors and `all_to_all` accept different sizes;
+hangdoc does not compare these.
+
+## References
+
+- torch.distributed, collective functions:
+  https://docs.pytorch.org/docs/stable/distributed.html
+- TORCH_DISTRIBUTED_DEBUG: https://docs.pytorch.org/docs/stable/distributed.html
+"""
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.kinds import Tensors
+from hangdoc.reasoning.model import Run
+
+CODE = "HD206"
+NAME = "tensor-mismatch"
+ABOUT = (Tensors,)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """A collective in which ranks wait with tensors that do not match."""
+    kind = blockage.kind
+    assert isinstance(kind, Tensors)  # noqa: S101  (see ABOUT)
+    values = kind.values.values[:4]
+    operation = words.operation(run.ranks[values[0][1][0]])
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.93,
+        summary=f"ranks are waiting in {operation} with different tensors: "
+        + "; ".join(f"{kind.shown[group[0]]} on {words.ranks(group)}" for _, group in values),
+        evidence=[
+            *(
+                Evidence(
+                    rank=group[0],
+                    probe="interpreter",
+                    text=f"passed {kind.shown[group[0]]} to {operation}{words.also(group)}",
+                )
+                for _, group in values
+            ),
+            *words.class_evidence(run.waiting),
+            *words.standstill(run),
+        ],
+        remedy="Pass tensors with the same dtype and number of elements on all ranks: pad them, or exchange the sizes first.",
+        commands=words.look_again(run.ranks[blockage.culprits[0]]),
+    )

@@ -1,0 +1,98 @@
+"""A rank is blocked by a lock of its own process, or by the GIL.
+
+## What it finds
+
+A rank whose training thread waits for a lock of its own process. Another thread
+is stuck while it holds the GIL, two threads each hold the lock that the other
+needs, a thread acquires a lock that it already holds, or imports wait for each
+other.
+
+## Why it hangs
+
+Only the thread that holds a lock can release it, and that thread is waiting
+itself. Every Python thread needs the GIL. A C function that blocks without
+releasing the GIL stops the whole process, including watchdogs inside it.
+
+## Example
+
+```python
+def log(self, line):
+    with self.queue_lock:
+        with self.file_lock:  # <- flush() uses the opposite order
+            self.file.write(line)
+
+
+def flush(self):
+    with self.file_lock:
+        with self.queue_lock:
+            self.file.flush()
+```
+
+## Use instead
+
+```python
+def log(self, line):
+    with self.queue_lock, self.file_lock:  # the same order everywhere
+        self.file.write(line)
+
+
+def flush(self):
+    with self.queue_lock, self.file_lock:
+        self.file.flush()
+```
+
+For nested locking by one thread, use `threading.RLock`. For the GIL, call the C
+function through `ctypes.CDLL` instead of `PyDLL`, or release the GIL in the
+extension (`Py_BEGIN_ALLOW_THREADS`). Do imports before you start threads.
+
+## How hangdoc knows
+
+In both stacks, the threads are at a `with lock:` or an `acquire`. It also reads
+which thread holds the GIL, and the native frames of the C call if they were
+read.
+
+## When it can be wrong
+
+A thread that works for a long time while it holds a lock is not a deadlock. A
+rank that waits at an Event or a Queue waits for work; this finding does not
+cover it.
+
+## References
+
+- threading, locks: https://docs.python.org/3/library/threading.html
+- Thread state and the global interpreter lock:
+  https://docs.python.org/3/c-api/init.html
+"""
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.ranks.holds import AtLock
+
+CODE = "HD304"
+NAME = "lock-deadlock"
+ABOUT = (AtLock,)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """A rank that is blocked by a lock of its own process."""
+    kind = blockage.kind
+    assert isinstance(kind, AtLock)  # noqa: S101  (see ABOUT)
+    first, blamed = blockage.at[0].first, blockage.culprits
+    where = f"on rank {first.rank}, " if len(blamed) > 1 else ""
+    summary = f"{words.ranks(blamed)} {words.be(blamed)} blocked by a lock: {where}{kind.what}"
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=kind.certainty,
+        summary="; ".join(filter(None, (summary, words.victims_wait(blockage)))),
+        evidence=[
+            *(Evidence(rank=first.rank, probe="stacks", text=text) for text in kind.threads),
+            *words.class_evidence(blockage.waiting),
+            *words.standstill(run),
+        ],
+        remedy="Make sure the lock is released: acquire two locks in one order, use RLock for nested locking, and release "
+        "the GIL around blocking C calls.",
+        commands=words.look_again(first),
+    )

@@ -1,0 +1,98 @@
+"""All ranks have ended, and torchrun waits for its other nodes.
+
+## What it finds
+
+A launcher that has no ranks left and waits in its exit barrier.
+
+## Why it hangs
+
+When its ranks have ended, each torchrun agent waits up to five minutes until
+the other agents report the same. If another node's agent was killed, or its
+ranks still run or hang, the agent waits for the whole time. The log shows
+nothing.
+
+## Example
+
+```python
+def main():
+    train()
+    if node_rank != 0:
+        return  # <- the agents of these nodes wait for node 0
+    upload_results()
+```
+
+## Use instead
+
+```python
+def main():
+    train()
+    if node_rank == 0:
+        upload_results()
+    dist.barrier()  # all nodes end together
+    dist.destroy_process_group()
+```
+
+Check what the agents and ranks of the other nodes are doing. If they are gone,
+terminate this agent. The training is over.
+
+## How hangdoc knows
+
+The stack of the agent is in `_exit_barrier`, and it has no ranks below it.
+
+## When it can be wrong
+
+The ranks of the other nodes may still be doing legitimate work.
+
+## References
+
+- torch.distributed.elastic, agent:
+  https://docs.pytorch.org/docs/stable/elastic/agent.html
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.parse import natural
+from hangdoc.phrases import duration
+from hangdoc.reasoning import words
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.ranks import known, torch_names
+from hangdoc.snapshot import Process
+
+CODE = "HD306"
+NAME = "exit-barrier"
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding for all agents in the exit barrier of a run that has no ranks left."""
+    if any(rank.label != "dead" for rank in run.ranks.values()):
+        return
+    waiting = [process for _, process in run.launchers if _leaves(process)]
+    if not waiting:
+        return
+    nodes = next((natural(p.launch.nnodes) for p in waiting if p.launch is not None and p.launch.nnodes), None)
+    complete = nodes is not None and len(run.launchers) >= nodes
+    yield words.finding(
+        CODE,
+        NAME,
+        confidence=0.85,
+        summary=f"all ranks have ended; {len(waiting)} of {nodes or '?'} launchers "
+        f"{'is' if len(waiting) == 1 else 'are'} waiting in the exit barrier for the others"
+        + ("" if complete else ", which were not observed"),
+        evidence=[
+            Evidence(
+                rank=None,
+                probe="stacks",
+                text=f"torchrun (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is in _exit_barrier "
+                "and has no ranks",
+            )
+            for p in waiting[:8]
+        ],
+        remedy="Training is over on this node. Check the other nodes; if they are gone, terminate this launcher.",
+        commands=tuple(f"py-spy dump --pid {p.pid}" for p in waiting[:1]),
+    )
+
+
+def _leaves(process: Process) -> bool:
+    frames = known.frames(process)
+    return any(torch_names.plain(f.function) == "_exit_barrier" and torch_names.AGENT in f.file for f in frames)

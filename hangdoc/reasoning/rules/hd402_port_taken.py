@@ -1,0 +1,90 @@
+"""Another process listens on the master port.
+
+## What it finds
+
+Ranks or launchers that wait in their rendezvous, while the process that listens
+on their master port belongs to another run or program.
+
+## Why it hangs
+
+The ranks connect to the wrong process. It may never reply. Or it is the store
+of another run, often an orphan of an earlier one, which accepts the ranks and
+lets them wait for peers that never come. The run's own first rank could not
+bind the port and ended with EADDRINUSE, often unnoticed on another node.
+
+## Example
+
+```sh
+torchrun --nnodes 2 --node-rank 1 --master-port 29500 train.py   # <- taken
+```
+
+## Use instead
+
+```sh
+ss -ltnp 'sport = :29500'   # on node0: which process is it?
+torchrun --nnodes 2 --node-rank 1 --master-port 29511 train.py
+```
+
+Terminate the other process if it is left over. On a single node,
+`--rdzv-backend c10d --rdzv-endpoint localhost:0` chooses a free port.
+
+## How hangdoc knows
+
+It finds the process that owns the listening socket by the inode of the socket,
+with its command, age and parent. The stacks show which ranks wait in the
+rendezvous.
+
+## When it can be wrong
+
+A port forwarder or a service mesh listens in front of the real master.
+
+## References
+
+- torchrun, rendezvous:
+  https://docs.pytorch.org/docs/stable/elastic/rendezvous.html
+"""
+
+import shlex
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.phrases import duration
+from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.causes.meeting import PortTaken
+from hangdoc.reasoning.model import Run
+
+CODE = "HD402"
+NAME = "port-taken"
+ABOUT = (PortTaken,)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Another process on the master port of a run that waits in its rendezvous."""
+    cause = blockage.cause
+    assert isinstance(cause, PortTaken)  # noqa: S101  (see ABOUT)
+    listener, host, waiting = cause.listener, cause.host, blockage.victims
+    command = " ".join(listener.argv)[:120] or listener.name
+    age = f", started {duration(listener.started_seconds_ago)} ago" if listener.started_seconds_ago is not None else ""
+    orphan = ", an orphan" if listener.orphan else ""
+    text = f"pid {listener.pid} ({command}) listens on port {listener.port} of {host}{age}{orphan}"
+    who = (
+        f"{words.ranks(waiting)} {words.verb(waiting, 'connects', 'connect')} to it"
+        if waiting
+        else "this run's launcher connects to it"
+    )
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.93,
+        summary=f"port {listener.port} is taken by another process, pid {listener.pid} ({listener.name}{orphan}); {who} and "
+        f"{words.verb(waiting or [0], 'waits', 'wait')} forever",
+        evidence=[
+            Evidence(rank=None, probe="sockets", text=text),
+            *words.class_evidence(run.waiting),
+        ],
+        remedy="Terminate that process if it is left over from an earlier run, or start this run on another port.",
+        commands=(
+            f"ps -o pid,ppid,etime,args -p {listener.pid}   # on {host}",
+            f"ss -ltnp {shlex.quote(f'sport = :{listener.port}')}",
+        ),
+    )

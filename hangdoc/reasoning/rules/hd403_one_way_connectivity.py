@@ -1,0 +1,114 @@
+"""Connection attempts to a peer's port get no reply.
+
+## What it finds
+
+A rank or a torchrun agent that tries to connect to a listening port of another
+one and gets no reply: the connection stays in SYN_SENT and is retried again and
+again.
+
+## Why it hangs
+
+Gloo connects every pair of ranks on ephemeral ports. In each pair, the rank
+with the lower address listens and the other one connects. An open master port
+is not enough: every host must accept connections from every other host on
+`net.ipv4.ip_local_port_range`. If a firewall drops the packets instead of
+rejecting them, the attempt continues for minutes, and all other ranks wait in
+`init_process_group`.
+
+## Example
+
+```sh
+nft add rule inet filter input tcp dport 29500 accept
+nft add rule inet filter input drop   # <- drops Gloo's ephemeral ports
+```
+
+## Use instead
+
+```sh
+# 10.0.0.0/24 holds all hosts of the run.
+nft add rule inet filter input ip saddr 10.0.0.0/24 accept
+nft add rule inet filter input drop
+```
+
+## How hangdoc knows
+
+It reads the connection attempts with their retries, and the process that
+listens at the other end, with its network interface.
+
+## When it can be wrong
+
+An overloaded host replies late; the finding needs several retries. If the host
+of the listener was not observed, only the side of the caller is known. The
+evidence then shows this.
+
+## References
+
+- tcp(7), tcp_syn_retries: https://man7.org/linux/man-pages/man7/tcp.7.html
+- gloo/transport/tcp: https://github.com/pytorch/gloo
+"""
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.parse import natural
+from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.causes import network
+from hangdoc.reasoning.causes.meeting import NoAnswer
+from hangdoc.reasoning.causes.network import Call
+from hangdoc.reasoning.model import Run
+
+CODE = "HD403"
+NAME = "one-way-connectivity"
+ABOUT = (NoAnswer,)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Connection attempts that get no reply."""
+    cause = blockage.cause
+    assert isinstance(cause, NoAnswer)  # noqa: S101  (see ABOUT)
+    first, outgoing = cause.first, cause.outgoing
+    master = natural((run.master or "").rpartition(":")[2])
+    to_master = first.connection.remote_port == master
+    ports = f"port {master}" if to_master else "ephemeral ports (sysctl net.ipv4.ip_local_port_range)"
+    closed = first.called
+    what = (
+        f"{outgoing} gets no reply from any host that it connects to"
+        if outgoing
+        else f"{closed} does not reply to {first.host.name}"
+    )
+    listens = ", although a process listens there" if first.listener is not None else ""
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.9 if first.listener is not None else 0.7,
+        summary=f"{what}: {_who(run, first)} cannot connect to {first.target}{listens} (a firewall drops the packets, or the "
+        "network is down)",
+        evidence=[_evidence(run, call) for call in cause.calls[:8]] + words.class_evidence(run.waiting),
+        remedy=f"Allow incoming connections to {'every host' if outgoing else closed} on {ports} from every host of the run."
+        + (" Gloo also needs ephemeral ports in both directions." if to_master else ""),
+        commands=(
+            f"nc -vz -w 3 {first.connection.remote_address} {first.connection.remote_port}   # on {first.host.name}",
+            f"nft list ruleset   # on {first.called}",
+        ),
+    )
+
+
+def _who(run: Run, call: Call) -> str:
+    rank = network.rank_of(run, call.host, call.pid)
+    return f"rank {rank.rank}" if rank is not None else f"torchrun (pid {call.pid})"
+
+
+def _evidence(run: Run, call: Call) -> Evidence:
+    rank = network.rank_of(run, call.host, call.pid)
+    c = call.connection
+    listener = network.rank_of(run, call.listener.host, call.listener.pid) if call.listener is not None else None
+    there = "that host was not observed"
+    if call.listener is not None:
+        interface = network.interface_with(call.listener.host, call.listener.namespace, c.remote_address)
+        on = f" on {interface.name}" if interface is not None else ""
+        there = f"{f'rank {listener.rank}' if listener is not None else f'pid {call.listener.pid}'} listens there{on}"
+    return Evidence(
+        rank=rank.rank if rank is not None else None,
+        probe="sockets",
+        text=f"on {call.host.name}, the connection from {c.local_address}:{c.local_port} to {call.target} is in SYN_SENT, "
+        f"{c.retransmits} retries in {call.seconds} s; {there}",
+    )

@@ -1,0 +1,99 @@
+"""An established connection between two ranks no longer delivers data.
+
+## What it finds
+
+An established connection between two ranks on which sent data is not
+acknowledged. The kernel retransmits it again and again, and no byte arrived
+during the observation.
+
+## Why it hangs
+
+A broken cable, a switch, a firewall that lost its state, or a moved container
+drops the packets. TCP retries for about 15 minutes before it reports an error
+to the program. Both ranks wait in the same operation. The program itself is
+correct.
+
+## Example
+
+```sh
+conntrack -F   # <- the firewall forgets established connections
+```
+
+## Use instead
+
+```sh
+ping -c 3 node1              # on the interface of the connection
+ip -s link                   # error and drop counters
+ss -tnoi dst 10.0.0.2        # retransmits and backoff of the connection
+sysctl net.ipv4.tcp_retries2 # a lower value gives an error sooner
+```
+
+The run cannot continue unless the link comes back soon.
+
+## How hangdoc knows
+
+It reads the unacknowledged segments, retransmits and backoff of the connection,
+its send queue, and the time since the last byte was received.
+
+## When it can be wrong
+
+A short loss in a congested network causes one or two retransmits and then
+recovers. The finding needs several retransmits without a reply.
+
+## References
+
+- tcp(7), tcp_retries2: https://man7.org/linux/man-pages/man7/tcp.7.html
+- ss(8): https://man7.org/linux/man-pages/man8/ss.8.html
+"""
+
+import shlex
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.phrases import duration
+from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.causes.dead_link import DeadLink
+from hangdoc.reasoning.model import Run
+from hangdoc.snapshot import Connection
+
+CODE = "HD407"
+NAME = "peer-unreachable"
+ABOUT = (DeadLink,)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """All ranks at the ends of dead connections."""
+    cause = blockage.cause
+    assert isinstance(cause, DeadLink)  # noqa: S101  (see ABOUT)
+    first = min(cause.lost)
+    address = cause.lost[first][0].remote_address
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.93,
+        summary=f"{_link(run, blockage.blamed)} is dead: data that rank {first} sends to {address} does not arrive",
+        evidence=[
+            *(_evidence(number, c) for number, lost in sorted(cause.lost.items())[:6] for c in lost[:2]),
+            *words.class_evidence(run.waiting),
+            *words.standstill(run),
+        ],
+        remedy="Find out what drops the packets between the two hosts: check interface counters, firewall and switch.",
+        commands=(f"ping -c 3 {address}", f"ss -tnoi {shlex.quote(f'dst {address}')}"),
+    )
+
+
+def _link(run: Run, culprits: tuple[int, ...]) -> str:
+    who = words.ranks(culprits)
+    if set(culprits) <= set(run.unseen):
+        return f"the connection to {who} (not observed)"
+    return f"the connection between {who if len(culprits) > 1 else f'{who} and its peers'}"
+
+
+def _evidence(rank: int, c: Connection) -> Evidence:
+    since = f", nothing received for {duration(c.last_received_ms / 1000)}" if c.last_received_ms is not None else ""
+    return Evidence(
+        rank=rank,
+        probe="sockets",
+        text=f"{c.local_address}:{c.local_port} to {c.remote_address}:{c.remote_port}: {c.unacked} segments unacknowledged, "
+        f"{c.retransmits or 0} retransmits, backoff {c.backoff or 0}, {c.send_queue_bytes} bytes queued{since}",
+    )

@@ -1,0 +1,74 @@
+"""The versions of torch or Python differ between ranks.
+
+## What it finds
+
+Ranks of one run that use a different version of torch or Python.
+
+## Why it hangs
+
+Different torch versions may call different collectives at the same place (an
+extra check, another order of buckets, another rendezvous key), serialise
+objects differently, or refuse to connect. Sometimes the run works for days.
+
+## Example
+
+```sh
+pip install torch   # <- gives 2.12 on one node, 2.13 on another
+```
+
+## Use instead
+
+```sh
+pip install torch==2.13.0   # or one container image for all nodes
+python -c 'import torch; print(torch.__version__)'   # compare on every node
+```
+
+## How hangdoc knows
+
+It reads the version file beside the libtorch that each rank has mapped, and the
+Python library that it runs. It imports nothing.
+
+## When it can be wrong
+
+The builds differ only in their local part (`+cpu`, `+cu128`) and are otherwise
+equal. Even such a mix is unusual.
+
+## References
+
+- PyTorch releases and what they promise:
+  https://github.com/pytorch/pytorch/blob/main/RELEASE.md
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnosis import Finding
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.causes.disagreements import VersionDiffers
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.rules import differs
+
+CODE = "HD503"
+NAME = "version-mismatch"
+ABOUT = (VersionDiffers,)
+
+_WORDING = differs.Wording(
+    (CODE, NAME),
+    probe="machine",
+    subject="the {name} version",
+    evidence="{name} {value}",
+    missing="{name} not found",
+    remedy="Install the same {name} version on all nodes.",
+    as_cause=0.8,
+    decisive=0.6,
+    other=0.6,
+)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Ranks that wait for each other and run different versions."""
+    return differs.say(_WORDING, run, blockage)
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding each for torch and Python, if it does not explain a blockage."""
+    return differs.check(_WORDING, run, VersionDiffers)

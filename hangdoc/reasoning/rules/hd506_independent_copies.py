@@ -1,0 +1,111 @@
+"""Several ranks were started, but each one trains alone, without a process group.
+
+## What it finds
+
+A launcher started several ranks. All of them train, but none has a process
+group, threads of a backend, or a connection to another rank.
+
+## Why it hangs
+
+It does not hang. Each rank trains the whole model alone and never exchanges a
+gradient. The run costs n times as much and does the work of one process.
+
+## Example
+
+```python
+if torch.cuda.is_available():  # <- without a GPU, no group is created
+    dist.init_process_group("nccl")
+    model = DistributedDataParallel(model.cuda())
+```
+
+## Use instead
+
+```python
+if torch.cuda.is_available():
+    torch.cuda.set_device(local_rank)
+    dist.init_process_group("nccl")
+    model = DistributedDataParallel(model.cuda())
+else:
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(model)
+```
+
+Or start only one process.
+
+## How hangdoc knows
+
+torch's list of process groups is empty in each rank. There are no Gloo or NCCL
+threads and no sockets between ranks, and the stacks are inside the model, the
+backward or the optimizer.
+
+## When it can be wrong
+
+Independent copies are intended: a sweep with one seed per rank, or an ensemble.
+
+## References
+
+- torch.distributed.init_process_group:
+  https://docs.pytorch.org/docs/stable/distributed.html
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.ranks import known, torch_names
+from hangdoc.snapshot import Interpreter, Stack
+
+CODE = "HD506"
+NAME = "independent-copies"
+
+_TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/_tensor.py")
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding for a run whose ranks train independently."""
+    ranks = list(run.ranks.values())
+    if len(ranks) < 2 or not run.launchers or run.unseen or run.backend is not None:
+        return
+    if not all(_alone(rank) for rank in ranks) or not any(_trains(rank) for rank in ranks):
+        return
+    who = [rank.rank for rank in ranks]
+    yield words.finding(
+        CODE,
+        NAME,
+        confidence=0.85,
+        culprits=who,
+        summary=f"{words.ranks(who)} train {len(ranks)} independent copies of the model: they have no process group and "
+        "exchange no data",
+        evidence=[
+            Evidence(
+                rank=who[0],
+                probe="interpreter",
+                text=f"torch lists no process group{words.also(who)}",
+            ),
+            Evidence(rank=None, probe="sockets", text="no connection between any two ranks"),
+            *words.class_evidence(run.classes)[:4],
+        ],
+        remedy='Call init_process_group("gloo") when there is no GPU, or start only one process.',
+    )
+
+
+def _alone(rank: Rank) -> bool:
+    process = rank.process
+    if process is None or not rank.moving or rank.connections or not isinstance(process.interpreter, Interpreter):
+        return False
+    return not process.interpreter.groups and not known.thread_names(process) & torch_names.GLOO_THREADS
+
+
+def _trains(rank: Rank) -> bool:
+    """Whether it is in the model, the backward or the optimizer at either look, so that its start-up is over. Importing these
+    files is not training."""
+    looks = (rank.process.stack, rank.process.stack_before) if rank.process is not None else ()
+    threads = [thread for look in looks if isinstance(look, Stack) for thread in look.threads]
+    return any(
+        part in frame.file
+        for thread in threads
+        if not any("importlib" in frame.file for frame in thread.frames)
+        for frame in thread.frames
+        for part in _TRAINING
+    )

@@ -1,0 +1,152 @@
+"""One rank is slower than the others in every iteration; all wait for it.
+
+## What it finds
+
+A run that makes progress, in which one rank computes nearly all the time and
+the others mostly wait for it, over several iterations.
+
+## Why it hangs
+
+It does not hang. Every step takes as long as its slowest rank. If one rank runs
+at half the speed, so does the whole run.
+
+## Example
+
+```python
+documents = sorted(corpus, key=len)
+first = rank * share
+mine = documents[first : first + share]  # <- the last rank gets the longest
+```
+
+## Use instead
+
+```python
+documents = sorted(corpus, key=len)
+mine = documents[rank::world_size]  # every rank gets short and long ones
+```
+
+Give the rank the same number of threads and cores as the others, and look for
+other programs on its host.
+
+## How hangdoc knows
+
+For each rank, it measures how long the training thread was on a core and how
+many iterations it completed. It compares threads, cores and throttling, and the
+duration of the stages of a step if the trainer publishes them.
+
+## When it can be wrong
+
+An observation that is shorter than a step shows only one phase of it, so the
+finding needs several iterations. Ranks of a pipeline wait by design.
+
+## References
+
+- DistributedDataParallel, uneven workloads:
+  https://docs.pytorch.org/docs/stable/notes/ddp.html
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.model import Rank, Run, environment_of
+from hangdoc.reasoning.ranks import known
+from hangdoc.snapshot import Clocks, Progress, Runtime, Stack
+
+CODE = "HD601"
+NAME = "straggler"
+
+_BUSY, _WAITING = 0.75, 0.45
+_ROUNDS = 3
+_STAGES = ("data", "forward", "backward", "optimizer")
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding for a minority of ranks that the others wait for in every iteration."""
+    ranks = [rank for rank in run.ranks.values() if rank.process is not None and rank.label != "dead"]
+    if len(ranks) < 2 or run.unseen or run.backend != "gloo" or not all(_rounds(rank) >= _ROUNDS for rank in ranks):
+        return  # an NCCL rank spins while it waits, so its CPU time shows nothing
+    busy = [rank for rank in ranks if (rank.training_share or 0.0) >= _BUSY]
+    rest = [rank for rank in ranks if (rank.training_share or 0.0) < _BUSY]
+    if busy and len(busy) <= len(rest) and all((rank.training_share or 1.0) <= _WAITING for rank in rest):
+        yield _finding(busy, rest)
+
+
+def _rounds(rank: Rank) -> int:
+    """How many iterations the loop of the rank completed during the observation, by its counters. Counters are read with the two
+    stacks, which may be further apart than the observation is long, where hangdoc polls."""
+    process = rank.process
+    if process is None or not isinstance(process.progress, Progress) or not isinstance(process.clocks, Clocks):
+        return 0
+    counted = max((c.after - c.before for c in process.progress.counters if c.looped), default=0)
+    before, after = process.stack_before, process.stack
+    apart = after.at_seconds - before.at_seconds if isinstance(before, Stack) and isinstance(after, Stack) else 0.0
+    window = process.clocks.window_seconds
+    return int(counted * min(1.0, window / apart)) if apart > 2 * window else counted
+
+
+def _finding(busy: list[Rank], rest: list[Rank]) -> Finding:
+    slow, others = [rank.rank for rank in busy], [rank.rank for rank in rest]
+    why = "; ".join(part for part in (_why(busy[0], rest[0]), _stage(busy[0], rest[0])) if part)
+    return words.finding(
+        CODE,
+        NAME,
+        confidence=0.75,
+        culprits=slow,
+        victims=others,
+        summary=f"{words.ranks(slow)} {words.verb(slow, 'is', 'are')} slower than the others: "
+        f"{words.verb(slow, 'it computes', 'they compute')} {busy[0].training_share or 0:.0%} of the time, while "
+        f"{words.ranks(others)} mostly {words.verb(others, 'waits', 'wait')}"
+        + (f" ({why})" if why else "; no other difference was found, so it may have more work"),
+        evidence=[
+            Evidence(
+                rank=rank.rank,
+                probe="cpu",
+                text=f"training thread on a core {rank.training_share or 0:.0%} of the time, {_rounds(rank)} iterations done",
+            )
+            for rank in (*busy[:4], *rest[:4])
+        ],
+        remedy="Balance the work between the ranks, or fix what slows the culprit down.",
+        commands=words.look_again(busy[0]),
+    )
+
+
+def _stage(slow: Rank, other: Rank) -> str:
+    """The stage of the step in which the slow rank takes longer, if both ranks publish their stages. A fast rank waits for the
+    others inside its backward, so its backward is not compared."""
+    mine, theirs = _stages(slow), _stages(other)
+    if not mine or not theirs:
+        return ""
+    later = {name: mine[name] - theirs[name] for name in mine if mine[name] - theirs[name] > 0.1 * sum(mine.values())}
+    if not later:
+        return ""
+    name = max(later, key=lambda stage: later[stage])
+    return (
+        f"its {name} stage takes {mine[name] * 1000:.1f} ms per step, rank {other.rank}'s {theirs[name] * 1000:.1f} ms"
+    )
+
+
+def _stages(rank: Rank) -> dict[str, float]:
+    beacon = known.beacon(rank.process)
+    told = beacon is not None and len(beacon.stages) == len(_STAGES)
+    return dict(zip(_STAGES, beacon.stages, strict=True)) if beacon is not None and told else {}
+
+
+def _why(slow: Rank, other: Rank) -> str:
+    if slow.process is None or other.process is None:
+        return ""
+    mine, theirs = (environment_of(p).get("OMP_NUM_THREADS") for p in (slow.process, other.process))
+    if mine != theirs:
+        return (
+            f"OMP_NUM_THREADS is {mine or 'not set'} on rank {slow.rank} and {theirs or 'not set'} on rank {other.rank}"
+        )
+    a, b = slow.process.runtime, other.process.runtime
+    if (
+        isinstance(a, Runtime)
+        and isinstance(b, Runtime)
+        and a.cpus_allowed
+        and b.cpus_allowed
+        and a.cpus_allowed < b.cpus_allowed
+    ):
+        return f"rank {slow.rank} may use {a.cpus_allowed} cores, rank {other.rank} {b.cpus_allowed}"
+    return ""

@@ -1,0 +1,91 @@
+"""The others wait for a rank that is busy with work of its own.
+
+## What it finds
+
+Ranks wait in an operation for one that is working: its counters change, or it
+evaluates, samples, writes a checkpoint, compiles or loads data, and its stack
+or its CPU time changes.
+
+## Why it hangs
+
+It does not hang: the others continue when the rank arrives. From outside it
+looks like a hang, and it costs the time of all other ranks. The timeout of the
+process group (30 minutes; NCCL: 10) ends the run if the work takes longer.
+
+## Example
+
+```python
+for step, batch in enumerate(loader):
+    train_step(batch)
+    if step % 1000 == 0 and rank == 0:
+        evaluate(model.module, validation)  # <- the others wait
+```
+
+## Use instead
+
+```python
+for step, batch in enumerate(loader):
+    train_step(batch)
+    if step % 1000 == 0:
+        part = validation[rank::world_size]
+        total = torch.tensor(evaluate(model.module, part))
+        dist.all_reduce(total)  # every rank evaluates its part
+```
+
+Write checkpoints in the background with
+`torch.distributed.checkpoint.async_save`. Raise the timeout of the group if the
+work takes long.
+
+## How hangdoc knows
+
+It reads what the busy rank is doing, which of its counters and stacks changed
+during the observation, and the stacks of the waiting ranks.
+
+## When it can be wrong
+
+A rank in an endless search or retry loop looks the same as long as its counters
+change. Run hangdoc again some minutes later and compare the numbers.
+
+## References
+
+- torch.distributed.checkpoint:
+  https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+- init_process_group, timeout:
+  https://docs.pytorch.org/docs/stable/distributed.html
+"""
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.ranks.holds import Serves, Works
+
+CODE = "HD602"
+NAME = "rank-busy-alone"
+ABOUT = (Works, Serves)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """Busy ranks that others wait for."""
+    kind = blockage.kind
+    first, blamed = blockage.at[0].first, blockage.culprits
+    who = words.ranks(blamed)
+    why = kind.what if isinstance(kind, Works) else ""  # for a rank that serves requests, its stack says all
+    return words.blocked(
+        (CODE, NAME),
+        blockage,
+        confidence=0.85 if isinstance(kind, Works) and kind.certain else 0.75,
+        summary=words.awaited(run, blockage) + (f"; rank {first.rank} is active: {why}" if why else ""),
+        evidence=[
+            *words.class_evidence(blockage.at),
+            *words.counters(first),
+            *([Evidence(rank=first.rank, probe="cpu", text="; ".join(dict.fromkeys((first.why, why))))] if why else []),
+            *words.class_evidence(blockage.waiting),
+            *words.standstill(run),
+        ],
+        remedy=f"Check that {who} {words.be(blamed)} meant to serve requests while the other ranks wait."
+        if isinstance(kind, Serves)
+        else f"Wait until {who} {words.verb(blamed, 'has', 'have')} finished. To save the time of the other ranks, share this "
+        "work among all ranks or do it in the background.",
+        commands=words.look_again(first),
+    )

@@ -1,0 +1,110 @@
+"""The ranks spend most of each step transferring data over a slow link.
+
+## What it finds
+
+A run that makes progress, whose ranks wait most of the time for data on a link
+between hosts.
+
+## Why it hangs
+
+It does not hang. Every step sends as many bytes as the model has gradients. A
+slow, shared or wrong link (a management network, a tunnel, a cable at a tenth
+of its rate) makes the steps as long as the transfer.
+
+## Example
+
+```sh
+export GLOO_SOCKET_IFNAME=eth0   # <- the 1 Gbit/s management network
+torchrun --nnodes 2 --node-rank 0 --master-addr node0 train.py
+```
+
+## Use instead
+
+```sh
+ethtool eth1 | grep Speed        # 100000Mb/s
+export GLOO_SOCKET_IFNAME=eth1   # and NCCL_SOCKET_IFNAME
+torchrun --nnodes 2 --node-rank 0 --master-addr node0-eth1 train.py
+```
+
+Measure the rate between the hosts with `iperf3`. To send less data, use
+gradient accumulation, a bf16 compression hook, or larger batches.
+
+## How hangdoc knows
+
+For the busiest connection, it measures the share of time with unsent or
+unacknowledged data, the bytes transferred, and the delivery rate that the
+kernel reports. It also measures how long the ranks compute.
+
+## When it can be wrong
+
+Connections over loopback are not measured, because they use no network link.
+
+## References
+
+- ss(8), busy, delivery_rate: https://man7.org/linux/man-pages/man8/ss.8.html
+- DDP communication hooks:
+  https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.model import Rank, Run
+from hangdoc.snapshot import Connection
+
+CODE = "HD603"
+NAME = "slow-link"
+
+_BUSY, _COMPUTING = 0.6, 0.4
+_FAST_BYTES = 1_000_000_000
+"""A link that delivers this many bytes per second is not slow, however busy it is."""
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """One finding for the busiest connection of a run that mostly waits for it."""
+    window = max((host.window_seconds for host in run.hosts), default=0.0)
+    ranks = [rank for rank in run.ranks.values() if rank.label != "dead"]
+    shares = [rank.training_share for rank in ranks if rank.training_share is not None]
+    if window < 0.3 or not shares or max(shares) > _COMPUTING:
+        return
+    busiest: tuple[float, Rank, Connection] | None = None
+    for rank in ranks:
+        for connection in rank.connections:
+            share = (connection.busy_ms or 0) / 1000 / window
+            slow = (connection.delivery_rate_bytes or 0) < _FAST_BYTES
+            wire = bool(connection.bytes_moved) and not connection.local_address.startswith(("127.", "::1"))
+            if wire and slow and (busiest is None or share > busiest[0]):
+                busiest = (share, rank, connection)
+    if busiest is not None and busiest[0] >= _BUSY:
+        yield _finding(busiest, window, max(shares))
+
+
+def _finding(busiest: tuple[float, Rank, Connection], window: float, computing: float) -> Finding:
+    share, rank, c = busiest
+    passed = (c.bytes_moved or 0) / window
+    rate = f", delivery rate {_rate(c.delivery_rate_bytes)}" if c.delivery_rate_bytes else ""
+    return words.finding(
+        CODE,
+        NAME,
+        confidence=0.8,
+        summary=f"communication dominates the steps: rank {rank.rank}'s link to {c.remote_address} was busy "
+        f"{min(share, 1.0):.0%} of the time at {_rate(passed)}; the ranks computed at most "
+        f"{computing:.0%} of the time",
+        evidence=[
+            Evidence(
+                rank=rank.rank,
+                probe="sockets",
+                text=f"{c.local_address}:{c.local_port} to {c.remote_address}:{c.remote_port}: {c.bytes_moved} bytes "
+                f"transferred{rate}, {c.send_queue_bytes} bytes queued, round trip {(c.rtt_us or 0) / 1000:.1f} ms",
+            )
+        ],
+        remedy="Use the fastest interface between the hosts, or send less data: gradient accumulation, compression, larger "
+        "batches.",
+        commands=(f"ip route get {c.remote_address}", f"iperf3 -c {c.remote_address}   # with `iperf3 -s` there"),
+    )
+
+
+def _rate(bytes_a_second: float) -> str:
+    bits = bytes_a_second * 8
+    return f"{bits / 1e9:.1f} Gbit/s" if bits >= 1e9 else f"{bits / 1e6:.1f} Mbit/s"

@@ -1,0 +1,119 @@
+"""A GPU rank spins in the driver at 100% CPU while it waits for a collective.
+
+## What it finds
+
+Ranks with NCCL threads whose training thread is in a GPU synchronization in
+both stacks, at full CPU, while none of their counters changes. Ranks in a call
+of a Gloo group are not included.
+
+## Why it hangs
+
+An NCCL collective is a kernel on the GPU. The host continues until it needs a
+result (`.item()`, `.cpu()`, a synchronize). Then it waits for the stream by
+polling in the driver, which uses 100% of a core. The rank looks busy, but it
+waits for the collective, and the collective waits for a rank that has not
+called it.
+
+## Example
+
+```python
+loss.backward()
+if rank != skipped:
+    dist.all_reduce(loss)  # <- one rank does not call it
+print(loss.item())  # the other ranks spin here
+```
+
+## Use instead
+
+```python
+loss.backward()
+dist.all_reduce(loss)  # every rank calls it
+print(loss.item())
+```
+
+Look at the rank that does not spin: the others wait for it. If all ranks spin,
+they are in different collectives: compare them in torch's flight recorder
+(`TORCH_NCCL_TRACE_BUFFER_SIZE`), or set `TORCH_NCCL_DESYNC_DEBUG=1` for the
+next run.
+
+## How hangdoc knows
+
+It reads the NCCL threads of the process, the native frames in libcuda, the same
+Python line in both stacks, and counters that do not change.
+
+## When it can be wrong
+
+A long kernel of the rank itself looks the same from the host, so this finding
+is always an `info`. The error is the finding about the rank that is elsewhere. If
+all ranks spin, run hangdoc again after a minute and compare the lines.
+
+This rule was developed without a GPU machine. The native frames come from the
+reports below; no real rank that spins was observed.
+
+## References
+
+- ProcessGroupNCCL environment variables:
+  https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html
+- Stacks of such ranks, innermost in libcuda below cudaStreamSynchronize or
+  `_local_scalar_dense_cuda`: https://github.com/pytorch/pytorch/issues/95944,
+  https://github.com/rwth-i6/returnn/issues/1811
+- Flight recorder:
+  https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
+"""
+
+from collections.abc import Iterator
+
+from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.kinds import Spinning
+from hangdoc.reasoning.model import Run
+
+CODE = "HD701"
+NAME = "gpu-collective-wait"
+ABOUT = (Spinning,)
+
+
+def say(run: Run, blockage: Blockage) -> Finding:
+    """All ranks of a group spin in the GPU driver."""
+    return _finding(run, ())
+
+
+def check(run: Run) -> Iterator[Finding]:
+    """Ranks that spin in the GPU driver while other ranks are elsewhere."""
+    if any(one.first.spins for one in run.waiting) and not any(isinstance(b.kind, Spinning) for b in run.blockages):
+        elsewhere = sorted(
+            {n for blockage in run.blockages for one in blockage.at if not one.first.waits for n in one.ranks}
+        )
+        yield _finding(run, tuple(elsewhere))
+
+
+def _finding(run: Run, elsewhere: tuple[int, ...]) -> Finding:
+    spinning = [one for one in run.waiting if one.first.spins]
+    who = sorted(number for one in spinning for number in one.ranks)
+    return words.finding(
+        CODE,
+        NAME,
+        severity="info",  # the host cannot tell a collective from a long kernel; the finding about the other ranks is the error
+        confidence=0.7,
+        culprits=elsewhere,
+        victims=who,
+        summary=f"{words.ranks(who)} {words.verb(who, 'spins', 'spin')} in the GPU driver at full CPU, but "
+        f"{words.verb(who, 'makes', 'make')} no progress"
+        + (
+            f" until {words.ranks(elsewhere)} {words.verb(elsewhere, 'joins', 'join')} the collective"
+            if elsewhere
+            else ""
+        ),
+        evidence=[
+            Evidence(
+                rank=one.first.rank,
+                probe="stacks",
+                text=f"{one.first.why} {words.place(one.first)}; {one.first.cpu_percent or 0:.0f}% CPU"
+                + words.also(one.ranks),
+            )
+            for one in spinning[:4]
+        ],
+        remedy="Check the ranks that do not spin. If all spin, compare their collectives in the flight recorder.",
+        commands=words.look_again(spinning[0].first),
+    )

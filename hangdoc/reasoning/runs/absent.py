@@ -1,0 +1,102 @@
+"""Ranks of a run without a process: dead, or only not observed."""
+
+from hangdoc.reasoning.model import Placed, Rank, Unlooked
+from hangdoc.reasoning.ranks import known, operations
+from hangdoc.reasoning.ranks.ended import how_it_ended
+from hangdoc.reasoning.runs.links import lead_elsewhere
+from hangdoc.snapshot import Process, RankIdentity, Unreached
+
+
+def fill_in(
+    missing: list[int],
+    dead: list[Placed],
+    members: dict[int, Placed],
+    ranks: dict[int, Rank],
+    unseen: dict[int, Unlooked],
+    *,
+    alone_on: str | None,
+    launchers: list[Placed],
+    stores: set[int],
+    unreached: tuple[Unreached, ...] = (),
+) -> None:
+    """Add the `missing` ranks: those that must be on an observed host are dead (the zombies in `dead` first), the others were
+    not observed. `alone_on`: the only host of the run, because its rendezvous endpoint is a loopback address. Some processes of
+    one of the `launchers` may be unreadable; any of them may be such a rank. `unreached`: the hosts that sent no evidence; a
+    missing rank may be there."""
+    unreadable = {host.name: p.unreadable_below for host, p in launchers if p.unreadable_below}
+    whole = {(host.name, p.pid) for host, p in launchers if p.whole_tree}
+    restricted = any(host.restricted for host, _ in members.values())
+    arrived = any(has_met(process) for _, process in members.values())
+    # Ranks that have completed the rendezvous are connected. If they are connected only to each other, no other rank is alive.
+    beside = restricted and not (arrived and lead_elsewhere(members, stores) is False)
+    homes, otherwise = _homes(members, whole, missing, beside=beside)
+    if otherwise is None and members and (not beside or all(not host.restricted for host, _ in members.values())):
+        otherwise = alone_on
+    for number in missing:
+        host = homes.get(number, otherwise)
+        if dead:
+            where, process = dead.pop(0)
+            state = "zombie" if process.state == "Z" else "exited"
+            ranks[number] = Rank(number, where.name, process, None, "dead", state, why=how_it_ended(process))
+        elif host is not None and arrived and host not in unreadable:
+            ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
+        else:
+            unseen[number] = _unlooked(host, unreadable, unreached, restricted=restricted)
+
+
+def _unlooked(
+    host: str | None, unreadable: dict[str, int], unreached: tuple[Unreached, ...], *, restricted: bool
+) -> Unlooked:
+    """Why a rank was not observed. `unreadable`: how many processes may not be read, by host."""
+    if unreadable and (host is None or host in unreadable):
+        hidden = host or next(iter(unreadable))
+        return Unlooked(
+            f"another user's processes of the launcher on {hidden} cannot be read "
+            f"({unreadable[hidden]}): run hangdoc as that user or as root"
+        )
+    if host is not None:
+        return Unlooked(f"no process on {host}, where it should run: not started yet, or already gone")
+    looked = "among the observed processes (--pid)" if restricted else "on the observed hosts"
+    return Unlooked(f"no process {looked}{_not_reached(unreached)}", elsewhere=True)
+
+
+def _not_reached(unreached: tuple[Unreached, ...]) -> str:
+    if not unreached:
+        return ""
+    first, *others = unreached
+    more = f" and {len(others)} more hosts" if len(others) > 1 else " and 1 more host" if others else ""
+    return f"; could not reach {first.host} ({first.why}){more}"
+
+
+def _homes(
+    members: dict[int, Placed], whole: set[tuple[str, int]], missing: list[int], *, beside: bool
+) -> tuple[dict[int, str], str | None]:
+    """The observed hosts on which ranks without a process must be, and the one on which all others must be; None if they may be
+    elsewhere. `whole`: the launchers (host, pid) whose descendants were all observed. `beside`: a rank may be alive on a host of
+    which only some processes were observed."""
+    homes: dict[int, str] = {}
+    seen: set[tuple[str, int, int]] = set()
+    for rank, (host, process) in members.items():
+        identity: RankIdentity | None = process.identity
+        if identity is None or (beside and host.restricted and (host.name, process.owner) not in whole):
+            continue
+        if identity.local_rank is not None and identity.local_world_size is not None:
+            first, size = rank - identity.local_rank, identity.local_world_size
+            if (host.name, first, size) not in seen:
+                seen.add((host.name, first, size))
+                for number in missing if size > len(missing) else range(first, first + size):
+                    if first <= number < first + size:
+                        homes.setdefault(number, host.name)
+        if identity.source == "mp.spawn":
+            return homes, host.name
+    return homes, None
+
+
+def has_met(process: Process) -> bool:
+    """Whether a rank has completed its rendezvous, so that all other ranks have been there too."""
+    if known.groups(process):
+        return True
+    wait = operations.wait_in(process)
+    if wait is not None and wait.kind == "rendezvous":
+        return False
+    return "pt_gloo_runloop" in known.thread_names(process)

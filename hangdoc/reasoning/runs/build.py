@@ -1,0 +1,185 @@
+"""From the processes of a run to its ranks: which are missing, and what each of them is doing."""
+
+from collections import Counter
+from dataclasses import replace
+
+from hangdoc.parse import natural
+from hangdoc.reasoning.causes.network import interface_with
+from hangdoc.reasoning.classes import classes_of
+from hangdoc.reasoning.model import Placed, Rank, Run, Unlooked
+from hangdoc.reasoning.ranks import backends, known
+from hangdoc.reasoning.ranks.counters import LoopKey, common_loop, loop_view
+from hangdoc.reasoning.ranks.given import given
+from hangdoc.reasoning.ranks.movement import cpu_percent
+from hangdoc.reasoning.ranks.place import where
+from hangdoc.reasoning.ranks.reading import frames_at
+from hangdoc.reasoning.ranks.states import State, state_of
+from hangdoc.reasoning.runs import absent, gather, launch
+from hangdoc.reasoning.runs.gather import Gathered
+from hangdoc.reasoning.runs.links import Connected, pairs_of, silent_seconds
+from hangdoc.run_identity import is_loopback
+from hangdoc.snapshot import Connection, Frame, Host, Launch, Process, Snapshot
+
+
+def runs(snapshot: Snapshot, patience: float) -> list[Run]:
+    """All runs in a snapshot, in the order of their ids. Of runs that are called alike, left-overs come last; each after the
+    first gets a number."""
+    parts = sorted(gather.gather(snapshot), key=lambda part: (_id(part), part.left_over, _lost_its_launcher(part)))
+    found = [_run(snapshot, part, patience) for part in parts]
+    seen: Counter[str] = Counter()
+    for at, run in enumerate(found):
+        seen[run.id] += 1
+        if seen[run.id] > 1:
+            found[at] = replace(run, id=f"{run.id}#{seen[run.id]}")
+    return found
+
+
+def _lost_its_launcher(part: Gathered) -> bool:
+    return bool(part.members) and all(process.launcher_gone for _, process in part.members)
+
+
+def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
+    members = {p.identity.rank: (host, p) for host, p in run.members if p.identity is not None}
+    launchers = run.launchers
+    first = next(iter(members.values()), None)
+    world = _world_size(members, launchers)
+    if world is not None and not 0 < world <= launch.MAX_RANKS:
+        world = None  # a damaged or foreign number, not a run
+    hosts = {host.name for host, _ in (*members.values(), *launchers)}
+    ranks = _ranks(members, pairs_of(members, run.master))
+    unseen: dict[int, Unlooked] = {}
+    if world is not None:
+        absent.fill_in(
+            [rank for rank in range(world) if rank not in ranks], list(run.zombies), members, ranks, unseen,
+            alone_on=run.alone_on,
+            launchers=launchers,
+            stores=gather.store_ports([run]),
+            unreached=snapshot.unreached,
+        )  # fmt: skip
+    tool = next((p.launch.tool for _, p in launchers if p.launch is not None), None)
+    if tool is None and any(_spawned(process) is not None for _, process in launchers):
+        tool = "mp.spawn"
+    if tool is None and first is not None and first[1].identity is not None:
+        source = first[1].identity.source
+        tool = source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None
+    return Run(
+        id=_id(run),
+        hosts=tuple(host for host in snapshot.hosts if host.name in hosts),
+        launchers=tuple(launchers),
+        launcher=tool,
+        backend=backends.of_run(process for _, process in members.values()),
+        world_size=world,
+        master=run.master,
+        ranks=ranks,
+        unseen=unseen,
+        patience=patience,
+        meeting_host=_meeting_host(snapshot, run.master),
+        classes=classes_of(ranks.values()),
+    )
+
+
+def _meeting_host(snapshot: Snapshot, master: str | None) -> Host | None:
+    address = (master or "").rpartition(":")[0]
+    return next(
+        (h for h in snapshot.hosts if not is_loopback(address) and interface_with(h, None, address) is not None), None
+    )
+
+
+def _id(run: Gathered) -> str:
+    if run.run_id is not None and run.run_id.startswith(("mpi:", "slurm:")):
+        return run.run_id
+    return f"{run.run_id or 'run'}@{run.master}" if run.master is not None else run.name
+
+
+def _world_size(members: dict[int, Placed], launchers: list[Placed]) -> int | None:
+    for _, process in members.values():
+        identity = process.identity
+        if identity is not None and identity.world_size is not None:
+            return identity.world_size
+    for _, process in members.values():
+        if groups := known.groups(process):
+            return len(groups[0].ranks)
+    for _, process in launchers:
+        if (spawned := _spawned(process)) is not None and members:
+            return spawned
+        asked = process.launch
+        if asked is not None and not members:
+            nodes, per_node = _nodes(asked), natural(asked.nproc_per_node)
+            if nodes is not None and per_node is not None:
+                return nodes * per_node
+    return len(members) or None
+
+
+def _nodes(asked: Launch) -> int | None:
+    """The number of nodes a launch needs at least (`2`, or `2:4`)."""
+    return natural((asked.nnodes or "1").partition(":")[0])
+
+
+def _spawned(launcher: Process) -> int | None:
+    """`nprocs` of torch.multiprocessing's own frame in the parent."""
+    for frame in known.frames(launcher):
+        for local in frame.locals if frame.file.endswith("torch/multiprocessing/spawn.py") else ():
+            if local.name == "nprocs" and (count := natural(local.text)) is not None:
+                return count
+    return None
+
+
+def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
+    helpers: dict[tuple[str, int | None], list[Process]] = {}
+    for host in {host.name: host for host, _ in members.values()}.values():
+        for process in host.processes:
+            if process.role == "helper":
+                helpers.setdefault((host.name, process.owner), []).append(process)
+    states = {
+        number: state_of(process, helpers.get((host.name, process.pid), ()), *connected[number])
+        for number, (host, process) in members.items()
+    }
+    own = {
+        number: frames_at(state.thread.frames, state.read.own)
+        if state.thread is not None and state.read is not None
+        else ()
+        for number, state in states.items()
+    }
+    loop = common_loop(own.values())
+    return {
+        number: _rank(number, *members[number], states[number], own[number], loop, connected[number][0])
+        for number in sorted(members)
+    }
+
+
+def _rank(
+    number: int,
+    host: Host,
+    process: Process,
+    state: State,
+    own: tuple[Frame, ...],
+    loop: LoopKey | None,
+    connections: tuple[Connection, ...],
+) -> Rank:
+    place, frame = where(state.thread, state.read, own)
+    frames = () if state.thread is None else state.thread.frames
+    return Rank(
+        rank=number,
+        host=host.name,
+        process=process,
+        local_rank=process.identity.local_rank if process.identity else None,
+        label=state.label,
+        state=state.state,
+        wait=state.wait,
+        thread=state.thread,
+        own=own,
+        program=frames_at(frames, state.read.program) if state.read is not None else (),
+        where=place,
+        frame=frame,
+        moving=state.moving,
+        counters_moved=state.counters_moved,
+        work=state.work,
+        cpu_percent=cpu_percent(process),
+        silent_seconds=silent_seconds(connections),
+        loop=loop_view(process, own, loop),
+        training_share=state.share,
+        why=state.why,
+        connections=connections,
+        hold=state.hold,
+        given=given(process, frames, state.read, state.wait) if state.read is not None else None,
+    )

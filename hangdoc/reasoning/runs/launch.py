@@ -1,0 +1,76 @@
+"""The settings of launchers, and whether they still wait for other nodes."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hangdoc.parse import natural
+from hangdoc.reasoning.ranks import known, torch_names
+from hangdoc.snapshot import Frame, Process
+
+if TYPE_CHECKING:
+    from hangdoc.reasoning.model import Run
+
+MAX_RANKS = 1 << 20
+"""More than any run has; a number beyond it is damaged or foreign."""
+_AGENT_WAITS = ("next_rendezvous", "_assign_worker_ranks")
+"""Functions in which a torchrun agent waits for the other nodes: for their arrival, and for their settings."""
+
+
+def in_rendezvous(process: Process) -> Frame | None:
+    """The frame in which an agent waits for the other nodes."""
+    for frame in known.frames(process):
+        if torch_names.plain(frame.function) in _AGENT_WAITS and torch_names.AGENT in frame.file:
+            return frame
+    return None
+
+
+def nodes(process: Process) -> int | None:
+    """The minimum number of nodes that an agent expects (`--nnodes 2` or `2:4`)."""
+    return natural((process.launch.nnodes or "").partition(":")[0]) if process.launch is not None else None
+
+
+def waits_for_nodes(process: Process) -> bool:
+    """Whether it is an agent of a run over several nodes that waits in its rendezvous."""
+    return (nodes(process) or 0) > 1 and in_rendezvous(process) is not None
+
+
+def program(argv: tuple[str, ...]) -> str:
+    """The name of the script or module that a command line runs, also behind a launcher; empty if unknown."""
+    words = list(argv)
+    start = next((at for at, word in enumerate(words) if word.endswith(("torchrun", "torch.distributed.run"))), 0)
+    for at, word in enumerate(words[start + 1 :], start + 1):
+        if word == "-m" and at + 1 < len(words):
+            return words[at + 1]
+        if word.endswith(".py"):
+            return word.rpartition("/")[2]
+    return ""
+
+
+def script(run: "Run") -> str | None:
+    """The script or module of a run's ranks, else of its launchers: `mp.spawn` gives its children no command line."""
+    processes = [rank.process for rank in run.ranks.values() if rank.process is not None]
+    processes += [process for _, process in run.launchers]
+    name = next((name for process in processes if (name := program(process.argv))), None)
+    if name is None or name.endswith(".py"):
+        return name
+    file = f"/{name.replace('.', '/')}.py"  # a module, unless it is a package; a stack shows which
+    is_module = any(frame.file.endswith(file) for rank in run.ranks.values() for frame in rank.own)
+    return file.rpartition("/")[2] if is_module else name
+
+
+def absent_nodes(agents: Sequence[Process]) -> list[int] | None:
+    """The node ranks without a waiting agent; None if a waiting agent does not state its node rank, or if enough agents wait."""
+    needed = nodes(agents[0]) if agents else None
+    present = sorted(p.launch.node_rank for p in agents if p.launch and p.launch.node_rank is not None)
+    if needed is None or len(agents) >= needed or len(present) < len(agents):
+        return None
+    return [n for n in range(min(needed, MAX_RANKS)) if n not in present]
+
+
+def absent_ranks(agents: Sequence[Process]) -> tuple[int, ...]:
+    """The ranks of these nodes."""
+    asked = agents[0].launch if agents else None
+    per_node = natural(asked.nproc_per_node or "1") if asked is not None else None
+    if not per_node or per_node >= 1024:
+        return ()
+    return tuple(n * per_node + i for n in absent_nodes(agents) or () for i in range(per_node))[:MAX_RANKS]

@@ -1,0 +1,143 @@
+"""Connections between ranks, and how long they have been silent."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from hangdoc.parse import natural
+from hangdoc.reasoning.model import Placed
+from hangdoc.snapshot import Connection, Connections, Host
+
+End = tuple[str, str, int, str, int]
+"""Of a connection: the network namespace where its address is a loopback one, own address and port, the other's."""
+Ended = tuple[Connection, End]
+Connected = dict[int, tuple[tuple[Connection, ...], tuple[Connection, ...]]]
+
+
+def peers_by_connection(
+    hosts: tuple[Host, ...], wanted: set[tuple[str, int]], stores: set[int]
+) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
+    """Pairs of processes, as (host, pid) among the `wanted`, that have a live connection to each other; without those to a
+    store: a new rank can join the store of an earlier run. `stores`: ports that are known to be stores' already."""
+    stores = stores | store_ports(hosts, wanted)
+    owner: dict[End, tuple[str, int]] = {}
+    for host in hosts:
+        for c in host.connections.connections if isinstance(host.connections, Connections) else ():
+            who = (host.name, c.pid)
+            if who in wanted and c.state == "ESTABLISHED" and not {c.local_port, c.remote_port} & stores:
+                owner[_end(c)] = who
+    for (scope, address, port, remote, remote_port), who in owner.items():
+        peer = owner.get((scope, remote, remote_port, address, port))
+        if peer is not None and peer != who:
+            yield who, peer
+
+
+def store_ports(hosts: Iterable[Host], pids: set[tuple[str, int]]) -> set[int]:
+    """Ports at which processes, (host, pid) of `pids`, serve a store. Whoever serves a TCPStore is also its client
+    (torch/csrc/distributed/c10d/TCPStore.cpp), so it has a connection to itself; no backend connects a rank to itself."""
+    found = set()
+    for host in hosts:
+        connections = host.connections.connections if isinstance(host.connections, Connections) else ()
+        listening = {(c.pid, c.local_port) for c in connections if c.state == "LISTEN" and (host.name, c.pid) in pids}
+        if not listening:
+            continue
+        mine = [c for c in connections if (host.name, c.pid) in pids]
+        ends = {(c.pid, _end(c)) for c in mine if c.state == "ESTABLISHED"}
+        for pid, (scope, address, port, remote, remote_port) in ends:
+            if (pid, port) in listening and (pid, (scope, remote, remote_port, address, port)) in ends:
+                found.add(port)
+    return found
+
+
+def _end(c: Connection) -> End:
+    address = c.local_address
+    scope = c.namespace if address.startswith("127.") else ""
+    return scope, address, c.local_port, c.remote_address, c.remote_port
+
+
+def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
+    """Each rank's connections to other ranks of the job, and those of it and its helpers to the world, listening ones too.
+    Helpers inherit copies of them; connections to the store show nothing."""
+    hosts = {host.name: host for host, _ in members.values()}
+    by_pid = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
+    stores = store_ports(hosts.values(), set(by_pid)) | {natural((master or "").rpartition(":")[2])}
+    of_helper = _helpers_of(hosts.values(), by_pid)
+    owners: dict[End, int] = {}
+    mine: dict[int, list[Ended]] = {rank: [] for rank in members}
+    helpers: dict[int, list[Ended]] = {}
+    local_addresses: set[str] = set()
+    for host in hosts.values():
+        for c in host.connections.connections if isinstance(host.connections, Connections) else ():
+            local_addresses.add(c.local_address)
+            if c.local_port in stores or c.remote_port in stores:
+                continue
+            end = _end(c)
+            if (rank := by_pid.get((host.name, c.pid))) is not None:
+                mine[rank].append((c, end))
+                owners[end] = rank
+            elif (owner := of_helper.get((host.name, c.pid))) is not None:
+                helpers.setdefault(owner, []).append((c, end))
+    return {rank: _parted(rank, mine[rank], helpers.get(rank, ()), owners, local_addresses) for rank in members}
+
+
+def _helpers_of(hosts: Iterable[Host], ranks: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+    """The rank of each helper process."""
+    return {
+        (host.name, process.pid): rank
+        for host in hosts
+        for process in host.processes
+        if process.role == "helper" and (rank := ranks.get((host.name, process.owner or 0))) is not None
+    }
+
+
+def _parted(
+    rank: int, own: list[Ended], of_helpers: Sequence[Ended], owners: dict[End, int], local: set[str]
+) -> tuple[tuple[Connection, ...], tuple[Connection, ...]]:
+    """(to other ranks, to the world)."""
+    kept, others = [], []
+    for c, (scope, address, port, remote, remote_port) in own:
+        if c.state == "LISTEN":
+            others.append(c)
+            continue
+        peer = owners.get((scope, remote, remote_port, address, port))
+        # The other end is an observed rank, or may be a rank on a host that was not observed.
+        if (peer is not None and peer != rank) or (peer is None and remote not in local):
+            kept.append(c)
+        if peer is None:
+            others.append(c)
+    others += [c for c, end in of_helpers if c.state != "LISTEN" and end not in owners]
+    return tuple(kept), tuple(others)
+
+
+def lead_elsewhere(members: dict[int, Placed], stores: set[int]) -> bool | None:
+    """Whether a live connection of a rank leads to a process of its own host that was not looked at, which may be another rank;
+    None where sockets could not be read. `stores`: ports of the run's stores."""
+    hosts = {host.name: host for host, _ in members.values()}
+    mine = {(host.name, process.pid) for host, process in members.values()}
+    stores = stores | store_ports(hosts.values(), mine)
+    for host in hosts.values():
+        if not isinstance(host.connections, Connections):
+            return None
+        live = [c for c in host.connections.connections if c.state == "ESTABLISHED"]
+        ends, here = {_end(c) for c in live}, {c.local_address for c in live}
+        for c in live:
+            scope, address, port, remote, remote_port = _end(c)
+            known = (scope, remote, remote_port, address, port) in ends
+            if (host.name, c.pid) in mine and remote in here and not known and not {port, remote_port} & stores:
+                return True
+    return False
+
+
+def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:
+    """Since the last byte to or from any other rank; None without a connection that could tell."""
+    shortest: int | None = None
+    for c in pairs:
+        sent, received = c.last_sent_ms, c.last_received_ms
+        if sent is not None and received is not None and c.state == "ESTABLISHED":
+            age = sent if sent < received and not _unanswered(c) else received
+            if shortest is None or age < shortest:
+                shortest = age
+    return round(shortest / 1000, 1) if shortest is not None else None
+
+
+def _unanswered(c: Connection) -> bool:
+    """An attempt to send counts as sent: only what comes back shows that the other end is there."""
+    return bool(c.retransmits) or (c.send_queue_bytes > 0 and not c.bytes_moved)

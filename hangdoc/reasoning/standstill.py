@@ -1,0 +1,40 @@
+"""A run in which no rank waits for another, but none makes progress."""
+
+from hangdoc.reasoning.model import BUSY, Rank, Run
+from hangdoc.reasoning.ranks import backends, known
+from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, AtLock, InFile, OnNetwork, Serves, WaitsForLoader
+from hangdoc.reasoning.ranks.movement import cores_used
+from hangdoc.reasoning.ranks.torch_names import is_rpc
+
+TELLING = (AtLock, AtFileLock, InFile, OnNetwork, Serves, WaitsForLoader)
+"""What explains why a rank makes no progress."""
+
+
+def is_idle(run: Run) -> bool:
+    """Whether each living rank is blocked on its own (by a file, a lock, a worker), and none of its threads works. False if a
+    group uses NCCL, because the host cannot see the work of a GPU."""
+    living = [rank for rank in run.ranks.values() if rank.label != "dead"]
+    return "nccl" not in backends.parts(run.backend) and bool(living) and all(map(_stands, living))
+
+
+def _stands(rank: Rank) -> bool:
+    return (
+        rank.label == "blocked"
+        and rank.wait is None
+        and not rank.moving
+        and rank.state not in ("waiting-input", "stopped")
+        and not (
+            isinstance(rank.hold, Asleep) and not rank.hold.polls and rank.cpu_percent is not None
+        )  # such a sleep ends by itself
+        and (rank.process is None or cores_used(rank.process, transport=False) < BUSY)
+    )
+
+
+def is_seen(run: Run) -> bool:
+    """Whether the CPU clocks of all ranks of an idle run were read, so that it is known to be idle."""
+    living = (rank for rank in run.ranks.values() if rank.label != "dead")
+    return all(rank.cpu_percent is not None and (run.backend == "gloo" or _uses_rpc(rank)) for rank in living)
+
+
+def _uses_rpc(rank: Rank) -> bool:
+    return rank.process is not None and any(map(is_rpc, known.thread_names(rank.process)))

@@ -1,0 +1,105 @@
+"""Step 4: which rank waits for which. The nodes are calls in which ranks can meet, and classes of ranks that do not wait."""
+
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+
+from hangdoc.reasoning import graph
+from hangdoc.reasoning.model import Class, Rank, Run
+from hangdoc.reasoning.ranks import backends, torch_names
+
+
+class Node(NamedTuple):
+    """Ranks that wait in one call, a class that does not wait, or the ranks that were not observed (no class)."""
+
+    classes: tuple[Class, ...]
+    ranks: frozenset[int]
+    awaits: frozenset[int]
+    """The ranks that it waits for."""
+
+
+class Waits(NamedTuple):
+    """The graph, and where it ends."""
+
+    nodes: tuple[Node, ...]
+    ends: tuple[graph.End[int], ...]
+    """By positions in `nodes`."""
+    position: dict[int, int]
+    """Of each rank's node."""
+
+    def of(self, one: Class) -> frozenset[int]:
+        """The ranks that a class waits for."""
+        return self.nodes[self.position[one.ranks[0]]].awaits
+
+
+def draw(classes: Iterable[Class], unseen: Iterable[int]) -> Waits:
+    """The graph of a run."""
+    classes = tuple(classes)
+    unseen = frozenset(unseen)
+    everyone = unseen.union(*(one.ranks for one in classes))
+    together: dict[Hashable, list[Class]] = {}
+    for number, one in enumerate(classes):
+        together.setdefault(_point(one) if one.first.waits else number, []).append(one)
+    nodes = [_node(tuple(group), everyone) for group in together.values()]
+    if unseen:
+        nodes.append(Node((), unseen, frozenset()))
+    position = {rank: at for at, node in enumerate(nodes) for rank in node.ranks}
+    edges = {at: {position[rank] for rank in node.awaits if rank in position} for at, node in enumerate(nodes)}
+    return Waits(tuple(nodes), tuple(graph.ends(edges)), position)
+
+
+def _point(one: Class) -> Hashable:
+    wait = one.first.wait
+    assert wait is not None  # noqa: S101  (only classes that wait get here)
+    if wait.kind == "p2p":
+        peer = wait.operation.peer
+        return ("p2p", wait.operation.op, peer, one.ranks if peer is not None else None)
+    return ("rendezvous",) if wait.kind == "rendezvous" else (wait.kind, *wait.point)
+
+
+def _node(classes: tuple[Class, ...], everyone: frozenset[int]) -> Node:
+    here = frozenset(rank for one in classes for rank in one.ranks)
+    first = classes[0].first
+    if not first.waits or first.wait is None:
+        return Node(classes, here, frozenset())
+    if first.wait.kind == "p2p":
+        peer = first.wait.operation.peer
+        known = peer is not None and peer != first.rank
+        # Of several ranks with unknown peers, each may wait for another of them.
+        others = everyone if len(here) > 1 else everyone - here
+        return Node(classes, here, frozenset({peer}) if known and peer is not None else others)
+    members = frozenset(first.wait.members) if first.wait.members is not None else everyone
+    return Node(classes, here, members - here)
+
+
+def silence(run: Run, *, standstill: bool) -> float | None:
+    """For how many seconds the waiting ranks have exchanged no data, or all ranks if none waits and none works (`standstill`);
+    None if unknown. Launchers without ranks have waited since their start."""
+    if not run.ranks:
+        return min((process.started_seconds_ago for _, process in run.launchers), default=None)
+    if any(one.first.spins or _uses_nccl(one.first) for one in run.waiting):
+        return None  # NCCL does not send its data over these sockets, so their silence shows nothing
+    asked = [run.ranks[number] for one in (run.classes if standstill else run.waiting) for number in one.ranks]
+    ages = [rank.silent_seconds for rank in asked if rank.silent_seconds is not None]
+    if (
+        not ages and run.waiting and not run.blind_hosts()
+    ):  # no data has been exchanged yet: the run is as old as its processes
+        ages = [rank.process.started_seconds_ago for rank in asked if rank.process is not None]
+    return min(ages, default=None)
+
+
+def _uses_nccl(rank: Rank) -> bool:
+    return rank.wait is not None and "nccl" in backends.parts(rank.wait.operation.backend)
+
+
+def is_p2p(rank: Rank) -> bool:
+    """Whether a rank waits in a send or a receive."""
+    return rank.waits and rank.wait is not None and rank.wait.kind == "p2p"
+
+
+def answers(one: Rank, other: Rank) -> bool:
+    """Whether `other` is in the call that matches the send or receive of `one`."""
+    if not (is_p2p(one) and is_p2p(other)) or one.wait is None or other.wait is None:
+        return False
+    mine, theirs = one.wait.operation, other.wait.operation
+    opposite = (mine.op in torch_names.SENDS) != (theirs.op in torch_names.SENDS)
+    return opposite and mine.peer == other.rank and theirs.peer in (one.rank, None)
