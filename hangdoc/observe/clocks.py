@@ -1,6 +1,6 @@
 """CPU nanoseconds and context switches of every thread across the window, and what it waits for in the kernel.
 
-Sources: /proc/PID/task/TID/{schedstat,status,wchan,syscall,stat} (Documentation/scheduler/sched-stats.rst).
+Sources: /proc/PID/task/TID/{schedstat,status,wchan,syscall,stat} (Documentation/scheduler/sched-stats.rst), and `last_run`.
 
 If a thread has not run since the last reading, only its schedstat is read: everything else is unchanged.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hangdoc.observe import files, syscalls
+from hangdoc.observe.last_run import SchedulerClocks
 from hangdoc.observe.observation import Observation, ProbeResult
 from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.parse import natural
@@ -18,6 +19,10 @@ from hangdoc.snapshot import AwaitedFile, Clocks, KernelThread, Unavailable
 _PLACE_SECONDS = 10.0
 """What a thread off the CPU waits for is read again after this time: the holders of the other end of a pipe may have changed."""
 
+_AT_REST_SECONDS = 1.0
+"""After this time off the CPU, a rank is read without a pause."""
+_PAUSE_NS = 1_000_000
+"""A thread that an observer stops and continues uses less CPU time than this."""
 _BACKENDS = ("gloo_", "pt_gloo", "pt_nccl")
 """Names of the threads of torch's backends. They poll all the time, on hundreds of sockets that `sockets` reads anyway."""
 
@@ -43,11 +48,18 @@ class Reading(NamedTuple):
     involuntary: int | None
     name: str
     state: str
+    processor: int | None
+    """The one that it last ran on."""
 
     @property
     def ran(self) -> tuple[int | None, ...]:
         """Equal in two readings if and only if the thread has not run between them. Not valid in state R."""
         return self.cpu_ns, self.slices, self.voluntary, self.involuntary
+
+    @property
+    def switches(self) -> int | None:
+        """Context switches of both kinds; None if unknown."""
+        return None if self.voluntary is None or self.involuntary is None else self.voluntary + self.involuntary
 
 
 Threads = dict[int, Reading]
@@ -63,11 +75,15 @@ class CpuClocks:
         self._second: dict[int, Threads | Unavailable] = {}
         self._places: dict[tuple[int, int], tuple[Reading, _Place]] = {}
         self._times: tuple[float, float] = (0.0, 0.0)
+        self._last_runs: dict[tuple[int, int], tuple[Reading, float | None]] = {}
+        """Of the threads of ranks: when each last ran before the window (monotonic), if that is known."""
+        self._paused: set[int] = set()
 
     def open(self, observation: Observation) -> None:
         """Read every thread."""
         self._first |= {t.pid: threads_of(observation.proc, t.pid) for t in observation.alive()}
         self._times = (self._times[0] or time.monotonic(), 0.0)
+        self._date(observation, self._first)
 
     def during(self, observation: Observation) -> None:
         """Nothing."""
@@ -115,6 +131,31 @@ class CpuClocks:
         """The end of this window becomes the beginning of the next."""
         self._first = self._second
         self._times = (self._times[1], 0.0)
+        self._last_runs = {key: one for key, one in self._last_runs.items() if key[1] in self._threads(key[0])}
+        self._date(observation, self._second)
+        self._paused.clear()
+
+    def paused(self, pid: int) -> None:
+        """Note that hangdoc has stopped a process for a moment, in this window: that its threads ran then says nothing."""
+        self._paused.add(pid)
+
+    def _date(self, observation: Observation, readings: dict[int, Threads | Unavailable]) -> None:
+        """Find out when the threads of the ranks last ran, if they have run since that was done."""
+        scheduler = SchedulerClocks(observation.proc)
+        for rank in observation.ranks():
+            threads = readings.get(rank.pid)
+            for tid, reading in threads.items() if isinstance(threads, dict) else ():
+                known = self._last_runs.get((rank.pid, tid))
+                if known is not None and known[0] is reading:
+                    continue
+                last_run = None
+                if known is not None and rank.pid in self._paused and reading.cpu_ns - known[0].cpu_ns < _PAUSE_NS:
+                    last_run = known[1]
+                elif reading.state in "SD" and reading.switches is not None and not reading.name.startswith(_BACKENDS):
+                    last_run = scheduler.last_run(f"{rank.pid}/task/{tid}", reading.processor, reading.switches)
+                self._last_runs[rank.pid, tid] = (reading, last_run)
+            _, last_run = self._last_runs.get((rank.pid, rank.pid), (None, None))
+            rank.off_cpu = last_run is not None and time.monotonic() - last_run >= _AT_REST_SECONDS
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The differences, per thread."""
@@ -136,6 +177,7 @@ class CpuClocks:
 
     def _thread(self, pid: int, tid: int, before: Reading | None, now: Reading) -> KernelThread:
         _, place = self._places.get((pid, tid), (now, _Place()))
+        _, last_run = self._last_runs.get((pid, tid), (now, None))
         return KernelThread(
             tid=tid,
             name=now.name,
@@ -147,6 +189,7 @@ class CpuClocks:
             syscall=place.syscall,
             files=place.files,
             sleep_seconds=place.sleep_seconds,
+            idle_seconds=round(max(0.0, self._times[0] - last_run), 3) if last_run is not None else None,
         )
 
 
@@ -177,7 +220,7 @@ def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads
             continue  # the thread has ended
         if slices is None:
             cpu = stat.cpu_ticks * (1_000_000_000 // proc.ticks_per_second)
-        readings[tid] = Reading(cpu, slices, voluntary, involuntary, stat.name, stat.state)
+        readings[tid] = Reading(cpu, slices, voluntary, involuntary, stat.name, stat.state, stat.processor)
     return readings
 
 

@@ -110,6 +110,9 @@ class DeepReader:
         """Read some processes now. Those in `off_cpu` have not run in the window, so they are read without a pause. If they do
         not run during the reading either, it is valid for the whole window."""
         targets = list(targets)
+        for target in targets:
+            if target.pid not in off_cpu:
+                self._clocks.paused(target.pid)
         stacks = observation.each(
             lambda t: attach.dump(observation.proc, t.pid, observation.deadline, off_cpu=t.pid in off_cpu), targets
         )
@@ -182,6 +185,7 @@ class DeepReader:
         for pid, native in natives.read(part, gathered, earlier).items():
             read_now = earlier.get(pid, (None, None))[1] is not native
             if read_now and isinstance(native, Stack):
+                self._clocks.paused(pid)
                 self._settle(observation, pid)
                 self.read(observation, [observation.targets[pid]], {pid})
             self.known[pid].native, self.known[pid].native_tried = native, True

@@ -38,6 +38,8 @@ class Target(msgspec.Struct):
     python: bool = True
     held: bool = False
     """Stopped, frozen or traced: never pause it."""
+    off_cpu: bool = False
+    """Its main thread has not run for a second, so it can be read without a pause. The kernel's record of that is in `clocks`."""
 
 
 class Observation(msgspec.Struct):

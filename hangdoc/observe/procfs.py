@@ -32,6 +32,8 @@ class Stat(NamedTuple):
     start_ticks: int
     """Clock ticks after boot."""
     exit_code: int
+    processor: int | None
+    """The one that it last ran on."""
 
 
 class ProcFS:
@@ -99,6 +101,7 @@ class ProcFS:
             cpu_ticks=int(rest[11]) + int(rest[12]),
             start_ticks=int(rest[19]),
             exit_code=int(rest[-1]),
+            processor=int(rest[36]) if len(rest) > 36 else None,
         )
 
     def status(self, task: str) -> dict[str, str]:

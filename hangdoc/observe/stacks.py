@@ -1,6 +1,7 @@
 """Stacks of all ranks at both ends of the window, and of helpers and launchers that matter.
 
-A dump takes 12 to 22 ms and pauses the rank for 2 ms. Native frames (`natives`) take far longer.
+A dump takes 12 to 22 ms and pauses the rank for 2 ms. A rank that has not run for a second is not paused: that would be the only
+reason for its threads to run. Native frames (`natives`) take far longer.
 """
 
 import contextlib
@@ -98,12 +99,17 @@ class Stacks:
         return self._took + 0.04  # sockets, memory and clocks are read after the stacks
 
     def _is_off_cpu(self, observation: Observation, pid: int, first: Stack) -> bool:
-        before, now = self._clocks.get(pid, {}), threads_of(observation.proc, pid)
-        return bool(before) and not isinstance(now, Unavailable) and not has_run(pid, first, before, now)
+        before = self._clocks.get(pid, {})
+        return bool(before) and not _ran(observation, pid, first, before)
 
     def _first_dump(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
+        still = {t.pid: threads_of(observation.proc, t.pid) for t in targets if t.off_cpu}
         found = self._dump(observation, targets)
+        ran = [t for t in targets if t.off_cpu and _ran(observation, t.pid, found[t.pid], still[t.pid])]
+        for target in ran:
+            target.off_cpu = False
+        found |= self._dump(observation, ran)
         for pid, stack in found.items():
             threads = threads_of(observation.proc, pid) if isinstance(stack, Stack) else stack
             if not isinstance(threads, Unavailable):
@@ -112,7 +118,9 @@ class Stacks:
 
     def _dump(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
-        stacks = observation.each(lambda t: attach.dump(observation.proc, t.pid, observation.deadline), targets)
+        stacks = observation.each(
+            lambda t: attach.dump(observation.proc, t.pid, observation.deadline, off_cpu=t.off_cpu), targets
+        )
         return {target.pid: stack for target, stack in zip(targets, stacks, strict=True)}
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
@@ -146,6 +154,12 @@ def no_stack_reason(target: Target) -> str:
     if target.state in "ZX":
         return "the process has ended"
     return "not needed" if target.python else "not a Python process"
+
+
+def _ran(observation: Observation, pid: int, stack: Stack | Unavailable, before: Threads | Unavailable) -> bool:
+    """Whether a relevant thread may have run since `before`."""
+    now = threads_of(observation.proc, pid)
+    return isinstance(before, Unavailable) or isinstance(now, Unavailable) or has_run(pid, stack, before, now)
 
 
 def has_run(pid: int, stack: Stack | Unavailable, before: Threads, now: Threads) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangdoc.diagnosis import Label, Operation, Where
-from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.reasoning.ranks.holds import Hold
 from hangdoc.regex import regex
 from hangdoc.snapshot import Connection, Environment, Frame, Host, Interpreter, Loop, Process, PythonThread, Unavailable
@@ -103,6 +103,9 @@ class Rank(Struct, frozen=True, gc=False):
     """What progresses besides counters and stacks, as text."""
     cpu_percent: float | None = None
     silent_seconds: float | None = None
+    """Since the last byte on its connections to other ranks."""
+    idle_seconds: float | None = None
+    """For how long its training thread had not run when the observation began, at least; None if unknown."""
     loop: LoopView | None = None
     training_share: float | None = None
     """Share of the observation for which its training thread was on a core; None if it could not be measured."""
@@ -124,6 +127,11 @@ class Rank(Struct, frozen=True, gc=False):
     def spins(self) -> bool:
         """Whether it spins in the GPU driver, for a collective or for kernels of its own: the host cannot tell which."""
         return self.wait is not None and self.wait.operation.origin == torch_names.GPU_WAIT
+
+    @property
+    def uses_rpc(self) -> bool:
+        """Whether it uses torch.distributed.rpc."""
+        return self.process is not None and any(map(torch_names.is_rpc, known.thread_names(self.process)))
 
     @property
     def waits(self) -> bool:

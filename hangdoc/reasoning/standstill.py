@@ -1,10 +1,9 @@
 """A run in which no rank waits for another, but none makes progress."""
 
 from hangdoc.reasoning.model import BUSY, Rank, Run
-from hangdoc.reasoning.ranks import backends, known
+from hangdoc.reasoning.ranks import backends
 from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, AtLock, InFile, OnNetwork, Serves, WaitsForLoader
 from hangdoc.reasoning.ranks.movement import cores_used
-from hangdoc.reasoning.ranks.torch_names import is_rpc
 
 TELLING = (AtLock, AtFileLock, InFile, OnNetwork, Serves, WaitsForLoader)
 """What explains why a rank makes no progress."""
@@ -33,8 +32,4 @@ def _stands(rank: Rank) -> bool:
 def is_seen(run: Run) -> bool:
     """Whether the CPU clocks of all ranks of an idle run were read, so that it is known to be idle."""
     living = (rank for rank in run.ranks.values() if rank.label != "dead")
-    return all(rank.cpu_percent is not None and (run.backend == "gloo" or _uses_rpc(rank)) for rank in living)
-
-
-def _uses_rpc(rank: Rank) -> bool:
-    return rank.process is not None and any(map(is_rpc, known.thread_names(rank.process)))
+    return all(rank.cpu_percent is not None and (run.backend == "gloo" or rank.uses_rpc) for rank in living)

@@ -79,12 +79,20 @@ def silence(run: Run, *, standstill: bool) -> float | None:
     if any(one.first.spins or _uses_nccl(one.first) for one in run.waiting):
         return None  # NCCL does not send its data over these sockets, so their silence shows nothing
     asked = [run.ranks[number] for one in (run.classes if standstill else run.waiting) for number in one.ranks]
-    ages = [rank.silent_seconds for rank in asked if rank.silent_seconds is not None]
-    if (
-        not ages and run.waiting and not run.blind_hosts()
-    ):  # no data has been exchanged yet: the run is as old as its processes
+    blind = bool(run.blind_hosts())
+    ages = [age for rank in asked if (age := _quiet_seconds(rank, blind=blind)) is not None]
+    if not ages and run.waiting and not blind and not any(rank.uses_rpc for rank in asked):
+        # No data has been exchanged yet: the wait is as old as the processes.
         ages = [rank.process.started_seconds_ago for rank in asked if rank.process is not None]
     return min(ages, default=None)
+
+
+def _quiet_seconds(rank: Rank, *, blind: bool) -> float | None:
+    """How long a rank has exchanged no data. Where no connection shows that, as with RPC, which uses shared memory between processes
+    of one host: how long its training thread has not run. But if connections could not be read (`blind`), data may have passed."""
+    if rank.silent_seconds is not None and not rank.uses_rpc:
+        return rank.silent_seconds
+    return None if blind else rank.idle_seconds
 
 
 def _uses_nccl(rank: Rank) -> bool:

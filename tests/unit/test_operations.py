@@ -1,10 +1,11 @@
 """What a rank is in, by its frames: calls that leave no frame of torch.distributed, and which thread trains."""
 
 import pytest
+from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Frame, Process, PythonThread, Stack
+from hangdoc.snapshot import Clocks, Frame, Process, PythonThread, Stack
 from tests.unit.builders import TORCH, c10d, frame, rank, snapshot
 
 
@@ -69,3 +70,35 @@ def test_other_threads_are_not_taken_for_the_trainer(main: tuple[Frame, ...], ot
     more = tuple((f"Thread-{n}", SLEEPS) for n in range(others))
     view = where(threads(1, ("MainThread", main), *more)).ranks[1]
     assert view.where is None or view.where.function != "train_loop"
+
+
+RPC = TORCH + "distributed/rpc/"
+CALLS = (frame("rpc_sync", 842, RPC + "api.py"), frame("train", 31, source="rpc.rpc_sync('server', push)"))
+MEETS = (frame("_all_gather", 257, RPC + "api.py"), frame("shutdown", 382, RPC + "api.py"), frame("main", 40))
+HANDLES = (frame("push", 12, source="arrived.wait()"), frame("_run_function", 209, RPC + "internal.py"))
+
+
+def uses_rpc(process: Process, idle: float | None) -> Process:
+    """The same rank with a thread of TensorPipe, and with a main thread that has not run for so long."""
+    clocks = process.clocks
+    assert isinstance(clocks, Clocks)
+    main, other = (replace(one, idle_seconds=idle) for one in clocks.threads)
+    return replace(process, clocks=replace(clocks, threads=(main, replace(other, name="TP_SHM_reactor"))))
+
+
+@pytest.mark.parametrize(("idle", "verdict"), [(60.0, "hung"), (5.0, "waiting"), (None, "unknown")])
+def test_the_request_that_a_server_does_not_finish(idle: float | None, verdict: str) -> None:
+    """The workers wait for the thread that handles their request, not for the server's main thread, which waits for the end. The
+    sockets say nothing: requests go through shared memory."""
+    server = threads(0, ("", HANDLES), ("MainThread", MEETS))
+    workers = [rank(n, *CALLS, world=3) for n in (1, 2)]
+    (job,) = diagnose(snapshot(*(uses_rpc(one, idle) for one in (server, *workers)))).jobs
+    assert [one.operation and one.operation.op for one in job.ranks] == [None, "rpc_sync", "rpc_sync"]
+    assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == (verdict, "HD202", (0,))
+
+
+def test_a_server_whose_main_thread_waits_for_the_end_is_in_shutdown() -> None:
+    found = [uses_rpc(rank(0, *MEETS, world=2), 900.0), uses_rpc(rank(1, *CALLS, cpu=0.9), 0.0)]
+    (job,) = diagnose(snapshot(*found)).jobs
+    assert [one.operation and one.operation.op for one in job.ranks] == ["rpc.shutdown", None]
+    assert job.verdict == "waiting"

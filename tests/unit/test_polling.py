@@ -30,7 +30,7 @@ def thread(tid: int, *frames: object, name: str = "", gil: bool = False) -> Pyth
 
 def clocks(**ran: int) -> Threads:
     """Threads 10 (the main one), 11, ... with what each has used."""
-    return {int(name[1:]): Reading(used, used, used, 0, "python", "S") for name, used in ran.items()}
+    return {int(name[1:]): Reading(used, used, used, 0, "python", "S", 0) for name, used in ran.items()}
 
 
 STACK = Stack(
@@ -137,7 +137,7 @@ def test_a_kernel_that_does_not_count_is_known_by_its_zeros(tmp_path: Path) -> N
     (task / "schedstat").write_text("0 0 0\n")
     found = threads_of(ProcFS(str(tmp_path)), 10)
     assert isinstance(found, dict)
-    assert found[10] == Reading(30_000_000, None, 7, 2, "na me) S", "S")
+    assert found[10] == Reading(30_000_000, None, 7, 2, "na me) S", "S", 0)
     probe = CpuClocks()
     assert probe.readings(10) == ({}, {})
 

@@ -80,7 +80,9 @@ def same_place(process: Process, thread: PythonThread, read: Reading) -> bool:
         return True
     tid, name = thread.tid, thread.name
     before = [t for t in process.stack_before.threads if t.tid == tid or (t.tid is None and t.name == name)]
-    return not before or lines_of(before[0]) == read.lines
+    if not before:  # a thread of a pool, which had nothing to do then
+        return not read.handles_rpc
+    return lines_of(before[0]) == read.lines
 
 
 def children_transfer(helpers: Sequence[Process]) -> bool:

@@ -14,7 +14,7 @@ from hangdoc.snapshot import Frame, Group, Local, Loop, Process, PythonThread, S
 
 _STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
 _POSTED = regex(r"P2POp\((\w+), (\d+)\)")
-_WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize)\s*\(")
+_WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize|to_here)\s*\(")
 
 
 def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None:
@@ -25,6 +25,8 @@ def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None
     if len(stack.threads) == 1:
         return stack.threads[0]
     main = next((t for t in stack.threads if is_main(t, pid)), None)
+    if main is not None and (handler := _rpc_handler(stack, main)) is not None:
+        return handler
     if main is not None and (not (read := reading(main)).own or read.joins):
         main = _in_place_of_main(stack, main)
     trains = main is not None and (main.active or reading(main).in_torch)
@@ -42,6 +44,15 @@ def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
     others = [thread for thread in stack.threads if thread is not main and reading(thread).own]
     in_torch = [thread for thread in others if reading(thread).in_torch]
     return next((only[0] for only in (in_torch, others) if len(only) == 1), main)
+
+
+def _rpc_handler(stack: Stack, main: PythonThread) -> PythonThread | None:
+    """The thread that does what another rank has asked for by RPC, if the main thread itself only waits for others: then the others
+    wait for that thread. None if there is none, or if several are at different lines."""
+    if main.active or reading(main).in_c10d:
+        return None
+    handlers = {reading(one).lines: one for one in stack.threads if one is not main and reading(one).handles_rpc}
+    return next(iter(handlers.values())) if len(handlers) == 1 else None
 
 
 def is_main(thread: PythonThread | None, pid: int) -> bool:
@@ -111,7 +122,16 @@ def _from_python(thread: PythonThread, read: Reading, groups: tuple[Group, ...])
         return Wait("rendezvous", Operation(op=torch_names.plain(outermost.function), origin=None))
     if called is not None and op is not None:
         return _operation(op, called, read.origin, groups)
+    if read.rpc is not None:
+        return _rpc(thread.frames[read.rpc])
     return _from_store(thread)
+
+
+def _rpc(frame: Frame) -> Wait:
+    """The wait of a call of torch.distributed.rpc."""
+    if (meeting := torch_names.RPC_MEETINGS.get(frame.function)) is not None:
+        return Wait("collective", Operation(op=meeting, origin="user"))
+    return Wait("p2p", Operation(op=frame.function, origin="user"))
 
 
 def _from_store(thread: PythonThread) -> Wait | None:
@@ -192,6 +212,8 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
             if op in torch_names.POINT_TO_POINT:
                 return Wait("p2p", Operation(op=op, origin=caller, peer=_peer_outside(op, thread)))
             return Wait("collective", Operation(op=op, origin=caller))
+    if torch_names.NATIVE_FUTURE_WAIT.search(text) and any(map(torch_names.is_rpc, known.thread_names(process))):
+        return Wait("p2p", Operation(op="rpc_async", origin="user"))
     if torch_names.NATIVE_WORK_WAIT.search(text):
         op = _op_in_source(thread)
         kind = "p2p" if op in torch_names.POINT_TO_POINT else "collective"

@@ -39,6 +39,10 @@ class Reading(Struct, frozen=True, gc=False):
     """All frames of the file with the operations."""
     arguments: tuple[tuple[int, str], ...]
     """Operations of the user's innermost call, which may tell what tensors they were given."""
+    rpc: int | None
+    """The outermost call of torch.distributed.rpc that waits for another rank."""
+    handles_rpc: bool
+    """Whether the thread does what another rank has asked for by RPC."""
     in_backward: bool
     """Whether autograd's engine is called at its inner end."""
     scripts: bool
@@ -84,6 +88,8 @@ def _read(lines: Lines) -> Reading:
         rendezvous=rendezvous,
         c10d=c10d,
         arguments=tuple((at, torch_names.plain(frames[at].function)) for at in c10d if at <= first_own),
+        rpc=_rpc(frames[:first_own]),
+        handles_rpc=any(map(_handles_rpc, frames)),
         in_backward=any(map(_is_backward, frames[:3])),
         scripts=any(program.is_script(frames[at].file) for at in own),
     )
@@ -91,6 +97,17 @@ def _read(lines: Lines) -> Reading:
 
 def _is_backward(frame: Frame) -> bool:
     return frame.file.endswith(torch_names.AUTOGRAD[0]) and frame.function == torch_names.AUTOGRAD[1]
+
+
+def _handles_rpc(frame: Frame) -> bool:
+    return frame.file.endswith(torch_names.RPC_HANDLER[0]) and frame.function == torch_names.RPC_HANDLER[1]
+
+
+def _rpc(frames: Sequence[Frame]) -> int | None:
+    """The outermost wait in calls of torch.distributed.rpc."""
+    waits = {*torch_names.RPC_CALLS, *torch_names.RPC_MEETINGS}
+    found = (at for at, f in enumerate(frames) if f.file.endswith(torch_names.RPC) and f.function in waits)
+    return max(found, default=None)
 
 
 def _operation(frames: Sequence[Frame]) -> tuple[int | None, int | None]:

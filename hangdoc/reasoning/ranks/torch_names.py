@@ -1,7 +1,7 @@
 """What is known about torch's public structure, in one table. Function names and files, never line numbers.
 
-Source: torch/distributed/distributed_c10d.py, torch/nn/parallel/distributed.py, torch/distributed/rendezvous.py,
-torch/utils/data/dataloader.py and the C++ names that native stacks show, read off torch 2.13.
+Source: torch/distributed/distributed_c10d.py, torch/distributed/rpc/api.py, torch/nn/parallel/distributed.py,
+torch/distributed/rendezvous.py, torch/utils/data/dataloader.py and the C++ names that native stacks show, read off torch 2.13.
 """
 
 import re
@@ -42,9 +42,11 @@ COLLECTIVES = frozenset(
         "destroy_process_group",
     ]
 )
-POINT_TO_POINT = frozenset(
-    ["send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list"]
-)
+RPC_CALLS = frozenset({"rpc_sync", "rpc_async", "to_here"})
+"""One rank waits for another one. Which one cannot be read: an RPC goes to a name, and only C++ knows whose name it is."""
+POINT_TO_POINT = RPC_CALLS | {
+    "send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list",
+}  # fmt: skip
 OPERATIONS = COLLECTIVES | POINT_TO_POINT
 RENDEZVOUS = frozenset(
     [
@@ -57,6 +59,7 @@ RENDEZVOUS = frozenset(
         "_tcp_rendezvous_handler",
         "_env_rendezvous_handler",
         "_file_rendezvous_handler",
+        "init_rpc",
     ]
 )
 ROOTED = frozenset(
@@ -84,6 +87,7 @@ NATIVE: tuple[tuple[re.Pattern[str], str, str | None], ...] = tuple(
         (r"c10d::Reducer::", "all_reduce", "ddp-backward"),
         (r"verify_params_across_processes", "all_gather", "ddp-init"),
         (r"broadcast_coalesced", "broadcast", "ddp-init"),
+        (r"rpc::\w*RRef::toHere", "to_here", None),
         (r"RecvWork::wait|UnboundBuffer::waitRecv", "recv", None),
         (r"SendWork::wait|UnboundBuffer::waitSend", "send", None),
         (r"reduce_scatter", "reduce_scatter", None),
@@ -96,6 +100,8 @@ NATIVE: tuple[tuple[re.Pattern[str], str, str | None], ...] = tuple(
     )
 )
 NATIVE_WORK_WAIT = regex(r"c10d::(\w+::)*\w*Work\w*::(wait|synchronize)|c10d::Work::wait")
+NATIVE_FUTURE_WAIT = regex(r"PythonFutureWrapper::wait")
+"""Of an RPC in a process that uses RPC. Collectives have such futures too."""
 NATIVE_STORE_WAIT = regex(r"c10d::\w*Store\w*::(doWait|wait|get|waitForWorkers|doGet)|waitForWorkers")
 NATIVE_CONNECT = regex(
     r"connectFullMesh|createAndConnectAllPairs|ProcessGroupGloo::ProcessGroupGloo|ProcessGroupNCCL::\w*[cC]omm"
@@ -135,6 +141,11 @@ AGENT = "torch/distributed/elastic/"
 GLOO_THREADS = frozenset({"pt_gloo_runloop", "gloo_tcp_loop"})
 _RPC = "TP_"
 """How the names of TensorPipe's threads begin (torch.distributed.rpc). They poll all the time."""
+RPC = "torch/distributed/rpc/api.py"
+RPC_HANDLER = ("torch/distributed/rpc/internal.py", "_run_function")
+"""The outermost function of a thread that does what another rank has asked for."""
+RPC_MEETINGS = {"shutdown": "rpc.shutdown", "_barrier": "rpc.barrier", "_wait_all_workers": "rpc.shutdown"}
+"""Functions in which each worker waits for all others, and what they are called here."""
 GPU_WAIT = "gpu"
 """Origin of a wait that is concluded from a thread that spins in the GPU's driver."""
 NATIVE_GPU_SPIN = regex(

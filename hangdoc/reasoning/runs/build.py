@@ -10,7 +10,7 @@ from hangdoc.reasoning.model import Placed, Rank, Run, Unlooked
 from hangdoc.reasoning.ranks import backends, known
 from hangdoc.reasoning.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.reasoning.ranks.given import given
-from hangdoc.reasoning.ranks.movement import cpu_percent
+from hangdoc.reasoning.ranks.movement import cpu_percent, kernel_thread
 from hangdoc.reasoning.ranks.place import where
 from hangdoc.reasoning.ranks.reading import frames_at
 from hangdoc.reasoning.ranks.states import State, state_of
@@ -158,6 +158,7 @@ def _rank(
 ) -> Rank:
     place, frame = where(state.thread, state.read, own)
     frames = () if state.thread is None else state.thread.frames
+    kernel = kernel_thread(process, state.thread)
     return Rank(
         rank=number,
         host=host.name,
@@ -176,6 +177,7 @@ def _rank(
         work=state.work,
         cpu_percent=cpu_percent(process),
         silent_seconds=silent_seconds(connections),
+        idle_seconds=kernel.idle_seconds if kernel is not None else None,
         loop=loop_view(process, own, loop),
         training_share=state.share,
         why=state.why,

@@ -1,0 +1,101 @@
+"""When a thread last ran, by the scheduler's clocks."""
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hangdoc.observe.clocks import CpuClocks, threads_of
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.last_run import SchedulerClocks
+from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.procfs import ProcFS
+
+PROC = ProcFS()
+pytestmark = pytest.mark.skipif(not Path("/proc/self/sched").exists(), reason="this kernel has no /proc/PID/sched")
+
+
+def asleep() -> "subprocess.Popen[bytes]":
+    """A process that has begun a long sleep."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    while (
+        PROC.read(f"{child.pid}/syscall").split()[0] != b"230"
+        and PROC.text(f"{child.pid}/wchan") != "hrtimer_nanosleep"
+    ):
+        time.sleep(0.01)
+    return child
+
+
+def test_how_long_a_process_has_slept() -> None:
+    with asleep() as child:
+        try:
+            began = time.monotonic()
+            time.sleep(1.5)
+            threads = threads_of(PROC, child.pid)
+            assert isinstance(threads, dict)
+            reading = threads[child.pid]
+            assert reading.switches is not None
+            clocks, allowed = SchedulerClocks(PROC), os.sched_getaffinity(0)
+            task = f"{child.pid}/task/{child.pid}"
+            last_run = clocks.last_run(task, reading.processor, reading.switches)
+            assert last_run == pytest.approx(began, abs=0.5)
+            assert os.sched_getaffinity(0) == allowed
+            assert clocks.last_run(task, reading.processor, reading.switches - 1) is None, "it has run since that count"
+            assert clocks.last_run(task, None, reading.switches) is None
+            assert clocks.last_run(f"{2**22 + 1}/task/1", 0, 1) is None
+        finally:
+            child.kill()
+
+
+def test_a_processor_that_may_not_be_used_gives_no_time() -> None:
+    with asleep() as child:
+        try:
+            threads = threads_of(PROC, child.pid)
+            assert isinstance(threads, dict)
+            assert (
+                SchedulerClocks(PROC).last_run(
+                    f"{child.pid}/task/{child.pid}", 100_000, threads[child.pid].switches or 0
+                )
+                is None
+            )
+        finally:
+            child.kill()
+
+
+def test_an_own_pause_does_not_end_the_wait() -> None:
+    """A poll that had to stop the process knows that it ran for that reason only."""
+    with asleep() as child, ThreadPoolExecutor(1) as pool:
+        try:
+            target = Target(pid=child.pid, ppid=1, role="rank", name="python3", argv=(), state="S", start_ticks=0)
+            observation = Observation(
+                proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={child.pid: target}, pool=pool
+            )
+            time.sleep(1.2)
+            ages = []
+            clocks = CpuClocks()
+            clocks.open(observation)
+            assert target.off_cpu
+            for noted in (True, False):
+                child.send_signal(19)
+                while PROC.stat(str(child.pid)).state != "T":
+                    time.sleep(0.01)
+                child.send_signal(18)
+                while PROC.stat(str(child.pid)).state != "S":
+                    time.sleep(0.01)
+                if noted:
+                    clocks.paused(child.pid)
+                clocks.close(observation)
+                clocks.start_next_window(observation)
+                clocks.close(observation)
+                found = clocks.across(observation, child.pid)
+                ages += [thread.idle_seconds for thread in getattr(found, "threads", ())]
+            assert ages[0] is not None
+            assert ages[0] > 1.0
+            assert ages[1] is not None
+            assert ages[1] < 1.0
+        finally:
+            child.kill()
