@@ -89,10 +89,12 @@ def silence(run: Run, *, standstill: bool) -> float | None:
 
 def _quiet_seconds(rank: Rank, *, blind: bool) -> float | None:
     """How long a rank has exchanged no data. Where no connection shows that, as with RPC, which uses shared memory between processes
-    of one host: how long its training thread has not run. But if connections could not be read (`blind`), data may have passed."""
+    of one host: how long its training thread has not run. But if connections could not be read (`blind`), data may have passed; and
+    in a rendezvous, the thread runs again for each attempt to connect."""
     if rank.silent_seconds is not None and not rank.uses_rpc:
         return rank.silent_seconds
-    return None if blind else rank.idle_seconds
+    meets = rank.wait is not None and rank.wait.kind == "rendezvous"
+    return None if blind or meets else rank.idle_seconds
 
 
 def _uses_nccl(rank: Rank) -> bool:
