@@ -167,8 +167,8 @@ class KernelThread(Value, frozen=True, kw_only=True):
     sleep_seconds: float | None = None
     """For a sleep (nanosleep(2), clock_nanosleep(2)), the longest time until it ends."""
     idle_seconds: float | None = None
-    """For how long it had not run when the window began (`hangdoc.observe.last_run`); None if unknown. Its wait is at least as old:
-    another observer that stops the process, like `py-spy dump`, makes the thread run for a moment."""
+    """For how long it had not run when the window began (`hangdoc.observe.last_run`); None if unknown. Its wait is at least as
+    old: another observer that stops the process, like `py-spy dump`, makes the thread run for a moment."""
 
 
 class Clocks(Reading, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """How long a thread has not run, by the scheduler's own clock: the age of any wait, whatever it is for.
 
-Source: `se.exec_start` in /proc/PID/task/TID/sched (kernel/sched/debug.c, kernel/sched/fair.c). It is the time when the thread last
+Source: `se.exec_start` in /proc/PID/task/TID/sched (kernel/sched/debug.c, kernel/sched/fair.c). It says when the thread last
 ran, in milliseconds on the clock of its processor. That clock stops during interrupts and while a hypervisor runs something else,
 so each processor has its own. To compare, the observer moves itself to that processor for a moment and reads its own value.
 """
@@ -24,9 +24,9 @@ class SchedulerClocks:
         self._spent = 0.0
 
     def last_run(self, task: str, processor: int | None, switches: int) -> float | None:
-        """When a thread that is off the CPU last ran, in seconds of CLOCK_MONOTONIC. `task` is `PID/task/TID`, `processor` the one
-        that it ran on, `switches` the number of its context switches. None if it has run since those were read, or if the
-        kernel does not tell."""
+        """When a thread that is off the CPU last ran, in seconds of CLOCK_MONOTONIC. `task` is `PID/task/TID`, `processor` the
+        one that it ran on, `switches` the number of its context switches. None if it has run since those were read, or if that
+        can't be read."""
         if processor is None:
             return None
         try:

@@ -225,8 +225,8 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
 
 
 def _in_flight(rank: Rank) -> bool:
-    """Whether a connection to another rank holds bytes that are not sent, not acknowledged or not read. In an RPC, bytes may be in
-    shared memory, which cannot be seen."""
+    """Whether a connection to another rank holds bytes that are not sent, not acknowledged or not read. With RPC, bytes may be
+    in shared memory, which cannot be observed."""
     return rank.uses_rpc or any(
         c.state == "ESTABLISHED" and (c.send_queue_bytes or c.receive_queue_bytes or c.unacked)
         for c in rank.connections

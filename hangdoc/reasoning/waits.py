@@ -80,21 +80,22 @@ def silence(run: Run, *, standstill: bool) -> float | None:
         return None  # NCCL does not send its data over these sockets, so their silence shows nothing
     asked = [run.ranks[number] for one in (run.classes if standstill else run.waiting) for number in one.ranks]
     blind = bool(run.blind_hosts())
-    ages = [age for rank in asked if (age := _quiet_seconds(rank, blind=blind)) is not None]
+    # Ranks that wait for nobody and have no connections may wait for the outside: a notebook, a server.
+    timed = not (blind or standstill)
+    ages = [age for rank in asked if (age := _quiet_seconds(rank, by_thread=timed)) is not None]
     if not ages and run.waiting and not blind and not any(rank.uses_rpc for rank in asked):
         # No data has been exchanged yet: the wait is as old as the processes.
         ages = [rank.process.started_seconds_ago for rank in asked if rank.process is not None]
     return min(ages, default=None)
 
 
-def _quiet_seconds(rank: Rank, *, blind: bool) -> float | None:
-    """How long a rank has exchanged no data. Where no connection shows that, as with RPC, which uses shared memory between processes
-    of one host: how long its training thread has not run. But if connections could not be read (`blind`), data may have passed; and
-    in a rendezvous, the thread runs again for each attempt to connect."""
+def _quiet_seconds(rank: Rank, *, by_thread: bool) -> float | None:
+    """How long a rank has exchanged no data. No connection shows that for RPC, which uses shared memory within a host. Then it
+    is how long the training thread has not run (`by_thread`), except in a rendezvous, where it runs for each attempt."""
     if rank.silent_seconds is not None and not rank.uses_rpc:
         return rank.silent_seconds
     meets = rank.wait is not None and rank.wait.kind == "rendezvous"
-    return None if blind or meets else rank.idle_seconds
+    return rank.idle_seconds if by_thread and not meets else None
 
 
 def _uses_nccl(rank: Rank) -> bool:

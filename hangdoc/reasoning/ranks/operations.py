@@ -47,8 +47,8 @@ def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
 
 
 def _rpc_handler(stack: Stack, main: PythonThread) -> PythonThread | None:
-    """The thread that does what another rank has asked for by RPC, if the main thread itself only waits for others: then the others
-    wait for that thread. None if there is none, or if several are at different lines."""
+    """The thread that does what another rank has requested by RPC, if the main thread only waits for others: then the others wait
+    for that thread. None if there is none, or if several are at different lines."""
     if main.active or reading(main).in_c10d:
         return None
     handlers = {reading(one).lines: one for one in stack.threads if one is not main and reading(one).handles_rpc}

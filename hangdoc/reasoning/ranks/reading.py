@@ -42,7 +42,7 @@ class Reading(Struct, frozen=True, gc=False):
     rpc: int | None
     """The outermost call of torch.distributed.rpc that waits for another rank."""
     handles_rpc: bool
-    """Whether the thread does what another rank has asked for by RPC."""
+    """Whether the thread does what another rank has requested by RPC."""
     in_backward: bool
     """Whether autograd's engine is called at its inner end."""
     scripts: bool

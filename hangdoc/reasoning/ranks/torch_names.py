@@ -143,7 +143,7 @@ _RPC = "TP_"
 """How the names of TensorPipe's threads begin (torch.distributed.rpc). They poll all the time."""
 RPC = "torch/distributed/rpc/api.py"
 RPC_HANDLER = ("torch/distributed/rpc/internal.py", "_run_function")
-"""The outermost function of a thread that does what another rank has asked for."""
+"""The outermost function of a thread that does what another rank has requested."""
 RPC_MEETINGS = {"shutdown": "rpc.shutdown", "_barrier": "rpc.barrier", "_wait_all_workers": "rpc.shutdown"}
 """Functions in which each worker waits for all others, and what they are called here."""
 GPU_WAIT = "gpu"
