@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from hangdoc.watch.confirm import Confirmed
     from hangdoc.watch.evidence import Kept
     from hangdoc.watch.loop import Seen
+    from hangdoc.watch.messages import Format
     from hangdoc.watch.nodes import Nodes
-    from hangdoc.watch.notice import Format
 
 _DEFER_SECONDS = 30.0
 """How long a node waits for the report of the node of rank 0."""
@@ -162,9 +162,9 @@ class _Reporter:
 
     def report(self, seen: "Seen", lifeline: passthrough.Lifeline) -> bool:
         """Report what a look showed. Returns whether a hang was reported, here or on another node."""
-        nodes, news, now = self._nodes, seen.news, time.monotonic()
+        nodes, changes, now = self._nodes, seen.changes, time.monotonic()
         self._pages.saw(seen.diagnosis)
-        for end in news.over:
+        for end in changes.over:
             self._deferred = None
             if end.hang.id in self._reported:
                 self._reaction.act(seen.snapshot, seen.diagnosis, (), (end,))
@@ -175,8 +175,8 @@ class _Reporter:
             _say(f"HUNG: {where}")
             return True
         self._report_missing_nodes(seen, now)
-        hung = news.confirmed or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
-        if not hung or (self._deferred is None and not news.confirmed):
+        hung = changes.confirmed or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
+        if not hung or (self._deferred is None and not changes.confirmed):
             return False
         if not all(nodes.reports_here(job) for job in hung):
             if self._deferred is None:
@@ -216,7 +216,7 @@ def _confirmed_hangs(jobs: "list[Job]", seen: "Seen") -> "list[Confirmed]":
     from hangdoc.watch.confirm import Confirmed
     from hangdoc.watch.hangs import hang_of
 
-    known = {confirmed.hang.job: confirmed.hang for confirmed in seen.news.began} | {
+    known = {confirmed.hang.job: confirmed.hang for confirmed in seen.changes.began} | {
         hang.job: hang for hang in seen.hangs
     }
     now = time.monotonic()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from hangdoc.watch.act import Reaction, Targets
     from hangdoc.watch.evidence import Kept
     from hangdoc.watch.loop import Watch
+    from hangdoc.watch.messages import Format
     from hangdoc.watch.metrics import Exposed
-    from hangdoc.watch.notice import Format
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -180,13 +180,13 @@ def _watch(
             for line in _lines(seen.diagnosis):
                 say(line)
         reaction.ledger.counts.looks += 1
-        if seen.news.began or seen.news.over:
-            reaction.act(seen.snapshot, seen.diagnosis, seen.news.began, seen.news.over, seen.hangs)
+        if seen.changes.began or seen.changes.over:
+            reaction.act(seen.snapshot, seen.diagnosis, seen.changes.began, seen.changes.over, seen.hangs)
         else:
             reaction.remember(seen.hangs)
         if exposed is not None:
             exposed.saw(seen, reaction)
-        if seen.news.began and not keep:
+        if seen.changes.began and not keep:
             reaction.finish()
             return 1
         if not seen.hangs and not seen.diagnosis.jobs and gone():

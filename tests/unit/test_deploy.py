@@ -44,10 +44,10 @@ def scrape(folder: Path) -> str:
     reaction = Reaction(Evidence(folder, lambda *_: ""), ledger, where, lambda text: None, lambda kept: None)
     exposed = Exposed()
     for _ in range(2):
-        news = confirmation.add(answer, time.monotonic())
-        if news.began:
-            reaction.act(snapshot, answer, news.began, news.over, confirmation.hangs)
-        exposed.saw(Seen(snapshot, answer, news, 1.0, confirmation.hangs), reaction)
+        changes = confirmation.add(answer, time.monotonic())
+        if changes.began:
+            reaction.act(snapshot, answer, changes.began, changes.over, confirmation.hangs)
+        exposed.saw(Seen(snapshot, answer, changes, 1.0, confirmation.hangs), reaction)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(exposed)
     ProcessCollector(registry=registry)

@@ -54,7 +54,7 @@ class Event(DocumentPart, frozen=True, kw_only=True):
     schema: str = EVENT_SCHEMA
 
 
-class Notice(Diagnosis, frozen=True, kw_only=True):
+class GenericMessage(Diagnosis, frozen=True, kw_only=True):
     """The diagnosis of the one run that the event is about, with the event."""
 
     event: Event
@@ -102,11 +102,11 @@ def body(form: Format, diagnosis: Diagnosis, event: Event, job: Job | None) -> s
     return msgspec.json.encode(message).decode()
 
 
-def _generic(diagnosis: Diagnosis, event: Event, job: Job | None) -> Notice:
+def _generic(diagnosis: Diagnosis, event: Event, job: Job | None) -> GenericMessage:
     if job is not None:
         job = replace(job, ranks=_few(job))
     fields = msgspec.structs.asdict(only_job(diagnosis, job))
-    return Notice(**fields, event=event)
+    return GenericMessage(**fields, event=event)
 
 
 def _few(job: Job) -> tuple[RankView, ...]:
