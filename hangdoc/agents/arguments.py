@@ -20,7 +20,7 @@ Hosts = Annotated[
     Meta(
         min_length=1,
         max_length=2000,
-        description="Look at these hosts over ssh instead of this one: `node[0-63]`, `@group`, or `slurm:JOBID` "
+        description="Observe these hosts over ssh instead of this one: `node[0-63]`, `@group`, or `slurm:JOBID` "
         "(ClusterShell node sets). hangdoc must be installed there. Leave it out for this host.",
     ),
 ]

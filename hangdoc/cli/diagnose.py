@@ -22,7 +22,7 @@ _FILE = click.Path(path_type=Path)
 @click.command()
 @click.argument("bundles", nargs=-1, type=_FILE)
 @observation_options()
-@fleet_options
+@fleet_options()
 @click.option("--verbose", "-v", is_flag=True, help="Show all evidence of each finding.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Also write the report as one self-contained HTML file.")

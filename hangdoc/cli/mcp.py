@@ -20,7 +20,7 @@ from hangdoc.redact import Locals
 )  # fmt: skip
 @native_option
 @locals_option
-@fleet_options
+@fleet_options("Hosts that agents may name")
 def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Hosts) -> int:
     """Serve a read-only MCP server for coding agents.
 

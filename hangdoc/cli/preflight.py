@@ -60,7 +60,7 @@ _IDLE_SECONDS = 120
     hidden=True,
     help="Answer the node that runs the checks. --hosts starts this on each host.",
 )
-@fleet_options
+@fleet_options("Check these hosts")
 @click.argument("script_arguments", nargs=-1, metavar="[-- SCRIPT ARGUMENTS...]")
 def command(
     master: str | None, ranks_per_node: int, params: str | None, dtype: str | None, data: tuple[str, ...],

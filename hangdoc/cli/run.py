@@ -76,7 +76,7 @@ class _Settings:
     "--grace", type=click.FloatRange(0, 3600), default=10.0, show_default=True, metavar="SECONDS",
     help="With --on-hang stop, the time between SIGTERM and SIGKILL.",
 )  # fmt: skip
-@fleet_options
+@fleet_options()
 def command(
     command_line: tuple[str, ...], window: float, native: str, locals_: Locals, timeout: float, interval: float,
     patience: float, output: Path, on_hang: str, webhook: str | None, webhook_format: "Format", grace: float, fleet: Hosts,

@@ -34,7 +34,7 @@ _INTERVAL = click.FloatRange(0.5, 3600)
     is_flag=True,
     help="Allow keys that continue a stopped rank or end an orphan process. They ask first.",
 )
-@fleet_options
+@fleet_options()
 def command(
     bundles: tuple[Path, ...], options: Options, interval: float, rate: float | None, patience: float, allow_signals: bool,
     fleet: Hosts,

@@ -76,7 +76,7 @@ def watching_options(command: F) -> F:
     metavar="SIZE",
     help="Limit for the evidence in --output (500M, 20G). The oldest hangs are removed first.",
 )
-@fleet_options
+@fleet_options()
 def command(
     options: "Options", interval: float, patience: float, output: Path, on_hang: str | None, webhook: str | None,
     webhook_format: "Format", metrics: str | None, keep: bool, state: Path | None, keep_bytes: int | None, fleet: Hosts,
