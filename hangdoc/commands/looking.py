@@ -71,7 +71,9 @@ def described(options: Options, fleet: Hosts) -> str:
 
 def _no_pids(options: Options) -> None:
     if options.pids or options.run_of is not None:
-        raise CommandError("--pid and --run-of name processes of this host. They cannot be combined with --hosts.", USAGE)
+        raise CommandError(
+            "--pid and --run-of name processes of this host. They cannot be combined with --hosts.", USAGE
+        )
 
 
 def check_pids(options: Options) -> None:
