@@ -3,7 +3,7 @@
     import hangdoc
 
     result = hangdoc.diagnose()                        # every rank of this host
-    result = hangdoc.diagnose(pids=[launcher.pid])     # the ranks below this process
+    result = hangdoc.diagnose(pids=[launcher.pid])     # the ranks of a launcher
     result = hangdoc.diagnose(hosts="node[0-63]")      # all hosts, over ssh
     result = hangdoc.diagnose(bundles=["hang.hangdoc"])
 

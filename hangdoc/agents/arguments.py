@@ -40,7 +40,7 @@ Patience = Annotated[
 ]  # fmt: skip
 Pids = Annotated[
     tuple[Annotated[int, Meta(ge=1, le=MAX_PID)], ...],
-    Meta(max_length=64, description="Only these processes of this host and their children. The pid of a launcher (torchrun) "
+    Meta(max_length=64, description="Only these processes of this host and their descendants. The pid of a launcher (torchrun) "
          "covers all its ranks."),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""`hangdoc watch`: poll without a screen, and act on a confirmed hang."""
+"""`hangdoc watch`: watch unattended, and act on a confirmed hang."""
 
 import datetime
 import os
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def watching_options(command: F) -> F:
-    """Add the options for polling, confirmation, evidence and web hooks to a command that watches."""
+    """Add the options for the interval, confirmation, evidence and web hooks to a command that watches."""
     for option in (
         click.option(
             "--webhook-format", type=click.Choice(["generic", "slack"]), default="generic", show_default=True,
