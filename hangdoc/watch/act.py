@@ -19,7 +19,7 @@ from hangdoc.watch.state import Ledger, Message
 
 
 class Targets(NamedTuple):
-    """Who receives messages: the words of a command, and the address of a web hook with the form of its messages."""
+    """What receives messages: the words of a command, and the address of a web hook with the form of its messages."""
 
     command: tuple[str, ...] = ()
     webhook: str | None = None
