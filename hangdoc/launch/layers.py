@@ -191,7 +191,9 @@ def _nested(name: str, cursor: _Cursor) -> str | None:
             (i for i, w in enumerate(words) if i and not w.startswith("-") and words[i - 1] not in after), None
         )
         return (
-            _inner_text(cursor, start, "runs the rest in a terminal that continues after ssh ends") if start is not None else None
+            _inner_text(cursor, start, "runs the rest in a terminal that continues after ssh ends")
+            if start is not None
+            else None
         )
     return None
 
