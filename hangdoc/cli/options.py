@@ -52,7 +52,7 @@ def timeout_option(text: str = "Time limit for the whole command.") -> Callable[
 
 
 def patience_option(
-    text: str = "How long ranks may wait for a rank that makes no progress before it is an error.",
+    text: str = "How long ranks may wait for a rank that makes no progress before the wait is an error.",
 ) -> Callable[[F], F]:
     """--patience."""
     return _seconds("--patience", click.FloatRange(min=0), 30.0, text)
