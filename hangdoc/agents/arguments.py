@@ -20,7 +20,7 @@ Hosts = Annotated[
     Meta(
         min_length=1,
         max_length=2000,
-        description="Observe these hosts over ssh instead of this one: `node[0-63]`, `@group`, or `slurm:JOBID` "
+        description="Look at these hosts over ssh instead of this one: `node[0-63]`, `@group`, or `slurm:JOBID` "
         "(ClusterShell node sets). hangdoc must be installed there. Leave it out for this host.",
     ),
 ]
@@ -40,7 +40,7 @@ Patience = Annotated[
 ]  # fmt: skip
 Pids = Annotated[
     tuple[Annotated[int, Meta(ge=1, le=MAX_PID)], ...],
-    Meta(max_length=64, description="Only these processes of this host and their descendants. The pid of a launcher (torchrun) "
+    Meta(max_length=64, description="Only these processes of this host and their children. The pid of a launcher (torchrun) "
          "covers all its ranks."),
 ]  # fmt: skip
 

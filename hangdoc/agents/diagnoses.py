@@ -17,7 +17,7 @@ MEANS = {
     "longer than `patience`. Report the first finding with its evidence and remedy. Do not kill the run unless the user asks "
     "for it, because that destroys the evidence.",
     "waiting": "Not a deadlock: some ranks wait for a rank that is still working or may still arrive. Do not stop the run. "
-    "Diagnose it again later; a wait without progress becomes `hung` after `patience`.",
+    "Look again later; a wait without progress becomes `hung` after `patience`.",
     "healthy": "Every rank is making progress. There is nothing to fix.",
     "unknown": "hangdoc could not observe enough for a verdict. Report that, and do not guess. `what_was_not_seen` lists what is "
     "missing and how to make it readable.",

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 
 from hangdoc.agents.confined import Confined
-from hangdoc.commands.bundles import check_ranks
-from hangdoc.commands.errors import NO_RANK, USAGE, CommandError, no_such_job
+from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import described, look_at_hosts, look_here
 from hangdoc.diagnosis import Diagnosis, Job
@@ -119,7 +118,8 @@ class Looks:
         if job is not None:
             wanted = [at for at, run in enumerate(runs) if run.id == job]
             if not wanted:
-                raise no_such_job(job, [run.id for run in runs])
+                known = ", ".join(run.id for run in runs[:20]) or "none"
+                raise CommandError(f"there is no job {job[:100]!r}. The jobs are: {known}.", USAGE)
             (at,) = wanted
             only = diagnosis.jobs[at]
             diagnosis = msgspec.structs.replace(diagnosis, jobs=(only,), verdict=only.verdict)
@@ -138,7 +138,8 @@ class Looks:
     def bundle(self, path: str, patience: float, job: str | None) -> Look:
         """Like `keep`, for saved evidence. Raises CommandError and BundleError."""
         snapshot = self.confined.read(path)
-        check_ranks(snapshot)
+        if not any(host.processes for host in snapshot.hosts):
+            raise CommandError("this bundle contains no rank. No training ran on the host when it was saved.", NO_RANK)
         return self.keep(snapshot, f"bundle {Path(path).name}", patience, job)
 
     def kept(self) -> list[Look]:

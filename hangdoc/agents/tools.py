@@ -107,7 +107,7 @@ def _run(run: Run, most: int) -> answers.RunRow:
 
 
 def diagnose(looks: Looks, request: arguments.Diagnose) -> answers.Looked:
-    """Observe every rank of the runs on this host (or only `job`, or the ranks below `pids`, or all ranks on `hosts`). Report
+    """Look at every rank of the runs on this host (or only `job`, or the ranks below `pids`, or all ranks on `hosts`). Report
     whether a run is hung, which rank it waits for, and why, with evidence and a remedy. It attaches from
     outside, only reads, and pauses each rank for some milliseconds. The run needs no preparation. Takes `window` plus about a
     second. The look is kept for `rank_detail`, `compare_ranks` and `what_was_not_seen`. For a run on several hosts, name all of
