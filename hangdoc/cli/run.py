@@ -116,7 +116,7 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> i
     from hangdoc.observe.polling import Polling
     from hangdoc.watch.act import Reaction
     from hangdoc.watch.allocator import give_back_memory
-    from hangdoc.watch.evidence import Evidence
+    from hangdoc.watch.evidence import EvidenceDirectory
     from hangdoc.watch.nodes import Nodes
     from hangdoc.watch.state import Ledger
 
@@ -133,7 +133,9 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> i
         look=nodes.look, diagnose=lambda snapshot: nodes.mine(alone.diagnose(snapshot)), pause=nodes.pause
     )
     pages = Pages(settings.patience)
-    reaction = Reaction(Evidence(settings.output, pages.page), Ledger(None, _say), settings.targets, _say, _show)
+    reaction = Reaction(
+        EvidenceDirectory(settings.output, pages.page), Ledger(None, _say), settings.targets, _say, _show
+    )
     if (better := _ELSEWHERE.get(os.path.basename(settings.program))) is not None:
         _say(f"{settings.program} starts the ranks where hangdoc does not observe them. {better}")
     lifeline.at_end = nodes.leave
@@ -163,7 +165,7 @@ class _Reporter:
     def report(self, seen: "Seen", lifeline: passthrough.Lifeline) -> bool:
         """Report what a look showed. Returns whether a hang was reported, here or on another node."""
         nodes, changes, now = self._nodes, seen.changes, time.monotonic()
-        self._pages.saw(seen.diagnosis)
+        self._pages.add(seen.diagnosis)
         for end in changes.over:
             self._deferred = None
             if end.hang.id in self._reported:

@@ -92,7 +92,7 @@ def command(
     from hangdoc.commands.looking import described, looker
     from hangdoc.watch.act import Reaction
     from hangdoc.watch.allocator import give_back_memory
-    from hangdoc.watch.evidence import Evidence
+    from hangdoc.watch.evidence import EvidenceDirectory
     from hangdoc.watch.state import Ledger, StateError
 
     give_back_memory()
@@ -107,7 +107,7 @@ def command(
     os.nice(19)  # give way to the run
     say(f"watching {described(options, fleet)}")
     pages = Pages(patience)
-    reaction = Reaction(Evidence(output, pages.page, keep_bytes), ledger, targets, say, _show)
+    reaction = Reaction(EvidenceDirectory(output, pages.page, keep_bytes), ledger, targets, say, _show)
     watch = watch_of(look, interval, patience)._replace(hangs=ledger.hangs)
     return _watch(watch, pages, reaction, exposed, keep, _gone(options))
 
@@ -173,7 +173,7 @@ def _watch(
 ) -> int:  # fmt: skip
     last: object = None
     for seen in watch.looks():
-        pages.saw(seen.diagnosis)
+        pages.add(seen.diagnosis)
         state = [(job.id, job.verdict, [f.code for f in job.findings[:1]]) for job in seen.diagnosis.jobs]
         if state != last:
             last = state
@@ -185,7 +185,7 @@ def _watch(
         else:
             reaction.remember(seen.hangs)
         if exposed is not None:
-            exposed.saw(seen, reaction)
+            exposed.add(seen, reaction)
         if seen.changes.began and not keep:
             reaction.finish()
             return 1

@@ -12,7 +12,7 @@ from hangdoc.phrases import duration
 from hangdoc.snapshot import Snapshot
 from hangdoc.watch import deliver, messages
 from hangdoc.watch.confirm import Confirmed, Resolved
-from hangdoc.watch.evidence import Evidence, Kept
+from hangdoc.watch.evidence import EvidenceDirectory, Kept
 from hangdoc.watch.hangs import Hang
 from hangdoc.watch.message_queue import MessageQueue
 from hangdoc.watch.state import Ledger, Message
@@ -30,7 +30,7 @@ class Reaction:
     """Acts on what looks show. It reports what fails, and does the rest."""
 
     def __init__(
-        self, evidence: Evidence, ledger: Ledger, targets: Targets, say: Callable[[str], None],
+        self, evidence: EvidenceDirectory, ledger: Ledger, targets: Targets, say: Callable[[str], None],
         show: Callable[[Kept], None],
     ) -> None:  # fmt: skip
         self.ledger = ledger

@@ -17,7 +17,7 @@ from hangdoc.snapshot import Snapshot
 from hangdoc.watch import deliver, messages
 from hangdoc.watch.act import Reaction, Targets
 from hangdoc.watch.confirm import Changes, Confirmation
-from hangdoc.watch.evidence import Evidence
+from hangdoc.watch.evidence import EvidenceDirectory
 from hangdoc.watch.message_queue import MOST, MessageQueue, Refused, Unreachable
 from hangdoc.watch.state import Ledger, Message, State, StateError
 from tests.rules import fires
@@ -227,7 +227,9 @@ def test_a_message_for_slack_is_escaped_and_holds_no_evidence() -> None:
 
 def test_an_end_is_told_with_the_id_of_its_hang(receiver: Receiver, tmp_path: Path, said: list[str]) -> None:
     confirmation, ledger = Confirmation(0), Ledger(None, said.append)
-    reaction = Reaction(Evidence(tmp_path, page), ledger, Targets(webhook=receiver.url), said.append, lambda kept: None)
+    reaction = Reaction(
+        EvidenceDirectory(tmp_path, page), ledger, Targets(webhook=receiver.url), said.append, lambda kept: None
+    )
     gone = replace(hung(), jobs=())
     for look in (hung(), hung(), hung(), gone, gone, gone):
         changes = confirmation.add(look, time.monotonic())
@@ -247,7 +249,9 @@ def test_a_command_is_run_once_with_the_report(tmp_path: Path, said: list[str]) 
     script.write_text(f'#!/bin/sh\n{{ cat; echo "$HANGDOC_HANG $HANGDOC_VERDICT"; }} >> {told}\nexit 3\n')
     script.chmod(0o755)
     ledger = Ledger(None, said.append)
-    reaction = Reaction(Evidence(tmp_path, page), ledger, Targets((str(script),)), said.append, lambda kept: None)
+    reaction = Reaction(
+        EvidenceDirectory(tmp_path, page), ledger, Targets((str(script),)), said.append, lambda kept: None
+    )
     changes = changes_of(Confirmation(0), hung(), hung())
     reaction.act(fires("HD302"), hung(), changes.began)
     reaction.finish()
@@ -279,7 +283,11 @@ def test_a_restart_repeats_no_hang_and_loses_no_message(tmp_path: Path, said: li
     before = Ledger(file, said.append)
     confirmation = Confirmation(0, before.hangs)
     reaction = Reaction(
-        Evidence(tmp_path, page), before, Targets(webhook="http://127.0.0.1:9/"), said.append, lambda kept: None
+        EvidenceDirectory(tmp_path, page),
+        before,
+        Targets(webhook="http://127.0.0.1:9/"),
+        said.append,
+        lambda kept: None,
     )
     for look in (hung(), hung()):
         changes = confirmation.add(look, time.monotonic())
@@ -292,7 +300,9 @@ def test_a_restart_repeats_no_hang_and_loses_no_message(tmp_path: Path, said: li
     after = Ledger(file, said.append)
     assert after.counts.hangs == 1
     again = Confirmation(0, after.hangs)
-    resumed = Reaction(Evidence(tmp_path, page), after, Targets(webhook=receiver.url), said.append, lambda kept: None)
+    resumed = Reaction(
+        EvidenceDirectory(tmp_path, page), after, Targets(webhook=receiver.url), said.append, lambda kept: None
+    )
     assert not changes_of(again, hung(), hung(), hung()).began
     resumed.finish()
     (taken,) = receiver.taken
@@ -358,14 +368,14 @@ def test_the_oldest_hangs_make_room_but_never_the_newest(tmp_path: Path) -> None
             (tmp_path / f"hangdoc-hang-2026010{day}-120000-abc{day}.{suffix}").write_bytes(b"x" * 1000)
     foreign = tmp_path / "hangdoc-hang-notes.txt"
     foreign.write_bytes(b"x" * 100_000)
-    evidence = Evidence(tmp_path, page, 7000)
+    evidence = EvidenceDirectory(tmp_path, page, 7000)
     assert evidence.prune() == 3
     assert (
         sorted({path.name[21:23] for path in tmp_path.glob("hangdoc-hang-2026*")}) == ["04", "05"]
         or evidence.bytes() == 6000
     )
     assert foreign.exists()
-    kept = Evidence(tmp_path, page, 1).keep(fires("HD302"), hung(), "abc")
+    kept = EvidenceDirectory(tmp_path, page, 1).keep(fires("HD302"), hung(), "abc")
     assert {path.name for path in tmp_path.iterdir()} == {
         foreign.name,
         *(path.name for path in (kept.bundle, kept.report, kept.page)),
@@ -373,7 +383,7 @@ def test_the_oldest_hangs_make_room_but_never_the_newest(tmp_path: Path) -> None
 
 
 def test_without_a_bound_nothing_is_removed(tmp_path: Path) -> None:
-    evidence = Evidence(tmp_path, page)
+    evidence = EvidenceDirectory(tmp_path, page)
     kept = [evidence.keep(fires("HD302"), hung(), "abc") for _ in range(3)]
     assert len({one.bundle for one in kept}) == 3
     assert all(one.bundle.exists() for one in kept)
