@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Diagnosis, DocumentPart, Job, RankView
 from hangdoc.phrases import duration, ranks
-from hangdoc.render.words import job_names
+from hangdoc.render.words import hosts_of, job_names
 from hangdoc.watch.evidence import Kept
 from hangdoc.watch.hangs import Ending, Hang
 
@@ -128,7 +128,8 @@ def _slack(event: Event, job: Job | None) -> dict[str, object]:
         title = f"RESOLVED after {duration(event.seconds)}: {name} {state}"
     lines = [f"*{event.code} {event.name}*" if event.code else "", _escaped(event.summary)]
     if event.culprits:
-        lines.append(f"culprit: {ranks(event.culprits)}")
+        where = hosts_of(event.culprits, job) if job is not None else ""
+        lines.append(f"culprit: {ranks(event.culprits)}{_escaped(where)}")
     if event.kind == "hang" and job is not None and job.findings:
         lines.append(f"to do: {_escaped(job.findings[0].remedy)}")
     if event.hosts:

@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from docs.reports import FOLDER
+from hangdoc import codec
 from hangdoc.cli.pages import Pages
 from hangdoc.detail import WaitGraph, WaitNode
 from hangdoc.phrases import numbers
@@ -154,6 +156,11 @@ def test_chains_of_waiting_end_below() -> None:
     assert len(drawn.arrows) == 3
     assert all(box.x >= 0 and box.x + html_graph.WIDTH <= drawn.width for box in drawn.boxes)
     assert all(box.y >= 0 and box.y + html_graph.HEIGHT <= drawn.height for box in drawn.boxes)
+
+
+def test_in_a_run_on_many_hosts_the_culprits_host_is_named() -> None:
+    diagnosis, runs = examine(codec.read(FOLDER / "large.hangdoc"))
+    assert "<strong>rank 37</strong> on node4<" in html.page(diagnosis, details(diagnosis, runs))
 
 
 def test_a_cycle_is_drawn_once_with_its_culprit_at_the_end() -> None:

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from docs.reports import FOLDER
+from hangdoc import codec
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Snapshot
@@ -223,6 +225,16 @@ def test_a_message_for_slack_is_escaped_and_holds_no_evidence() -> None:
     for finding in job.findings:
         for evidence in finding.evidence:
             assert evidence.text not in text
+
+
+def test_a_message_for_slack_names_the_host_of_the_culprit() -> None:
+    look = diagnose(codec.read(FOLDER / "large.hangdoc"))
+    (sure,) = changes_of(Confirmation(0), look, look).began
+    event = messages.event_of(sure.hang, look, sure.job, 61.0)
+    assert (
+        "culprit: rank 37 on node4\n"
+        in json.loads(messages.body("slack", look, event, sure.job))["attachments"][0]["text"]
+    )
 
 
 def test_an_end_is_told_with_the_id_of_its_hang(receiver: Receiver, tmp_path: Path, said: list[str]) -> None:
