@@ -16,6 +16,7 @@ Call it in a process that is not a rank: a rank that calls it would observe its 
 
 import html
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hangdoc.snapshot import Snapshot
 
 _FRAME_PIXELS = 640
+_PLURALS = {"pid": "pids", "ssh_option": "ssh_options"}
 
 
 class DiagnoseError(Exception):
@@ -154,9 +156,19 @@ def diagnose(
         if job is not None and not diagnosis.jobs:
             raise no_such_job(job, [one.id for one in examine(snapshot, patience=patience)[0].jobs])
     except CommandError as error:
-        raise DiagnoseError(str(error), error.exit_code) from None
+        raise DiagnoseError(_with_arguments(str(error)), error.exit_code) from None
     except BundleError as error:
         raise DiagnoseError(str(error), 2) from None
     result = Result(**msgspec.structs.asdict(diagnosis))
     result.__dict__.update(snapshot=snapshot, patience=patience, job=job)
     return result
+
+
+def _with_arguments(message: str) -> str:
+    """An error message of the command line with arguments (`run_of`) instead of options (`--run-of`)."""
+
+    def argument(option: re.Match[str]) -> str:
+        name = option[1].replace("-", "_")
+        return f"`{_PLURALS.get(name, name)}`"
+
+    return re.sub(r"(?<!\S)--([a-z]+(?:-[a-z]+)*)", argument, message)
