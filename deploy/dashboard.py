@@ -54,7 +54,7 @@ def panels() -> list[dict[str, Any]]:
     of_run = f'{chosen}, run=~"$run"'
     found = [
         _panel("Hangs now", "table", f"hangdoc_hang_seconds{{{of_run}}}", unit="s", wide=16,
-               about="Confirmed hangs that are not over. `id` is the same in the report, in file names and in messages."),
+               about="Confirmed hangs that are not over. `id` is the same in file names and messages."),
         _panel("Runs by verdict", "timeseries", f"sum by (verdict) (hangdoc_verdict{{{of_run}}})", "{{verdict}}", wide=8),
         _panel("Ranks", "timeseries", f"sum by (label) (hangdoc_ranks{{{of_run}}})", "{{label}}"),
         _panel("Longest time since a rank's last byte", "timeseries",

@@ -45,6 +45,8 @@ WORDS = {
     r"left behind|handed over|hands? over": "abandoned, passes",
     r"as it stands|in its hands|stood|goes along": "unchanged, while it is traced, was",
     r"taken for granted|passe[ds] over": "assumed, skipped",
+    r"(goes|go|going|went) on(?! to\b)": "continues",
+    r"outlives?": "continues after the end of",
     r"what (it|he|nobody|somebody|everybody) (says|tells|knows)": "its output, its values",
 }
 _ODD = [(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), better) for pattern, better in WORDS.items()]
@@ -59,7 +61,6 @@ _PARTS = (
     "agents",
     "cli",
     "commands",
-    "diagnose",
     "reasoning/rules",
     "fleet",
     "launch",
@@ -87,7 +88,7 @@ Found = tuple[Path, int, str]
 def sentences(text: str) -> Iterator[tuple[int, str]]:
     """Line number and words of each sentence of a Markdown text. A table's cell and a list's item end a sentence."""
     plain = _CODE.sub(lambda code: "\n" * code[0].count("\n"), text)
-    plain = re.sub(r"(?<![|\n])\n(?=[^\n|#>*\-\d ])|(?<!\n)\n +(?=[^\s*\-\d|])", "\v", plain)  # a line goes on
+    plain = re.sub(r"(?<![|\n])\n(?=[^\n|#>*\-\d ])|(?<!\n)\n +(?=[^\s*\-\d|])", "\v", plain)  # a line continues
     line = 1
     for block in plain.split("\n"):
         at = line

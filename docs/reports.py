@@ -1,8 +1,9 @@
-"""Writes the reports in the README and docs/walkthrough.md, which are hangdoc's current diagnoses of the bundles in docs/reports.
+"""Writes the reports on the pages, which are hangdoc's current diagnoses of the bundles in docs/reports.
 
 python -m docs.reports [--check]
 
-A page holds `<!-- report NAME -->` and `<!-- /report -->`; the report of NAME.hangdoc is between them.
+A page holds `<!-- report NAME OPTIONS -->` and `<!-- /report -->`. Between them are `hangdoc diagnose OPTIONS` and the report of
+NAME.hangdoc. OPTIONS are those with which its evidence was collected.
 """
 
 import io
@@ -17,20 +18,20 @@ from hangdoc.reasoning.engine import diagnose
 from hangdoc.render.text import report
 
 FOLDER = Path(__file__).parent / "reports"
-PAGES = (FOLDER.parent.parent / "README.md", FOLDER.parent / "walkthrough.md")
-_BLOCK = re.compile(r"(<!-- report (\w+) -->\n)(.*?)(<!-- /report -->)", re.DOTALL)
+PAGES = (FOLDER.parent.parent / "README.md", FOLDER.parent / "walkthrough.md", FOLDER.parent / "howto/frozen-now.md")
+_BLOCK = re.compile(r"(<!-- report (\w+)( [^\n]*?)? -->\n)(.*?)(<!-- /report -->)", re.DOTALL)
 
 
-def shown(name: str) -> str:
+def shown(name: str, options: str = "") -> str:
     """The command and its report, as on a terminal of 80 columns."""
     printed = io.StringIO()
     report(diagnose(codec.read(FOLDER / f"{name}.hangdoc")), Console(file=printed, width=80))
-    return f"```text\n$ hangdoc diagnose\n{printed.getvalue().rstrip()}\n```\n"
+    return f"```text\n$ hangdoc diagnose{options}\n{printed.getvalue().rstrip()}\n```\n"
 
 
 def page(text: str) -> str:
     """The page with current reports."""
-    return _BLOCK.sub(lambda block: f"{block[1]}{shown(block[2])}{block[4]}", text)
+    return _BLOCK.sub(lambda block: f"{block[1]}{shown(block[2], block[3] or '')}{block[5]}", text)
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
     import hangdoc
 
     result = hangdoc.diagnose()                        # every rank of this host
-    result = hangdoc.diagnose(pids=[launcher.pid])     # the ranks below this process
+    result = hangdoc.diagnose(pids=[launcher.pid])     # the ranks of a launcher
     result = hangdoc.diagnose(hosts="node[0-63]")      # all hosts, over ssh
     result = hangdoc.diagnose(bundles=["hang.hangdoc"])
 
@@ -16,9 +16,10 @@ Call it in a process that is not a rank: a rank that calls it would observe its 
 
 import html
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from hangdoc.snapshot import Snapshot
 
 _FRAME_PIXELS = 640
+_PLURALS = {"pid": "pids", "ssh_option": "ssh_options"}
 
 
 class DiagnoseError(Exception):
@@ -102,6 +104,8 @@ def diagnose(
     via: str | None = None,
     ssh_options: Iterable[str] = (),
     remote_command: str = "hangdoc",
+    fanout: int = 64,
+    host_timeout: float = 20.0,
 ) -> Result:
     """Observe the ranks once, and find out which rank is waiting for which, and why. It only reads, and changes no rank.
 
@@ -110,8 +114,8 @@ def diagnose(
     - `pids`: only ranks in the process trees of these pids.
     - `run_of`: only the run that this pid is a rank of.
     - `slurm_job`: only the processes of this Slurm job.
-    - `hosts`: the ranks of these hosts, as a node set (`"node[0-63]"`, `"slurm:JOBID"`) or as names. `via`, `ssh_options` and
-      `remote_command` say how to reach the hosts, like the options of `hangdoc diagnose`.
+    - `hosts`: the ranks of these hosts, as a node set (`"node[0-63]"`, `"slurm:JOBID"`) or as names. `via`, `ssh_options`,
+      `remote_command`, `fanout` and `host_timeout` say how to reach the hosts, like the options of `hangdoc diagnose`.
     - `bundles`: saved evidence.
     - `job`: only the job with this id.
 
@@ -119,53 +123,52 @@ def diagnose(
     progress becomes an error; all in seconds. Raises DiagnoseError.
     """
     from hangdoc.codec import BundleError
-    from hangdoc.reasoning.engine import examine
-
-    try:
-        if bundles:
-            evidence = _read_bundles(bundles)
-        else:
-            evidence = _observe(
-                pids=tuple(pids), run_of=run_of, slurm_job=slurm_job, hosts=hosts, window=window, timeout=timeout, native=native,
-                kept=locals, via=via, ssh_options=tuple(ssh_options), remote_command=remote_command,
-            )  # fmt: skip
-        diagnosis, _ = examine(evidence, patience=patience, job=job)
-    except CommandError as error:
-        raise DiagnoseError(str(error), error.exit_code) from None
-    except BundleError as error:
-        raise DiagnoseError(str(error), 2) from None
-    if job is not None and not diagnosis.jobs:
-        raise DiagnoseError(f"no job has the id {job!r}. The diagnosis without `job` lists the ids.", 2)
-    result = Result(**msgspec.structs.asdict(diagnosis))
-    result.__dict__.update(snapshot=evidence, patience=patience, job=job)
-    return result
-
-
-def _read_bundles(bundles: "Iterable[str | os.PathLike[str]]") -> "Snapshot":
-    from hangdoc import codec
-    from hangdoc.commands.bundles import files
-    from hangdoc.commands.errors import NO_RANK
-    from hangdoc.snapshot import merge
-
-    snapshot = merge(tuple(codec.read(path) for path in files(tuple(map(Path, bundles)))))
-    if not any(host.processes for host in snapshot.hosts):
-        raise CommandError("no rank in these bundles. They were written on hosts without a training run.", NO_RANK)
-    return snapshot
-
-
-def _observe(
-    *, hosts: str | Iterable[str] | None, via: str | None, ssh_options: tuple[str, ...], remote_command: str, kept: Locals,
-    **options: Any,
-) -> "Snapshot":  # fmt: skip
+    from hangdoc.commands.bundles import check_saved_or_running, evidence
+    from hangdoc.commands.errors import no_such_job
     from hangdoc.commands.hosts import Hosts
     from hangdoc.commands.looking import look_at_hosts, look_here
     from hangdoc.observe.observe import Options
+    from hangdoc.reasoning.engine import examine
 
-    how = Options(locals=kept, **options)
-    if hosts is None:
-        return look_here(how)
-    names = hosts if isinstance(hosts, str) else ",".join(hosts)
-    fleet = Hosts(
-        hosts=names, via=via, ssh_option=ssh_options, remote_command=remote_command, fanout=64, host_timeout=how.timeout
+    options = Options(
+        pids=tuple(pids),
+        run_of=run_of,
+        slurm_job=slurm_job,
+        window=window,
+        timeout=timeout,
+        native=native,
+        locals=locals,
     )
-    return look_at_hosts(how, fleet)
+    names = hosts if hosts is None or isinstance(hosts, str) else ",".join(hosts)
+    fleet = Hosts(
+        hosts=names, via=via, ssh_option=tuple(ssh_options), remote_command=remote_command, fanout=fanout,
+        host_timeout=host_timeout,
+    )  # fmt: skip
+    try:
+        if saved := tuple(map(Path, bundles)):
+            check_saved_or_running(saved, options.scope, fleet.hosts)
+            snapshot = evidence(saved)
+        elif fleet.hosts is None:
+            snapshot = look_here(options)
+        else:
+            snapshot = look_at_hosts(options, fleet)
+        diagnosis, _ = examine(snapshot, patience=patience, job=job)
+        if job is not None and not diagnosis.jobs:
+            raise no_such_job(job, [one.id for one in examine(snapshot, patience=patience)[0].jobs])
+    except CommandError as error:
+        raise DiagnoseError(_with_arguments(str(error)), error.exit_code) from None
+    except BundleError as error:
+        raise DiagnoseError(str(error), 2) from None
+    result = Result(**msgspec.structs.asdict(diagnosis))
+    result.__dict__.update(snapshot=snapshot, patience=patience, job=job)
+    return result
+
+
+def _with_arguments(message: str) -> str:
+    """An error message of the command line with arguments (`run_of`) instead of options (`--run-of`)."""
+
+    def argument(option: re.Match[str]) -> str:
+        name = option[1].replace("-", "_")
+        return f"`{_PLURALS.get(name, name)}`"
+
+    return re.sub(r"(?<!\S)--([a-z]+(?:-[a-z]+)*)", argument, message)

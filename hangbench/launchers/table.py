@@ -36,7 +36,7 @@ class Launcher:
     """Without this program the launcher is skipped."""
     version: tuple[str, ...] = (str(_BIN / "python"), "-c", "import torch; print('torch', torch.__version__)")
     detached: bool = False
-    """Whether the ranks outlive the started processes, with pid 1 as their parent."""
+    """Whether the ranks continue after the started processes have ended, with pid 1 as their parent."""
     slurm: bool = False
     in_ci: bool = True
 

@@ -172,7 +172,7 @@ def preflight(looks: Looks, request: arguments.Preflight) -> answers.Checked:
     """Check whether a launch can work: names, ports, network interfaces, connections between the nodes, versions, memory,
     left-over ranks, permissions. It checks this host, or `hosts` and the connections between them. It binds ports for a moment
     and sends test data between the named hosts."""
-    address, origin, more = preflights.meeting(request.master, os.environ)
+    address, origin, more = preflights.master_of(request.master, os.environ)
     plan = Plan(
         master=address, master_origin=origin, ranks_per_node=request.ranks_per_node, dtype=request.dtype,
         parameters=preflights.parameters(request.parameters),

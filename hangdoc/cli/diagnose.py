@@ -9,13 +9,11 @@ from hangdoc import codec
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.looking import check_writable, look
 from hangdoc.cli.options import observation_options, patience_option
-from hangdoc.commands.bundles import files
-from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
+from hangdoc.commands.bundles import check_saved_or_running, evidence
+from hangdoc.commands.errors import CommandError, no_such_job
 from hangdoc.commands.hosts import Hosts
 from hangdoc.diagnosis import Diagnosis, exit_code
-from hangdoc.observe.discover import Scope
 from hangdoc.observe.observe import Options
-from hangdoc.snapshot import Snapshot, merge
 from hangdoc.version import __version__
 
 _FILE = click.Path(path_type=Path)
@@ -24,7 +22,7 @@ _FILE = click.Path(path_type=Path)
 @click.command()
 @click.argument("bundles", nargs=-1, type=_FILE)
 @observation_options()
-@fleet_options
+@fleet_options()
 @click.option("--verbose", "-v", is_flag=True, help="Show all evidence of each finding.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Also write the report as one self-contained HTML file.")
@@ -48,14 +46,11 @@ def command(
 
     Exit code: 0 no error found, 1 error found, 2 bad usage, 3 no rank found, 4 not enough could be observed.
     """
-    if bundles and (options.scope != Scope() or fleet.hosts is not None):
-        raise click.UsageError(
-            "--pid and --hosts are for running ranks, BUNDLES are saved evidence. Give one or the other."
-        )
+    check_saved_or_running(bundles, options.scope, fleet.hosts)
     check_writable(html)
     check_writable(save)
     try:
-        snapshot = _evidence(bundles, options, fleet, reports=not as_json)
+        snapshot = evidence(bundles) if bundles else look(options, fleet, reports=not as_json)
     except CommandError as error:
         if as_json:  # scripts always get a document
             _print_json(_nothing(str(error)))
@@ -68,8 +63,8 @@ def command(
     if job is not None and not diagnosis.jobs:
         from hangdoc.render.words import job_names
 
-        known = ", ".join(f"{one} ({name})" for one, name in job_names(diagnose(snapshot).jobs).items()) or "none"
-        raise CommandError(f"there is no job {job!r}. The jobs are: {known}.", USAGE)
+        names = job_names(diagnose(snapshot).jobs)
+        raise no_such_job(job, [f"{one} ({name})" for one, name in names.items()])
     try:
         _show(diagnosis, as_json, verbose=verbose)
     finally:  # also if the report was not read to its end: `hangdoc diagnose --html FILE | head`
@@ -79,15 +74,6 @@ def command(
 
             codec.write_aside(html, page(diagnosis, details(diagnosis, runs)).encode())
     return exit_code(diagnosis)
-
-
-def _evidence(bundles: tuple[Path, ...], options: Options, fleet: Hosts, *, reports: bool) -> Snapshot:
-    if not bundles:
-        return look(options, fleet, reports=reports)
-    snapshot = merge(tuple(codec.read(path) for path in files(bundles)))
-    if not any(host.processes for host in snapshot.hosts):
-        raise CommandError("these bundles contain no rank. No training ran on the host when they were saved.", NO_RANK)
-    return snapshot
 
 
 def _nothing(why: str) -> Diagnosis:

@@ -11,30 +11,33 @@ from hangdoc.commands.hosts import Hosts
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def fleet_options(command: F) -> F:
-    """Add --hosts and related options to a command, which gets them as one `fleet`."""
+def fleet_options(what: str = "Observe these hosts") -> Callable[[F], F]:
+    """Add --hosts and related options to a command, which gets them as one `fleet`. `what` begins the help of --hosts."""
 
-    def gathered(hosts: str | None, via: str | None, ssh_option: tuple[str, ...], remote_command: str, fanout: int,
-                 host_timeout: float, **others: Any) -> Any:  # fmt: skip
-        fleet = Hosts(hosts=hosts, via=via, ssh_option=ssh_option, remote_command=remote_command, fanout=fanout,
-                      host_timeout=host_timeout)  # fmt: skip
-        return command(fleet=fleet, **others)
+    def decorate(command: F) -> F:
+        def gathered(hosts: str | None, via: str | None, ssh_option: tuple[str, ...], remote_command: str, fanout: int,
+                     host_timeout: float, **others: Any) -> Any:  # fmt: skip
+            fleet = Hosts(hosts=hosts, via=via, ssh_option=ssh_option, remote_command=remote_command, fanout=fanout,
+                          host_timeout=host_timeout)  # fmt: skip
+            return command(fleet=fleet, **others)
 
-    wrapped = in_place_of(command, gathered)
-    for option in reversed(
-        (
-            click.option("--hosts", metavar="NODESET",
-                         help="Look at these hosts: node[0-63], @group or slurm:JOBID (a ClusterShell node set)."),
-            click.option("--via", metavar="COMMAND",
-                         help="Reach a host with this command instead of ssh, for example 'kubectl exec {host} --'."),
-            click.option("--ssh-option", multiple=True, metavar="OPTION", help="An option for ssh -o. Repeatable."),
-            click.option("--remote-command", default="hangdoc", show_default=True, metavar="COMMAND",
-                         help="How to start hangdoc on a host: a path, or a command such as 'docker exec train hangdoc'."),
-            click.option("--fanout", type=click.IntRange(1, 4096), default=64, show_default=True, metavar="N",
-                         help="How many hosts to contact at the same time."),
-            click.option("--host-timeout", type=click.FloatRange(2, 3600), default=20.0, show_default=True,
-                         metavar="SECONDS", help="Time limit for one host."),
-        )
-    ):  # fmt: skip
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[no-any-return]
+        wrapped = in_place_of(command, gathered)
+        for option in reversed(
+            (
+                click.option("--hosts", metavar="NODESET",
+                             help=f"{what}: node[0-63], @group or slurm:JOBID (a ClusterShell node set)."),
+                click.option("--via", metavar="COMMAND",
+                             help="Reach a host with this command instead of ssh, for example 'kubectl exec {host} --'."),
+                click.option("--ssh-option", multiple=True, metavar="OPTION", help="An option for ssh -o. Repeatable."),
+                click.option("--remote-command", default="hangdoc", show_default=True, metavar="COMMAND",
+                             help="How to start hangdoc on a host: a path, or a command such as 'docker exec train hangdoc'."),
+                click.option("--fanout", type=click.IntRange(1, 4096), default=64, show_default=True, metavar="N",
+                             help="How many hosts to contact at the same time."),
+                click.option("--host-timeout", type=click.FloatRange(2, 3600), default=20.0, show_default=True,
+                             metavar="SECONDS", help="Time limit for one host."),
+            )
+        ):  # fmt: skip
+            wrapped = option(wrapped)
+        return wrapped  # type: ignore[no-any-return]
+
+    return decorate

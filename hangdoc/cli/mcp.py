@@ -20,9 +20,9 @@ from hangdoc.redact import Locals
 )  # fmt: skip
 @native_option
 @locals_option
-@fleet_options
+@fleet_options("Hosts that agents may name")
 def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Hosts) -> int:
-    """Serve a read-only MCP server for coding agents.
+    """Run a read-only MCP server for coding agents.
 
     MCP is the Model Context Protocol, here on stdin and stdout: a coding agent starts this command and diagnoses a run with it.
     With --hosts, agents may name only these hosts, otherwise any host that --via or ssh reaches. docs/agents.md shows the

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 pid_option = click.option(
     "--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="PID",
-    help="Look only at this process and its children. The pid of a launcher covers all its ranks. Repeatable.",
+    help="Observe only this process and its descendants. The pid of a launcher covers all its ranks. Repeatable.",
 )  # fmt: skip
 native_option = click.option(
     "--native", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True,
@@ -52,7 +52,7 @@ def timeout_option(text: str = "Time limit for the whole command.") -> Callable[
 
 
 def patience_option(
-    text: str = "How long ranks may wait for a rank that makes no progress before it is an error.",
+    text: str = "How long ranks may wait for a rank that makes no progress before the wait is an error.",
 ) -> Callable[[F], F]:
     """--patience."""
     return _seconds("--patience", click.FloatRange(min=0), 30.0, text)
@@ -61,10 +61,10 @@ def patience_option(
 def scope_options(command: F) -> F:
     """--pid, --run-of and --slurm-job: which ranks of a host."""
     for option in (
-        click.option("--slurm-job", metavar="JOBID", help="Look only at the processes of this Slurm job."),
+        click.option("--slurm-job", metavar="JOBID", help="Observe only the processes of this Slurm job."),
         click.option(
             "--run-of", type=click.IntRange(min=1), metavar="PID",
-            help="Look only at the run that this rank belongs to.",
+            help="Observe only the run of the rank with this pid.",
         ),
         pid_option,
     ):  # fmt: skip

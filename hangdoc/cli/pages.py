@@ -18,7 +18,7 @@ class Pages:
         self._patience = patience
         self._recorders: dict[str, Recorder] = {}
 
-    def saw(self, diagnosis: "Diagnosis") -> None:
+    def add(self, diagnosis: "Diagnosis") -> None:
         """Add a look. Jobs that are gone are removed."""
         now = time.monotonic()
         self._recorders = {job.id: self._recorders.get(job.id) or Recorder() for job in diagnosis.jobs}

@@ -10,7 +10,7 @@ from hangdoc.cli.fleet import fleet_options
 from hangdoc.commands import documents
 from hangdoc.commands.documents import Preflight
 from hangdoc.commands.hosts import Hosts
-from hangdoc.commands.preflight import checked, meeting, parameters
+from hangdoc.commands.preflight import checked, master_of, parameters
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Plan
 
@@ -60,7 +60,7 @@ _IDLE_SECONDS = 120
     hidden=True,
     help="Answer the node that runs the checks. --hosts starts this on each host.",
 )
-@fleet_options
+@fleet_options("Check these hosts")
 @click.argument("script_arguments", nargs=-1, metavar="[-- SCRIPT ARGUMENTS...]")
 def command(
     master: str | None, ranks_per_node: int, params: str | None, dtype: str | None, data: tuple[str, ...],
@@ -73,7 +73,7 @@ def command(
     """
     if answer:
         return _answer()
-    address, origin, unused = meeting(master, os.environ)
+    address, origin, unused = master_of(master, os.environ)
     plan = Plan(
         master=address, master_origin=origin, ranks_per_node=ranks_per_node, parameters=parameters(params), dtype=dtype,
         data=data, arguments=script_arguments, checkpoints=checkpoints, nodes=1,

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from hangdoc.watch.confirm import Confirmed
     from hangdoc.watch.evidence import Kept
     from hangdoc.watch.loop import Seen
+    from hangdoc.watch.messages import Format
     from hangdoc.watch.nodes import Nodes
-    from hangdoc.watch.notice import Format
 
 _DEFER_SECONDS = 30.0
 """How long a node waits for the report of the node of rank 0."""
@@ -76,7 +76,7 @@ class _Settings:
     "--grace", type=click.FloatRange(0, 3600), default=10.0, show_default=True, metavar="SECONDS",
     help="With --on-hang stop, the time between SIGTERM and SIGKILL.",
 )  # fmt: skip
-@fleet_options
+@fleet_options()
 def command(
     command_line: tuple[str, ...], window: float, native: str, locals_: Locals, timeout: float, interval: float,
     patience: float, output: Path, on_hang: str, webhook: str | None, webhook_format: "Format", grace: float, fleet: Hosts,
@@ -116,7 +116,7 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> i
     from hangdoc.observe.polling import Polling
     from hangdoc.watch.act import Reaction
     from hangdoc.watch.allocator import give_back_memory
-    from hangdoc.watch.evidence import Evidence
+    from hangdoc.watch.evidence import EvidenceDirectory
     from hangdoc.watch.nodes import Nodes
     from hangdoc.watch.state import Ledger
 
@@ -133,7 +133,9 @@ def _observe(pid: int, lifeline: passthrough.Lifeline, settings: _Settings) -> i
         look=nodes.look, diagnose=lambda snapshot: nodes.mine(alone.diagnose(snapshot)), pause=nodes.pause
     )
     pages = Pages(settings.patience)
-    reaction = Reaction(Evidence(settings.output, pages.page), Ledger(None, _say), settings.targets, _say, _show)
+    reaction = Reaction(
+        EvidenceDirectory(settings.output, pages.page), Ledger(None, _say), settings.targets, _say, _show
+    )
     if (better := _ELSEWHERE.get(os.path.basename(settings.program))) is not None:
         _say(f"{settings.program} starts the ranks where hangdoc does not observe them. {better}")
     lifeline.at_end = nodes.leave
@@ -162,9 +164,9 @@ class _Reporter:
 
     def report(self, seen: "Seen", lifeline: passthrough.Lifeline) -> bool:
         """Report what a look showed. Returns whether a hang was reported, here or on another node."""
-        nodes, news, now = self._nodes, seen.news, time.monotonic()
-        self._pages.saw(seen.diagnosis)
-        for end in news.over:
+        nodes, changes, now = self._nodes, seen.changes, time.monotonic()
+        self._pages.add(seen.diagnosis)
+        for end in changes.over:
             self._deferred = None
             if end.hang.id in self._reported:
                 self._reaction.act(seen.snapshot, seen.diagnosis, (), (end,))
@@ -175,8 +177,8 @@ class _Reporter:
             _say(f"HUNG: {where}")
             return True
         self._report_missing_nodes(seen, now)
-        hung = news.confirmed or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
-        if not hung or (self._deferred is None and not news.confirmed):
+        hung = changes.confirmed or [job for job in seen.diagnosis.jobs if job.verdict == "hung"]
+        if not hung or (self._deferred is None and not changes.confirmed):
             return False
         if not all(nodes.reports_here(job) for job in hung):
             if self._deferred is None:
@@ -216,7 +218,7 @@ def _confirmed_hangs(jobs: "list[Job]", seen: "Seen") -> "list[Confirmed]":
     from hangdoc.watch.confirm import Confirmed
     from hangdoc.watch.hangs import hang_of
 
-    known = {confirmed.hang.job: confirmed.hang for confirmed in seen.news.began} | {
+    known = {confirmed.hang.job: confirmed.hang for confirmed in seen.changes.began} | {
         hang.job: hang for hang in seen.hangs
     }
     now = time.monotonic()

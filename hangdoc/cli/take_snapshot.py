@@ -29,7 +29,7 @@ from hangdoc.version import __version__
     "--armor", "as_text", is_flag=True, help="Print the bundle as text on stdout. --hosts uses this on each host."
 )
 @observation_options()
-@fleet_options
+@fleet_options()
 def command(output: Path | None, as_text: bool, options: Options, fleet: Hosts) -> int:
     """Save the evidence of this host as a bundle.
 

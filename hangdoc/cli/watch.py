@@ -1,4 +1,4 @@
-"""`hangdoc watch`: poll without a screen, and act on a confirmed hang."""
+"""`hangdoc watch`: watch unattended, and act on a confirmed hang."""
 
 import datetime
 import os
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from hangdoc.watch.act import Reaction, Targets
     from hangdoc.watch.evidence import Kept
     from hangdoc.watch.loop import Watch
+    from hangdoc.watch.messages import Format
     from hangdoc.watch.metrics import Exposed
-    from hangdoc.watch.notice import Format
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def watching_options(command: F) -> F:
-    """Add the options for polling, confirmation, evidence and web hooks to a command that watches."""
+    """Add the options for the interval, confirmation, evidence and web hooks to a command that watches."""
     for option in (
         click.option(
             "--webhook-format", type=click.Choice(["generic", "slack"]), default="generic", show_default=True,
@@ -76,7 +76,7 @@ def watching_options(command: F) -> F:
     metavar="SIZE",
     help="Limit for the evidence in --output (500M, 20G). The oldest hangs are removed first.",
 )
-@fleet_options
+@fleet_options()
 def command(
     options: "Options", interval: float, patience: float, output: Path, on_hang: str | None, webhook: str | None,
     webhook_format: "Format", metrics: str | None, keep: bool, state: Path | None, keep_bytes: int | None, fleet: Hosts,
@@ -92,7 +92,7 @@ def command(
     from hangdoc.commands.looking import described, looker
     from hangdoc.watch.act import Reaction
     from hangdoc.watch.allocator import give_back_memory
-    from hangdoc.watch.evidence import Evidence
+    from hangdoc.watch.evidence import EvidenceDirectory
     from hangdoc.watch.state import Ledger, StateError
 
     give_back_memory()
@@ -107,7 +107,7 @@ def command(
     os.nice(19)  # give way to the run
     say(f"watching {described(options, fleet)}")
     pages = Pages(patience)
-    reaction = Reaction(Evidence(output, pages.page, keep_bytes), ledger, targets, say, _show)
+    reaction = Reaction(EvidenceDirectory(output, pages.page, keep_bytes), ledger, targets, say, _show)
     watch = watch_of(look, interval, patience)._replace(hangs=ledger.hangs)
     return _watch(watch, pages, reaction, exposed, keep, _gone(options))
 
@@ -173,20 +173,20 @@ def _watch(
 ) -> int:  # fmt: skip
     last: object = None
     for seen in watch.looks():
-        pages.saw(seen.diagnosis)
+        pages.add(seen.diagnosis)
         state = [(job.id, job.verdict, [f.code for f in job.findings[:1]]) for job in seen.diagnosis.jobs]
         if state != last:
             last = state
             for line in _lines(seen.diagnosis):
                 say(line)
         reaction.ledger.counts.looks += 1
-        if seen.news.began or seen.news.over:
-            reaction.act(seen.snapshot, seen.diagnosis, seen.news.began, seen.news.over, seen.hangs)
+        if seen.changes.began or seen.changes.over:
+            reaction.act(seen.snapshot, seen.diagnosis, seen.changes.began, seen.changes.over, seen.hangs)
         else:
             reaction.remember(seen.hangs)
         if exposed is not None:
-            exposed.saw(seen, reaction)
-        if seen.news.began and not keep:
+            exposed.add(seen, reaction)
+        if seen.changes.began and not keep:
             reaction.finish()
             return 1
         if not seen.hangs and not seen.diagnosis.jobs and gone():

@@ -1,8 +1,11 @@
-"""Bundles on a command line."""
+"""Saved evidence: the bundles that a caller names."""
 
 from pathlib import Path
 
-from hangdoc.commands.errors import USAGE, CommandError
+from hangdoc import codec
+from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
+from hangdoc.observe.discover import Scope
+from hangdoc.snapshot import Snapshot, merge
 
 
 def files(bundles: tuple[Path, ...]) -> list[Path]:
@@ -14,3 +17,26 @@ def files(bundles: tuple[Path, ...]) -> list[Path]:
             raise CommandError(f"{path} contains no bundle (*.hangdoc).", USAGE)
         found += inside
     return found
+
+
+def evidence(bundles: tuple[Path, ...]) -> Snapshot:
+    """The snapshots of all bundles as one. Raises CommandError if they contain no rank, and BundleError."""
+    snapshot = merge(tuple(codec.read(path) for path in files(bundles)))
+    check_ranks(snapshot)
+    return snapshot
+
+
+def check_ranks(saved: Snapshot) -> None:
+    """Raise CommandError if saved evidence contains no rank."""
+    if not any(host.processes for host in saved.hosts):
+        raise CommandError("the bundle contains no rank. No training ran on the host when it was saved.", NO_RANK)
+
+
+def check_saved_or_running(bundles: tuple[Path, ...], scope: Scope, hosts: str | None) -> None:
+    """Raise CommandError if a caller names bundles and also chooses running ranks."""
+    if bundles and (scope != Scope() or hosts is not None):
+        raise CommandError(
+            "bundles are saved evidence. They cannot be combined with --pid, --run-of, --slurm-job or --hosts, which choose "
+            "running ranks.",
+            USAGE,
+        )

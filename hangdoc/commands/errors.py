@@ -1,6 +1,9 @@
 """Errors that end a command: one sentence with the remedy, and the contract's exit code."""
 
+from collections.abc import Sequence
+
 USAGE, NO_RANK, TOO_LITTLE_SEEN = 2, 3, 4
+_MOST_JOBS = 20
 
 
 class CommandError(Exception):
@@ -9,3 +12,10 @@ class CommandError(Exception):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def no_such_job(asked: str, known: Sequence[str]) -> CommandError:
+    """The error for a job that a diagnosis does not have. `known` are the ids of its jobs, or ids with names."""
+    shown = ", ".join(known[:_MOST_JOBS]) or "none"
+    more = f", and {len(known) - _MOST_JOBS} more" if len(known) > _MOST_JOBS else ""
+    return CommandError(f"there is no job {asked[:100]!r}. The jobs are: {shown}{more}.", USAGE)

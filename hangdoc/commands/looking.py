@@ -71,7 +71,9 @@ def described(options: Options, fleet: Hosts) -> str:
 
 def _no_pids(options: Options) -> None:
     if options.pids or options.run_of is not None:
-        raise CommandError("--pid and --run-of look at this host. They cannot be combined with --hosts.", USAGE)
+        raise CommandError(
+            "--pid and --run-of name processes of this host. They cannot be combined with --hosts.", USAGE
+        )
 
 
 def check_pids(options: Options) -> None:
@@ -102,7 +104,7 @@ def _check_seen(snapshot: Snapshot, options: Options) -> None:
         who = " or ".join(str(pid) for pid in options.pids)
         raise CommandError(
             f"pid {who} is neither a rank of torch.distributed nor the launcher of one. "
-            "Leave out --pid to look at every rank of this host.",
+            "Leave out --pid to observe every rank of this host.",
             NO_RANK,
         )
     raise CommandError(

@@ -26,7 +26,7 @@ def parameters(text: str | None) -> int | None:
     return number
 
 
-def meeting(master: str | None, environment: Mapping[str, str]) -> tuple[str | None, str | None, list[Check]]:
+def master_of(master: str | None, environment: Mapping[str, str]) -> tuple[str | None, str | None, list[Check]]:
     """(master address and port of the run, their origin if it is not the option, additional checks to report)."""
     if master is not None:
         address, _, port = master.rpartition(":")

@@ -27,7 +27,7 @@ def gather(
         ended += 1
         progress(f"{ended} of {len(hosts)} hosts")
 
-    progress(f"looking at {len(hosts)} hosts")
+    progress(f"observing {len(hosts)} hosts")
     began = time.monotonic()
     replies = run(hosts, _arguments(options, transport), transport, done)
     return combine(replies, time.monotonic() - began)

@@ -179,11 +179,11 @@ def _nested(name: str, cursor: _Cursor) -> str | None:
                 else 1
             )
         if verb in ("send-keys", "send"):
-            return _inner_text(cursor, index, "types into a terminal that outlives ssh", only=True)
+            return _inner_text(cursor, index, "types into a terminal that continues after ssh ends", only=True)
         return _inner_text(
             cursor,
             index,
-            "runs the rest in a terminal that outlives ssh, with the environment of tmux's server",
+            "runs the rest in a terminal that continues after ssh ends, with the environment of tmux's server",
         )
     if name == "screen":
         after = ("-S", "-dmS")
@@ -191,7 +191,9 @@ def _nested(name: str, cursor: _Cursor) -> str | None:
             (i for i, w in enumerate(words) if i and not w.startswith("-") and words[i - 1] not in after), None
         )
         return (
-            _inner_text(cursor, start, "runs the rest in a terminal that outlives ssh") if start is not None else None
+            _inner_text(cursor, start, "runs the rest in a terminal that continues after ssh ends")
+            if start is not None
+            else None
         )
     return None
 

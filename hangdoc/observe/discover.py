@@ -71,7 +71,7 @@ def _wanted(table: ProcessTable, scope: Scope) -> set[int]:
     named = {pid for root in scope.pids for pid in table.tree(root) | tasks_of(table, root)}
     if scope.run_of is not None:
         named |= table.tree(scope.run_of)
-    # A named process may have ended: a watch goes on all the same.
+    # A named process may have ended: a watch continues anyway.
     wanted = named & set(table) if scope.pids and scope.run_of is None else set(table)
     if scope.slurm_job is not None:
         wanted &= {pid for pid, entry in table.items() if scope.slurm_job in _slurm_job(entry)}

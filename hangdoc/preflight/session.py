@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from hangdoc.preflight import calls, node_report
+from hangdoc.preflight import connections, node_report
 from hangdoc.preflight.plan import MASTER, Link, NodeReport, Plan
 
 ALL_PAIRS = 33
@@ -43,8 +43,8 @@ class Node:
     def __init__(self, arguments: tuple[str, ...] | None = None) -> None:
         """`arguments` are those of the training script on this node; None: use those of the plan."""
         self._arguments = arguments
-        self._listener = calls.PortListener()
-        self._master_listener: calls.PortListener | None = None
+        self._listener = connections.PortListener()
+        self._master_listener: connections.PortListener | None = None
         self._master: tuple[str, int] | None = None
         self._token = secrets.token_hex(8)
 
@@ -66,9 +66,9 @@ class Node:
             peers = [nodes[index][:3] for index in peers_of(me, len(nodes))]
             if self._master is not None:
                 peers.append((MASTER, *self._master))
-            return NodeAnswer(links=tuple(calls.reach(name, peers)))
+            return NodeAnswer(links=tuple(connections.reach(name, peers)))
         called, address, port, _ = nodes[(me + 1) % len(nodes)]
-        rate = calls.throughput(address, port)
+        rate = connections.throughput(address, port)
         outcome = "ok" if rate is not None else "the connection was lost"
         return NodeAnswer(
             links=(Link(caller=name, called=called, target=f"{address}:{port}", outcome=outcome, mbit=rate),)
@@ -82,7 +82,7 @@ class Node:
         self._master = (address, int(port))
         if own.is_master and own.holder is None:
             with contextlib.suppress(OSError):
-                self._master_listener = calls.PortListener(int(port))
+                self._master_listener = connections.PortListener(int(port))
 
     def close(self) -> None:
         """Close all listeners."""

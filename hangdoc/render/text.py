@@ -52,7 +52,7 @@ def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
     yield title
     yield ""
     for index, finding in enumerate(job.findings):
-        yield from _finding(finding, whole=index == 0 or finding.severity == "error", verbose=verbose)
+        yield from _finding(finding, job, whole=index == 0 or finding.severity == "error", verbose=verbose)
     if not job.findings:
         yield Text(words.without_finding(job))
         yield ""
@@ -70,7 +70,7 @@ def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
     yield ""
 
 
-def _finding(finding: Finding, *, whole: bool, verbose: bool) -> Iterator[RenderableType]:
+def _finding(finding: Finding, job: Job, *, whole: bool, verbose: bool) -> Iterator[RenderableType]:
     head = Text.assemble(
         (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
         (f"{finding.code} {finding.name}", "bold"),
@@ -81,19 +81,20 @@ def _finding(finding: Finding, *, whole: bool, verbose: bool) -> Iterator[Render
     yield ""
     if not whole:
         return
-    table = facts(finding, None if verbose else _EVIDENCE_SHOWN)
+    table = facts(finding, None if verbose else _EVIDENCE_SHOWN, where=words.hosts_of(finding.culprits, job))
     table.add_row("explain", Text(f"hangdoc rules {finding.name}", style="dim"))
     yield _indented(table, 2)
     yield ""
 
 
-def facts(finding: Finding, most: int | None = None, *, probes: bool = False) -> Table:
-    """Culprits, victims, evidence (at most `most` lines; `probes`: with the probe of each), remedy and commands."""
+def facts(finding: Finding, most: int | None = None, *, probes: bool = False, where: str = "") -> Table:
+    """Culprits (and `where` they are), victims, evidence (at most `most` lines; `probes`: with the probe of each), remedy and
+    commands."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     if finding.culprits:
-        table.add_row("culprit", Text(ranks(finding.culprits), style="bold"))
+        table.add_row("culprit", Text(ranks(finding.culprits), style="bold") + Text(where, style="not bold"))
     if finding.victims:
         table.add_row("waiting", Text(ranks(finding.victims)))
     shown = finding.evidence[:most]

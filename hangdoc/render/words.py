@@ -14,6 +14,7 @@ VERDICT_STYLE = {
 }
 LABEL_STYLE = {"computing": "green", "blocked": "yellow", "dead": "red", None: "magenta"}
 LABEL_GLYPH = {"computing": "▶", "blocked": "■", "dead": "✗", None: "?"}
+_MOST_HOSTS = 3
 SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
 
@@ -95,10 +96,20 @@ def hosts(group: Iterable[RankView]) -> str:
     return clean(found[0]) if len(found) == 1 else f"{len(found)} hosts"
 
 
+def hosts_of(which: Iterable[int], job: Job) -> str:
+    """` on node4`: the hosts of these ranks, if the job has several hosts; empty for more than three."""
+    wanted = set(which)
+    found = sorted({rank.host for rank in job.ranks if rank.rank in wanted})
+    several = len({rank.host for rank in job.ranks}) > 1
+    return f" on {clean(', '.join(found))}" if several and 0 < len(found) <= _MOST_HOSTS else ""
+
+
 def silence(group: Iterable[RankView]) -> str:
-    """Time since the last byte to or from any of these ranks, or `-`."""
+    """Time since the last byte to or from any of these ranks, without seconds from ten minutes on, or `-`."""
     known = [rank.silent_seconds for rank in group if rank.silent_seconds is not None]
-    return duration(min(known)) if known else "-"
+    if not known:
+        return "-"
+    return f"{min(known) // 60:.0f} min" if 600 <= min(known) < 3600 else duration(min(known))
 
 
 def cpu(group: Iterable[RankView]) -> str:

@@ -1,1 +1,1 @@
-"""No screen: look again and again, and act once a hang is sure."""
+"""Watches unattended: takes one look after another, and acts on a confirmed hang."""

@@ -10,36 +10,36 @@ from hangdoc import codec
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.phrases import duration
 from hangdoc.snapshot import Snapshot
-from hangdoc.watch import deliver, notice
+from hangdoc.watch import deliver, messages
 from hangdoc.watch.confirm import Confirmed, Resolved
-from hangdoc.watch.evidence import Evidence, Kept
+from hangdoc.watch.evidence import EvidenceDirectory, Kept
 from hangdoc.watch.hangs import Hang
-from hangdoc.watch.outbox import Outbox
-from hangdoc.watch.state import Ledger, Letter
+from hangdoc.watch.message_queue import MessageQueue
+from hangdoc.watch.state import Ledger, Message
 
 
 class Targets(NamedTuple):
-    """Who receives messages: the words of a command, and the address of a web hook with the form of its messages."""
+    """What receives messages: the words of a command, and the address of a web hook with the form of its messages."""
 
     command: tuple[str, ...] = ()
     webhook: str | None = None
-    form: notice.Format = "generic"
+    form: messages.Format = "generic"
 
 
 class Reaction:
     """Acts on what looks show. It reports what fails, and does the rest."""
 
     def __init__(
-        self, evidence: Evidence, ledger: Ledger, targets: Targets, say: Callable[[str], None],
+        self, evidence: EvidenceDirectory, ledger: Ledger, targets: Targets, say: Callable[[str], None],
         show: Callable[[Kept], None],
     ) -> None:  # fmt: skip
         self.ledger = ledger
         self._evidence, self._say, self._show, self._form = evidence, say, show, targets.form
         self._webhook = self._command = None
         if targets.webhook is not None:
-            self._webhook = Outbox("webhook", ledger, deliver.webhook(targets.webhook), say)
+            self._webhook = MessageQueue("webhook", ledger, deliver.webhook(targets.webhook), say)
         if targets.command:
-            self._command = Outbox("on-hang", ledger, deliver.command(targets.command), say)
+            self._command = MessageQueue("on-hang", ledger, deliver.command(targets.command), say)
         self.evidence_bytes = evidence.bytes()
 
     def act(
@@ -73,42 +73,42 @@ class Reaction:
     def pending(self) -> dict[str, int]:
         """Messages that are not delivered yet, by target."""
         with self.ledger.lock:
-            return {target: len(letters) for target, letters in self.ledger.letters.items()}
+            return {target: len(queue) for target, queue in self.ledger.queues.items()}
 
     def finish(self) -> None:
         """Wait until all messages are delivered: for the command as long as it may run, for the web hook at most 20 s. Reports
         messages that are left."""
-        for outbox, seconds in (
+        for queue, seconds in (
             (self._command, deliver.COMMAND_SECONDS + 1.0),
             (self._webhook, 2.0 * deliver.HOOK_SECONDS),
         ):
-            if outbox is not None and not outbox.finish(seconds):
-                self._say(f"--{outbox.target}: {outbox.pending()} messages could not be delivered in {seconds:g} s")
+            if queue is not None and not queue.finish(seconds):
+                self._say(f"--{queue.target}: {queue.pending()} messages could not be delivered in {seconds:g} s")
 
     def _keep(self, snapshot: Snapshot, diagnosis: Diagnosis, confirmed: Confirmed) -> Kept | None:
         try:
-            return self._evidence.keep(snapshot, notice.only_job(diagnosis, confirmed.job), confirmed.hang.id)
+            return self._evidence.keep(snapshot, messages.only_job(diagnosis, confirmed.job), confirmed.hang.id)
         except codec.BundleError as error:
             self._say(str(error))
             return None
 
     def _queue_began(self, diagnosis: Diagnosis, confirmed: Confirmed, kept: Kept | None, now: float) -> None:
-        event = notice.event_of(confirmed.hang, diagnosis, confirmed.job, now - confirmed.hang.since, kept=kept)
+        event = messages.event_of(confirmed.hang, diagnosis, confirmed.job, now - confirmed.hang.since, kept=kept)
         about = f"hang {event.id} of {event.job}"
         if self._webhook is not None:
-            text = notice.body(self._form, diagnosis, event, confirmed.job)
-            self._webhook.add(Letter(delivery=event.delivery, about=about, body=text))
+            text = messages.body(self._form, diagnosis, event, confirmed.job)
+            self._webhook.add(Message(delivery=event.delivery, about=about, body=text))
         if self._command is not None and kept is not None:
             text = deliver.call_of(event, kept, confirmed.job.verdict)
-            self._command.add(Letter(delivery=event.delivery, about=about, body=text))
+            self._command.add(Message(delivery=event.delivery, about=about, body=text))
 
     def _queue_over(self, diagnosis: Diagnosis, end: Resolved, now: float) -> None:
         if self._webhook is None:
             return
-        event = notice.event_of(end.hang, diagnosis, end.job, now - end.hang.since, end.ending)
-        text = notice.body(self._form, diagnosis, event, end.job)
+        event = messages.event_of(end.hang, diagnosis, end.job, now - end.hang.since, end.ending)
+        text = messages.body(self._form, diagnosis, event, end.job)
         about = f"the end of hang {event.id} of {event.job}"
-        self._webhook.add(Letter(delivery=event.delivery, about=about, body=text))
+        self._webhook.add(Message(delivery=event.delivery, about=about, body=text))
 
     def remember(self, hangs: tuple[Hang, ...]) -> None:
         """Save hangs that are not confirmed yet, so that a restarted watch continues from here."""

@@ -1,4 +1,4 @@
-"""Memory of a process that looks for weeks: what one look allocated must go back to the system."""
+"""Limits the memory of a watch that runs for weeks: what one look allocated must go back to the system."""
 
 import contextlib
 import ctypes

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hangdoc.watch.echo import Echo, state
+from hangdoc.watch.group_signals import GroupSignals, state
 
 STOPPED_CODE = 86
 """Exit code after `--on-hang stop`. The observer exits with it to request the stop."""
@@ -95,7 +95,7 @@ class _Running:
         self._command = _spawn(command, self._mask)
         self._observer: int | None = None
         self._lifeline: int | None = None
-        self._echo: Echo | None = None
+        self._group_signals: GroupSignals | None = None
         self._job_control: int | None = None
         """The signal that asked to stop for a while (Ctrl-Z), until the command has stopped."""
         self._whole_group: dict[int, float] = {}
@@ -124,18 +124,18 @@ class _Running:
 
     def _fork_observer(self, observe: Observe) -> None:
         life, self._lifeline = os.pipe()
-        heard, echo = os.pipe()
+        reading, writing = os.pipe()
         self._observer = os.fork()
         if self._observer:
             os.close(life)
-            os.close(echo)
-            self._echo = Echo(self._observer, heard)
+            os.close(writing)
+            self._group_signals = GroupSignals(self._observer, reading)
             return
         code = 1
         try:
             os.close(self._lifeline)
-            os.close(heard)
-            self._become_observer(echo)
+            os.close(reading)
+            self._become_observer(writing)
             code = observe(self._command, Lifeline(life))
         except BaseException as error:
             with contextlib.suppress(Exception):
@@ -143,14 +143,14 @@ class _Running:
         finally:
             os._exit(code)
 
-    def _become_observer(self, echo: int) -> None:
+    def _become_observer(self, signals: int) -> None:
         """Stay out of the command's way: never read its input, write to its output, or compete for its CPU."""
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(2, 1)
         # It is in the same process group, so Ctrl-Z stops it too. Other signals to the group it only reports.
-        os.set_blocking(echo, False)
-        signal.set_wakeup_fd(echo, warn_on_full_buffer=False)
+        os.set_blocking(signals, False)
+        signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
         for number in _PASSED_ON - _JOB_CONTROL - {signal.SIGCONT}:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)
@@ -172,8 +172,8 @@ class _Running:
         info = signal.sigtimedwait(_WAITED_FOR, _SAME_SECONDS)
         if info is None:
             self._whole_group.clear()
-            if self._echo is not None:
-                self._echo.read()  # late ones do not belong to the next signal
+            if self._group_signals is not None:
+                self._group_signals.read()  # late ones do not belong to the next signal
         return info
 
     def _pass_on(self, info: signal.struct_siginfo) -> None:
@@ -193,8 +193,8 @@ class _Running:
         """Whether a signal went to the whole process group."""
         last = self._whole_group.get(number, 0.0)
         reached = by_kernel or time.monotonic() - last < _SAME_SECONDS  # one event, sent to us and to the group
-        if number not in _JOB_CONTROL and self._observer is not None and self._echo is not None:
-            reached = self._echo.has(number) or reached
+        if number not in _JOB_CONTROL and self._observer is not None and self._group_signals is not None:
+            reached = self._group_signals.has(number) or reached
         self._whole_group[number] = time.monotonic() if reached else 0.0
         return reached
 

@@ -15,9 +15,9 @@ from typing import IO, Any
 import msgspec
 
 from hangdoc.watch.evidence import Kept
-from hangdoc.watch.notice import Event
-from hangdoc.watch.outbox import Refused, Unreachable
-from hangdoc.watch.state import Letter
+from hangdoc.watch.message_queue import Refused, Unreachable
+from hangdoc.watch.messages import Event
+from hangdoc.watch.state import Message
 
 COMMAND_SECONDS = 60
 HOOK_SECONDS = 10
@@ -34,18 +34,18 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def webhook(url: str) -> Callable[[Letter], None]:
+def webhook(url: str) -> Callable[[Message], None]:
     """A function that posts messages to `url`. It raises Refused or Unreachable. `url` is never printed, because it often
     contains a token."""
     opener = urllib.request.build_opener(_NoRedirect)
 
-    def post(letter: Letter) -> None:
+    def post(message: Message) -> None:
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "hangdoc",
-            "Idempotency-Key": letter.delivery,
+            "Idempotency-Key": message.delivery,
         }
-        request = urllib.request.Request(url, data=letter.body.encode(), headers=headers)  # noqa: S310
+        request = urllib.request.Request(url, data=message.body.encode(), headers=headers)  # noqa: S310
         try:
             with opener.open(request, timeout=HOOK_SECONDS) as answer:
                 answer.read(1)
@@ -54,7 +54,7 @@ def webhook(url: str) -> Callable[[Letter], None]:
                 problem = f"--webhook: the receiver answered {error.code} {error.reason}"
                 if error.code in _LATER:
                     raise Unreachable(problem, _retry_after(error.headers.get("Retry-After"))) from None
-                raise Refused(f"{problem}; {letter.about} was not delivered") from None
+                raise Refused(f"{problem}; {message.about} was not delivered") from None
         except (OSError, ValueError) as error:  # URLError, timeouts, errors of http.client
             raise Unreachable(f"--webhook: {getattr(error, 'reason', error)}") from None
         except Exception as error:  # http.client.HTTPException: an incomplete answer
@@ -92,12 +92,12 @@ def call_of(event: Event, kept: Kept, verdict: str) -> str:
     return msgspec.json.encode(call).decode()
 
 
-def command(words: tuple[str, ...]) -> Callable[[Letter], None]:
+def command(words: tuple[str, ...]) -> Callable[[Message], None]:
     """A function that runs the user's command with the report on its standard input. Evidence never becomes part of the command
     line. It raises Refused; a command that failed is not run again."""
 
-    def run(letter: Letter) -> None:
-        call = msgspec.json.decode(letter.body, type=Call)
+    def run(message: Message) -> None:
+        call = msgspec.json.decode(message.body, type=Call)
         environment = {
             **os.environ,
             "HANGDOC_BUNDLE": call.bundle,

@@ -31,7 +31,7 @@ class Kept(msgspec.Struct, frozen=True):
     text: str
 
 
-class Evidence:
+class EvidenceDirectory:
     """A directory of evidence. `most` is the limit in bytes, None for no limit."""
 
     def __init__(self, folder: Path, page: Page, most: int | None = None) -> None:

@@ -22,7 +22,7 @@ class Seen(NamedTuple):
 
     snapshot: Snapshot
     diagnosis: Diagnosis
-    news: Changes
+    changes: Changes
     seconds: float
     hangs: tuple[Hang, ...] = ()
     """All hangs that are not over, also those that are not confirmed yet."""
@@ -52,11 +52,11 @@ class Watch(NamedTuple):
             snapshot = self.look()
             diagnosis = self.diagnose(snapshot)
             hosts = {host.name for host in snapshot.hosts}
-            news = confirmation.add(diagnosis, time.monotonic(), hosts)
-            yield Seen(snapshot, diagnosis, news, time.monotonic() - began, confirmation.hangs)
+            changes = confirmation.add(diagnosis, time.monotonic(), hosts)
+            yield Seen(snapshot, diagnosis, changes, time.monotonic() - began, confirmation.hangs)
             if not first:  # the first one also imports modules
                 costs.append(self.spent() - used)
             first = False
             cheap = statistics.median(costs) / _MOST_OF_A_CORE if costs else 0.0
-            wanted = min(self.interval, _SOON_SECONDS) if news.soon else max(self.interval, cheap)
+            wanted = min(self.interval, _SOON_SECONDS) if changes.soon else max(self.interval, cheap)
             self.pause(max(0.0, began + wanted - time.monotonic()))

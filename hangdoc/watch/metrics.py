@@ -33,7 +33,7 @@ class Exposed(Collector):
         self._seconds = self._at = 0.0
         self._bytes = 0
 
-    def saw(self, seen: Seen, reaction: Reaction) -> None:
+    def add(self, seen: Seen, reaction: Reaction) -> None:
         """Store a look and what the watch did about it."""
         self._diagnosis, self._seconds, self._at = seen.diagnosis, seen.seconds, time.time()
         self._hangs = tuple(hang for hang in seen.hangs if hang.reported)

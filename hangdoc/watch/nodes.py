@@ -22,9 +22,9 @@ from hangdoc.snapshot import Connection, Connections, Host, Listener, Process, R
 from hangdoc.watchdog.hang_directory import claim, clean
 
 _GATHER_SECONDS = 20.0
-"""How long the node of rank 0 waits for the other bundles: a node notices the call within a second, and its look takes a few."""
+"""How long the node of rank 0 waits for the other bundles. A node notices the request within a second; its look takes a few."""
 _POLL_SECONDS = 1.0
-_LOOKS_BEFORE_CALLING = 2
+_LOOKS_BEFORE_REQUEST = 2
 _WORST: tuple[Verdict, ...] = ("hung", "unknown", "waiting", "healthy")
 
 
@@ -54,13 +54,13 @@ class _Folder:
         self.answered = _changed(self._wanted)
         self._read = _changed(self._reported)
 
-    def called(self) -> int | None:
-        """When a node called after the last answer, in nanoseconds of the file system; None if none did."""
+    def requested(self) -> int | None:
+        """When a node requested a look after the last answer, in nanoseconds of the file system; None if none did."""
         when = _changed(self._wanted)
         return when if when > self.answered else None
 
-    def call(self) -> int:
-        """Ask all nodes for a look."""
+    def request(self) -> int:
+        """Request a look of all nodes. Returns the time as `requested`."""
         self._wanted.touch()
         return _changed(self._wanted)
 
@@ -156,7 +156,7 @@ class Nodes:
         self._looks_unhealthy: dict[str, int] = {}
         """How many looks in a row a run was not healthy, by its name."""
         self._silent: dict[str, frozenset[int]] = {}
-        """Ranks whose nodes did not answer the last call, by run."""
+        """Ranks whose nodes did not answer the last request, by run."""
         self._unreached: tuple[Unreached, ...] = ()
         self._printed: set[str] = set()
         self._own: set[tuple[str, int]] = set()
@@ -198,12 +198,12 @@ class Nodes:
         return replace(diagnosis, jobs=jobs, verdict=worst)
 
     def pause(self, seconds: float) -> None:
-        """Sleep for so long, or until another node calls or reports."""
+        """Sleep for so long, or until another node requests a look or reports."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _POLL_SECONDS))
             with contextlib.suppress(OSError):
-                if any(folder.called() or folder.unread() for folder in self._folders.values()):
+                if any(folder.requested() or folder.unread() for folder in self._folders.values()):
                     return
 
     def reports_here(self, job: Job) -> bool:
@@ -255,9 +255,9 @@ class Nodes:
 
     def _from_others(self, name: str, part: _Part, own: Snapshot) -> list[Snapshot]:
         first = 0 in part.local
-        calls = self._looks_unhealthy.get(name, 0) >= _LOOKS_BEFORE_CALLING
+        needed = self._looks_unhealthy.get(name, 0) >= _LOOKS_BEFORE_REQUEST
         if self._reach is not None:
-            if not (first and calls):
+            if not (first and needed):
                 return []
             all_nodes = self._reach()
             self._unreached = all_nodes.unreached
@@ -265,7 +265,7 @@ class Nodes:
         folder = self._folders.get(name)
         if folder is None:
             folder = self._folders[name] = _Folder(self._base, name, self._me)
-        since = folder.called() or (folder.call() if calls else None)
+        since = folder.requested() or (folder.request() if needed else None)
         if since is None:
             return []
         folder.answered = since

@@ -15,14 +15,14 @@ from hangdoc import codec
 from hangdoc.version import __version__
 from hangdoc.watch.hangs import Hang
 
-SCHEMA = "hangdoc.watch-state/1"
+SCHEMA = "hangdoc.watch-state/2"
 
 
 class StateError(Exception):
     """The state file can't be used. The message is shown to the user."""
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A message to deliver."""
 
     delivery: str
@@ -53,7 +53,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
     hangs: tuple[Hang, ...]
     """`since` in Unix seconds."""
-    letters: dict[str, tuple[Letter, ...]]
+    queues: dict[str, tuple[Message, ...]]
     """By target, the oldest first."""
     counts: Counts
     saved_at: float
@@ -74,7 +74,7 @@ class Ledger:
     def __init__(self, path: Path | None, say: Callable[[str], None]) -> None:
         self.lock = threading.RLock()
         self.hangs: tuple[Hang, ...] = ()
-        self.letters: dict[str, tuple[Letter, ...]] = {}
+        self.queues: dict[str, tuple[Message, ...]] = {}
         self.counts = Counts()
         self._path, self._say = path, say
         self._unwritable: str | None = None
@@ -101,13 +101,13 @@ class Ledger:
             raise StateError(f"--state: cannot read {path}: {error.strerror}.") from None
         state = _decoded(raw, path)
         self.hangs = _shifted(state.hangs, time.monotonic() - time.time())
-        self.letters, self.counts = dict(state.letters), state.counts
+        self.queues, self.counts = dict(state.queues), state.counts
 
     def _save(self) -> None:
         if self._path is None:
             return
         hangs = _shifted(self.hangs, time.time() - time.monotonic())
-        content = State(hangs=hangs, letters=self.letters, counts=self.counts, saved_at=round(time.time(), 3))
+        content = State(hangs=hangs, queues=self.queues, counts=self.counts, saved_at=round(time.time(), 3))
         raw = msgspec.json.encode(content)
         try:
             codec.write_aside(self._path, raw)

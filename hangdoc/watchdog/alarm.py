@@ -18,8 +18,8 @@ from hangdoc.beacon import FLIGHT_SUFFIX
 from hangdoc.phrases import beginning
 from hangdoc.watchdog import attach, recorder
 from hangdoc.watchdog.hang_directory import Member, claim, clean
+from hangdoc.watchdog.joint_report import JointReport
 from hangdoc.watchdog.log import Log
-from hangdoc.watchdog.meeting import Meeting
 from hangdoc.watchdog.run_store import RunStore
 
 _PEERS_SECONDS = 1.5
@@ -122,13 +122,13 @@ class Alarm:
         elsewhere = self._elsewhere(peers)
         if elsewhere and self._run_store.silent:
             self._say(f"cannot reach the other hosts: {self._run_store.reason}")
-        meeting = Meeting(folder, host, sorted(peers), elsewhere, self._run_store)
-        meeting.share(bundle)
-        if meeting.reports():
-            meeting.gather()
+        shared = JointReport(folder, host, sorted(peers), elsewhere, self._run_store)
+        shared.share(bundle)
+        if shared.reports():
+            shared.gather()
             page = folder / "report.html"
             self._command(["diagnose", "--patience", "1", "--html", str(page), str(folder)], folder / "report.txt")
-            meeting.publish()
+            shared.publish()
         return True
 
     @staticmethod

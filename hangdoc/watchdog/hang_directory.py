@@ -66,7 +66,7 @@ class Announcement:
     def __init__(self, folder: Path, run: str, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` in seconds must be common to those ranks: within a host the monotonic clock, which nobody can set; between
         hosts the wall clock."""
-        self._file = folder / f".hangdoc-{run_identity.digest(run)}.call"
+        self._file = folder / f".hangdoc-{run_identity.digest(run)}.hang"
         self._clock = clock
         self._since = clock()
 

@@ -29,7 +29,7 @@ class RunStore:
         self._store: Any = None
         self._listening = False
         self._asked = 0.0
-        self._calls = 0
+        self._hangs = 0
         self._announced: str | None = None
         self._dead = False
         self.reason = "the run has no store yet"
@@ -53,7 +53,7 @@ class RunStore:
 
     def agree(self, name: str) -> str:
         """Announce a hang under this name. Returns the name that all ranks use: another one if another rank was first."""
-        return self._ask(lambda: self._call(name)) or name
+        return self._ask(lambda: self._publish(name)) or name
 
     def first(self, key: str, who: str) -> bool | None:
         """Whether `who` is the first to claim a key."""
@@ -98,7 +98,7 @@ class RunStore:
 
     def _listen(self) -> None:
         try:
-            while (raw := self._get(f"call/{self._calls}")) is not None:
+            while (raw := self._get(f"hang/{self._hangs}")) is not None:
                 self._note(raw)
         finally:
             self._listening = False
@@ -107,20 +107,20 @@ class RunStore:
         """The hang that a message announces, if it is new."""
         import json
 
-        self._calls += 1
+        self._hangs += 1
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            call = json.loads(raw)
-            if call["at"] >= self._since and time.time() - call["at"] < _FRESH_SECONDS:
-                self._announced = str(call["name"])
+            hang = json.loads(raw)
+            if hang["at"] >= self._since and time.time() - hang["at"] < _FRESH_SECONDS:
+                self._announced = str(hang["name"])
                 return self._announced
         return None
 
-    def _call(self, name: str) -> str:
+    def _publish(self, name: str) -> str:
         import json
 
         while True:
             mine = json.dumps({"name": name, "at": time.time()})
-            winner = self._client().compare_set(_key(f"call/{self._calls}"), "", mine)
+            winner = self._client().compare_set(_key(f"hang/{self._hangs}"), "", mine)
             known = self._note(winner)
             if known is not None:
                 return known

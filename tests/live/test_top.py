@@ -74,7 +74,7 @@ def terminal() -> Iterator[list[Terminal]]:
 @shares("shard-mismatch")
 def test_the_culprit_stands_on_the_screen(run: Started, terminal: list[Terminal]) -> None:
     pids = " ".join(f"--pid {pid}" for pid in run.pids)
-    top = Terminal(100, 30, f"{HANGDOC} top {pids} --patience 2 --rate 1; sleep 100")
+    top = Terminal(100, 30, f"{HANGDOC} top {pids} --patience 2 --interval 1; sleep 100")
     terminal.append(top)
     screen = top.wait_for("HUNG", "HD101 shard-mismatch", "●1", "barrier")
     assert "■ 2 blocked" in screen

@@ -76,14 +76,14 @@ def test_a_watch_that_is_killed_while_it_delivers_repeats_that_message_only(tmp_
                 watch.kill()
                 watch.wait()
                 kept = json.loads(state.read_text())
-                assert (len(kept["letters"]["webhook"]), kept["counts"]["hangs"]) == (1, 1)
+                assert (len(kept["queues"]["webhook"]), kept["counts"]["hangs"]) == (1, 1)
                 let_go.set()
                 watch = subprocess.Popen(command, stdout=log, stderr=log)
                 until(lambda: taken)
-                until(lambda: not json.loads(state.read_text())["letters"]["webhook"])
+                until(lambda: not json.loads(state.read_text())["queues"]["webhook"])
                 time.sleep(5)  # some more looks at the same hang
                 assert [event["kind"] for event in taken] == ["hang"]
-                assert taken[0]["delivery"] == kept["letters"]["webhook"][0]["delivery"]
+                assert taken[0]["delivery"] == kept["queues"]["webhook"][0]["delivery"]
                 run.__exit__(None, None, None)
                 assert watch.wait(120) == 0  # with --pid it ends with its processes
             finally:

@@ -65,9 +65,18 @@ def test_importing_hangdoc_loads_nothing() -> None:
     [
         ({"pids": [2**22 + 1]}, 3, "no process with pid"),
         ({"bundles": ["/no/such/file"]}, 2, "/no/such/file"),
-        ({"bundles": [MISMATCH], "job": "another"}, 2, "no job has the id 'another'"),
+        ({"bundles": [MISMATCH], "job": "another"}, 2, "there is no job 'another'"),
         ({"hosts": "node[0-"}, 2, "node"),
-        ({"hosts": ["a", "b"], "pids": [1]}, 2, "--pid"),
+        (
+            {"hosts": ["a", "b"], "pids": [1]},
+            2,
+            "`pids` and `run_of` name processes of this host. They cannot be combined with `hosts`",
+        ),
+        (
+            {"bundles": [MISMATCH], "slurm_job": "7"},
+            2,
+            "cannot be combined with `pids`, `run_of`, `slurm_job` or `hosts`",
+        ),
     ],
 )
 def test_what_cannot_be_diagnosed_is_an_error_with_its_exit_code(

@@ -22,7 +22,7 @@ from hangdoc.cli.group import cli
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.watch.act import Reaction, Targets
 from hangdoc.watch.confirm import Confirmation
-from hangdoc.watch.evidence import Evidence
+from hangdoc.watch.evidence import EvidenceDirectory
 from hangdoc.watch.loop import Seen
 from hangdoc.watch.metrics import Exposed
 from hangdoc.watch.state import Ledger
@@ -41,13 +41,13 @@ def scrape(folder: Path) -> str:
     answer = diagnose(snapshot, patience=0.0)
     confirmation, ledger = Confirmation(0), Ledger(None, lambda text: None)
     where = Targets(command=("true",), webhook="http://127.0.0.1:9/")
-    reaction = Reaction(Evidence(folder, lambda *_: ""), ledger, where, lambda text: None, lambda kept: None)
+    reaction = Reaction(EvidenceDirectory(folder, lambda *_: ""), ledger, where, lambda text: None, lambda kept: None)
     exposed = Exposed()
     for _ in range(2):
-        news = confirmation.add(answer, time.monotonic())
-        if news.began:
-            reaction.act(snapshot, answer, news.began, news.over, confirmation.hangs)
-        exposed.saw(Seen(snapshot, answer, news, 1.0, confirmation.hangs), reaction)
+        changes = confirmation.add(answer, time.monotonic())
+        if changes.began:
+            reaction.act(snapshot, answer, changes.began, changes.over, confirmation.hangs)
+        exposed.add(Seen(snapshot, answer, changes, 1.0, confirmation.hangs), reaction)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(exposed)
     ProcessCollector(registry=registry)

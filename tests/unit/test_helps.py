@@ -15,7 +15,9 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from hangdoc.cli.group import cli
 
 ROOT = Path(__file__).parents[2]
-ERRORS = {"CommandError", "UsageError", "StartError", "BundleError", "BundleTextError", "HostsError", "ShellError"}
+ERRORS = {"CommandError", "UsageError", "StartError", "StateError", "DiagnoseError", "HangError", "Refused", "Unreachable",
+          "BundleError", "BundleTextError", "HostsError", "ShellError", "fail"}  # fmt: skip
+"""The exceptions whose messages a person sees, and click's `fail`."""
 COLUMNS = 78
 """What click uses of a terminal of 80 columns."""
 
@@ -41,14 +43,15 @@ def _helps() -> Iterator[str]:
 
 
 def _messages(path: Path) -> Iterator[str]:
-    """The first argument of every error that is raised, with its values as {expressions}."""
+    """The first argument of every error that is made, with its values as {expressions}."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if not (isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args):
+        if not (isinstance(node, ast.Call) and node.args):
             continue
-        function = node.exc.func
-        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-        if name in ERRORS:
-            yield f"{path.relative_to(ROOT)}: {ast.unparse(node.exc.args[0])}"
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        text = ast.unparse(node.args[0])
+        passed_on = text.endswith(("str(error)", "(str(error))"))  # another error's message
+        if name in ERRORS and not passed_on:
+            yield f"{path.relative_to(ROOT)}: {text}"
 
 
 def test_helps(reviewed: SnapshotAssertion) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from docs.reports import FOLDER
+from hangdoc import codec
 from hangdoc.cli.pages import Pages
 from hangdoc.detail import WaitGraph, WaitNode
 from hangdoc.phrases import numbers
@@ -156,6 +158,11 @@ def test_chains_of_waiting_end_below() -> None:
     assert all(box.y >= 0 and box.y + html_graph.HEIGHT <= drawn.height for box in drawn.boxes)
 
 
+def test_in_a_run_on_many_hosts_the_culprits_host_is_named() -> None:
+    diagnosis, runs = examine(codec.read(FOLDER / "large.hangdoc"))
+    assert "<strong>rank 37</strong> on node4<" in html.page(diagnosis, details(diagnosis, runs))
+
+
 def test_a_cycle_is_drawn_once_with_its_culprit_at_the_end() -> None:
     drawn = html_graph.drawing(WaitGraph(nodes(3, 1), ((0, 1), (1, 2), (2, 0))))
     below = {box.node.ranks[0]: box.y for box in drawn.boxes}
@@ -270,9 +277,9 @@ def test_who_watches_has_a_timeline_on_the_page() -> None:
     pages = Pages(PATIENCE)
     evidence = waiting(8)
     diagnosis = diagnose(evidence, patience=PATIENCE)
-    pages.saw(msgspec.structs.replace(diagnosis, jobs=()))
+    pages.add(msgspec.structs.replace(diagnosis, jobs=()))
     for _ in range(3):
-        pages.saw(diagnosis)
+        pages.add(diagnosis)
     text = pages.page(evidence, diagnosis)
     assert "3 looks; each shows" in text
     for section in ("Timeline", "Who waits for whom", "Stacks"):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hangdoc.commands.errors import CommandError
 from hangdoc.commands.preflight import parameters
-from hangdoc.preflight import calls, session
+from hangdoc.preflight import connections, session
 from hangdoc.preflight.checks import all_checks
 from hangdoc.preflight.network_checks import all_reduce_seconds
 from hangdoc.preflight.plan import Card, Check, Link, NodeReport, Plan
@@ -150,16 +150,16 @@ def test_a_master_that_was_not_looked_at_does_not_pass() -> None:
 
 
 def test_calls_are_answered_refused_or_late() -> None:
-    ear = calls.PortListener()
+    listener = connections.PortListener()
     with socket.socket() as bound:  # bound, and nobody listens
         bound.bind(("127.0.0.1", 0))
         began = time.monotonic()
-        found = calls.reach("me", [("a", "127.0.0.1", ear.port), ("b", "127.0.0.1", bound.getsockname()[1])])
-        assert time.monotonic() - began < calls.CONNECT_SECONDS + 3
+        found = connections.reach("me", [("a", "127.0.0.1", listener.port), ("b", "127.0.0.1", bound.getsockname()[1])])
+        assert time.monotonic() - began < connections.CONNECT_SECONDS + 3
     assert [link.outcome for link in found] == ["ok", "refused"]
     assert (found[0].rtt_ms or 0) > 0
-    assert (calls.throughput("127.0.0.1", ear.port) or 0) > 10
-    ear.close()
+    assert (connections.throughput("127.0.0.1", listener.port) or 0) > 10
+    listener.close()
 
 
 def test_of_many_nodes_each_calls_a_few_and_all_are_joined() -> None:

@@ -4,6 +4,8 @@ import io
 
 from rich.console import Console
 
+from docs.reports import FOLDER
+from hangdoc import codec
 from hangdoc.phrases import duration, numbers
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.render.text import report
@@ -31,6 +33,16 @@ def test_equal_ranks_are_one_row() -> None:
     assert any(line.startswith("63 ") and "stopped" in line for line in shown)
     assert len(shown) < 40
     assert max(map(len, shown)) <= 80
+
+
+def test_a_run_on_many_hosts_fits_a_screen_and_names_the_culprits_host() -> None:
+    """The example of docs/howto/frozen-now.md."""
+    shown = lines(codec.read(FOLDER / "large.hangdoc"))
+    assert len(shown) <= 36
+    assert max(map(len, shown)) <= 80
+    assert "  culprit   rank 37 on node4" in shown
+    assert not any("min…" in line or "34…" in line for line in shown)
+    assert sum("12 min" in line for line in shown if line.startswith(("0-36, 38-63 ", "37 "))) == 2
 
 
 def test_six_lines_of_evidence_unless_verbose() -> None:

@@ -41,26 +41,26 @@ def test_another_finding_starts_anew_and_a_hang_is_confirmed_once() -> None:
 def test_after_it_has_moved_it_may_hang_again() -> None:
     sure = Confirmation(patience=0)
     looks = [hung(), hung(), moving(hung()), moving(hung()), hung(), hung()]
-    news = [sure.add(look, at) for at, look in enumerate(looks)]
-    assert [len(new.confirmed) for new in news] == [0, 1, 0, 0, 0, 1]
-    assert [len(new.over) for new in news] == [0, 0, 0, 1, 0, 0]
-    assert news[2].soon
-    assert news[3].over[0].ending == "goes-on"
+    changes = [sure.add(look, at) for at, look in enumerate(looks)]
+    assert [len(one.confirmed) for one in changes] == [0, 1, 0, 0, 0, 1]
+    assert [len(one.over) for one in changes] == [0, 0, 0, 1, 0, 0]
+    assert changes[2].soon
+    assert changes[3].over[0].ending == "goes-on"
 
 
 def test_one_look_that_shows_no_hang_does_not_end_it() -> None:
     sure = Confirmation(patience=0)
-    news = [sure.add(look, at) for at, look in enumerate([hung(), hung(), moving(hung()), hung(), hung()])]
-    assert [len(new.confirmed) for new in news] == [0, 1, 0, 0, 0]
-    assert [len(new.over) for new in news] == [0, 0, 0, 0, 0]
+    changes = [sure.add(look, at) for at, look in enumerate([hung(), hung(), moving(hung()), hung(), hung()])]
+    assert [len(one.confirmed) for one in changes] == [0, 1, 0, 0, 0]
+    assert [len(one.over) for one in changes] == [0, 0, 0, 0, 0]
 
 
 def test_a_run_that_is_gone_has_ended() -> None:
     sure = Confirmation(patience=0)
     gone = replace(hung(), jobs=())
-    news = [sure.add(look, at) for at, look in enumerate([hung(), hung(), gone, gone])]
-    assert [[end.ending for end in new.over] for new in news] == [[], [], [], ["ended"]]
-    assert news[3].over[0].hang.id == news[1].began[0].hang.id
+    changes = [sure.add(look, at) for at, look in enumerate([hung(), hung(), gone, gone])]
+    assert [[end.ending for end in one.over] for one in changes] == [[], [], [], ["ended"]]
+    assert changes[3].over[0].hang.id == changes[1].began[0].hang.id
     assert not sure.hangs
 
 
@@ -69,9 +69,9 @@ def test_a_run_on_a_host_that_was_not_looked_at_is_not_gone() -> None:
     (host,) = {view.host for view in hung().jobs[0].ranks}
     gone = replace(hung(), jobs=())
     looks = [(hung(), {host}), (hung(), {host}), (gone, {"other"}), (gone, set()), (hung(), {host}), (gone, {host})]
-    news = [sure.add(look, at, hosts) for at, (look, hosts) in enumerate(looks)]
-    assert [len(new.confirmed) for new in news] == [0, 1, 0, 0, 0, 0]
-    assert [len(new.over) for new in news] == [0] * 6
+    changes = [sure.add(look, at, hosts) for at, (look, hosts) in enumerate(looks)]
+    assert [len(one.confirmed) for one in changes] == [0, 1, 0, 0, 0, 0]
+    assert [len(one.over) for one in changes] == [0] * 6
 
 
 def test_another_run_under_the_name_of_a_hung_one_hangs_anew() -> None:
@@ -81,18 +81,18 @@ def test_another_run_under_the_name_of_a_hung_one_hangs_anew() -> None:
     findings = tuple(replace(finding, id="other") for finding in job.findings)
     again = replace(hung(), jobs=(replace(job, ranks=ranks, findings=findings),))
     sure = Confirmation(patience=0)
-    news = [sure.add(look, at) for at, look in enumerate([hung(), hung(), again, again])]
-    assert [len(new.confirmed) for new in news] == [0, 1, 0, 1]
-    assert [[end.ending for end in new.over] for new in news] == [[], [], ["ended"], []]
+    changes = [sure.add(look, at) for at, look in enumerate([hung(), hung(), again, again])]
+    assert [len(one.confirmed) for one in changes] == [0, 1, 0, 1]
+    assert [[end.ending for end in one.over] for one in changes] == [[], [], ["ended"], []]
 
 
 def test_a_look_that_sees_too_little_does_not_end_a_reported_hang() -> None:
     sure = Confirmation(patience=0)
     blind = replace(hung(), jobs=(replace(hung().jobs[0], verdict="unknown", findings=()),))
     looks = [hung(), hung(), blind, hung(), hung(), moving(hung()), moving(hung())]
-    news = [sure.add(look, at) for at, look in enumerate(looks)]
-    assert [len(new.confirmed) for new in news] == [0, 1, 0, 0, 0, 0, 0]
-    assert [len(new.over) for new in news] == [0, 0, 0, 0, 0, 0, 1]
+    changes = [sure.add(look, at) for at, look in enumerate(looks)]
+    assert [len(one.confirmed) for one in changes] == [0, 1, 0, 0, 0, 0, 0]
+    assert [len(one.over) for one in changes] == [0, 0, 0, 0, 0, 0, 1]
 
 
 def test_a_hang_that_was_never_sure_is_never_over() -> None:

@@ -11,15 +11,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from docs.reports import FOLDER
+from hangdoc import codec
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Snapshot
-from hangdoc.watch import deliver, notice
+from hangdoc.watch import deliver, messages
 from hangdoc.watch.act import Reaction, Targets
 from hangdoc.watch.confirm import Changes, Confirmation
-from hangdoc.watch.evidence import Evidence
-from hangdoc.watch.outbox import MOST, Outbox, Refused, Unreachable
-from hangdoc.watch.state import Ledger, Letter, State, StateError
+from hangdoc.watch.evidence import EvidenceDirectory
+from hangdoc.watch.message_queue import MOST, MessageQueue, Refused, Unreachable
+from hangdoc.watch.state import Ledger, Message, State, StateError
 from tests.rules import fires
 
 
@@ -31,18 +33,18 @@ def hung() -> Diagnosis:
     return diagnose(fires("HD302"), patience=0.0)
 
 
-def news_of(confirmation: Confirmation, *looks: Diagnosis) -> Changes:
+def changes_of(confirmation: Confirmation, *looks: Diagnosis) -> Changes:
     return [confirmation.add(look, time.monotonic()) for look in looks][-1]
 
 
-def letter(number: int) -> Letter:
-    return Letter(delivery=str(number), about=f"message {number}", body=json.dumps(number))
+def message(number: int) -> Message:
+    return Message(delivery=str(number), about=f"message {number}", body=json.dumps(number))
 
 
-def queue(ledger: Ledger, outbox: Outbox, *letters: Letter) -> None:
+def fill(ledger: Ledger, queue: MessageQueue, *several: Message) -> None:
     with ledger.changing():
-        for one in letters:
-            outbox.add(one)
+        for one in several:
+            queue.add(one)
 
 
 class Receiver:
@@ -100,9 +102,9 @@ def said() -> list[str]:
 def test_what_fails_for_a_while_is_delivered_once_and_in_order(receiver: Receiver, said: list[str]) -> None:
     receiver.answers = [503, 429, 200, 500, 200]
     ledger = Ledger(None, said.append)
-    outbox = Outbox("webhook", ledger, deliver.webhook(receiver.url), said.append, first_seconds=0.01)
-    queue(ledger, outbox, letter(1), letter(2))
-    assert outbox.finish(20)
+    queue = MessageQueue("webhook", ledger, deliver.webhook(receiver.url), said.append, first_seconds=0.01)
+    fill(ledger, queue, message(1), message(2))
+    assert queue.finish(20)
     assert receiver.taken == [1, 2]
     assert receiver.attempts == ["1", "1", "1", "2", "2"]
     assert (ledger.counts.delivered, ledger.counts.retries) == ({"webhook": 2}, {"webhook": 3})
@@ -114,9 +116,9 @@ def test_what_fails_for_a_while_is_delivered_once_and_in_order(receiver: Receive
 def test_what_is_refused_is_said_and_does_not_hold_up_the_rest(receiver: Receiver, said: list[str], code: int) -> None:
     receiver.answers, receiver.headers = [code], {"Location": "/elsewhere"}
     ledger = Ledger(None, said.append)
-    outbox = Outbox("webhook", ledger, deliver.webhook(receiver.url), said.append)
-    queue(ledger, outbox, letter(1), letter(2))
-    assert outbox.finish(20)
+    queue = MessageQueue("webhook", ledger, deliver.webhook(receiver.url), said.append)
+    fill(ledger, queue, message(1), message(2))
+    assert queue.finish(20)
     assert receiver.taken == [2]
     assert ledger.counts.failed == {"webhook": 1}
     (line,) = said
@@ -127,7 +129,7 @@ def test_what_is_refused_is_said_and_does_not_hold_up_the_rest(receiver: Receive
 def test_a_receiver_says_when_to_come_back(receiver: Receiver) -> None:
     receiver.answers, receiver.headers = [429], {"Retry-After": "17"}
     with pytest.raises(Unreachable) as told:
-        deliver.webhook(receiver.url)(letter(1))
+        deliver.webhook(receiver.url)(message(1))
     assert told.value.after == 17
 
 
@@ -135,29 +137,29 @@ def test_a_slow_receiver_holds_up_nobody_and_drops_are_counted(said: list[str]) 
     busy, go_on = threading.Event(), threading.Event()
     taken: list[str] = []
 
-    def slow(one: Letter) -> None:
+    def slow(one: Message) -> None:
         busy.set()
         assert go_on.wait(20)
         taken.append(one.delivery)
 
     ledger = Ledger(None, said.append)
-    outbox = Outbox("webhook", ledger, slow, said.append)
-    queue(ledger, outbox, letter(0))
+    queue = MessageQueue("webhook", ledger, slow, said.append)
+    fill(ledger, queue, message(0))
     assert busy.wait(20)
     began = time.monotonic()
-    queue(ledger, outbox, *(letter(number) for number in range(1, MOST + 10)))
+    fill(ledger, queue, *(message(number) for number in range(1, MOST + 10)))
     assert time.monotonic() - began < 1
-    assert outbox.pending() == MOST
+    assert queue.pending() == MOST
     assert ledger.counts.dropped == {"webhook": 10}
     assert len(said) == 10
     go_on.set()
-    assert outbox.finish(20)
+    assert queue.finish(20)
     assert taken == ["0", *(str(number) for number in range(10, MOST + 10))]  # 0 was on its way
 
 
 def test_nobody_listens(said: list[str]) -> None:
     with pytest.raises(Unreachable):
-        deliver.webhook("http://127.0.0.1:9/hang")(letter(1))
+        deliver.webhook("http://127.0.0.1:9/hang")(message(1))
 
 
 def test_half_an_answer_is_none() -> None:
@@ -173,17 +175,17 @@ def test_half_an_answer_is_none() -> None:
 
         threading.Thread(target=hang_up, daemon=True).start()
         with pytest.raises(Unreachable):
-            deliver.webhook(f"http://127.0.0.1:{server.getsockname()[1]}/")(letter(1))
+            deliver.webhook(f"http://127.0.0.1:{server.getsockname()[1]}/")(message(1))
 
 
 def test_a_generic_message_is_the_document_of_one_job_with_an_event() -> None:
     one = hung()
     other = replace(one.jobs[0], id="another team's run")
     both = replace(one, jobs=(other, *one.jobs))
-    news = news_of(Confirmation(0), both, both)
-    sure = next(sure for sure in news.began if sure.hang.job == one.jobs[0].id)
-    event = notice.event_of(sure.hang, both, sure.job, 12.0)
-    text = notice.body("generic", both, event, sure.job)
+    changes = changes_of(Confirmation(0), both, both)
+    sure = next(sure for sure in changes.began if sure.hang.job == one.jobs[0].id)
+    event = messages.event_of(sure.hang, both, sure.job, 12.0)
+    text = messages.body("generic", both, event, sure.job)
     assert "another team" not in text
     document = json.loads(text)
     assert document["schema"] == "hangdoc.diagnosis/1"
@@ -198,8 +200,8 @@ def test_a_large_job_is_sent_with_its_culprits_and_some_ranks() -> None:
     ranks = tuple(replace(view, rank=rank) for rank in range(5000))
     findings = (replace(one.jobs[0].findings[0], culprits=(4711,)),)
     job = replace(one.jobs[0], ranks=ranks, findings=findings)
-    sure = news_of(Confirmation(0), replace(one, jobs=(job,)), replace(one, jobs=(job,))).began[0]
-    text = notice.body("generic", one, notice.event_of(sure.hang, one, job, 1.0), job)
+    sure = changes_of(Confirmation(0), replace(one, jobs=(job,)), replace(one, jobs=(job,))).began[0]
+    text = messages.body("generic", one, messages.event_of(sure.hang, one, job, 1.0), job)
     sent = [rank["rank"] for rank in json.loads(text)["jobs"][0]["ranks"]]
     assert len(sent) == 256
     assert 4711 in sent
@@ -210,9 +212,9 @@ def test_a_message_for_slack_is_escaped_and_holds_no_evidence() -> None:
     evil = replace(one.jobs[0].findings[0], summary="<!channel> & <http://x|y> \x1b[0m `code`")
     job = replace(one.jobs[0], findings=(evil,))
     look = replace(one, jobs=(job,))
-    sure = news_of(Confirmation(0), look, look).began[0]
-    event = notice.event_of(sure.hang, look, job, 61.0)
-    message = json.loads(notice.body("slack", look, event, job))
+    sure = changes_of(Confirmation(0), look, look).began[0]
+    event = messages.event_of(sure.hang, look, job, 61.0)
+    message = json.loads(messages.body("slack", look, event, job))
     text = message["text"] + message["attachments"][0]["text"]
     assert "HUNG for 1 min 1 s: " in message["text"]
     assert job.id not in message["text"]
@@ -225,14 +227,26 @@ def test_a_message_for_slack_is_escaped_and_holds_no_evidence() -> None:
             assert evidence.text not in text
 
 
+def test_a_message_for_slack_names_the_host_of_the_culprit() -> None:
+    look = diagnose(codec.read(FOLDER / "large.hangdoc"))
+    (sure,) = changes_of(Confirmation(0), look, look).began
+    event = messages.event_of(sure.hang, look, sure.job, 61.0)
+    assert (
+        "culprit: rank 37 on node4\n"
+        in json.loads(messages.body("slack", look, event, sure.job))["attachments"][0]["text"]
+    )
+
+
 def test_an_end_is_told_with_the_id_of_its_hang(receiver: Receiver, tmp_path: Path, said: list[str]) -> None:
     confirmation, ledger = Confirmation(0), Ledger(None, said.append)
-    reaction = Reaction(Evidence(tmp_path, page), ledger, Targets(webhook=receiver.url), said.append, lambda kept: None)
+    reaction = Reaction(
+        EvidenceDirectory(tmp_path, page), ledger, Targets(webhook=receiver.url), said.append, lambda kept: None
+    )
     gone = replace(hung(), jobs=())
     for look in (hung(), hung(), hung(), gone, gone, gone):
-        news = confirmation.add(look, time.monotonic())
-        if news.began or news.over:
-            reaction.act(fires("HD302"), look, news.began, news.over, confirmation.hangs)
+        changes = confirmation.add(look, time.monotonic())
+        if changes.began or changes.over:
+            reaction.act(fires("HD302"), look, changes.began, changes.over, confirmation.hangs)
     reaction.finish()
     first, second = (json.loads(json.dumps(taken))["event"] for taken in receiver.taken)
     assert (first["kind"], second["kind"], second["ending"]) == ("hang", "resolved", "ended")
@@ -247,15 +261,17 @@ def test_a_command_is_run_once_with_the_report(tmp_path: Path, said: list[str]) 
     script.write_text(f'#!/bin/sh\n{{ cat; echo "$HANGDOC_HANG $HANGDOC_VERDICT"; }} >> {told}\nexit 3\n')
     script.chmod(0o755)
     ledger = Ledger(None, said.append)
-    reaction = Reaction(Evidence(tmp_path, page), ledger, Targets((str(script),)), said.append, lambda kept: None)
-    news = news_of(Confirmation(0), hung(), hung())
-    reaction.act(fires("HD302"), hung(), news.began)
+    reaction = Reaction(
+        EvidenceDirectory(tmp_path, page), ledger, Targets((str(script),)), said.append, lambda kept: None
+    )
+    changes = changes_of(Confirmation(0), hung(), hung())
+    reaction.act(fires("HD302"), hung(), changes.began)
     reaction.finish()
-    assert told.read_text().count(f"{news.began[0].hang.id} hung") == 1
+    assert told.read_text().count(f"{changes.began[0].hang.id} hung") == 1
     assert "HD302 rank-stopped" in told.read_text()
     assert any("exited with code 3" in line for line in said)
     with pytest.raises(Refused):
-        deliver.command(("/no/such/command",))(Letter(delivery="1", about="x", body=ledger_body()))
+        deliver.command(("/no/such/command",))(Message(delivery="1", about="x", body=ledger_body()))
 
 
 def ledger_body() -> str:
@@ -279,12 +295,16 @@ def test_a_restart_repeats_no_hang_and_loses_no_message(tmp_path: Path, said: li
     before = Ledger(file, said.append)
     confirmation = Confirmation(0, before.hangs)
     reaction = Reaction(
-        Evidence(tmp_path, page), before, Targets(webhook="http://127.0.0.1:9/"), said.append, lambda kept: None
+        EvidenceDirectory(tmp_path, page),
+        before,
+        Targets(webhook="http://127.0.0.1:9/"),
+        said.append,
+        lambda kept: None,
     )
     for look in (hung(), hung()):
-        news = confirmation.add(look, time.monotonic())
-        if news.began:
-            reaction.act(fires("HD302"), look, news.began, news.over, confirmation.hangs)
+        changes = confirmation.add(look, time.monotonic())
+        if changes.began:
+            reaction.act(fires("HD302"), look, changes.began, changes.over, confirmation.hangs)
         else:
             reaction.remember(confirmation.hangs)
     forget_lock(before)  # killed here, with the message undelivered
@@ -292,13 +312,15 @@ def test_a_restart_repeats_no_hang_and_loses_no_message(tmp_path: Path, said: li
     after = Ledger(file, said.append)
     assert after.counts.hangs == 1
     again = Confirmation(0, after.hangs)
-    resumed = Reaction(Evidence(tmp_path, page), after, Targets(webhook=receiver.url), said.append, lambda kept: None)
-    assert not news_of(again, hung(), hung(), hung()).began
+    resumed = Reaction(
+        EvidenceDirectory(tmp_path, page), after, Targets(webhook=receiver.url), said.append, lambda kept: None
+    )
+    assert not changes_of(again, hung(), hung(), hung()).began
     resumed.finish()
     (taken,) = receiver.taken
-    assert json.loads(json.dumps(taken))["event"]["id"] == news.began[0].hang.id
-    end = news_of(again, replace(hung(), jobs=()), replace(hung(), jobs=())).over
-    assert [one.hang.id for one in end] == [news.began[0].hang.id]
+    assert json.loads(json.dumps(taken))["event"]["id"] == changes.began[0].hang.id
+    end = changes_of(again, replace(hung(), jobs=()), replace(hung(), jobs=())).over
+    assert [one.hang.id for one in end] == [changes.began[0].hang.id]
     forget_lock(after)
 
 
@@ -324,7 +346,7 @@ def test_one_watch_has_a_state_file(tmp_path: Path, said: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b'{"schema": "hangdoc.watch-state/9"}', b'{"schema": "hangdoc.watch-state/1"}', b"\xff"],
+    [b"", b"{", b"[]", b'{"schema": "hangdoc.watch-state/9"}', b'{"schema": "hangdoc.watch-state/2"}', b"\xff"],
 )
 def test_another_file_is_not_taken_for_a_state(tmp_path: Path, said: list[str], content: bytes) -> None:
     (tmp_path / "state").write_bytes(content)
@@ -358,14 +380,14 @@ def test_the_oldest_hangs_make_room_but_never_the_newest(tmp_path: Path) -> None
             (tmp_path / f"hangdoc-hang-2026010{day}-120000-abc{day}.{suffix}").write_bytes(b"x" * 1000)
     foreign = tmp_path / "hangdoc-hang-notes.txt"
     foreign.write_bytes(b"x" * 100_000)
-    evidence = Evidence(tmp_path, page, 7000)
+    evidence = EvidenceDirectory(tmp_path, page, 7000)
     assert evidence.prune() == 3
     assert (
         sorted({path.name[21:23] for path in tmp_path.glob("hangdoc-hang-2026*")}) == ["04", "05"]
         or evidence.bytes() == 6000
     )
     assert foreign.exists()
-    kept = Evidence(tmp_path, page, 1).keep(fires("HD302"), hung(), "abc")
+    kept = EvidenceDirectory(tmp_path, page, 1).keep(fires("HD302"), hung(), "abc")
     assert {path.name for path in tmp_path.iterdir()} == {
         foreign.name,
         *(path.name for path in (kept.bundle, kept.report, kept.page)),
@@ -373,7 +395,7 @@ def test_the_oldest_hangs_make_room_but_never_the_newest(tmp_path: Path) -> None
 
 
 def test_without_a_bound_nothing_is_removed(tmp_path: Path) -> None:
-    evidence = Evidence(tmp_path, page)
+    evidence = EvidenceDirectory(tmp_path, page)
     kept = [evidence.keep(fires("HD302"), hung(), "abc") for _ in range(3)]
     assert len({one.bundle for one in kept}) == 3
     assert all(one.bundle.exists() for one in kept)

@@ -93,7 +93,7 @@ def test_an_action_that_is_none(bad: object) -> None:
         Watchdog(1, on_hang=bad)  # type: ignore[arg-type]
 
 
-def test_one_rank_calls_and_the_others_come(tmp_path: Path) -> None:
+def test_one_rank_announces_and_the_others_dump(tmp_path: Path) -> None:
     first, other, stranger = (
         Announcement(tmp_path, "run-1"),
         Announcement(tmp_path, "run-1"),
@@ -133,7 +133,7 @@ def test_an_old_call_is_history(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "soon /x", "nan /x", "/x"])
 def test_a_call_file_of_something_else(text: str, tmp_path: Path) -> None:
     call = Announcement(tmp_path, "run-1")
-    (tmp_path / f".hangdoc-{run_identity.digest('run-1')}.call").write_text(text)
+    (tmp_path / f".hangdoc-{run_identity.digest('run-1')}.hang").write_text(text)
     assert call.announced() is None
     assert call.announce(tmp_path / "out") == tmp_path / "out" == call.announced()
 

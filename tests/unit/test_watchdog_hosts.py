@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from hangdoc.watchdog import meeting as meeting_module
+from hangdoc.watchdog import joint_report
 from hangdoc.watchdog import run_store as board_module
-from hangdoc.watchdog.meeting import Meeting
+from hangdoc.watchdog.joint_report import JointReport
 from hangdoc.watchdog.run_store import RunStore
 
 
@@ -61,8 +61,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     torch = SimpleNamespace(is_initialized=lambda: True, _get_default_store=lambda: shared)
     monkeypatch.setitem(sys.modules, "torch.distributed.distributed_c10d", torch)  # type: ignore[arg-type]
     monkeypatch.setattr(board_module, "_ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr(meeting_module, "_DEFER_SECONDS", 3.0)
-    monkeypatch.setattr(meeting_module, "_GATHER_SECONDS", 3.0)
+    monkeypatch.setattr(joint_report, "_DEFER_SECONDS", 3.0)
+    monkeypatch.setattr(joint_report, "_GATHER_SECONDS", 3.0)
     yield shared
     shared.trouble = lambda: None
 
@@ -155,13 +155,13 @@ def hold(folder: Path, host: str, ranks: list[int], elsewhere: list[int], said: 
     folder.mkdir()
     bundle = folder / f"host-{host}.hangdoc"
     bundle.write_bytes(host.encode())
-    meeting = Meeting(folder, host, ranks, elsewhere, RunStore())
-    meeting.share(bundle)
-    if meeting.reports():
-        meeting.gather()
+    joint = JointReport(folder, host, ranks, elsewhere, RunStore())
+    joint.share(bundle)
+    if joint.reports():
+        joint.gather()
         made_of = " ".join(path.stem for path in sorted(folder.glob("*.hangdoc")))
         (folder / "report.txt").write_text(f"{host} reports on {made_of}")
-        meeting.publish()
+        joint.publish()
     said[host] = (folder / "report.txt").read_text()
 
 
@@ -189,8 +189,8 @@ def test_where_rank_0_is_mute_another_host_reports(store: Store, tmp_path: Path)
 def test_without_a_store_each_host_reports_for_itself(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meeting_module, "_DEFER_SECONDS", 0.2)
-    monkeypatch.setattr(meeting_module, "_GATHER_SECONDS", 0.2)
+    monkeypatch.setattr(joint_report, "_DEFER_SECONDS", 0.2)
+    monkeypatch.setattr(joint_report, "_GATHER_SECONDS", 0.2)
     store.trouble = lambda: time.sleep(30)
     said: dict[str, str] = {}
     for host, ranks, elsewhere in (("a", [0], [1]), ("b", [1], [0])):

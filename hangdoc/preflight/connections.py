@@ -1,4 +1,4 @@
-"""Test connections between nodes. The listener echoes and counts bytes, the caller measures. Every wait has a time limit."""
+"""Test connections between nodes. The listener echoes and counts bytes; the other node measures. Every wait has a time limit."""
 
 import contextlib
 import errno
@@ -37,26 +37,26 @@ class PortListener:
     def _serve(self) -> None:
         while True:
             try:
-                call, _ = self._socket.accept()
+                accepted, _ = self._socket.accept()
             except OSError:
                 return
-            threading.Thread(target=_answer, args=(call,), daemon=True).start()
+            threading.Thread(target=_answer, args=(accepted,), daemon=True).start()
 
 
-def _answer(call: socket.socket) -> None:
-    with call, contextlib.suppress(OSError):
-        call.settimeout(CONNECT_SECONDS)
-        kind = call.recv(1)
+def _answer(accepted: socket.socket) -> None:
+    with accepted, contextlib.suppress(OSError):
+        accepted.settimeout(CONNECT_SECONDS)
+        kind = accepted.recv(1)
         if kind == _PING:
             for _ in range(_PINGS):
-                if not call.recv(1):
+                if not accepted.recv(1):
                     return
-                call.sendall(b"x")
+                accepted.sendall(b"x")
         elif kind == _SEND:
             total = 0
-            while chunk := call.recv(1 << 20):
+            while chunk := accepted.recv(1 << 20):
                 total += len(chunk)
-            call.sendall(_COUNT.pack(total))
+            accepted.sendall(_COUNT.pack(total))
 
 
 def reach(caller: str, peers: Iterable[tuple[str, str, int]]) -> list[Link]:
@@ -64,11 +64,11 @@ def reach(caller: str, peers: Iterable[tuple[str, str, int]]) -> list[Link]:
     wanted = list(peers)
     found: list[Link | None] = [None] * len(wanted)
 
-    def call_peer(index: int) -> None:
+    def connect_to(index: int) -> None:
         name, address, port = wanted[index]
-        found[index] = _call(caller, name, address, port)
+        found[index] = _connect(caller, name, address, port)
 
-    threads = [threading.Thread(target=call_peer, args=(index,), daemon=True) for index in range(len(wanted))]
+    threads = [threading.Thread(target=connect_to, args=(index,), daemon=True) for index in range(len(wanted))]
     for thread in threads:
         thread.start()
     until = time.monotonic() + CONNECT_SECONDS + 2
@@ -80,20 +80,20 @@ def reach(caller: str, peers: Iterable[tuple[str, str, int]]) -> list[Link]:
     ]
 
 
-def _call(caller: str, name: str, address: str, port: int) -> Link:
+def _connect(caller: str, name: str, address: str, port: int) -> Link:
     target = f"{address}:{port}"
     try:
-        with socket.create_connection((address, port), timeout=CONNECT_SECONDS) as call:
-            call.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            call.sendall(_PING)
+        with socket.create_connection((address, port), timeout=CONNECT_SECONDS) as opened:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opened.sendall(_PING)
             times = []
             for _ in range(_PINGS):
                 began = time.perf_counter()
-                call.sendall(b"x")
-                if not call.recv(1):
+                opened.sendall(b"x")
+                if not opened.recv(1):
                     return Link(caller=caller, called=name, target=target, outcome="another program listens there")
                 times.append(time.perf_counter() - began)
-            mtu = call.getsockopt(socket.IPPROTO_IP, _IP_MTU) if call.family == socket.AF_INET else None
+            mtu = opened.getsockopt(socket.IPPROTO_IP, _IP_MTU) if opened.family == socket.AF_INET else None
             return Link(
                 caller=caller, called=name, target=target, outcome="ok", rtt_ms=round(min(times) * 1000, 3), mtu=mtu
             )

@@ -17,7 +17,7 @@ _ALONE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.1
 
 
-class Meeting:
+class JointReport:
     """The part of one host. `ranks` are on this host, `elsewhere` on other hosts."""
 
     def __init__(self, folder: Path, host: str, ranks: list[int], elsewhere: list[int], run_store: RunStore) -> None:

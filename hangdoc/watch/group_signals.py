@@ -16,7 +16,7 @@ _HANDLER_NS = 10_000_000
 """CPU time after which a thread that has taken a signal has certainly reported it. The handler takes microseconds."""
 
 
-class Echo:
+class GroupSignals:
     """The signals that the observer reports through a pipe, one byte each (`signal.set_wakeup_fd`)."""
 
     def __init__(self, observer: int, pipe: int) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Diagnosis, DocumentPart, Job, RankView
 from hangdoc.phrases import duration, ranks
-from hangdoc.render.words import job_names
+from hangdoc.render.words import hosts_of, job_names
 from hangdoc.watch.evidence import Kept
 from hangdoc.watch.hangs import Ending, Hang
 
@@ -54,7 +54,7 @@ class Event(DocumentPart, frozen=True, kw_only=True):
     schema: str = EVENT_SCHEMA
 
 
-class Notice(Diagnosis, frozen=True, kw_only=True):
+class GenericMessage(Diagnosis, frozen=True, kw_only=True):
     """The diagnosis of the one run that the event is about, with the event."""
 
     event: Event
@@ -102,11 +102,11 @@ def body(form: Format, diagnosis: Diagnosis, event: Event, job: Job | None) -> s
     return msgspec.json.encode(message).decode()
 
 
-def _generic(diagnosis: Diagnosis, event: Event, job: Job | None) -> Notice:
+def _generic(diagnosis: Diagnosis, event: Event, job: Job | None) -> GenericMessage:
     if job is not None:
         job = replace(job, ranks=_few(job))
     fields = msgspec.structs.asdict(only_job(diagnosis, job))
-    return Notice(**fields, event=event)
+    return GenericMessage(**fields, event=event)
 
 
 def _few(job: Job) -> tuple[RankView, ...]:
@@ -128,7 +128,8 @@ def _slack(event: Event, job: Job | None) -> dict[str, object]:
         title = f"RESOLVED after {duration(event.seconds)}: {name} {state}"
     lines = [f"*{event.code} {event.name}*" if event.code else "", _escaped(event.summary)]
     if event.culprits:
-        lines.append(f"culprit: {ranks(event.culprits)}")
+        where = hosts_of(event.culprits, job) if job is not None else ""
+        lines.append(f"culprit: {ranks(event.culprits)}{_escaped(where)}")
     if event.kind == "hang" and job is not None and job.findings:
         lines.append(f"to do: {_escaped(job.findings[0].remedy)}")
     if event.hosts:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from hangdoc.watch.state import Ledger, Letter
+from hangdoc.watch.state import Ledger, Message
 
 MOST = 64
 """Messages in the queue at most. If one more is added, the oldest is dropped."""
@@ -27,12 +27,12 @@ class Unreachable(Exception):
         self.after = after
 
 
-class Outbox:
+class MessageQueue:
     """The queue of one target. Messages are delivered in order, and retried after 1, 2, 4, ... 60 seconds if the receiver can't
     be reached. A delivered message leaves the ledger at once. `deliver` raises Refused or Unreachable."""
 
     def __init__(
-        self, target: str, ledger: Ledger, deliver: Callable[[Letter], None], say: Callable[[str], None],
+        self, target: str, ledger: Ledger, deliver: Callable[[Message], None], say: Callable[[str], None],
         first_seconds: float = _FIRST_SECONDS,
     ) -> None:  # fmt: skip
         self.target = target
@@ -41,25 +41,25 @@ class Outbox:
         self._woken = threading.Condition(ledger.lock)
         self._closing = False
         with ledger.lock:
-            ledger.letters.setdefault(target, ())
-        self._thread = threading.Thread(target=self._work, name=f"outbox-{target}", daemon=True)
+            ledger.queues.setdefault(target, ())
+        self._thread = threading.Thread(target=self._work, name=f"messages-{target}", daemon=True)
         self._thread.start()
 
     def pending(self) -> int:
         """Number of messages that are not delivered yet."""
-        return len(self._ledger.letters[self.target])
+        return len(self._ledger.queues[self.target])
 
-    def add(self, letter: Letter) -> None:
+    def add(self, message: Message) -> None:
         """Queue a message, without waiting for the receiver. Call it within `Ledger.changing`, together with all changes that
         must be saved with it."""
-        waiting = (*self._ledger.letters[self.target], letter)
+        waiting = (*self._ledger.queues[self.target], message)
         if len(waiting) > MOST:
             self._count(self._ledger.counts.dropped)
             self._say(
                 f"--{self.target}: dropped {waiting[0].about}: the queue is full ({MOST} messages), and the receiver accepts none"
             )
             waiting = waiting[1:]
-        self._ledger.letters[self.target] = waiting
+        self._ledger.queues[self.target] = waiting
         self._woken.notify_all()
 
     def finish(self, seconds: float) -> bool:
@@ -77,51 +77,51 @@ class Outbox:
             self._woken.notify_all()
 
     def _work(self) -> None:
-        while (letter := self._next()) is not None:
-            pause = self._attempt(letter)
+        while (message := self._next()) is not None:
+            pause = self._attempt(message)
             with self._woken:
                 until = time.monotonic() + pause
                 while not self._closing and (left := until - time.monotonic()) > 0:
                     self._woken.wait(left)
 
-    def _next(self) -> Letter | None:
+    def _next(self) -> Message | None:
         with self._woken:
             while not self._closing and not self.pending():
                 self._woken.wait()
-            return None if self._closing else self._ledger.letters[self.target][0]
+            return None if self._closing else self._ledger.queues[self.target][0]
 
-    def _attempt(self, letter: Letter) -> float:
+    def _attempt(self, message: Message) -> float:
         """Try to deliver once. Returns the seconds until the next attempt."""
         counts = self._ledger.counts
         try:
-            self._deliver(letter)
+            self._deliver(message)
         except Unreachable as error:
-            if letter.attempts == 0:  # once per message, not per attempt
-                self._say(f"{error}; hangdoc will retry {letter.about}")
+            if message.attempts == 0:  # once per message, not per attempt
+                self._say(f"{error}; hangdoc will retry {message.about}")
             with self._ledger.changing():
                 self._count(counts.retries)
-                self._replace(letter, replace(letter, attempts=letter.attempts + 1))
-            wait = min(_LONGEST_SECONDS, self._first_seconds * float(1 << min(letter.attempts, 16)))
+                self._replace(message, replace(message, attempts=message.attempts + 1))
+            wait = min(_LONGEST_SECONDS, self._first_seconds * float(1 << min(message.attempts, 16)))
             wait *= random.uniform(0.75, 1.0)  # noqa: S311  (many watches, one receiver)
             return max(wait, min(error.after or 0.0, 10 * _LONGEST_SECONDS))
         except Exception as error:  # Refused, or a bug of ours: a retry would fail too
             with self._ledger.changing():
                 self._count(counts.failed)
-                self._replace(letter, None)
+                self._replace(message, None)
             self._say(str(error) if isinstance(error, Refused) else f"--{self.target}: {type(error).__name__}: {error}")
         else:
             with self._ledger.changing():
                 self._count(counts.delivered)
-                self._replace(letter, None)
-            if letter.attempts:
-                self._say(f"--{self.target}: delivered {letter.about} after {letter.attempts + 1} attempts")
+                self._replace(message, None)
+            if message.attempts:
+                self._say(f"--{self.target}: delivered {message.about} after {message.attempts + 1} attempts")
         return 0.0
 
-    def _replace(self, letter: Letter, by: Letter | None) -> None:
+    def _replace(self, message: Message, by: Message | None) -> None:
         """Replace a message, or remove it. It may have been dropped in the meantime."""
-        waiting = self._ledger.letters[self.target]
-        kept = (by if one.delivery == letter.delivery else one for one in waiting)
-        self._ledger.letters[self.target] = tuple(one for one in kept if one is not None)
+        waiting = self._ledger.queues[self.target]
+        kept = (by if one.delivery == message.delivery else one for one in waiting)
+        self._ledger.queues[self.target] = tuple(one for one in kept if one is not None)
         self._woken.notify_all()
 
     def _count(self, counts: dict[str, int]) -> None:
