@@ -62,7 +62,7 @@ def _beacons(less: Rank, more: Rank) -> list[Difference]:
 
 
 def _pair(probe: str, less: Rank, ours: str, more: Rank, theirs: str) -> tuple[Evidence, ...]:
-    return Evidence(rank=less.rank, probe=probe, text=ours), Evidence(rank=more.rank, probe=probe, text=theirs)
+    return Evidence(less.rank, probe, ours), Evidence(more.rank, probe, theirs)
 
 
 def sources(rank: Rank) -> dict[str, DataSource]:

@@ -1,7 +1,5 @@
 """A connection between two ranks that no longer delivers data."""
 
-from typing import ClassVar
-
 from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.model import Run
@@ -16,7 +14,7 @@ _SILENT_MS = 2000
 class DeadLink(Cause, frozen=True, kw_only=True):
     """Established connections that no longer deliver data."""
 
-    NAME: ClassVar[str] = "dead-link"
+    NAME = "dead-link"
     lost: dict[int, tuple[Connection, ...]]
     """By the rank at whose end it was observed."""
 

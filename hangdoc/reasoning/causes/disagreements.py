@@ -1,7 +1,6 @@
 """Settings that must be the same on all ranks: options, environment variables, versions."""
 
 from functools import lru_cache
-from typing import ClassVar
 
 from hangdoc.parse import integer
 from hangdoc.reasoning.causes import amounts, settings
@@ -20,7 +19,7 @@ _ACCUMULATION = regex(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)
 class Differs(Cause, frozen=True, kw_only=True):
     """A setting that differs between ranks. `decisive`: it changes which collectives are called."""
 
-    NAME: ClassVar[str] = "differs"
+    NAME = "differs"
     name: str
     values: Agreement[str | None, int]
     why: str = ""

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import ClassVar
 
 import msgspec
 
@@ -43,7 +42,7 @@ _MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
 class LaunchesDiffer(Cause, frozen=True, kw_only=True):
     """Settings that differ between the nodes."""
 
-    NAME: ClassVar[str] = "launches-differ"
+    NAME = "launches-differ"
     parts: tuple[Part, ...]
     differences: tuple[str, ...]
     wrong: tuple[Part, ...]

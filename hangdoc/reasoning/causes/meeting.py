@@ -1,7 +1,6 @@
 """Why the rendezvous does not complete: another process on the master port, or hosts that cannot reach each other."""
 
 from collections import Counter
-from typing import ClassVar
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.causes import network
@@ -15,7 +14,7 @@ from hangdoc.snapshot import Connections, Host, Listener, Machine
 class PortTaken(Cause, frozen=True, kw_only=True):
     """A process of another run or program listens on the master port."""
 
-    NAME: ClassVar[str] = "port-taken"
+    NAME = "port-taken"
     host: str
     listener: Listener
 
@@ -23,7 +22,7 @@ class PortTaken(Cause, frozen=True, kw_only=True):
 class NoAnswer(Cause, frozen=True, kw_only=True):
     """Connection attempts within one network that get no reply."""
 
-    NAME: ClassVar[str] = "no-answer"
+    NAME = "no-answer"
     calls: tuple[Call, ...]
     first: Call
     """The most telling one."""
@@ -34,15 +33,15 @@ class NoAnswer(Cause, frozen=True, kw_only=True):
 class UnreachableAddress(Cause, frozen=True, kw_only=True):
     """A rank listens on an address that its peer cannot reach."""
 
-    NAME: ClassVar[str] = "unreachable-address"
+    NAME = "unreachable-address"
     call: Call
-    host: Host
+    listener: network.Listener
 
 
 class UnusableInterface(Cause, frozen=True, kw_only=True):
     """A rank uses an interface that no peer on another host can reach."""
 
-    NAME: ClassVar[str] = "unusable-interface"
+    NAME = "unusable-interface"
     host: Host
     ranks: tuple[Rank, ...]
     variable: str
@@ -53,7 +52,7 @@ class UnusableInterface(Cause, frozen=True, kw_only=True):
 class LoopbackName(Cause, frozen=True, kw_only=True):
     """A host resolves its own name to loopback."""
 
-    NAME: ClassVar[str] = "loopback-name"
+    NAME = "loopback-name"
     host: str
     addresses: tuple[str, ...]
     ranks: tuple[Rank, ...]
@@ -101,7 +100,7 @@ def unreachable_address(run: Run) -> UnreachableAddress | None:
             continue
         listener = network.rank_of(run, call.listener.host, call.listener.pid)
         culprits = (listener.rank,) if listener is not None else tuple(r.rank for r in run.on(call.listener.host.name))
-        return UnreachableAddress(call=call, host=call.listener.host, culprits=culprits, ends="never")
+        return UnreachableAddress(call=call, listener=call.listener, culprits=culprits, ends="never")
     return None
 
 

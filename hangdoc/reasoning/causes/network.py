@@ -43,6 +43,11 @@ class Call(msgspec.Struct, frozen=True):
         return self.listener.host.name if self.listener is not None else self.connection.remote_address
 
     @property
+    def in_words(self) -> str:
+        """`10.0.0.2:29500 is in SYN_SENT, 3 retries in 7 s`."""
+        return f"{self.target} is in SYN_SENT, {self.connection.retransmits} retries in {self.seconds} s"
+
+    @property
     def seconds(self) -> int:
         """For how long it has been retried, at least: the kernel waits 1, 2, 4, ... s, and since Linux 6.5 1 s for the first four
         retries (tcp_syn_linear_timeouts), which it does not count as backoff."""

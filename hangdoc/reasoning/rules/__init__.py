@@ -1,21 +1,20 @@
 """The rules: one file each, found by their names. A rule's docstring is its page in `hangdoc rules` and the docs.
 
-A rule turns a conclusion into text. It has `CODE` and `NAME` and either of two pure functions, or both:
+A rule turns a conclusion into text. It has `CODE` and `NAME` and pure functions of one or both kinds:
 
-- `say(run, blockage) -> Finding` for the kinds of blockages, or the causes of blockages, in its `ABOUT`. Each kind and each
-  cause has exactly one rule.
-- `check(run) -> Iterable[Finding]` for what is true of a run whether or not it is blocked.
+- `(run, blockage, subject) -> Draft`, marked `@about(...)` with the kinds or causes of blockages that it writes about. Each
+  kind and each cause has exactly one such function.
+- `check(run) -> Iterable[Draft]` for what is true of a run whether or not it is blocked.
 """
 
 import pkgutil
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from hangdoc.diagnosis import Finding
-from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.rules.draft import WRITERS, Draft, Writer
 
 
 class Rule(Protocol):
@@ -23,18 +22,12 @@ class Rule(Protocol):
 
     CODE: str
     NAME: str
-    ABOUT: tuple[type, ...]
-    """Kinds and causes that it reports; may be missing if `say` is missing."""
+    __name__: str
     __doc__: str
 
     @staticmethod
-    def say(run: Run, blockage: Blockage) -> Finding:
-        """The finding about one blockage."""
-        ...
-
-    @staticmethod
-    def check(run: Run) -> Iterable[Finding]:
-        """Findings about a run as a whole."""
+    def check(run: Run) -> Iterable[Draft]:
+        """Findings about a run as a whole; may be missing."""
         ...
 
 
@@ -46,6 +39,7 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 @cache
-def by_subject() -> dict[type, Rule]:
-    """Which rule reports which kind or cause."""
-    return {subject: rule for rule in all_rules() for subject in getattr(rule, "ABOUT", ())}
+def by_subject() -> dict[type, tuple[Rule, Writer[Any]]]:
+    """Which function of which rule writes about which kind or cause."""
+    rules = {rule.__name__: rule for rule in all_rules()}
+    return {subject: (rules[write.__module__], write) for subject, write in WRITERS.items()}
