@@ -153,8 +153,10 @@ def hold_of(one: Class) -> Hold:
 
 def _with_rendezvous(run: Run, found: list[Blockage]) -> list[Blockage]:
     """If ranks wait in a rendezvous, all absent ranks are one blockage, whatever they are doing."""
-    arrived = tuple(filter(_in_rendezvous, run.waiting))
-    absent = [one for one in found if isinstance(one.kind, _NOT_THERE) and any(map(_in_rendezvous, one.waiting))]
+    arrived = tuple(one for one in run.waiting if one.first.in_rendezvous)
+    absent = [
+        one for one in found if isinstance(one.kind, _NOT_THERE) and any(far.first.in_rendezvous for far in one.waiting)
+    ]
     if not arrived or not absent:
         return found
     awaited = tuple(one for blockage in absent for one in blockage.awaited)
@@ -165,10 +167,6 @@ def _with_rendezvous(run: Run, found: list[Blockage]) -> list[Blockage]:
         waiting=tuple({one.ranks: one for blockage in absent for one in blockage.waiting}.values()),
     )
     return [one for one in found if one not in absent] + [met]
-
-
-def _in_rendezvous(one: Class) -> bool:
-    return one.first.wait is not None and one.first.wait.kind == "rendezvous"
 
 
 def _of_launchers(run: Run) -> list[Blockage]:

@@ -28,7 +28,7 @@ Found = tuple[Hold, tuple[int, ...]]
 
 def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
     """Which kind of cycle some classes form."""
-    if any(one.first.wait is not None and one.first.wait.kind == "rendezvous" for one in classes):
+    if any(one.first.in_rendezvous for one in classes):
         return Apart(parts=_parts(classes)), _ranks(classes)
     left = left_loop_among(classes, classes, waits)
     if left is None and (arguments := points.different_arguments(classes)) is not None:

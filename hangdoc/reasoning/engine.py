@@ -85,13 +85,11 @@ def _findings(run: Run, problems: list[str]) -> list[Finding]:
     for blockage in run.blockages:
         rule, write = subjects[type(blockage.about)]
         with _reported(problems, rule):
-            one = finding(rule.CODE, rule.NAME, write(run, blockage, blockage.about), blockage)
+            one = finding(rule.code, rule.name, write(run, blockage, blockage.about), blockage)
             found.append((ids.of_blockage(instance, blockage), one))
     for rule in all_rules():
         with _reported(problems, rule):
-            facts = (
-                [finding(rule.CODE, rule.NAME, draft) for draft in rule.check(run)] if hasattr(rule, "check") else []
-            )
+            facts = [finding(rule.code, rule.name, draft) for draft in rule.check(run)]
             found += [(ids.of_fact(instance, one), one) for one in facts]
     apart = ids.apart(name for name, _ in found)
     findings = [msgspec.structs.replace(one, id=name) for name, (_, one) in zip(apart, found, strict=True)]
@@ -103,7 +101,7 @@ def _reported(problems: list[str], rule: Rule) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        problems.append(f"rule {rule.CODE} failed ({type(error).__name__}: {error}): please report it")
+        problems.append(f"rule {rule.code} failed ({type(error).__name__}: {error}): please report it")
 
 
 def _why_unseen(run: Run, rank: int) -> str:

@@ -126,6 +126,11 @@ class Rank(Struct, frozen=True, gc=False):
         return self.wait is not None and self.wait.operation.origin == torch_names.GPU_WAIT
 
     @property
+    def in_rendezvous(self) -> bool:
+        """Whether its operation is a rendezvous."""
+        return self.wait is not None and self.wait.kind == "rendezvous"
+
+    @property
     def waits(self) -> bool:
         """Whether it is blocked in an operation that another rank has to complete."""
         return self.wait is not None and self.label == "blocked"
@@ -186,6 +191,11 @@ class Run:
     def on(self, host: str) -> list[Rank]:
         """The ranks of a host."""
         return self._by_host.get(host, [])
+
+    @cached_property
+    def living(self) -> tuple[Rank, ...]:
+        """The ranks that are not dead. Each has a process."""
+        return tuple(rank for rank in self.ranks.values() if rank.label != "dead")
 
     @cached_property
     def waiting(self) -> tuple[Class, ...]:

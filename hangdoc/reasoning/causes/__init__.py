@@ -39,7 +39,7 @@ def _meets(blockage: "Blockage") -> bool:
     """Whether ranks, or the launchers of ranks, wait in a rendezvous."""
     classes = (*blockage.awaited, *blockage.waiting)
     kinds = {one.first.wait.kind for one in classes if one.first.wait is not None}
-    return not classes or bool(kinds & {"rendezvous", "store"})
+    return not classes or not kinds.isdisjoint(("rendezvous", "store"))
 
 
 def _of_a_meeting(run: Run) -> Cause | None:

@@ -129,10 +129,7 @@ def _meeting(variables: dict[str, str]) -> tuple[str | None, str | None, str | N
 
 def _stuck(run: Run) -> bool:
     """Whether the nodes have not completed the rendezvous."""
-    met = [
-        one for one in run.classes if not (one.first.waits and one.first.wait and one.first.wait.kind == "rendezvous")
-    ]
-    return not run.ranks or not met
+    return all(one.first.waits and one.first.in_rendezvous for one in run.classes)
 
 
 def _reference(run: Run, parts: list[Part]) -> Part:

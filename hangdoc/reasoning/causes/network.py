@@ -21,6 +21,8 @@ class Listener(NamedTuple):
     pid: int
     namespace: str
     """Its network namespace."""
+    rank: int | None
+    """The rank that it is, if it is one."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -28,6 +30,8 @@ class Call(msgspec.Struct, frozen=True):
 
     host: Host
     pid: int
+    rank: int | None
+    """The rank that calls; None for a launcher."""
     connection: Connection
     listener: Listener | None
     """The process that listens there, if that host was observed."""
@@ -41,6 +45,13 @@ class Call(msgspec.Struct, frozen=True):
     def called(self) -> str:
         """The host of the remote address, or the address itself if that host was not observed."""
         return self.listener.host.name if self.listener is not None else self.connection.remote_address
+
+    @property
+    def wrong_address(self) -> bool:
+        """Whether the listener's address is outside all networks of the caller."""
+        known = networks(self.host, self.connection.namespace)
+        outside = bool(known) and not any(within(self.connection.remote_address, one) for one in known)
+        return self.listener is not None and outside
 
     @property
     def in_words(self) -> str:
@@ -57,28 +68,16 @@ class Call(msgspec.Struct, frozen=True):
 
 def unanswered(run: Run) -> list[Call]:
     """Connection attempts of the run's processes that were retried without a reply."""
-    calls = [Call(host, c.pid, c, None) for host, c in _connections(run, "SYN_SENT")]
+    ranks = {(rank.host, rank.pid): rank.rank for rank in run.ranks.values()}
+    calls = [Call(host, c.pid, ranks.get((host.name, c.pid)), c, None) for host, c in _connections(run, "SYN_SENT")]
     calls = [call for call in calls if call.seconds >= _SECONDS]
-    listening = _listening(run) if calls else {}
-    return [
-        msgspec.structs.replace(
-            call, listener=listening.get((call.connection.remote_address, call.connection.remote_port))
-        )
-        for call in calls
-    ]
-
-
-def _listening(run: Run) -> dict[tuple[str, int], Listener]:
-    found = {}
-    for host, c in _connections(run, "LISTEN"):
+    listening: dict[tuple[str, int], Listener] = {}
+    for host, c in _connections(run, "LISTEN") if calls else ():
+        listener = Listener(host, c.pid, c.namespace, ranks.get((host.name, c.pid)))
         for address in _addresses(host, c.namespace) if c.local_address in _ANY else (c.local_address,):
-            found[address, c.local_port] = Listener(host, c.pid, c.namespace)
-    return found
-
-
-def rank_of(run: Run, host: Host, pid: int) -> Rank | None:
-    """The rank that a process is, if it is one."""
-    return next((rank for rank in run.on(host.name) if rank.pid == pid), None)
+            listening[address, c.local_port] = listener
+    ends = ((call, (call.connection.remote_address, call.connection.remote_port)) for call in calls)
+    return [msgspec.structs.replace(call, listener=listening.get(end)) for call, end in ends]
 
 
 def interface_with(host: Host, namespace: str | None, address: str) -> Interface | None:
@@ -121,6 +120,13 @@ def loopback(address: str) -> bool:
         return False
 
 
+def meeting(run: Run) -> Iterator[tuple[Host, tuple[Rank, ...]]]:
+    """The ranks of each host that wait in a rendezvous of several hosts."""
+    for host in run.hosts if several_hosts(run) else ():
+        if here := tuple(rank for rank in run.on(host.name) if rank.waits and rank.in_rendezvous and not rank.moving):
+            yield host, here
+
+
 def several_hosts(run: Run) -> bool:
     """Whether the run spans more than one host."""
     identities = [rank.process.identity for rank in run.ranks.values() if rank.process and rank.process.identity]
@@ -128,11 +134,6 @@ def several_hosts(run: Run) -> bool:
     return len({r.host for r in run.ranks.values()}) > 1 or (
         run.world_size is not None and bool(local) and max(local) < run.world_size and not _master_is_here(run)
     )
-
-
-def meets(rank: Rank) -> bool:
-    """Whether a rank waits in the rendezvous."""
-    return rank.waits and not rank.moving and rank.wait is not None and rank.wait.kind == "rendezvous"
 
 
 def named_interface(rank: Rank) -> tuple[str, str] | None:

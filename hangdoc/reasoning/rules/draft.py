@@ -15,7 +15,7 @@ Subject = TypeVar("Subject", bound=Hold | Cause)
 
 
 class Draft(Struct, frozen=True, kw_only=True):
-    """A finding without its rule. Ranks and severity that are None are those of the blockage; without one, no ranks and `warning`."""
+    """A finding without its rule. What is None is that of the blockage; without one, no rank, and the severity `warning`."""
 
     confidence: float
     summary: str

@@ -74,9 +74,6 @@ from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import left_loop
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD101"
-NAME = "shard-mismatch"
-
 _REMEDY = (
     "Give every rank the same shards. Or agree on the number of batches before the loop: all_reduce the counts with "
     "ReduceOp.MIN."

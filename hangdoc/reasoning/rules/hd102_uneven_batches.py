@@ -57,9 +57,6 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import left_loop
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD102"
-NAME = "uneven-batches"
-
 
 @about(UnevenSplit)
 def say(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:

@@ -63,9 +63,6 @@ from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Machine, Process
 
-CODE = "HD103"
-NAME = "dataloader-stalled"
-
 
 @about(WaitsForLoader)
 def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:

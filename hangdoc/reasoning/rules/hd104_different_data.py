@@ -61,9 +61,6 @@ from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import DataSource
 
-CODE = "HD104"
-NAME = "different-data"
-
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for the first setting that points to different data."""

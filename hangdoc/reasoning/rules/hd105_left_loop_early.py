@@ -65,9 +65,6 @@ from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import left_loop
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD105"
-NAME = "left-loop-early"
-
 
 @about(LeftLoop)
 def say(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:

@@ -61,9 +61,6 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD201"
-NAME = "collective-mismatch"
-
 
 @about(Mismatch)
 def _different_calls(run: Run, blockage: Blockage, kind: Mismatch) -> Draft:

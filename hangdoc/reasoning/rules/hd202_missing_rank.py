@@ -59,9 +59,6 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, Busy, Elsewhere, Hold, OnNetwork, Starves
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD202"
-NAME = "missing-rank"
-
 
 @about(Asleep, AtFileLock, Elsewhere, OnNetwork, Busy, Starves)
 def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:

@@ -59,9 +59,6 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD203"
-NAME = "conditional-collective"
-
 
 @about(Subset)
 def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:

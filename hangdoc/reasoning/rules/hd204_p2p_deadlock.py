@@ -57,9 +57,6 @@ from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.waits import is_p2p, peer_of
 
-CODE = "HD204"
-NAME = "p2p-deadlock"
-
 
 @about(PointToPoint)
 def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:

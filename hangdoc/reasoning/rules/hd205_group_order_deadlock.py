@@ -60,9 +60,6 @@ from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD205"
-NAME = "group-order-deadlock"
-
 
 @about(GroupOrder)
 def say(run: Run, blockage: Blockage, kind: GroupOrder) -> Draft:

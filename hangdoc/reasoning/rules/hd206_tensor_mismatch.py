@@ -56,9 +56,6 @@ from hangdoc.reasoning.kinds import Tensors
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD206"
-NAME = "tensor-mismatch"
-
 
 @about(Tensors)
 def say(run: Run, blockage: Blockage, kind: Tensors) -> Draft:

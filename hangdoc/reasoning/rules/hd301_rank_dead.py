@@ -54,9 +54,6 @@ from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.holds import Dead
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD301"
-NAME = "rank-dead"
-
 
 @about(Dead)
 def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
@@ -113,6 +110,6 @@ def _unnoticed(survivor: Rank) -> str:
 
 def _death(run: Run, rank: Rank) -> str:
     if rank.process is None:
-        others = [r.rank for r in run.ranks.values() if r.process is not None and r.label != "dead"]
-        return f"no process on {rank.host} any more; it had completed the rendezvous with {words.ranks(others)}"
+        others = words.ranks(other.rank for other in run.living)
+        return f"no process on {rank.host} any more; it had completed the rendezvous with {others}"
     return f"pid {rank.process.pid} is a zombie (parent pid {rank.process.ppid}): {rank.why}"

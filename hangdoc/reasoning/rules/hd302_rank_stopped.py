@@ -61,9 +61,6 @@ from hangdoc.reasoning.ranks.stopped import Stop, stopped_by
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Process
 
-CODE = "HD302"
-NAME = "rank-stopped"
-
 _REMEDIES = {
     "freezer": "Thaw the control group: write 0 to its cgroup.freeze.",
     "tracer": "Let the debugger continue or detach.",
@@ -100,10 +97,9 @@ def _launcher(run: Run, blockage: Blockage, kind: LauncherStopped) -> Draft:
 
 def check(run: Run) -> Iterator[Draft]:
     """Every stopped launcher of living ranks. It does not block any rank."""
-    if any(rank.label != "dead" for rank in run.ranks.values()):
-        for _, process in run.launchers:
-            if (stop := stopped_by(process)) is not None:
-                yield _stopped_launcher(run, process, stop)
+    for _, process in run.launchers if run.living else ():
+        if (stop := stopped_by(process)) is not None:
+            yield _stopped_launcher(run, process, stop)
 
 
 def _stopped_launcher(run: Run, process: Process, stop: Stop, ended: tuple[int, ...] = ()) -> Draft:

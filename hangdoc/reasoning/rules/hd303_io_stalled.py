@@ -67,9 +67,6 @@ from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import AwaitedFile
 
-CODE = "HD303"
-NAME = "io-stalled"
-
 # The kernel function in which a thread waits, and what that means. The first match wins.
 _PLACES = (
     ("nfs", "an NFS server does not respond"),

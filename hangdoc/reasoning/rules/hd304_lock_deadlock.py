@@ -71,9 +71,6 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import AtLock
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD304"
-NAME = "lock-deadlock"
-
 
 @about(AtLock)
 def say(run: Run, blockage: Blockage, kind: AtLock) -> Draft:

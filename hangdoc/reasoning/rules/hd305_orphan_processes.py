@@ -53,17 +53,10 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Connections
 
-CODE = "HD305"
-NAME = "orphan-processes"
-
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for all orphans of a run."""
-    orphans = {
-        rank.rank: rank.process
-        for rank in run.ranks.values()
-        if rank.process is not None and rank.label != "dead" and rank.process.launcher_gone
-    }
+    orphans = {r.rank: r.process for r in run.living if r.process is not None and r.process.launcher_gone}
     if not orphans:
         return
     pids = [process.pid for process in orphans.values()]

@@ -59,14 +59,11 @@ from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Process
 
-CODE = "HD306"
-NAME = "exit-barrier"
-
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for all agents in the exit barrier of a run that has no ranks left."""
     waiting = [process for _, process in run.launchers if _leaves(process)]
-    if not waiting or any(rank.label != "dead" for rank in run.ranks.values()):
+    if not waiting or run.living:
         return
     nodes = next((natural(p.launch.nnodes) for p in waiting if p.launch is not None and p.launch.nnodes), None)
     unseen = "" if nodes is not None and len(run.launchers) >= nodes else ", which were not observed"

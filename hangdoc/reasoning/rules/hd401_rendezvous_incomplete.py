@@ -58,9 +58,6 @@ from hangdoc.reasoning.ranks import torch_names
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
 
-CODE = "HD401"
-NAME = "rendezvous-incomplete"
-
 
 @about(Rendezvous)
 def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
@@ -98,8 +95,8 @@ def _counted(arrived: Iterable[Class]) -> bool:
 @about(Apart)
 def _apart(run: Run, blockage: Blockage, kind: Apart) -> Draft:
     """Ranks in a rendezvous that the others have passed or never enter: one more group, one more check."""
-    arrived = [part for part in kind.parts if part.first.wait is not None and part.first.wait.kind == "rendezvous"]
-    past = [part for part in kind.parts if part not in arrived]
+    arrived = [part for part in kind.parts if part.first.in_rendezvous]
+    past = [part for part in kind.parts if not part.first.in_rendezvous]
     return Draft(
         confidence=0.5,
         summary=f"{words.are(numbers_of(arrived))} waiting in a rendezvous that {words.have(numbers_of(past))} not entered: "

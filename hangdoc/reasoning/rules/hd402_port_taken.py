@@ -54,9 +54,6 @@ from hangdoc.reasoning.causes.meeting import PortTaken
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD402"
-NAME = "port-taken"
-
 
 @about(PortTaken)
 def say(run: Run, blockage: Blockage, cause: PortTaken) -> Draft:

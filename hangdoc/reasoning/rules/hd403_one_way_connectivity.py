@@ -57,9 +57,6 @@ from hangdoc.reasoning.causes.network import Call
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD403"
-NAME = "one-way-connectivity"
-
 
 @about(NoAnswer)
 def say(run: Run, blockage: Blockage, cause: NoAnswer) -> Draft:
@@ -73,13 +70,12 @@ def say(run: Run, blockage: Blockage, cause: NoAnswer) -> Draft:
         if outgoing
         else f"{first.called} does not reply to {first.host.name}"
     )
-    rank = network.rank_of(run, first.host, first.pid)
-    who = f"rank {rank.rank}" if rank is not None else f"torchrun (pid {first.pid})"
+    who = f"rank {first.rank}" if first.rank is not None else f"torchrun (pid {first.pid})"
     listens = ", although a process listens there" if first.listener is not None else ""
     return Draft(
         confidence=0.9 if first.listener is not None else 0.7,
         summary=f"{what}: {who} cannot connect to {first.target}{listens} (a firewall drops the packets, or the network is down)",
-        evidence=[*(_evidence(run, call) for call in cause.calls[:8]), *words.class_evidence(run.waiting)],
+        evidence=[*(_evidence(call) for call in cause.calls[:8]), *words.class_evidence(run.waiting)],
         remedy=f"Allow incoming connections to {'every host' if outgoing else first.called} on {ports} from every host of the "
         f"run.{' Gloo also needs ephemeral ports in both directions.' if to_master else ''}",
         commands=(
@@ -89,17 +85,16 @@ def say(run: Run, blockage: Blockage, cause: NoAnswer) -> Draft:
     )
 
 
-def _evidence(run: Run, call: Call) -> Evidence:
-    rank = network.rank_of(run, call.host, call.pid)
+def _evidence(call: Call) -> Evidence:
     c = call.connection
     there = "that host was not observed"
     if call.listener is not None:
-        listener = network.rank_of(run, call.listener.host, call.listener.pid)
+        rank, pid = call.listener.rank, call.listener.pid
         interface = network.interface_with(call.listener.host, call.listener.namespace, c.remote_address)
         on = f" on {interface.name}" if interface is not None else ""
-        there = f"{f'rank {listener.rank}' if listener is not None else f'pid {call.listener.pid}'} listens there{on}"
+        there = f"{f'rank {rank}' if rank is not None else f'pid {pid}'} listens there{on}"
     return Evidence(
-        rank.rank if rank is not None else None,
+        call.rank,
         "sockets",
         f"on {call.host.name}, the connection from {c.local_address}:{c.local_port} to {call.in_words}; {there}",
     )

@@ -55,9 +55,6 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Host
 
-CODE = "HD404"
-NAME = "wrong-interface"
-
 
 @about(UnusableInterface)
 def _named(run: Run, blockage: Blockage, cause: UnusableInterface) -> Draft:
@@ -76,15 +73,14 @@ def _named(run: Run, blockage: Blockage, cause: UnusableInterface) -> Draft:
 @about(UnreachableAddress)
 def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Draft:
     """A host whose ranks listen on an address that another host cannot reach."""
-    call, (host, pid, namespace) = cause.call, cause.listener
+    call, (host, _, namespace, rank) = cause.call, cause.listener
     address = call.connection.remote_address
     interface = network.interface_with(host, namespace, address)
     on = f" ({interface.name})" if interface is not None else ""
     callers = network.networks(call.host, call.connection.namespace)
     shared = sorted({name for one, name in network.networks(host, namespace).items() if one in callers})
     both = f"; both hosts are in the network of {', '.join(shared)}" if shared else ""
-    listener = network.rank_of(run, host, pid)
-    named = network.named_interface(listener) if listener is not None else None
+    named = network.named_interface(run.ranks[rank]) if rank is not None else None
     return Draft(
         confidence=0.93,
         summary=f"{words.ranks(blockage.blamed)} on {host.name} {words.verb(blockage.blamed, 'listens', 'listen')} on "

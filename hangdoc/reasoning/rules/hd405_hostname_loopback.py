@@ -54,9 +54,6 @@ from hangdoc.reasoning.causes.meeting import LoopbackName
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD405"
-NAME = "hostname-loopback"
-
 
 @about(LoopbackName)
 def say(run: Run, blockage: Blockage, cause: LoopbackName) -> Draft:

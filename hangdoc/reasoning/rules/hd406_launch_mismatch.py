@@ -55,9 +55,6 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
 
-CODE = "HD406"
-NAME = "launch-mismatch"
-
 
 @about(LaunchesDiffer)
 def say(run: Run, blockage: Blockage, cause: LaunchesDiffer) -> Draft:

@@ -57,9 +57,6 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Connection
 
-CODE = "HD407"
-NAME = "peer-unreachable"
-
 
 @about(DeadLink)
 def say(run: Run, blockage: Blockage, cause: DeadLink) -> Draft:

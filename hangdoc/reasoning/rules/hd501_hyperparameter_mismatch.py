@@ -57,9 +57,6 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import differs
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD501"
-NAME = "hyperparameter-mismatch"
-
 _WORDING = differs.Wording(
     probe="arguments",
     subject="`{name}`",

@@ -55,9 +55,6 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import differs
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD502"
-NAME = "environment-mismatch"
-
 _WORDING = differs.Wording(
     probe="environment",
     subject="{name}",

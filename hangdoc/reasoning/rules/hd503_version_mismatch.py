@@ -47,9 +47,6 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import differs
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD503"
-NAME = "version-mismatch"
-
 _WORDING = differs.Wording(
     probe="machine",
     subject="the {name} version",

@@ -57,9 +57,6 @@ from hangdoc.reasoning.ranks import precision
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Machine, Runtime
 
-CODE = "HD504"
-NAME = "slow-dtype"
-
 _NATIVE = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp", "asimdhp")}
 
 

@@ -57,9 +57,6 @@ from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.regex import regex
 from hangdoc.snapshot import Clocks, Host, Machine, Process, Runtime
 
-CODE = "HD505"
-NAME = "oversubscribed"
-
 _THROTTLED = 0.15
 """Share of the observation for which the group was throttled, summed over its cores."""
 _PUSHED = 40

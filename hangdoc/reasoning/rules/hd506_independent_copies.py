@@ -57,9 +57,6 @@ from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Interpreter, Stack
 
-CODE = "HD506"
-NAME = "independent-copies"
-
 _TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/_tensor.py")
 
 

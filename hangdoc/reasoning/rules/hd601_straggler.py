@@ -54,9 +54,6 @@ from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Clocks, Process, Progress, Runtime, Stack
 
-CODE = "HD601"
-NAME = "straggler"
-
 _BUSY, _WAITING = 0.75, 0.45
 _ROUNDS = 3
 _STAGES = ("data", "forward", "backward", "optimizer")
@@ -64,11 +61,10 @@ _STAGES = ("data", "forward", "backward", "optimizer")
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for a minority of ranks that the others wait for in every iteration."""
-    ranks = [rank for rank in run.ranks.values() if rank.process is not None and rank.label != "dead"]
-    if len(ranks) < 2 or run.unseen or run.backend != "gloo" or not all(_rounds(rank) >= _ROUNDS for rank in ranks):
+    if run.unseen or run.backend != "gloo" or not all(_rounds(rank) >= _ROUNDS for rank in run.living):
         return  # an NCCL rank spins while it waits, so its CPU time shows nothing
-    busy = [rank for rank in ranks if (rank.training_share or 0.0) >= _BUSY]
-    rest = [rank for rank in ranks if (rank.training_share or 0.0) < _BUSY]
+    busy = [rank for rank in run.living if (rank.training_share or 0.0) >= _BUSY]
+    rest = [rank for rank in run.living if (rank.training_share or 0.0) < _BUSY]
     if busy and len(busy) <= len(rest) and all((rank.training_share or 1.0) <= _WAITING for rank in rest):
         yield _draft(busy, rest)
 

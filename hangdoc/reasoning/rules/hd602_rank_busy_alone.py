@@ -61,9 +61,6 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import Serves, Works
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD602"
-NAME = "rank-busy-alone"
-
 
 @about(Works)
 def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:

@@ -54,9 +54,6 @@ from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Connection
 
-CODE = "HD603"
-NAME = "slow-link"
-
 _BUSY, _COMPUTING = 0.6, 0.4
 _FAST_BYTES = 1_000_000_000
 """A link that delivers this many bytes per second is not slow, however busy it is."""
@@ -65,9 +62,8 @@ _FAST_BYTES = 1_000_000_000
 def check(run: Run) -> Iterator[Draft]:
     """One finding for the busiest connection of a run that mostly waits for it."""
     window = max((host.window_seconds for host in run.hosts), default=0.0)
-    ranks = [rank for rank in run.ranks.values() if rank.label != "dead"]
-    computing = max((rank.training_share for rank in ranks if rank.training_share is not None), default=1.0)
-    links = [(rank, c) for rank in ranks for c in rank.connections if _is_slow(c)]
+    computing = max((rank.training_share for rank in run.living if rank.training_share is not None), default=1.0)
+    links = [(rank, c) for rank in run.living for c in rank.connections if _is_slow(c)]
     if window < 0.3 or computing > _COMPUTING or not links:
         return
     rank, busiest = max(links, key=lambda link: link[1].busy_ms or 0)

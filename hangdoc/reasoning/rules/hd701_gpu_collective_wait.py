@@ -70,9 +70,6 @@ from hangdoc.reasoning.kinds import Spinning
 from hangdoc.reasoning.model import Run, numbers_of
 from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD701"
-NAME = "gpu-collective-wait"
-
 
 @about(Spinning)
 def say(run: Run, blockage: Blockage, kind: Spinning) -> Draft:

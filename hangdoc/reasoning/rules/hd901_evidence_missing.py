@@ -53,9 +53,6 @@ from hangdoc.reasoning.ranks.holds import Unreadable, Unseen
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Unavailable
 
-CODE = "HD901"
-NAME = "evidence-missing"
-
 _DOCTOR = "Run `hangdoc doctor` on that host: it shows what is missing and how to fix it."
 
 
@@ -121,16 +118,15 @@ def _not_read(run: Run, blockage: Blockage, kind: Unreadable) -> Draft:
 
 def check(run: Run) -> Iterator[Draft]:
     """Stacks and sockets that could not be read."""
-    living = [rank for rank in run.ranks.values() if rank.label != "dead"]
     refused = [
         (rank, rank.process.stack.reason)
-        for rank in living
+        for rank in run.living
         if rank.process is not None and isinstance(rank.process.stack, Unavailable)
     ]
     if refused:
         yield _unread(
             f"the stacks of {words.ranks(r.rank for r, _ in refused)} could not be read: {refused[0][1]}"
-            + ("; what they are waiting for is unknown" if len(refused) == len(living) else ""),
+            + ("; what they are waiting for is unknown" if len(refused) == len(run.living) else ""),
             [Evidence(rank.rank, "stacks", f"pid {rank.pid}: {why}") for rank, why in refused[:8]],
         )
     if run.still and run.age_seconds is None and (hosts := run.blind_hosts()):
