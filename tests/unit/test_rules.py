@@ -19,6 +19,8 @@ from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import (
     BeaconReading,
     Clocks,
+    Connection,
+    Connections,
     ControlGroup,
     Counter,
     Host,
@@ -227,6 +229,26 @@ def test_the_cards_of_another_network_namespace_are_not_judged() -> None:
         return replace(host, machine=replace(host.machine, net_namespace="net:[2]"))
 
     assert not of("HD404", job(replace(wrong, hosts=tuple(map(elsewhere, wrong.hosts)))))
+
+
+def test_the_rank_that_is_cut_off_and_not_the_one_that_accepted_most_connections() -> None:
+    """Gloo's rank with the lower address listens, so all its connections have one port of its own."""
+
+    def end(at: int, to: int, *, accepted: bool, lost: bool) -> Connection:
+        ports = (4000 + at, 5000 + 10 * to + at) if accepted else (5000 + 10 * at + to, 4000 + to)
+        readings = {"unacked": 3, "backoff": 5} if lost and not accepted else {}
+        return Connection(
+            pid=100 + at, namespace="net:[1]", state="ESTABLISHED", local_address=f"10.0.0.{at}", local_port=ports[0],
+            remote_address=f"10.0.0.{to}", remote_port=ports[1], receive_queue_bytes=0, send_queue_bytes=0,
+            bytes_moved=0, last_sent_ms=60_000, last_received_ms=60_000, **readings,
+        )  # fmt: skip
+
+    pairs = [(low, high) for high in range(4) for low in range(high)]
+    ends = [(*pair, True) for pair in pairs] + [(high, low, False) for low, high in pairs]
+    connections = tuple(end(at, to, accepted=accepted, lost=3 in (at, to)) for at, to, accepted in ends)
+    ranks = (in_loop(number, 4, world=4) for number in range(4))
+    found = of("HD407", job(snapshot(*ranks, connections=Connections(connections=connections))))
+    assert [finding.culprits for finding in found] == [(3,)]
 
 
 def test_two_jobs_side_by_side_are_told_apart() -> None:

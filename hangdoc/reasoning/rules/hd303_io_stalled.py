@@ -67,22 +67,18 @@ from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import AwaitedFile
 
-# The kernel function in which a thread waits, and what that means. The first match wins.
-_PLACES = (
-    ("nfs", "an NFS server does not respond"),
-    ("rpc_wait", "an NFS server does not respond"),
-    ("fuse", "a FUSE daemon does not respond"),
-    ("request_wait", "a FUSE daemon does not respond"),
-    ("ceph", "a Ceph server does not respond"),
-    ("cifs", "an SMB server does not respond"),
-    ("lustre", "a Lustre server does not respond"),
-    ("cl_sync", "a Lustre server does not respond"),
-    ("wait_for_partner", "no process opens the other end of the FIFO"),
-    ("pipe_write", "the pipe is full"),
-    ("pipe_read", "the pipe is empty"),
-    ("io_schedule", "it is waiting for the disk"),
-    ("folio_wait", "it is waiting for the disk"),
-)
+# What it means that a thread waits in one of these kernel functions. The first match wins.
+_MEANINGS = {
+    "an NFS server does not respond": ("nfs", "rpc_wait"),
+    "a FUSE daemon does not respond": ("fuse", "request_wait"),
+    "a Ceph server does not respond": ("ceph",),
+    "an SMB server does not respond": ("cifs",),
+    "a Lustre server does not respond": ("lustre", "cl_sync"),
+    "no process opens the other end of the FIFO": ("wait_for_partner",),
+    "the pipe is full": ("pipe_write",),
+    "the pipe is empty": ("pipe_read",),
+    "it is waiting for the disk": ("io_schedule", "folio_wait"),
+}
 
 
 @about(InFile)
@@ -91,7 +87,7 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
     first, file = blockage.awaited[0].first, kind.file
     kernel = kernel_thread(first.process, first.thread) if first.process is not None else None
     state = kernel.state if kernel is not None else "?"
-    meant = next((text for name, text in _PLACES if name in kind.wchan), "")
+    meant = next((text for text, names in _MEANINGS.items() if any(name in kind.wchan for name in names)), "")
     pipe = file is not None and file.kind == "pipe"
     dead = words.ended_children(run, first) if pipe else []  # one of them may be the process that should have written
     reason = ", ".join(filter(None, (meant, _holders(file, first.pid), *(line.text for line in dead[:1]))))

@@ -49,70 +49,70 @@ from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import SameCall, Standstill
 from hangdoc.reasoning.model import Run, numbers_of
-from hangdoc.reasoning.ranks.holds import Unreadable, Unseen
+from hangdoc.reasoning.ranks.holds import Hold, Unreadable, Unseen
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Unavailable
 
+_SNAPSHOT = ("hangdoc snapshot -o $(hostname).hangdoc   # on every host", "hangdoc diagnose *.hangdoc")
 _DOCTOR = "Run `hangdoc doctor` on that host: it shows what is missing and how to fix it."
 
 
 @about(SameCall)
 def _same_call(run: Run, blockage: Blockage, kind: SameCall) -> Draft:
     """All ranks of a group wait in one call."""
-    who = list(numbers_of(blockage.awaited))
-    return Draft(
-        confidence=0.3,
-        victims=who,
-        summary=f"{words.do(who, 'is', 'are all')} waiting in {words.operation(blockage.awaited[0].first)}, but the evidence "
-        "does not show why",
-        evidence=words.stacks(run, blockage.awaited),
-        remedy="Check the links between the hosts (queues, retransmits), and the sizes and the order of the last collectives "
-        "on each rank.",
-        commands=words.look_again(blockage.awaited[0].first),
+    who = set(numbers_of(blockage.awaited))
+    return _unexplained(
+        run,
+        blockage,
+        f"{words.do(who, 'is', 'are all')} waiting in {words.operation(blockage.awaited[0].first)}, but the evidence does not "
+        "show why",
+        "Check the links between the hosts (queues, retransmits), and the sizes and the order of the last collectives on each "
+        "rank.",
     )
 
 
 @about(Standstill)
 def _standstill(run: Run, blockage: Blockage, kind: Standstill) -> Draft:
     """No rank waits for another, and none makes progress."""
-    who = list(numbers_of(blockage.awaited))
+    who = set(numbers_of(blockage.awaited))
+    return _unexplained(
+        run,
+        blockage,
+        f"{words.are(who)} not making progress and {words.be(who)} in no collective; the evidence does not show why",
+        "Check what each rank is waiting for: its other threads, its child processes, a lock, or a service.",
+    )
+
+
+def _unexplained(run: Run, blockage: Blockage, summary: str, remedy: str) -> Draft:
     return Draft(
         confidence=0.3,
-        victims=who,
-        summary=f"{words.are(who)} not making progress and {words.be(who)} in no collective; the evidence does not show why",
+        victims=numbers_of(blockage.awaited),
+        summary=summary,
         evidence=words.stacks(run, blockage.awaited),
-        remedy="Check what each rank is waiting for: its other threads, its child processes, a lock, or a service.",
+        remedy=remedy,
         commands=words.look_again(blockage.awaited[0].first),
     )
 
 
-@about(Unseen)
-def _not_observed(run: Run, blockage: Blockage, kind: Unseen) -> Draft:
-    """Ranks wait for ranks that were not observed."""
-    unseen, waiting = words.ranks(blockage.culprits), blockage.waiting or run.still
-    return Draft(
-        confidence=0.5,
-        culprits=(),
-        victims=numbers_of(waiting),
-        summary=f"{words.waiting_in(waiting, unseen)}; {words.do(blockage.culprits, 'was', 'were')} not observed",
-        evidence=[*words.unseen(run, blockage.culprits), *words.stacks(run, waiting)],
-        remedy="Take a snapshot on every host and diagnose the bundles together.",
-        commands=("hangdoc snapshot -o $(hostname).hangdoc   # on every host", "hangdoc diagnose *.hangdoc"),
+@about(Unseen, Unreadable)
+def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
+    """Ranks wait for ranks that were not observed, or whose state could not be read."""
+    ranks, waiting = words.ranks(blockage.culprits), blockage.waiting or run.still
+    unseen = isinstance(kind, Unseen)
+    what = (
+        f"{words.do(blockage.culprits, 'was', 'were')} not observed"
+        if unseen
+        else f"the state of {ranks} could not be read"
     )
-
-
-@about(Unreadable)
-def _not_read(run: Run, blockage: Blockage, kind: Unreadable) -> Draft:
-    """Ranks wait for ranks whose state could not be read."""
-    unread, waiting = words.ranks(blockage.culprits), blockage.waiting or run.still
+    here = words.unseen(run, blockage.culprits) if unseen else words.class_evidence(blockage.awaited)
     return Draft(
         confidence=0.5,
         culprits=(),
         victims=numbers_of(waiting),
-        summary=f"{words.waiting_in(waiting, unread)}; the state of {unread} could not be read",
-        evidence=[*words.class_evidence(blockage.awaited), *words.stacks(run, waiting)],
-        remedy=_DOCTOR,
-        commands=("hangdoc doctor",),
+        summary=f"{words.waiting_in(waiting, ranks)}; {what}",
+        evidence=[*here, *words.stacks(run, waiting)],
+        remedy="Take a snapshot on every host and diagnose the bundles together." if unseen else _DOCTOR,
+        commands=_SNAPSHOT if unseen else ("hangdoc doctor",),
     )
 
 
