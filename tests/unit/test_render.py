@@ -48,9 +48,15 @@ def test_six_lines_of_evidence_unless_verbose() -> None:
 
 def test_unobserved_ranks_with_the_same_reason_are_one_line() -> None:
     shown = lines(fires("HD401"))
-    assert [line for line in shown if "not observed" in line] == [
-        "ranks 0-7 not observed: no process on the observed hosts"
+    assert [line for line in shown if line.startswith("ranks 0-7")] == [
+        "ranks 0-7: not started yet: the launchers are still waiting in the rendezvous"
     ]
+
+
+def test_a_rank_that_does_what_it_is_meant_to_is_no_culprit_and_missing_evidence_is_not_sure() -> None:
+    assert [line.split()[0] for line in lines(fires("HD602")) if line.endswith("  rank 1")] == ["awaited"]
+    assert [line.split()[0] for line in lines(fires("HD302")) if line.endswith("  rank 1")] == ["culprit"]
+    assert not any(line.endswith("sure") for line in lines(fires("HD901")))
 
 
 def test_a_wider_terminal_and_a_narrow_one() -> None:

@@ -34,7 +34,8 @@ for path in sorted(local.glob("*.parquet")):
 
 Check the file from another shell with a time limit: `timeout 5 stat PATH`. For
 a mount, check its server and the network. For a pipe, check the process that
-should read it.
+should read it. A rank in state D cannot be traced, so py-spy and gdb hang, too:
+read `/proc/PID/wchan` and, as root, `/proc/PID/stack` instead.
 
 ## How hangdoc knows
 
@@ -92,18 +93,17 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
     dead = words.ended_children(run, first) if pipe else []  # one of them may be the process that should have written
     reason = ", ".join(filter(None, (meant, _holders(file, first.pid), *(line.text for line in dead[:1]))))
     holds = (run.ranks[number].hold for number in blockage.culprits)
-    several = file is not None and len({_named(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
-    what = f"{'files such as ' if several else ''}{_named(file)}"
-    number = f"file descriptor {file.descriptor}: " if file is not None and file.descriptor is not None else ""
+    several = len({_named(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
+    stuck = f"{words.are(blockage.culprits)} stuck on {'files such as ' if several else ''}{_named(file)} {words.place(first)}"
+    stat = (f"timeout 5 stat {shlex.quote(file.name)}",) if file is not None and file.kind == "path" else ()
     return Draft(
         confidence=0.92 if meant and file else 0.85 if meant or file else 0.75,
-        summary=f"{words.are(blockage.culprits)} stuck on {what} {words.place(first)}{f': {reason}' if reason else ''}; "
-        + (words.victims_wait(blockage) or "no rank is making progress"),
+        summary=f"{stuck}{f': {reason}' if reason else ''}; {words.victims_wait(blockage) or 'no rank is making progress'}",
         evidence=[
             Evidence(
                 first.rank,
                 "kernel",
-                f"pid {first.pid}: state {state}, wchan {kind.wchan or '?'}, {number}{_named(file) if file else first.why}",
+                f"pid {first.pid} is in state {state}, wchan {kind.wchan or '?'}; {_described(file) or first.why}",
             ),
             *dead,
             *words.class_evidence(blockage.awaited),
@@ -112,17 +112,20 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
         remedy="Find out why the file does not respond: check its server or mount, the disk, or the other end of the pipe. "
         "The rank continues by itself once the file responds."
         + (" Until then, py-spy and debuggers that attach to it hang, too." if state == "D" else ""),
-        commands=(
-            *((f"timeout 5 stat {shlex.quote(file.name)}",) if file is not None and file.kind == "path" else ()),
-            *_kernel_stack(first.pid, state),
-        )
-        or words.look_again(first),
+        commands=(*stat, *_kernel_stack(first.pid, state)) or words.look_again(first),
     )
 
 
 def _kernel_stack(pid: int | None, state: str) -> tuple[str, ...]:
     """How to see where a process waits that no tool can attach to."""
     return (f"cat /proc/{pid}/wchan", f"sudo cat /proc/{pid}/stack") if state == "D" else ()
+
+
+def _described(file: AwaitedFile | None) -> str:
+    """`file descriptor 7 is /data/x`; empty for none."""
+    if file is None:
+        return ""
+    return f"{'its path' if file.descriptor is None else f'file descriptor {file.descriptor}'} is {_named(file)}"
 
 
 def _named(file: AwaitedFile | None) -> str:

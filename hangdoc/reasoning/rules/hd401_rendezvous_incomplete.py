@@ -7,8 +7,9 @@ rendezvous while other ranks or nodes of the run are missing.
 
 ## Why it hangs
 
-`init_process_group` and torchrun's rendezvous wait until everyone has arrived.
-The default timeout is 10 to 30 minutes, and nothing is logged until then.
+The rendezvous waits until everyone has arrived, and logs nothing until its
+timeout. By default, `init_process_group` waits for 30 minutes (NCCL: 10), and
+torchrun for 15 (with `--rdzv-backend c10d`: 10).
 
 ## Example
 

@@ -11,7 +11,8 @@ endpoints.
 
 Each agent waits at its own endpoint for its own number of nodes. On a different
 port, no other node arrives. Two agents with node rank 0 wait for node rank 1,
-which does not exist. torchrun logs nothing for 10 to 15 minutes.
+which does not exist. torchrun logs nothing until its timeout: 15 minutes by
+default, 10 with `--rdzv-backend c10d`.
 
 ## Example
 
