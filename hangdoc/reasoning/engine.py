@@ -72,7 +72,7 @@ def _job(run: Run, problems: list[str]) -> Job:
         hung_for_seconds=run.age_seconds if verdict == "hung" else None,
         ranks=tuple(_view(rank) for _, rank in sorted(run.ranks.items())),
         findings=tuple(_with_places(run, one) for one in _findings(run, problems)),
-        unseen=tuple(Unseen(rank=rank, why=_why_unseen(run, rank)) for rank in sorted(run.unseen)),
+        unseen=_unseen(run),
         blockages=tuple(_blocked(one) for one in run.blockages),
         script=launch.script(run),
     )
@@ -104,9 +104,9 @@ def _reported(problems: list[str], rule: Rule) -> Iterator[None]:
         problems.append(f"rule {rule.code} failed ({type(error).__name__}: {error}): please report it")
 
 
-def _why_unseen(run: Run, rank: int) -> str:
-    agents = [process for _, process in run.launchers if launch.in_rendezvous(process) is not None]
-    return _NOT_STARTED if agents and not run.ranks else run.unseen[rank].why
+def _unseen(run: Run) -> tuple[Unseen, ...]:
+    waiting = not run.ranks and any(launch.in_rendezvous(process) is not None for _, process in run.launchers)
+    return tuple(Unseen(rank=n, why=_NOT_STARTED if waiting else run.unseen[n].why) for n in sorted(run.unseen))
 
 
 def _blocked(blockage: Blockage) -> Blocked:
