@@ -23,6 +23,8 @@ from hangdoc.snapshot import (
     Connections,
     ControlGroup,
     Counter,
+    Exit,
+    Frame,
     Host,
     Loop,
     Machine,
@@ -45,11 +47,14 @@ from tests.rules.shapes import (
     steps,
 )
 from tests.unit.builders import (
+    LOOP,
     TORCH,
+    backward,
     c10d,
     frame,
     helper,
     local,
+    native_backward,
     rank,
     snapshot,
     stack,
@@ -249,6 +254,24 @@ def test_the_rank_that_is_cut_off_and_not_the_one_that_accepted_most_connections
     ranks = (in_loop(number, 4, world=4) for number in range(4))
     found = of("HD407", job(snapshot(*ranks, connections=Connections(connections=connections))))
     assert [finding.culprits for finding in found] == [(3,)]
+
+
+def test_the_break_that_a_rank_took_is_shown_with_the_values_of_its_condition() -> None:
+    leaves = (
+        Exit(line=16, statement="return", conditions=("nothing is known",)),
+        Exit(line=18, statement="break", conditions=("loss < target",)),
+    )
+
+    def at(line: int, loss: str) -> Frame:
+        seen = (local("step", 3), local("loss", loss), local("target", "0.5"))
+        return frame("train", line, loops=(replace(LOOP, exits=leaves),), locals=seen)
+
+    inside = rank(0, *backward(), at(15, "0.9"), native=native_backward())
+    left = of("HD105", job(snapshot(inside, rank(1, *c10d("barrier"), at(22, "0.2")))))[0]
+    assert [line.text for line in left.evidence[:2]] == [
+        "the loop has a `break` at line 18, if `loss < target`; `loss` is 0.2 on rank 1, 0.9 on rank 0",
+        "the loop has a `return` at line 16, if `nothing is known`",
+    ]
 
 
 def test_two_jobs_side_by_side_are_told_apart() -> None:
