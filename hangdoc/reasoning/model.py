@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangdoc.diagnosis import Label, Operation, Where
+from hangdoc.parse import natural
 from hangdoc.reasoning.ranks import torch_names
 from hangdoc.reasoning.ranks.holds import Hold
 from hangdoc.regex import regex
@@ -191,6 +192,12 @@ class Run:
     def on(self, host: str) -> list[Rank]:
         """The ranks of a host."""
         return self._by_host.get(host, [])
+
+    @property
+    def endpoint(self) -> tuple[str, int | None]:
+        """Host and port of the rendezvous endpoint; `("", None)` if unknown."""
+        host, _, port = (self.master or "").rpartition(":")
+        return host, natural(port)
 
     @cached_property
     def living(self) -> tuple[Rank, ...]:

@@ -134,7 +134,7 @@ def _stuck(run: Run) -> bool:
 
 def _reference(run: Run, parts: list[Part]) -> Part:
     """The part that the others must match: the node with the rendezvous endpoint, else the first node."""
-    address = (run.master or "").rpartition(":")[0]
+    address, _ = run.endpoint
     owner = next(
         (p for p in parts if network.interface_with(p.host, network.namespace_of(p.process), address) is not None), None
     )

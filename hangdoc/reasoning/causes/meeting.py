@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from hangdoc.parse import natural
 from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.causes.network import Call
@@ -64,7 +63,7 @@ class LoopbackName(Cause, frozen=True, kw_only=True):
 
 def port_taken(run: Run) -> PortTaken | None:
     """A process of another run or program that listens at the rendezvous endpoint."""
-    port = natural((run.master or "").rpartition(":")[2])
+    _, port = run.endpoint
     for host in _meeting_hosts(run) if port is not None else ():
         seen = host.connections.listeners if isinstance(host.connections, Connections) else ()
         if not (listeners := [one for one in seen if one.port == port and one.pid is not None]):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from hangdoc.reasoning.model import Rank, Run, environment_of
+from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Connection, Connections, Host, Interface, Machine, Process
 
 _ANY = ("0.0.0.0", "::", "*")  # noqa: S104  (what a socket is bound to, read from elsewhere)
@@ -74,7 +75,8 @@ def unanswered(run: Run) -> list[Call]:
     listening: dict[tuple[str, int], Listener] = {}
     for host, c in _connections(run, "LISTEN") if calls else ():
         listener = Listener(host, c.pid, c.namespace, ranks.get((host.name, c.pid)))
-        for address in _addresses(host, c.namespace) if c.local_address in _ANY else (c.local_address,):
+        own = [address for one in interfaces(host, c.namespace) for address in one.addresses]
+        for address in own if c.local_address in _ANY else [c.local_address]:
             listening[address, c.local_port] = listener
     ends = ((call, (call.connection.remote_address, call.connection.remote_port)) for call in calls)
     return [msgspec.structs.replace(call, listener=listening.get(end)) for call, end in ends]
@@ -128,12 +130,12 @@ def meeting(run: Run) -> Iterator[tuple[Host, tuple[Rank, ...]]]:
 
 
 def several_hosts(run: Run) -> bool:
-    """Whether the run spans more than one host."""
+    """Whether the run spans more than one host. It does not if its rendezvous endpoint is a loopback address, whatever the nodes
+    are called."""
     identities = [rank.process.identity for rank in run.ranks.values() if rank.process and rank.process.identity]
     local = [i.local_world_size for i in identities if i.local_world_size is not None]
-    return len({r.host for r in run.ranks.values()}) > 1 or (
-        run.world_size is not None and bool(local) and max(local) < run.world_size and not _master_is_here(run)
-    )
+    larger = run.world_size is not None and bool(local) and max(local) < run.world_size
+    return len({r.host for r in run.ranks.values()}) > 1 or (larger and not is_loopback(run.endpoint[0]))
 
 
 def named_interface(rank: Rank) -> tuple[str, str] | None:
@@ -143,20 +145,10 @@ def named_interface(rank: Rank) -> tuple[str, str] | None:
     return next(((name, variables[name]) for name in names if variables.get(name)), None)
 
 
-def _master_is_here(run: Run) -> bool:
-    """Whether the rendezvous endpoint is a loopback address: then all ranks are on one host, whatever the nodes are called."""
-    return run.master is not None and (loopback(run.master.rpartition(":")[0]) or run.master.startswith("localhost:"))
-
-
 def _connections(run: Run, state: str) -> Iterator[tuple[Host, Connection]]:
     """The connections in a state of the run's own processes."""
     pids = {(rank.host, rank.pid) for rank in run.ranks.values()} | {(h.name, p.pid) for h, p in run.launchers}
     for host in run.hosts:
-        if isinstance(host.connections, Connections):
-            yield from (
-                (host, c) for c in host.connections.connections if c.state == state and (host.name, c.pid) in pids
-            )
-
-
-def _addresses(host: Host, namespace: str) -> tuple[str, ...]:
-    return tuple(address for one in interfaces(host, namespace) for address in one.addresses)
+        for c in host.connections.connections if isinstance(host.connections, Connections) else ():
+            if c.state == state and (host.name, c.pid) in pids:
+                yield host, c

@@ -143,11 +143,10 @@ def _amounts(difference: amounts.Difference) -> str:
 
 
 def _commands(short: Rank, more: Rank) -> tuple[str, ...]:
-    mine, theirs = amounts.sources(short), amounts.sources(more)
     commands = [
         f"ls {shlex.quote(source.path)} | wc -l" + (f"   # on {rank.host}" if short.host != more.host else "")
-        for name in mine
-        if name in theirs and mine[name].digest != theirs[name].digest
-        for rank, source in ((short, mine[name]), (more, theirs[name]))
+        for few, many in amounts.common_sources(short, more)
+        if few.digest != many.digest
+        for rank, source in ((short, few), (more, many))
     ]
     return tuple(dict.fromkeys(commands))[:4]

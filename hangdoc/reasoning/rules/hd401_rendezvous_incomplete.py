@@ -146,7 +146,5 @@ def _at(endpoint: str | None) -> str:
 
 
 def _commands(run: Run) -> tuple[str, ...]:
-    if run.master is None:
-        return ()
-    host, _, port = run.master.rpartition(":")
-    return (f"nc -vz {host} {port}   # on the missing node",)
+    host, port = run.endpoint
+    return (f"nc -vz {host} {port}   # on the missing node",) if port is not None else ()

@@ -48,7 +48,6 @@ evidence then shows this.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.parse import natural
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import network
@@ -62,7 +61,7 @@ from hangdoc.reasoning.rules.draft import Draft, about
 def say(run: Run, blockage: Blockage, cause: NoAnswer) -> Draft:
     """Connection attempts that get no reply."""
     first, outgoing = cause.first, cause.outgoing
-    master = natural((run.master or "").rpartition(":")[2])
+    _, master = run.endpoint
     to_master = first.connection.remote_port == master
     ports = f"port {master}" if to_master else "ephemeral ports (sysctl net.ipv4.ip_local_port_range)"
     what = (
