@@ -46,8 +46,8 @@ other end.
 ## When it can be wrong
 
 A slow disk under load responds later. Bytes that are read or written during the
-observation count as progress. Before the patience has passed, the finding is a
-note, not an error.
+observation count as progress. Before the patience has passed, the finding is an
+`info`, not an error.
 
 ## References
 
@@ -122,10 +122,10 @@ def _kernel_stack(pid: int | None, state: str) -> tuple[str, ...]:
 
 
 def _described(file: AwaitedFile | None) -> str:
-    """`file descriptor 7 is /data/x`; empty for none."""
+    """`file descriptor 7 is /data/x`, `its system call names /data/x`; empty for none."""
     if file is None:
         return ""
-    return f"{'its path' if file.descriptor is None else f'file descriptor {file.descriptor}'} is {_named(file)}"
+    return f"{'its system call names' if file.descriptor is None else f'file descriptor {file.descriptor} is'} {_named(file)}"
 
 
 def _named(file: AwaitedFile | None) -> str:
