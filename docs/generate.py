@@ -4,7 +4,6 @@ page of a recorded run. `--check` only compares.
 python -m docs.generate [--check]
 """
 
-import inspect
 import sys
 from pathlib import Path
 
@@ -37,11 +36,8 @@ def pages() -> dict[Path, str]:
         "| --- | --- | --- |",
     ]
     for rule in all_rules():
-        text = inspect.cleandoc(rule.__doc__)
-        found[FOLDER / f"{rule.CODE}.md"] = f"# {rule.CODE} {rule.NAME}\n\n{text}\n"
-        lines.append(
-            f"| [{rule.CODE}]({rule.CODE}.md) | {rule.NAME} | {' '.join(text.split(chr(10) * 2)[0].split())} |"
-        )
+        found[FOLDER / f"{rule.code}.md"] = f"{rule.titled_page}\n"
+        lines.append(f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.says} |")
     found[FOLDER / "README.md"] = "\n".join(lines) + "\n"
     found[SCHEMA] = documents.text(diagnosis_schema()) + "\n"
     diagnosis, runs = examine(codec.read(_RECORDED), patience=2.0)

@@ -60,7 +60,7 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     """Age of the stack that `operation` and `where` come from. 0 if the stack is still the same; None without a stack."""
 
 
-class Evidence(DocumentPart, frozen=True, kw_only=True):
+class Evidence(DocumentPart, frozen=True):
     """One observed fact; `rank` is None for a fact about the host or the job."""
 
     rank: int | None

@@ -31,6 +31,17 @@ def numbers(ranks: Iterable[int]) -> str:
     return ", ".join(parts)
 
 
+def verb(which: Iterable[int], singular: str, plural: str) -> str:
+    """The form of a verb that fits the number of ranks."""
+    return singular if len(set(which)) == 1 else plural
+
+
+def do(which: Iterable[int], singular: str, plural: str) -> str:
+    """`rank 3 waits`, `ranks 0-2 wait`."""
+    which = set(which)
+    return f"{ranks(which)} {verb(which, singular, plural)}"
+
+
 def duration(seconds: float) -> str:
     """`4.2 s`, `48 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds < 60:

@@ -1,7 +1,5 @@
 """The pages of the rules, by name or code."""
 
-import inspect
-
 import msgspec
 
 from hangdoc.commands.documents import RulePage, Rules
@@ -18,11 +16,10 @@ def page(name: str) -> RulePage:
     """The page of a rule, by its name or code. Raises CommandError for an unknown one."""
     wanted = name.strip().lower()
     for rule in all_rules():
-        if wanted in (rule.NAME, rule.CODE.lower()):
-            text = f"# {rule.CODE} {rule.NAME}\n\n{inspect.cleandoc(rule.__doc__)}"
-            return msgspec.structs.replace(_of(rule), page=text)
+        if wanted in (rule.name, rule.code.lower()):
+            return msgspec.structs.replace(_of(rule), page=rule.titled_page)
     raise CommandError(f"there is no rule {name[:60]!r}. `hangdoc rules` lists them.", USAGE)
 
 
 def _of(rule: Rule) -> RulePage:
-    return RulePage(code=rule.CODE, name=rule.NAME, says=inspect.cleandoc(rule.__doc__).splitlines()[0])
+    return RulePage(code=rule.code, name=rule.name, says=rule.says)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hangdoc.diagnosis import Severity, Verdict
 from hangdoc.reasoning import causes, cycles, points, standstill
 from hangdoc.reasoning.graph import End
-from hangdoc.reasoning.kinds import Cycle, Ended, LauncherStopped, Rendezvous, Spinning, Standstill
+from hangdoc.reasoning.kinds import AgentsWait, Cycle, Ended, LauncherStopped, Rendezvous, Standstill
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
 from hangdoc.reasoning.ranks import work
 from hangdoc.reasoning.ranks.holds import (
@@ -45,8 +45,8 @@ class Blockage(Struct, frozen=True):
     """What blocks some ranks."""
 
     kind: Hold
-    at: tuple[Class, ...]
-    """The ranks at the end of the chains of waiting ranks; empty if they were not observed."""
+    awaited: tuple[Class, ...]
+    """The ranks that all others wait for: the end of the chains of waiting ranks. Empty if they were not observed."""
     culprits: tuple[int, ...]
     waiting: tuple[Class, ...] = ()
     """All other ranks that it blocks and that made no progress."""
@@ -61,8 +61,9 @@ class Blockage(Struct, frozen=True):
     def ends(self) -> Ends:
         """Whether it can end without help, by its cause or else its kind. A cycle with data in transit may be none: a rank
         continues with its next call as soon as the kernel has accepted its bytes."""
-        ends = (self.cause.ends if self.cause is not None else None) or self.kind.ends
-        return "unknown" if self.under_way and isinstance(self.kind, Cycle) and self.cause is None else ends
+        if self.cause is None and self.under_way and isinstance(self.kind, Cycle):
+            return "unknown"
+        return (self.cause.ends if self.cause is not None else None) or self.kind.ends
 
     @property
     def blamed(self) -> tuple[int, ...]:
@@ -73,7 +74,7 @@ class Blockage(Struct, frozen=True):
     @property
     def victims(self) -> tuple[int, ...]:
         """Ranks that only wait."""
-        waiting = (*self.waiting, *(one for one in self.at if one.first.waits))
+        waiting = (*self.waiting, *(one for one in self.awaited if one.first.waits))
         return tuple(sorted(set(numbers_of(waiting)) - set(self.blamed)))
 
     @property
@@ -93,64 +94,49 @@ class Blockage(Struct, frozen=True):
 def of(run: Run, waits: Waits) -> tuple[Blockage, ...]:
     """What blocks a run, the most severe first."""
     idle = not run.waiting and standstill.is_idle(run)
-    found = [_cycle(run, waits, end) for end in waits.ends if end.cycle]
-    found += [_complete(waits, end) for end in waits.ends if not end.cycle and _waits(waits, end)]
-    found += _sinks(waits, [end for end in waits.ends if not end.cycle and not _waits(waits, end)])
-    found = [_aged(run, one) for one in [*_met(run, found), *_without_ranks(run)]]
+    found = [_aged(run, one) for one in [*_with_rendezvous(run, _at_ends(run, waits)), *_of_launchers(run)]]
     found.sort(key=lambda one: (isinstance(one.kind, _UNKNOWN), _GRAVITY[one.ends], not one.old, one.culprits))
     if idle:  # if a rank is dead, the living ones poll for it
         living = tuple(one for one in run.classes if one.first.label != "dead")
         found = [replace(one, waiting=living) if isinstance(one.kind, Dead) else one for one in found]
     kept = _share_out(found, idle=idle)
     if idle and not kept:
-        kept = [_aged(run, Blockage(kind=Standstill(), at=run.classes, culprits=()))]
+        kept = [_aged(run, Blockage(kind=Standstill(), awaited=run.classes, culprits=()))]
     return tuple(replace(one, cause=causes.of(run, one)) for one in kept)
 
 
-def _waits(waits: Waits, end: End[int]) -> bool:
-    """Whether an end without a cycle is a call in which no rank is missing."""
-    classes = [one for at in end.nodes for one in waits.nodes[at].classes]
-    return bool(classes) and classes[0].first.waits
-
-
-def _classes(waits: Waits, positions: Iterable[int]) -> tuple[Class, ...]:
-    return tuple(one for at in sorted(positions) for one in waits.nodes[at].classes)
-
-
-def _cycle(run: Run, waits: Waits, end: End[int]) -> Blockage:
-    classes = _classes(waits, end.nodes)
-    kind, culprits = cycles.kind_of(run, waits, classes)
-    return Blockage(kind=kind, at=classes, culprits=culprits, waiting=_classes(waits, end.upstream))
-
-
-def _complete(waits: Waits, end: End[int]) -> Blockage:
-    """All ranks of a group are in one call."""
-    classes, upstream = _classes(waits, end.nodes), _classes(waits, end.upstream)
-    if all(one.first.spins for one in classes):
-        return Blockage(kind=Spinning(), at=classes, culprits=(), waiting=upstream)
-    kind, culprits = points.kind_of(classes)
-    return Blockage(kind=kind, at=classes, culprits=culprits, waiting=upstream)
-
-
-def _sinks(waits: Waits, ends: Iterable[End[int]]) -> list[Blockage]:
-    """What blocks ranks that do not wait for other ranks. Those that are blocked alike at one line are one blockage."""
-    together: dict[Hashable, list[tuple[Hold, End[int]]]] = {}
-    for end in ends:
-        classes, upstream = _classes(waits, end.nodes), _classes(waits, end.upstream)
-        hold = hold_of(classes[0]) if classes else Unseen()
-        if isinstance(hold, Asleep | Elsewhere):
-            still = [far for far in upstream if not far.first.moving]
-            hold = cycles.left_loop_among(classes, still, waits) or hold
-        first = classes[0].first if classes else None
-        together.setdefault((hold.alike, first and (first.state, first.where)), []).append((hold, end))
-    found = []
-    for alike in together.values():
-        hold = alike[0][0]
-        at = _classes(waits, {at for _, end in alike for at in end.nodes})
-        upstream = _classes(waits, {at for _, end in alike for at in end.upstream})
-        culprits = tuple(sorted(rank for _, end in alike for at in end.nodes for rank in waits.nodes[at].ranks))
-        found.append(Blockage(kind=hold, at=at, culprits=culprits, waiting=upstream))
+def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
+    """What is at the ends of the graph: a cycle, a call in which no rank is missing, or ranks that do not wait. Of the last,
+    those that are blocked alike at one line are one blockage."""
+    found: list[Blockage] = []
+    sinks: dict[Hashable, tuple[Hold, list[End[int]]]] = {}
+    for end in waits.ends:
+        classes, upstream = _classes(waits, [end.nodes]), _classes(waits, [end.upstream])
+        if end.cycle or (classes and classes[0].first.waits):
+            kind, culprits = cycles.kind_of(run, waits, classes) if end.cycle else points.kind_of(classes)
+            found.append(Blockage(kind=kind, awaited=classes, culprits=culprits, waiting=upstream))
+        else:
+            hold = hold_of(classes[0]) if classes else Unseen()
+            if isinstance(hold, Asleep | Elsewhere):
+                still = [far for far in upstream if not far.first.moving]
+                hold = cycles.left_loop_among(classes, still, waits) or hold
+            where = (classes[0].first.state, classes[0].first.where) if classes else None
+            sinks.setdefault((hold.alike, where), (hold, []))[1].append(end)
+    for hold, alike in sinks.values():
+        found.append(
+            Blockage(
+                kind=hold,
+                awaited=_classes(waits, (end.nodes for end in alike)),
+                culprits=tuple(sorted(rank for end in alike for at in end.nodes for rank in waits.nodes[at].ranks)),
+                waiting=_classes(waits, (end.upstream for end in alike)),
+            )
+        )
     return found
+
+
+def _classes(waits: Waits, parts: Iterable[frozenset[int]]) -> tuple[Class, ...]:
+    """The classes at some nodes of the graph."""
+    return tuple(one for at in sorted(frozenset().union(*parts)) for one in waits.nodes[at].classes)
 
 
 def hold_of(one: Class) -> Hold:
@@ -165,63 +151,59 @@ def hold_of(one: Class) -> Hold:
     return rank.hold or (work.hold_of(rank) if rank.label == "computing" else Elsewhere())
 
 
-def _met(run: Run, found: list[Blockage]) -> list[Blockage]:
+def _with_rendezvous(run: Run, found: list[Blockage]) -> list[Blockage]:
     """If ranks wait in a rendezvous, all absent ranks are one blockage, whatever they are doing."""
-    arrived = tuple(filter(_in_rendezvous, run.waiting))
+    arrived = tuple(one for one in run.waiting if one.first.in_rendezvous)
     absent = [
-        one for one in found if isinstance(one.kind, _NOT_THERE) and any(_in_rendezvous(far) for far in one.waiting)
+        one for one in found if isinstance(one.kind, _NOT_THERE) and any(far.first.in_rendezvous for far in one.waiting)
     ]
     if not arrived or not absent:
         return found
-    at = tuple(one for blockage in absent for one in blockage.at)
-    missing = tuple(sorted(rank for blockage in absent for rank in blockage.culprits))
-    ends: Ends = "by-itself" if any(one.first.moving for one in at) else "unknown"
-    kind = Rendezvous(arrived=arrived, absent=missing, ends=ends)
-    waiting = tuple({one.ranks: one for blockage in absent for one in blockage.waiting}.values())
-    met = Blockage(kind=kind, at=at, culprits=missing, waiting=waiting)
+    awaited = tuple(one for blockage in absent for one in blockage.awaited)
+    met = Blockage(
+        kind=Rendezvous(arrived=arrived, ends="by-itself" if any(one.first.moving for one in awaited) else "unknown"),
+        awaited=awaited,
+        culprits=tuple(sorted(rank for blockage in absent for rank in blockage.culprits)),
+        waiting=tuple({one.ranks: one for blockage in absent for one in blockage.waiting}.values()),
+    )
     return [one for one in found if one not in absent] + [met]
 
 
-def _in_rendezvous(one: Class) -> bool:
-    return one.first.wait is not None and one.first.wait.kind == "rendezvous"
-
-
-def _without_ranks(run: Run) -> list[Blockage]:
+def _of_launchers(run: Run) -> list[Blockage]:
     """Launchers that have not started any rank yet, or whose ranks have all ended."""
     dead = tuple(number for number, rank in sorted(run.ranks.items()) if rank.label == "dead")
     if len(dead) < len(run.ranks) or not run.launchers:
         return []
-    found: list[Blockage] = []
-    agents = tuple((place, frame) for place in run.launchers if (frame := launch.in_rendezvous(place[1])) is not None)
+    launchers = [process for _, process in run.launchers]
+    found: list[tuple[Hold, tuple[int, ...]]] = []
+    agents = tuple((process, frame) for process in launchers if (frame := launch.in_rendezvous(process)) is not None)
     if agents and not run.ranks:
-        kind = Rendezvous(agents=agents)
-        absent = launch.absent_ranks([process for (_, process), _ in agents])
-        found.append(Blockage(kind=kind, at=(), culprits=absent))
-    for _, process in run.launchers:
-        if (stop := stopped_by(process)) is not None:
-            found.append(Blockage(kind=LauncherStopped(launcher=process, stop=stop, ended=dead), at=(), culprits=()))
+        found.append((AgentsWait(agents=agents), launch.absent_ranks([process for process, _ in agents])))
+    stops = ((process, stopped_by(process)) for process in launchers)
+    found += [(LauncherStopped(launcher=one, stop=stop, ended=dead), ()) for one, stop in stops if stop is not None]
     if dead and not found:
         badly = tuple(n for n in dead if (one := run.ranks[n].process) is None or one.exit_code != 0)
-        monitored = any(process.launch is not None for _, process in run.launchers)
+        monitored = any(process.launch is not None for process in launchers)
         ends: Ends = "by-itself" if monitored or not badly else "never"
-        over = Ended(launcher=run.launchers[0][1], ranks=dead, ends=ends)
-        found.append(Blockage(kind=over, at=(), culprits=badly))
-    return found
+        found.append((Ended(launcher=launchers[0], ranks=dead, ends=ends), badly))
+    return [Blockage(kind=kind, awaited=(), culprits=culprits) for kind, culprits in found]
 
 
 def _aged(run: Run, blockage: Blockage) -> Blockage:
     """Age: at most the time since the start of the awaited rank, and since the last byte from an awaited peer."""
-    started = [one.first.process.started_seconds_ago for one in blockage.at if one.first.process is not None]
-    if isinstance(blockage.kind, Rendezvous) and blockage.kind.agents:
-        age: float | None = min(process.started_seconds_ago for (_, process), _ in blockage.kind.agents)
-    else:
-        silent = [blockage.kind.silent_seconds] if isinstance(blockage.kind, OnNetwork) else []
-        bounds = [*started, *(seconds for seconds in silent if seconds is not None)]
-        age = min([run.age_seconds, *bounds]) if run.age_seconds is not None else None
-    moving = (age is not None and age < _JUST_NOW) or any(
-        _in_flight(run.ranks[n]) for n in numbers_of(blockage.at) if n in run.ranks
+    kind = blockage.kind
+    started = (one.first.process.started_seconds_ago for one in blockage.awaited if one.first.process is not None)
+    bounds = [run.age_seconds, *started, kind.silent_seconds if isinstance(kind, OnNetwork) else None]
+    if isinstance(kind, AgentsWait):
+        bounds = [process.started_seconds_ago for process, _ in kind.agents]
+    age = min(bound for bound in bounds if bound is not None) if bounds[0] is not None else None
+    return replace(
+        blockage,
+        age_seconds=age,
+        old=age is not None and age >= run.patience,
+        under_way=(age is not None and age < _JUST_NOW)
+        or any(_in_flight(run.ranks[number]) for number in numbers_of(blockage.awaited)),
     )
-    return replace(blockage, age_seconds=age, old=age is not None and age >= run.patience, under_way=moving)
 
 
 def _in_flight(rank: Rank) -> bool:
@@ -234,8 +216,8 @@ def _in_flight(rank: Rank) -> bool:
 
 
 def _share_out(found: Iterable[Blockage], *, idle: bool) -> list[Blockage]:
-    """Give each waiting class to the first blockage that it reaches. A blockage without waiting ranks is kept if it can never
-    end, if its ranks could not be observed, or if it explains why an idle run makes no progress."""
+    """Give each waiting class to the first blockage that it reaches, and drop blockages that keep no rank waiting, unless they
+    can never end, their ranks could not be observed, or they explain why an idle run makes no progress."""
     taken: set[tuple[int, ...]] = set()
     kept = []
     for blockage in found:
@@ -245,10 +227,10 @@ def _share_out(found: Iterable[Blockage], *, idle: bool) -> list[Blockage]:
         kind = blockage.kind
         if (
             mine
-            or any(one.first.waits and not one.first.moving for one in blockage.at)
+            or any(one.first.waits and not one.first.moving for one in blockage.awaited)
             or (kind.ends == "never" and not isinstance(kind, Dead))
             or (isinstance(kind, _UNKNOWN) and still)
-            or not (blockage.at or blockage.waiting or isinstance(kind, Unseen))
+            or isinstance(kind, AgentsWait | LauncherStopped | Ended)
             or (idle and isinstance(kind, standstill.TELLING))
         ):
             kept.append(replace(blockage, waiting=mine))
@@ -263,13 +245,13 @@ def verdict(run: Run) -> Verdict:
         return "unknown" if any(process.unreadable_below for _, process in run.launchers) else "waiting"
     holding = [one for one in run.blockages if one.victims or not isinstance(one.kind, _UNKNOWN)]
     if holding:
-        return "unknown" if any(map(_open, holding)) else "waiting"
+        return "unknown" if any(map(_may_be_hung, holding)) else "waiting"
     if any(rank.label is None for rank in run.ranks.values()):
         return "unknown"
     still = any(rank.label != "computing" and not rank.moving for rank in run.ranks.values())
     return "waiting" if still else "healthy"
 
 
-def _open(blockage: Blockage) -> bool:
-    """Whether it is unknown if it is a hang: the awaited rank was not observed, or the age is unknown."""
+def _may_be_hung(blockage: Blockage) -> bool:
+    """Whether the evidence leaves it open: the awaited rank was not observed, or the age is unknown."""
     return isinstance(blockage.kind, _UNKNOWN) or (blockage.ends == "unknown" and blockage.age_seconds is None)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from hangdoc.reasoning.causes import settings
 from hangdoc.reasoning.causes.agreement import Agreement, agreement
-from hangdoc.reasoning.model import Rank, Run, environment_of
+from hangdoc.reasoning.model import Run, environment_of
 
 Standing = Literal["must agree", "should agree", "names data", "meant to differ", "inert", "tuning", "unknown"]
 _STANDINGS: dict[str, Standing] = {
@@ -41,12 +41,14 @@ class Compared:
 
 def compared(run: Run) -> list[Compared]:
     """Everything that the ranks were started with or set themselves, what differs first, by gravity."""
-    ranks = [rank for rank in run.ranks.values() if rank.process is not None and rank.label != "dead"]
-    arguments = {r.rank: settings.options(r.process.argv) for r in ranks if r.process is not None}
-    variables = {r.rank: environment_of(r.process) for r in ranks if r.process is not None}
+    arguments = {r.rank: settings.options(r.process.argv) for r in run.living if r.process is not None}
+    variables = {r.rank: environment_of(r.process) for r in run.living if r.process is not None}
     found = [
-        *(_one(ranks, name, arguments, "argument", settings.argument(name), None) for name in _names(arguments)),
-        *(_one(ranks, name, variables, "variable", settings.variable(name), run.backend) for name in _names(variables)),
+        *(_one("argument", name, arguments, settings.argument(name)) for name in _names(arguments)),
+        *(
+            _one("variable", name, variables, settings.variable(name), inert=settings.inert(name, run.backend))
+            for name in _names(variables)
+        ),
     ]
     return sorted(found, key=lambda one: (not one.differs, ORDER.index(one.standing), one.origin, one.name))
 
@@ -56,14 +58,13 @@ def _names(values: dict[int, dict[str, str]]) -> Iterable[str]:
 
 
 def _one(
-    ranks: list[Rank],
+    origin: Literal["argument", "variable"],
     name: str,
     values: dict[int, dict[str, str]],
-    origin: Literal["argument", "variable"],
     setting: settings.Setting | None,
-    backend: str | None,
+    *,
+    inert: bool = False,
 ) -> Compared:
-    inert = origin == "variable" and settings.inert(name, backend)
     standing: Standing = "inert" if inert else "unknown" if setting is None else _STANDINGS[setting.kind]
-    agreed = agreement({rank.rank: values[rank.rank].get(name) for rank in ranks})
+    agreed = agreement({rank: found.get(name) for rank, found in values.items()})
     return Compared(name, origin, standing, setting.why if setting is not None and not inert else "", agreed)

@@ -5,11 +5,11 @@ in; one call with different roots or tensors; sends and receives; the collective
 that only some ranks make; otherwise different calls at one point.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from hangdoc.phrases import ranks
+from hangdoc.phrases import do, ranks
 from hangdoc.reasoning import points
 from hangdoc.reasoning.causes import amounts
 from hangdoc.reasoning.kinds import Apart, GroupOrder, LeftLoop, Mismatch, PointToPoint, Subset
@@ -18,7 +18,7 @@ from hangdoc.reasoning.ranks import conditions, operations, torch_names
 from hangdoc.reasoning.ranks.counters import loop_view
 from hangdoc.reasoning.ranks.holds import Ends, Hold
 from hangdoc.reasoning.ranks.place import is_ahead, left_loop
-from hangdoc.reasoning.waits import Waits, answers, is_p2p
+from hangdoc.reasoning.waits import Waits, answers, is_p2p, peer_of
 from hangdoc.snapshot import Frame, Loop
 
 Parts = tuple[Class, ...]
@@ -26,15 +26,14 @@ Found = tuple[Hold, tuple[int, ...]]
 """The kind, and the ranks to blame."""
 
 
-def kind_of(run: Run, waits: Waits, classes: Iterable[Class]) -> Found:
+def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
     """Which kind of cycle some classes form."""
-    classes = tuple(classes)
-    if any(one.first.wait is not None and one.first.wait.kind == "rendezvous" for one in classes):
+    if any(one.first.in_rendezvous for one in classes):
         return Apart(parts=_parts(classes)), _ranks(classes)
     left = left_loop_among(classes, classes, waits)
-    if (arguments := points.different_arguments(classes)) is not None and left is None:
+    if left is None and (arguments := points.different_arguments(classes)) is not None:
         return arguments
-    if left is not None and (left.differences or not (_under_a_condition(left) or _stays_longer(left))):
+    if left is not None and (left.differences or not _only_some_stay(left)):
         return left, left.short.ranks
     if all(is_p2p(one.first) for one in classes):
         return _point_to_point(run, classes)
@@ -66,34 +65,32 @@ def _call(rank: Rank) -> Hashable:
 # --- a loop left early -------------------------------------------------------------------------------------------------
 
 
-def left_loop_among(short: Iterable[Class], waiting: Iterable[Class], waits: Waits) -> LeftLoop | None:
+def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
     """The first pair of classes of which one has left a loop in which the other waits for it."""
-    short = tuple(short)
-    for behind in sorted(waiting, key=lambda one: (-len(one.ranks), one.ranks)):
-        for ahead in sorted(short, key=lambda one: (-len(one.ranks), one.ranks)):
-            if ahead is behind or not set(ahead.ranks) & waits.of(behind):
+    for behind in sorted(waiting, key=_largest_first):
+        for ahead in sorted(short, key=_largest_first):
+            # A receive names the rank that should have sent.
+            if ahead is behind or is_p2p(behind.first) or not set(ahead.ranks) & waits.of(behind):
                 continue
-            left = left_loop(ahead.first, behind.first)
-            if left is None or is_p2p(behind.first):  # a receive names the rank that should have sent
+            if (left := left_loop(ahead.first, behind.first)) is None:
                 continue
             frame, loop = left
             out, within = _counted_by(ahead.first, frame, loop), _counted_by(behind.first, frame, loop)
-            if (
-                _went_round_more(out, within)
-                or _same_rounds(out, within)
-                or operations.waits_for_each(loop, behind.first.frame)
-            ):
+            if _did_as_many_rounds(out, within) or operations.waits_for_each(loop, behind.first.frame):
                 continue
-            alike = [one for one in short if one is not behind and _same_left(one.first, ahead.first)]
-            inside = [one for one in waiting if one not in alike and _same_left(one.first, behind.first)]
+            alike = [one for one in short if one is not behind and _same_call(one.first, ahead.first)]
+            inside = [one for one in waiting if one not in alike and _same_call(one.first, behind.first)]
             return LeftLoop(
                 short=Class(out, _ranks(alike)),
                 inside=Class(within, _ranks(inside)),
                 loop=loop,
-                frame=frame,
                 differences=tuple(amounts.differences(out, within)),
             )
     return None
+
+
+def _largest_first(one: Class) -> tuple[int, tuple[int, ...]]:
+    return -len(one.ranks), one.ranks
 
 
 def _counted_by(rank: Rank, frame: Frame, loop: Loop) -> Rank:
@@ -103,56 +100,46 @@ def _counted_by(rank: Rank, frame: Frame, loop: Loop) -> Rank:
     return replace(rank, loop=loop_view(rank.process, rank.program, (frame.file, frame.function, loop.line)))
 
 
-def _stays_longer(left: LeftLoop) -> bool:
-    """Whether a few ranks go round a loop for something of their own: most have left it, and no statement ends it early."""
-    return len(left.inside.ranks) < len(left.short.ranks) and not left.loop.exits
+def _only_some_stay(left: LeftLoop) -> bool:
+    """Whether only some ranks make the call inside the loop: it is under a condition on the rank, or most have left the loop, and
+    no statement ends it early."""
+    few = len(left.inside.ranks) < len(left.short.ranks) and not left.loop.exits
+    return few or conditions.singled_out(left.inside.first, left.short.first)
 
 
-def _under_a_condition(left: LeftLoop) -> bool:
-    """Whether only some ranks make the call inside the loop."""
-    return conditions.singled_out(left.inside.first, left.short.first)
-
-
-def _same_left(one: Rank, other: Rank) -> bool:
+def _same_call(one: Rank, other: Rank) -> bool:
     """Whether two ranks are at the same call; of its group less may be known on one of them."""
     ops = [rank.wait.operation.op if rank.wait is not None else None for rank in (one, other)]
     return ops[0] == ops[1] and (one.state, one.where) == (other.state, other.where)
 
 
-def _went_round_more(short: Rank, waiting: Rank) -> bool:
-    """Whether the rank outside has done more iterations: it did not leave early, but calls fewer collectives in each."""
+def _did_as_many_rounds(short: Rank, waiting: Rank) -> bool:
+    """Whether the rank outside did not leave early: it has done more iterations, but calls fewer collectives in each; or both had
+    the same number, and it completed them, so a collective was skipped before."""
     a, b = short.loop, waiting.loop
-    return a is not None and b is not None and a.done is not None and b.done is not None and a.done > b.done + 1
-
-
-def _same_rounds(short: Rank, waiting: Rank) -> bool:
-    """Whether both had the same number of iterations, and the rank outside completed them: a collective was skipped before."""
-    a, b = short.loop, waiting.loop
-    return a is not None and b is not None and a.total is not None and a.total == b.total and a.done == a.total
+    if a is None or b is None or a.done is None:
+        return False
+    return (b.done is not None and a.done > b.done + 1) or a.done == a.total == b.total
 
 
 # --- sends and receives ------------------------------------------------------------------------------------------------
 
 
-def _peer(rank: Rank) -> int | None:
-    return rank.wait.operation.peer if rank.wait is not None else None
-
-
 def _point_to_point(run: Run, classes: Parts) -> Found:
     """A cycle of sends and receives. The rank with the most unmatched calls to it is to blame if there is only one, else all."""
-    known = all(_peer(one.first) is not None for one in classes)
-    vain = {one.ranks: _in_vain(run, one) for one in classes}
-    most = max(vain.values())
-    astray = [one for one in classes if vain[one.ranks] == most]
+    known = all(peer_of(one.first) is not None for one in classes)
+    unmatched = {one.ranks: _unmatched(run, one) for one in classes}
+    most = max(unmatched.values())
+    astray = [one for one in classes if unmatched[one.ranks] == most]
     if known and len(astray) == 1 and most > 1:
-        waits = next(one for one in run.waiting if _peer(one.first) in astray[0].ranks)
-        return PointToPoint(astray=astray[0], waits_for_it=waits, parts=classes), astray[0].ranks
+        waits = next(one for one in run.waiting if peer_of(one.first) in astray[0].ranks)
+        return PointToPoint(parts=classes, pair=(astray[0], waits)), astray[0].ranks
     return PointToPoint(parts=classes, ends="never" if known else "unknown"), _ranks(classes)
 
 
-def _in_vain(run: Run, named: Class) -> int:
+def _unmatched(run: Run, named: Class) -> int:
     """How many ranks wait in a send to, or a receive from, a rank that is in no matching call."""
-    waiting = (one for one in run.waiting if is_p2p(one.first) and _peer(one.first) in named.ranks)
+    waiting = (one for one in run.waiting if is_p2p(one.first) and peer_of(one.first) in named.ranks)
     return sum(len(one.ranks) for one in waiting if not answers(one.first, named.first))
 
 
@@ -161,7 +148,7 @@ def _unanswered(run: Run, classes: Parts) -> Found | None:
     stuck = [one for one in classes if is_p2p(one.first)]
     if not stuck:
         return None
-    if any(_peer(one.first) is None for one in stuck):
+    if any(peer_of(one.first) is None for one in stuck):
         return PointToPoint(parts=classes, ends="unknown"), _ranks(classes)
     parts = _parts(classes)
     others = [part for part in parts if not is_p2p(part.first)]
@@ -169,27 +156,28 @@ def _unanswered(run: Run, classes: Parts) -> Found | None:
         fewer, most = parts
         # Most ranks are in one call, and a few in another; unless most ranks are already past the call of the few.
         if not is_ahead(most.first, fewer.first):
-            return PointToPoint(astray=fewer, parts=classes, waits_for_it=most), fewer.ranks
+            return PointToPoint(parts=classes, pair=(fewer, most)), fewer.ranks
     if (pair := _astray(run, stuck)) is not None:
-        return PointToPoint(astray=pair[0], waits_for_it=pair[1], parts=classes), pair[0].ranks
+        return PointToPoint(parts=classes, pair=pair), pair[0].ranks
     for one in stuck:
-        peer = next((other for other in classes if _peer(one.first) in other.ranks), None)
-        if peer is not None and not is_p2p(peer.first):
-            return PointToPoint(astray=peer, waits_for_it=one, parts=classes), (_peer(one.first) or 0,)
+        named = peer_of(one.first)
+        peer = next((other for other in classes if named in other.ranks), None)
+        if named is not None and peer is not None and not is_p2p(peer.first):
+            return PointToPoint(parts=classes, pair=(peer, one)), (named,)
     return None
 
 
 def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
     """(a rank whose send is not received, a rank that waits to receive from it)."""
     for one in stuck:
-        named = _peer(one.first)
+        named = peer_of(one.first)
         peer = run.ranks.get(named) if named is not None else None
         sends = one.first.wait is not None and one.first.wait.operation.op in torch_names.SENDS
         if not sends or peer is None or answers(one.first, peer):
             continue
         for other in stuck:
             receives = other.first.wait is not None and other.first.wait.operation.op in torch_names.RECEIVES
-            if receives and peer.rank not in other.ranks and _peer(other.first) in one.ranks:
+            if receives and peer.rank not in other.ranks and peer_of(other.first) in one.ranks:
                 return one, other
     return None
 
@@ -225,12 +213,8 @@ def _by_program(parts: Parts) -> Found:
         return Subset(parts=parts, reason=reason, ends=ends), blamed
     smallest = parts[0]
     if beside_each_other and all(len(part.ranks) > len(smallest.ranks) for part in parts[1:]):
-        differ = "differs" if len(smallest.ranks) == 1 else "differ"
-        return Mismatch(
-            parts=parts,
-            reason=f"{ranks(smallest.ranks)} {differ} from all others",
-            ends=ends,
-        ), smallest.ranks
+        reason = f"{do(smallest.ranks, 'differs', 'differ')} from all others"
+        return Mismatch(parts=parts, reason=reason, ends=ends), smallest.ranks
     return Mismatch(parts=parts, reason="", ends=ends), everyone
 
 
@@ -253,8 +237,7 @@ def _went_past(behind: Class, ahead: list[Class]) -> tuple[tuple[int, ...], str]
         # A rank may return from a gather or a broadcast before the others: only the rank that is furthest did not call it.
         furthest = [part for part in ahead if not any(is_ahead(other.first, part.first) for other in ahead)]
         rest = furthest[0].ranks if len(furthest) == 1 else rest
-    are = "is" if len(behind.ranks) == 1 else "are"
-    reason = f"{ranks(rest)} did not call the {_name(behind)} that {ranks(behind.ranks)} {are} waiting in"
+    reason = f"{ranks(rest)} did not call the {_name(behind)} that {do(behind.ranks, 'is', 'are')} waiting in"
     # If fewer ranks made the call than skipped it, the call itself is the mistake.
     return (behind.ranks if len(rest) > len(behind.ranks) and not rooted else rest), reason
 
@@ -265,14 +248,9 @@ def _name(part: Class) -> str:
 
 def _opposite_order(parts: Parts) -> bool:
     """Whether each part waits in a different group, to which a rank of another part belongs as well."""
-    groups = {
-        (part.first.wait.members, part.first.wait.operation.group) for part in parts if part.first.wait is not None
-    }
-    if len(groups) < 2:
-        return False
-    for part in parts:
-        members = part.first.wait.members if part.first.wait is not None else None
+    groups = [part.first.wait.of_group for part in parts if part.first.wait is not None]
+    return len(set(groups)) > 1 and all(
         # All ranks are in the default group, so a wait in it shows nothing about an order.
-        if members is None or not any(n in members for other in parts if other is not part for n in other.ranks):
-            return False
-    return True
+        members is not None and not set(members).isdisjoint(numbers_of(other for other in parts if other is not part))
+        for part, (_, members) in zip(parts, groups, strict=True)
+    )

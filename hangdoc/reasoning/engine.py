@@ -1,6 +1,7 @@
 """From a snapshot to a diagnosis, step by step. Pure: the same bundle gives the same answer."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import msgspec
@@ -12,11 +13,13 @@ from hangdoc.reasoning.causes import disagreements, launches
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
+from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import build, launch
 from hangdoc.snapshot import Snapshot, Stack
 
 DEFAULT_PATIENCE = 30.0
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
+_NOT_STARTED = "not started yet: the launchers are still waiting in the rendezvous"
 _WORST: tuple[Verdict, ...] = ("hung", "unknown", "waiting", "healthy")
 
 
@@ -58,19 +61,6 @@ def _examined(run: Run) -> Run:
 
 
 def _job(run: Run, problems: list[str]) -> Job:
-    found: list[tuple[Finding, str]] = []
-    subjects, instance = by_subject(), ids.instance(run)
-    for blockage in run.blockages:
-        rule = subjects[type(blockage.about)]
-        about = _guarded(problems, rule, lambda rule=rule, blockage=blockage: [rule.say(run, blockage)])  # type: ignore[misc]
-        found += [(finding, ids.of_blockage(instance, blockage)) for finding in about]
-    for rule in all_rules():
-        if hasattr(rule, "check"):
-            about = _guarded(problems, rule, lambda rule=rule: list(rule.check(run)))  # type: ignore[misc]
-            found += [(finding, ids.of_fact(instance, finding)) for finding in about]
-    apart = ids.apart(one for _, one in found)
-    findings = [msgspec.structs.replace(finding, id=one) for (finding, _), one in zip(found, apart, strict=True)]
-    findings.sort(key=lambda one: (_SEVERITY[one.severity], -one.confidence, one.code, one.culprits))
     verdict = blockages.verdict(run)
     return Job(
         id=run.id,
@@ -81,19 +71,42 @@ def _job(run: Run, problems: list[str]) -> Job:
         verdict=verdict,
         hung_for_seconds=run.age_seconds if verdict == "hung" else None,
         ranks=tuple(_view(rank) for _, rank in sorted(run.ranks.items())),
-        findings=tuple(_with_places(run, finding) for finding in findings),
-        unseen=tuple(Unseen(rank=rank, why=run.unseen[rank].why) for rank in sorted(run.unseen)),
+        findings=tuple(_with_places(run, one) for one in _findings(run, problems)),
+        unseen=_unseen(run),
         blockages=tuple(_blocked(one) for one in run.blockages),
         script=launch.script(run),
     )
 
 
-def _guarded(problems: list[str], rule: Rule, findings: Callable[[], list[Finding]]) -> list[Finding]:
+def _findings(run: Run, problems: list[str]) -> list[Finding]:
+    """All findings, the most likely cause first. A rule that fails is a problem."""
+    found: list[tuple[str, Finding]] = []
+    subjects, instance = by_subject(), ids.instance(run)
+    for blockage in run.blockages:
+        rule, write = subjects[type(blockage.about)]
+        with _reported(problems, rule):
+            one = finding(rule.code, rule.name, write(run, blockage, blockage.about), blockage)
+            found.append((ids.of_blockage(instance, blockage), one))
+    for rule in all_rules():
+        with _reported(problems, rule):
+            facts = [finding(rule.code, rule.name, draft) for draft in rule.check(run)]
+            found += [(ids.of_fact(instance, one), one) for one in facts]
+    apart = ids.apart(name for name, _ in found)
+    findings = [msgspec.structs.replace(one, id=name) for name, (_, one) in zip(apart, found, strict=True)]
+    return sorted(findings, key=lambda one: (_SEVERITY[one.severity], -one.confidence, one.code, one.culprits))
+
+
+@contextmanager
+def _reported(problems: list[str], rule: Rule) -> Iterator[None]:
     try:
-        return findings()
+        yield
     except Exception as error:
-        problems.append(f"rule {rule.CODE} failed ({type(error).__name__}: {error}): please report it")
-        return []
+        problems.append(f"rule {rule.code} failed ({type(error).__name__}: {error}): please report it")
+
+
+def _unseen(run: Run) -> tuple[Unseen, ...]:
+    waiting = not run.ranks and any(launch.in_rendezvous(process) is not None for _, process in run.launchers)
+    return tuple(Unseen(rank=n, why=_NOT_STARTED if waiting else run.unseen[n].why) for n in sorted(run.unseen))
 
 
 def _blocked(blockage: Blockage) -> Blocked:
@@ -107,20 +120,19 @@ def _blocked(blockage: Blockage) -> Blocked:
     )
 
 
-def _with_places(run: Run, finding: Finding) -> Finding:
+def _with_places(run: Run, one: Finding) -> Finding:
     """For a run on several hosts, add to each command about a process the host on which to run it."""
     if len(run.hosts) < 2:
-        return finding
-    numbers = {int(word) for command in finding.commands for word in command.split() if word.isdecimal()}
-    if not numbers:
-        return finding
-    named = [run.ranks[n] for n in (*finding.victims, *finding.culprits) if n in run.ranks]  # the culprits' pids count
-    hosts = {str(rank.pid): rank.host for rank in named if rank.process is not None and rank.process.pid in numbers}
+        return one
+    named = (run.ranks[n] for n in (*one.victims, *one.culprits) if n in run.ranks)  # the culprits' pids count
+    words = {command: command.replace("/", " ").split() for command in one.commands}
+    pids = {int(word) for some in words.values() for word in some if word.isdecimal()}
+    hosts = {str(rank.pid): rank.host for rank in named if rank.pid in pids}
     commands = []
-    for command in finding.commands:
-        host = next((hosts[word] for word in command.split() if word in hosts), None)
+    for command, some in words.items():
+        host = next((hosts[word] for word in some if word in hosts), None)
         commands.append(f"{command}   # on {host}" if host is not None and "#" not in command else command)
-    return msgspec.structs.replace(finding, commands=tuple(commands))
+    return msgspec.structs.replace(one, commands=tuple(commands))
 
 
 def _view(rank: Rank) -> RankView:

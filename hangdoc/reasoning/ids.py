@@ -24,7 +24,7 @@ Instance = tuple[str, ...]
 
 def of_blockage(run: Instance, blockage: Blockage) -> str:
     """The id of the finding about a blockage."""
-    where = blockage.culprits or tuple(sorted(numbers_of(blockage.at)))
+    where = blockage.culprits or tuple(sorted(numbers_of(blockage.awaited)))
     return _digest(run, blockage.kind.NAME, where)
 
 

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from hangdoc.reasoning.causes.agreement import Agreement
 from hangdoc.reasoning.causes.amounts import Difference
-from hangdoc.reasoning.model import Class, Placed
+from hangdoc.reasoning.model import Class
 from hangdoc.reasoning.ranks.holds import Ends, Hold
 from hangdoc.reasoning.ranks.stopped import Stop
 from hangdoc.snapshot import Frame, Loop, Process
@@ -29,8 +29,6 @@ class LeftLoop(Cycle, frozen=True, kw_only=True):
     short: Class
     inside: Class
     loop: Loop
-    frame: Frame
-    """Of `short`, in the function that has the loop."""
     differences: tuple[Difference, ...] = ()
     """The data of which `short` visibly has less than `inside`, the strongest difference first."""
 
@@ -64,10 +62,10 @@ class PointToPoint(Cycle, frozen=True, kw_only=True):
     """Sends and receives that do not match, or a peer that is in another operation."""
 
     NAME = "point-to-point"
-    astray: Class | None = None
-    """The ranks that send to a different rank, or are in another operation."""
-    waits_for_it: Class | None = None
-    parts: tuple[Class, ...] = ()
+    parts: tuple[Class, ...]
+    pair: tuple[Class, Class] | None = None
+    """The ranks that send to a different rank or are in another operation, and ranks that wait for them; None if all are to
+    blame."""
 
 
 class Roots(Cycle, frozen=True, kw_only=True):
@@ -105,10 +103,14 @@ class Rendezvous(Hold, frozen=True, kw_only=True):
     """The rendezvous of the run, or of a group, is not complete. If an absent rank is making progress, it may still arrive."""
 
     NAME = "rendezvous"
-    arrived: tuple[Class, ...] = ()
-    absent: tuple[int, ...] = ()
-    agents: tuple[tuple[Placed, Frame], ...] = ()
-    """Launchers that wait for other nodes, if no rank has started yet."""
+    arrived: tuple[Class, ...]
+
+
+class AgentsWait(Hold, frozen=True, kw_only=True):
+    """Launchers wait for other nodes, and no rank has started yet."""
+
+    NAME = "rendezvous"
+    agents: tuple[tuple[Process, Frame], ...]
 
 
 class Apart(Hold, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from hangdoc.diagnosis import Label, Operation, Where
+from hangdoc.parse import natural
 from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.reasoning.ranks.holds import Hold
 from hangdoc.regex import regex
@@ -134,6 +135,11 @@ class Rank(Struct, frozen=True, gc=False):
         return self.process is not None and any(map(torch_names.is_rpc, known.thread_names(self.process)))
 
     @property
+    def in_rendezvous(self) -> bool:
+        """Whether its operation is a rendezvous."""
+        return self.wait is not None and self.wait.kind == "rendezvous"
+
+    @property
     def waits(self) -> bool:
         """Whether it is blocked in an operation that another rank has to complete."""
         return self.wait is not None and self.label == "blocked"
@@ -194,6 +200,17 @@ class Run:
     def on(self, host: str) -> list[Rank]:
         """The ranks of a host."""
         return self._by_host.get(host, [])
+
+    @property
+    def endpoint(self) -> tuple[str, int | None]:
+        """Host and port of the rendezvous endpoint; `("", None)` if unknown."""
+        host, _, port = (self.master or "").rpartition(":")
+        return host, natural(port)
+
+    @cached_property
+    def living(self) -> tuple[Rank, ...]:
+        """The ranks that are not dead. Each has a process."""
+        return tuple(rank for rank in self.ranks.values() if rank.label != "dead")
 
     @cached_property
     def waiting(self) -> tuple[Class, ...]:

@@ -1,11 +1,12 @@
-"""Ranks that wait in one call: different roots or tensors, or a second thread that is in a call of the same group."""
+"""Ranks that wait in one call: they spin in the GPU driver, have different roots or tensors, or a second thread is in a call of
+the same group."""
 
 import math
 from collections.abc import Hashable, Iterable
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.causes.agreement import agreement
-from hangdoc.reasoning.kinds import Roots, SameCall, Tensors, Threads
+from hangdoc.reasoning.kinds import Roots, SameCall, Spinning, Tensors, Threads
 from hangdoc.reasoning.model import Class
 from hangdoc.reasoning.ranks import operations
 from hangdoc.reasoning.ranks.given import TENSOR
@@ -15,6 +16,8 @@ from hangdoc.reasoning.ranks.holds import Hold
 def kind_of(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
     """(why all ranks of a group wait in one call, which ranks to blame)."""
     classes = tuple(classes)
+    if all(one.first.spins for one in classes):
+        return Spinning(), ()
     return different_arguments(classes) or _threads(classes) or (SameCall(), ())
 
 

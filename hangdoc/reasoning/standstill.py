@@ -12,8 +12,7 @@ TELLING = (AtLock, AtFileLock, InFile, OnNetwork, Serves, WaitsForLoader)
 def is_idle(run: Run) -> bool:
     """Whether each living rank is blocked on its own (by a file, a lock, a worker), and none of its threads works. False if a
     group uses NCCL, because the host cannot see the work of a GPU."""
-    living = [rank for rank in run.ranks.values() if rank.label != "dead"]
-    return "nccl" not in backends.parts(run.backend) and bool(living) and all(map(_stands, living))
+    return "nccl" not in backends.parts(run.backend) and bool(run.living) and all(map(_stands, run.living))
 
 
 def _stands(rank: Rank) -> bool:
@@ -31,5 +30,4 @@ def _stands(rank: Rank) -> bool:
 
 def is_seen(run: Run) -> bool:
     """Whether the CPU clocks of all ranks of an idle run were read, so that it is known to be idle."""
-    living = (rank for rank in run.ranks.values() if rank.label != "dead")
-    return all(rank.cpu_percent is not None and (run.backend == "gloo" or rank.uses_rpc) for rank in living)
+    return all(rank.cpu_percent is not None and (run.backend == "gloo" or rank.uses_rpc) for rank in run.living)

@@ -107,6 +107,11 @@ def is_p2p(rank: Rank) -> bool:
     return rank.waits and rank.wait is not None and rank.wait.kind == "p2p"
 
 
+def peer_of(rank: Rank) -> int | None:
+    """The rank that a waiting rank's send or receive names, if it is known."""
+    return rank.wait.operation.peer if rank.wait is not None else None
+
+
 def answers(one: Rank, other: Rank) -> bool:
     """Whether `other` is in the call that matches the send or receive of `one`."""
     if not (is_p2p(one) and is_p2p(other)) or one.wait is None or other.wait is None:

@@ -63,7 +63,7 @@ def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
         unseen.setdefault(one.why, []).append(one.rank)
     shown = _EVERYTHING if verbose else _UNSEEN_SHOWN
     for why, which in list(unseen.items())[:shown]:
-        yield Text(f"{ranks(which)} not observed: {words.clean(why)}")
+        yield Text(f"{ranks(which)}: {words.clean(why)}")
     if len(unseen) > shown:
         rest = [number for which in list(unseen.values())[shown:] for number in which]
         yield Text(f"{ranks(rest)} not observed (--verbose shows why)")
@@ -74,7 +74,7 @@ def _finding(finding: Finding, job: Job, *, whole: bool, verbose: bool) -> Itera
     head = Text.assemble(
         (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
         (f"{finding.code} {finding.name}", "bold"),
-        (f"  {finding.confidence:.0%} sure", "dim"),
+        (f"  {words.certainty(finding)}".rstrip(), "dim"),
     )
     yield head
     yield _indented(Text(words.clean(finding.summary)), 2)
@@ -88,13 +88,13 @@ def _finding(finding: Finding, job: Job, *, whole: bool, verbose: bool) -> Itera
 
 
 def facts(finding: Finding, most: int | None = None, *, probes: bool = False, where: str = "") -> Table:
-    """Culprits (and `where` they are), victims, evidence (at most `most` lines; `probes`: with the probe of each), remedy and
-    commands."""
+    """Ranks (and `where` the culprits are), evidence (at most `most` lines; `probes`: with the probe of each), remedy and
+    commands of a finding."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     if finding.culprits:
-        table.add_row("culprit", Text(ranks(finding.culprits), style="bold") + Text(where, style="not bold"))
+        table.add_row(words.role(finding), Text(ranks(finding.culprits), style="bold") + Text(where, style="not bold"))
     if finding.victims:
         table.add_row("waiting", Text(ranks(finding.victims)))
     shown = finding.evidence[:most]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hangdoc.diagnosis import Job, Operation, RankView, Where
+from hangdoc.diagnosis import Finding, Job, Operation, RankView, Where
 from hangdoc.phrases import caller, duration
 
 VERDICT_STYLE = {
@@ -88,6 +88,16 @@ def without_finding(job: Job) -> str:
     if any(rank.label != "dead" for rank in job.ranks):
         return "Some ranks are not making progress, but no rank is waiting for another rank."
     return "No rank of this run is alive: the launcher has not started any yet, or all have ended."
+
+
+def certainty(finding: Finding) -> str:
+    """`90% sure`; empty for the finding that lists what could not be observed, because it claims no cause."""
+    return f"{finding.confidence:.0%} sure" if finding.code != "HD901" else ""
+
+
+def role(finding: Finding) -> str:
+    """What the culprits of a finding are: only `awaited` while they may do what they are meant to."""
+    return "awaited" if finding.severity == "info" and finding.victims else "culprit"
 
 
 def hosts(group: Iterable[RankView]) -> str:

@@ -6,7 +6,7 @@ from importlib import import_module
 from hangdoc.reasoning.rules import all_rules
 from hangdoc.snapshot import Snapshot
 
-CODES = [rule.CODE for rule in all_rules()]
+CODES = [rule.code for rule in all_rules()]
 
 
 def fires(code: str) -> Snapshot:

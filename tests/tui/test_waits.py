@@ -30,7 +30,7 @@ def test_every_class_is_drawn_once_and_every_edge_is_a_wait(name: str) -> None:
     for run in runs(name):
         for picture in pictures(run):
             drawn = Counter(one.ranks for one in classes(picture))
-            there = {one.ranks for one in (*picture.blockage.at, *picture.blockage.waiting)}
+            there = {one.ranks for one in (*picture.blockage.awaited, *picture.blockage.waiting)}
             assert drawn == Counter(there)
             assert run.waits is not None
             if picture.cycle:

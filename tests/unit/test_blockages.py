@@ -80,7 +80,7 @@ def test_blockages_of_any_run(processes: list[Process], silence: float) -> None:
     for blockage in job.blockages:
         assert not set(blockage.victims) & set(blockage.culprits)
     # Every class that waits and does not move belongs to exactly one blockage.
-    belongs = Counter(one.ranks for blockage in run.blockages for one in (*blockage.at, *blockage.waiting))
+    belongs = Counter(one.ranks for blockage in run.blockages for one in (*blockage.awaited, *blockage.waiting))
     for one in run.still:
         assert belongs[one.ranks] == 1, one.ranks
     if job.verdict == "hung":

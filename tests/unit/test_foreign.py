@@ -29,7 +29,7 @@ def _finding(code: str, *culprits: int, severity: str = "error") -> dict[str, An
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_each_program_has_a_control_and_faults_whose_findings_exist(program: Program) -> None:
-    codes = {rule.CODE for rule in all_rules()}
+    codes = {rule.code for rule in all_rules()}
     names = [situation.name for situation in program.situations]
     assert any(situation.healthy for situation in program.situations)
     assert any(not situation.healthy for situation in program.situations)

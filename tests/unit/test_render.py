@@ -38,7 +38,7 @@ def test_equal_ranks_are_one_row() -> None:
 def test_a_run_on_many_hosts_fits_a_screen_and_names_the_culprits_host() -> None:
     """The example of docs/howto/frozen-now.md."""
     shown = lines(codec.read(FOLDER / "large.hangdoc"))
-    assert len(shown) <= 36
+    assert len(shown) <= 38
     assert max(map(len, shown)) <= 80
     assert "  culprit   rank 37 on node4" in shown
     assert not any("min…" in line or "34…" in line for line in shown)
@@ -60,9 +60,15 @@ def test_six_lines_of_evidence_unless_verbose() -> None:
 
 def test_unobserved_ranks_with_the_same_reason_are_one_line() -> None:
     shown = lines(fires("HD401"))
-    assert [line for line in shown if "not observed" in line] == [
-        "ranks 0-7 not observed: no process on the observed hosts"
+    assert [line for line in shown if line.startswith("ranks 0-7")] == [
+        "ranks 0-7: not started yet: the launchers are still waiting in the rendezvous"
     ]
+
+
+def test_a_rank_that_does_what_it_is_meant_to_is_no_culprit_and_missing_evidence_is_not_sure() -> None:
+    assert [line.split()[0] for line in lines(fires("HD602")) if line.endswith("  rank 1")] == ["awaited"]
+    assert [line.split()[0] for line in lines(fires("HD302")) if line.endswith("  rank 1")] == ["culprit"]
+    assert not any(line.endswith("sure") for line in lines(fires("HD901")))
 
 
 def test_a_wider_terminal_and_a_narrow_one() -> None:

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import sys
 
 import pytest
 from msgspec.structs import replace
@@ -12,13 +13,18 @@ from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.causes.disagreements import Differs
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.kinds import Cycle
-from hangdoc.reasoning.ranks.holds import Hold
-from hangdoc.reasoning.rules import all_rules
+from hangdoc.reasoning.ranks.holds import Dead, Hold
+from hangdoc.reasoning.rules import all_rules, by_subject
+from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import (
     BeaconReading,
     Clocks,
+    Connection,
+    Connections,
     ControlGroup,
     Counter,
+    Exit,
+    Frame,
     Host,
     Loop,
     Machine,
@@ -41,11 +47,14 @@ from tests.rules.shapes import (
     steps,
 )
 from tests.unit.builders import (
+    LOOP,
     TORCH,
+    backward,
     c10d,
     frame,
     helper,
     local,
+    native_backward,
     rank,
     snapshot,
     stack,
@@ -70,10 +79,10 @@ def of(code: str, found: Job) -> list[Finding]:
 
 def test_codes_and_names_are_unique() -> None:
     rules = all_rules()
-    assert len({rule.CODE for rule in rules}) == len({rule.NAME for rule in rules}) == len(rules) >= 11
+    assert len({rule.code for rule in rules}) == len({rule.name for rule in rules}) == len(rules) >= 11
     for rule in rules:
-        assert re.fullmatch(r"HD\d{3}", rule.CODE)
-        assert re.fullmatch(r"[a-z0-9-]+", rule.NAME)
+        assert re.fullmatch(r"HD\d{3}", rule.code)
+        assert re.fullmatch(r"[a-z0-9-]+", rule.name)
 
 
 def subclasses(kind: type) -> set[type]:
@@ -81,40 +90,50 @@ def subclasses(kind: type) -> set[type]:
 
 
 def test_every_kind_and_every_cause_has_exactly_one_rule() -> None:
-    speaks = [subject for rule in all_rules() for subject in getattr(rule, "ABOUT", ())]
-    assert len(speaks) == len(set(speaks))
     kinds = {one for base in (Hold, Cause) for one in subclasses(base)}
-    assert set(speaks) == kinds - {Hold, Cause, Cycle, Differs}
+    assert set(by_subject()) == kinds - {Hold, Cause, Cycle, Differs}
+    with pytest.raises(ValueError, match="two rules write about Dead"):
+        about(Dead)(lambda run, blockage, kind: Draft(confidence=1, summary="", evidence=(), remedy=""))
+
+
+def test_a_rule_that_fails_is_a_problem_and_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Draft:
+        raise RuntimeError("oops")
+
+    broken = {subject: (rule, fail) for subject, (rule, _) in by_subject().items()}
+    monkeypatch.setattr("hangdoc.reasoning.engine.by_subject", lambda: broken)
+    found = diagnose(fires("HD302"))
+    assert found.verdict == "hung"
+    assert found.problems == ("rule HD302 failed (RuntimeError: oops): please report it",)
 
 
 def test_no_rule_names_another() -> None:
     for rule in all_rules():
-        source = inspect.getsource(inspect.getmodule(rule.say if hasattr(rule, "say") else rule.check))
-        code = source.split('"""', 2)[2]
-        assert set(re.findall(r"HD\d{3}", code)) == {rule.CODE}
+        source = inspect.getsource(sys.modules[rule.module])
+        assert not re.findall(r"HD\d{3}", source.split('"""', 2)[2]), rule.code
 
 
 def test_every_rule_has_its_page() -> None:
     for rule in all_rules():
-        page = inspect.cleandoc(rule.__doc__)
-        assert re.findall(r"^## (.+)$", page, re.MULTILINE) == HEADINGS, rule.CODE
+        page = rule.page
+        assert re.findall(r"^## (.+)$", page, re.MULTILINE) == HEADINGS, rule.code
         first, blank = page.splitlines()[:2]
-        assert len(first) <= 80 and first.endswith(".") and not blank, rule.CODE  # `hangdoc rules` lists the first line
+        assert len(first) <= 80 and first.endswith(".") and not blank, rule.code  # `hangdoc rules` lists the first line
         for section in page.split("\n## ")[1:]:
-            assert len(section.partition("\n")[2].strip()) > 20, (rule.CODE, section)
+            assert len(section.partition("\n")[2].strip()) > 20, (rule.code, section)
 
 
 def test_the_examples_are_python_and_fit_a_terminal() -> None:
     """`hangdoc rules NAME` prints code unwrapped up to 76 columns. Each example marks exactly one line."""
     for rule in all_rules():
-        page = inspect.cleandoc(rule.__doc__)
+        page = rule.page
         example, instead = (page.partition(f"## {heading}")[2].partition("\n## ")[0] for heading in HEADINGS[2:4])
-        assert example.count("# <-") == 1, rule.CODE
-        assert "# <-" not in instead, rule.CODE
+        assert example.count("# <-") == 1, rule.code
+        assert "# <-" not in instead, rule.code
         blocks = re.findall(r"```(\w+)\n(.*?)```", example + instead, re.DOTALL)
-        assert len(blocks) >= 2, rule.CODE
+        assert len(blocks) >= 2, rule.code
         for language, code in blocks:
-            assert all(len(line) <= 76 for line in code.splitlines()), (rule.CODE, code)
+            assert all(len(line) <= 76 for line in code.splitlines()), (rule.code, code)
             if language == "python":
                 ast.parse(code)
 
@@ -215,6 +234,44 @@ def test_the_cards_of_another_network_namespace_are_not_judged() -> None:
         return replace(host, machine=replace(host.machine, net_namespace="net:[2]"))
 
     assert not of("HD404", job(replace(wrong, hosts=tuple(map(elsewhere, wrong.hosts)))))
+
+
+def test_the_rank_that_is_cut_off_and_not_the_one_that_accepted_most_connections() -> None:
+    """Gloo's rank with the lower address listens, so all its connections have one port of its own."""
+
+    def end(at: int, to: int, *, accepted: bool, lost: bool) -> Connection:
+        ports = (4000 + at, 5000 + 10 * to + at) if accepted else (5000 + 10 * at + to, 4000 + to)
+        readings = {"unacked": 3, "backoff": 5} if lost and not accepted else {}
+        return Connection(
+            pid=100 + at, namespace="net:[1]", state="ESTABLISHED", local_address=f"10.0.0.{at}", local_port=ports[0],
+            remote_address=f"10.0.0.{to}", remote_port=ports[1], receive_queue_bytes=0, send_queue_bytes=0,
+            bytes_moved=0, last_sent_ms=60_000, last_received_ms=60_000, **readings,
+        )  # fmt: skip
+
+    pairs = [(low, high) for high in range(4) for low in range(high)]
+    ends = [(*pair, True) for pair in pairs] + [(high, low, False) for low, high in pairs]
+    connections = tuple(end(at, to, accepted=accepted, lost=3 in (at, to)) for at, to, accepted in ends)
+    ranks = (in_loop(number, 4, world=4) for number in range(4))
+    found = of("HD407", job(snapshot(*ranks, connections=Connections(connections=connections))))
+    assert [finding.culprits for finding in found] == [(3,)]
+
+
+def test_the_break_that_a_rank_took_is_shown_with_the_values_of_its_condition() -> None:
+    leaves = (
+        Exit(line=16, statement="return", conditions=("nothing is known",)),
+        Exit(line=18, statement="break", conditions=("loss < target",)),
+    )
+
+    def at(line: int, loss: str) -> Frame:
+        seen = (local("step", 3), local("loss", loss), local("target", "0.5"))
+        return frame("train", line, loops=(replace(LOOP, exits=leaves),), locals=seen)
+
+    inside = rank(0, *backward(), at(15, "0.9"), native=native_backward())
+    left = of("HD105", job(snapshot(inside, rank(1, *c10d("barrier"), at(22, "0.2")))))[0]
+    assert [line.text for line in left.evidence[:2]] == [
+        "the loop has a `break` at line 18, if `loss < target`; `loss` is 0.2 on rank 1, 0.9 on rank 0",
+        "the loop has a `return` at line 16, if `nothing is known`",
+    ]
 
 
 def test_two_jobs_side_by_side_are_told_apart() -> None:

@@ -52,9 +52,9 @@ def finding_page(findings: Iterable[Finding]) -> Page:
     found = list(findings)
     for finding in found:
         parts += [*_finding(finding), Text("")]
-    rule = next((rule for rule in all_rules() if found and found[0].code == rule.CODE), None)
+    rule = next((rule for rule in all_rules() if found and found[0].code == rule.code), None)
     if rule is not None:
-        parts.append(Markdown(f"# {rule.CODE} {rule.NAME}\n{rule.__doc__ or ''}"))
+        parts.append(Markdown(rule.titled_page))
     command = next((command for finding in found for command in finding.commands), None)
     return Page("findings" if len(found) != 1 else found[0].code, Group(*parts) if parts else "Nothing found.", command)
 

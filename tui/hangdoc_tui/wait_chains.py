@@ -39,7 +39,7 @@ def pictures(run: Run) -> list[Picture]:
 
 def _picture(run: Run, blockage: Blockage) -> Picture:
     blamed = set(blockage.blamed)
-    at = sorted(blockage.at, key=lambda one: (not blamed & set(one.ranks), one.ranks))
+    at = sorted(blockage.awaited, key=lambda one: (not blamed & set(one.ranks), one.ranks))
     circle = _cycle(run, at) or ()
     ends = circle or tuple(at)
     others = [one for one in (*at, *blockage.waiting) if one not in ends]

@@ -5,17 +5,15 @@ from typing import TYPE_CHECKING
 
 from hangdoc.reasoning.causes import data, dead_link, disagreements, meeting
 from hangdoc.reasoning.causes.cause import Cause
-from hangdoc.reasoning.causes.disagreements import Differs, OptionDiffers, VariableDiffers, VersionDiffers
+from hangdoc.reasoning.causes.disagreements import Differs, VariableDiffers, VersionDiffers
 from hangdoc.reasoning.kinds import Cycle, LeftLoop, Mismatch, SameCall
 from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.holds import Busy, Starves, Stopped, Unseen, WaitsForInput
+from hangdoc.reasoning.ranks.holds import Starves, Stopped, Unseen, WaitsForInput
 
 if TYPE_CHECKING:
     from hangdoc.reasoning.blockages import Blockage
 
 __all__ = ["Cause", "of"]
-
-_Finder = Callable[[Run], Cause | None]
 
 
 def of(run: Run, blockage: "Blockage") -> Cause | None:
@@ -23,64 +21,47 @@ def of(run: Run, blockage: "Blockage") -> Cause | None:
     kind = blockage.kind
     if isinstance(kind, Stopped | WaitsForInput):
         return None
-    if _meets(blockage) and (cause := _first(run, _OF_A_MEETING)) is not None:
+    if _meets(blockage) and (cause := _of_a_meeting(run)) is not None:
         return cause
-    if isinstance(kind, Starves | Busy):
-        others = [one for one in blockage.waiting if not one.first.moving]
-        return data.of_starved(blockage.at[0], others[0]) if isinstance(kind, Starves) and others else None
+    if isinstance(kind, Starves) and blockage.waiting:
+        return data.of_starved(blockage.awaited[0].first, blockage.waiting[0].first)
     if isinstance(kind, Cycle | SameCall | Unseen) and (link := dead_link.find(run)) is not None:
         return link
-    if not isinstance(kind, Cycle | SameCall):
-        return None
+    if isinstance(kind, LeftLoop):
+        split = data.of_left_loop(kind)
+        return split if isinstance(split, data.RanOut) else _setting_of_a_cycle(run) or split
     if isinstance(kind, Mismatch):
-        return _first(run, _OF_A_CYCLE) or data.of_mismatch(kind)
-    split = data.of_left_loop(kind) if isinstance(kind, LeftLoop) else None
-    if isinstance(split, data.FewerData):
-        return split
-    return _first(run, _OF_A_CYCLE) or split
+        return _setting_of_a_cycle(run) or data.of_mismatch(kind)
+    return _setting_of_a_cycle(run) if isinstance(kind, Cycle | SameCall) else None
 
 
 def _meets(blockage: "Blockage") -> bool:
     """Whether ranks, or the launchers of ranks, wait in a rendezvous."""
-    classes = (*blockage.at, *blockage.waiting)
+    classes = (*blockage.awaited, *blockage.waiting)
     kinds = {one.first.wait.kind for one in classes if one.first.wait is not None}
-    return not classes or bool(kinds & {"rendezvous", "store"})
+    return not classes or not kinds.isdisjoint(("rendezvous", "store"))
 
 
-def _first(run: Run, finders: tuple[_Finder, ...]) -> Cause | None:
-    return next((cause for find in finders if (cause := find(run)) is not None), None)
+def _of_a_meeting(run: Run) -> Cause | None:
+    """The first cause that keeps ranks from completing their rendezvous."""
+    finders: tuple[Callable[[Run], Cause | None], ...] = (
+        meeting.port_taken,
+        meeting.unreachable_address,
+        meeting.unusable_interface,
+        meeting.no_answer,
+        meeting.loopback_name,
+    )
+    if run.launches is not None and not run.launches.met:
+        return run.launches
+    found = next((cause for find in finders if (cause := find(run)) is not None), None)
+    return found or _setting(run, VariableDiffers, VersionDiffers)
 
 
-def _option(run: Run) -> Cause | None:
-    if disagreements.other_files(run):
-        return None  # directories that visibly differ are a cause of their own
-    return _decisive(run, OptionDiffers)
+def _setting_of_a_cycle(run: Run) -> Differs | None:
+    """A setting that makes ranks call different collectives. Directories that visibly differ are a better explanation than the
+    options that name them."""
+    return _setting(run, *((VariableDiffers, VersionDiffers) if disagreements.other_files(run) else (Differs,)))
 
 
-def _variable(run: Run) -> Cause | None:
-    return _decisive(run, VariableDiffers)
-
-
-def _version(run: Run) -> Cause | None:
-    return _decisive(run, VersionDiffers)
-
-
-def _decisive(run: Run, what: type[Differs]) -> Cause | None:
-    return next((one for one in run.differing if isinstance(one, what) and one.decisive), None)
-
-
-def _launches(run: Run) -> Cause | None:
-    return run.launches if run.launches is not None and not run.launches.met else None
-
-
-_OF_A_MEETING: tuple[_Finder, ...] = (
-    _launches,
-    meeting.port_taken,
-    meeting.unreachable_address,
-    meeting.unusable_interface,
-    meeting.no_answer,
-    meeting.loopback_name,
-    _variable,
-    _version,
-)
-_OF_A_CYCLE: tuple[_Finder, ...] = (_option, _variable, _version)
+def _setting(run: Run, *kinds: type[Differs]) -> Differs | None:
+    return next((one for one in run.differing if isinstance(one, kinds) and one.decisive), None)

@@ -41,9 +41,8 @@ def differences(less: Rank, more: Rank) -> list[Difference]:
 
 def same_data(one: Rank, other: Rank) -> bool:
     """Whether both ranks read directories with the same files."""
-    mine, theirs = sources(one), sources(other)
-    shared = [name for name in mine if name in theirs and mine[name].files]
-    return bool(shared) and all(mine[name].digest == theirs[name].digest for name in shared)
+    shared = [(mine, theirs) for mine, theirs in common_sources(one, other) if mine.files]
+    return bool(shared) and all(mine.digest == theirs.digest for mine, theirs in shared)
 
 
 def _beacons(less: Rank, more: Rank) -> list[Difference]:
@@ -62,7 +61,7 @@ def _beacons(less: Rank, more: Rank) -> list[Difference]:
 
 
 def _pair(probe: str, less: Rank, ours: str, more: Rank, theirs: str) -> tuple[Evidence, ...]:
-    return Evidence(rank=less.rank, probe=probe, text=ours), Evidence(rank=more.rank, probe=probe, text=theirs)
+    return Evidence(less.rank, probe, ours), Evidence(more.rank, probe, theirs)
 
 
 def sources(rank: Rank) -> dict[str, DataSource]:
@@ -73,21 +72,23 @@ def sources(rank: Rank) -> dict[str, DataSource]:
     return {source.origin: source for source in process.data.sources}
 
 
+def common_sources(one: Rank, other: Rank) -> list[tuple[DataSource, DataSource]]:
+    """The data directories that both ranks have from the same origin."""
+    mine, theirs = sources(one), sources(other)
+    return [(mine[origin], theirs[origin]) for origin in mine if origin in theirs]
+
+
 def _directories(less: Rank, more: Rank) -> list[Difference]:
-    mine, theirs = sources(less), sources(more)
-    found = []
-    for origin, ours in mine.items():
-        other = theirs.get(origin)
-        if other is None or ours.files >= other.files or ours.digest == other.digest:
-            continue
-        evidence = _pair("data", less, f"{_described(ours)} ({origin})", more, f"{_described(other)} ({origin})")
-        found.append(Difference(ours.files, other.files, evidence, "files", 0.95))
-    return found
+    return [
+        Difference(few.files, many.files, _pair("data", less, _described(few), more, _described(many)), "files", 0.95)
+        for few, many in common_sources(less, more)
+        if few.files < many.files and few.digest != many.digest
+    ]
 
 
 def _described(source: DataSource) -> str:
     kind = "/".join(source.suffixes) or "data"
-    return f"{source.files} {kind} file{'s' * (source.files != 1)} in {source.path}"
+    return f"{source.files} {kind} file{'s' * (source.files != 1)} in {source.path} ({source.origin})"
 
 
 def _bounds(less: Rank, more: Rank) -> list[Difference]:
@@ -141,8 +142,7 @@ def _amounts(rank: Rank) -> dict[tuple[str, str], tuple[int, bool]]:
 
 def other_files(one: Rank, other: Rank) -> bool:
     """Whether the ranks visibly read different sets of files: directories or published digests that are not equal."""
-    mine, theirs = sources(one), sources(other)
-    if any(mine[name].digest != theirs[name].digest for name in mine if name in theirs and theirs[name].files):
+    if any(mine.digest != theirs.digest for mine, theirs in common_sources(one, other) if theirs.files):
         return True
     a, b = known.beacon(one.process), known.beacon(other.process)
     return a is not None and b is not None and a.shards is not None and b.shards is not None and a.shards != b.shards

@@ -1,7 +1,5 @@
 """The data of a rank that left its loop early or gets no batch, compared with the data of a rank that waits for it."""
 
-from typing import ClassVar
-
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.causes import amounts
 from hangdoc.reasoning.causes.cause import Cause
@@ -12,39 +10,47 @@ _SURE = 0.7
 """The minimum weight of a difference, if no loop shows which rank ran out of data."""
 
 
-class FewerData(Cause, frozen=True, kw_only=True):
-    """Some ranks visibly have less data than others."""
+class RanOut(Cause, frozen=True, kw_only=True):
+    """Some ranks left the loop because they visibly have less data than those inside it."""
 
-    NAME: ClassVar[str] = "fewer-data"
+    NAME = "fewer-data"
+    left: LeftLoop
+
+
+class FewerData(Cause, frozen=True, kw_only=True):
+    """Some ranks visibly have less data than others. Which of them left its loop is not visible."""
+
+    NAME = "fewer-data"
     short: Class
-    waiting: Class
+    more: Class
     differences: tuple[amounts.Difference, ...]
 
 
 class UnevenSplit(Cause, frozen=True, kw_only=True):
     """The same data, but fewer batches on some ranks."""
 
-    NAME: ClassVar[str] = "uneven-split"
+    NAME = "uneven-split"
+    left: LeftLoop
 
 
 class NoData(Cause, frozen=True, kw_only=True):
     """A loader that is starved: it has no data at all, or too little."""
 
-    NAME: ClassVar[str] = "no-data"
+    NAME = "no-data"
     fewest: int
     evidence: tuple[Evidence, ...]
     compared: bool
     """Whether another rank has more."""
 
 
-def of_left_loop(kind: LeftLoop) -> FewerData | UnevenSplit | None:
+def of_left_loop(kind: LeftLoop) -> RanOut | UnevenSplit | None:
     """Why a rank left its loop, by its data; None if the data does not explain it."""
-    short, waiting = kind.short.first, kind.inside.first
+    short, inside = kind.short.first, kind.inside.first
     if not kind.differences:
         return None
-    if _is_split(short, waiting, kind.differences[0]):
-        return None if _broke_off(short) and not _takes_next(short, waiting) else UnevenSplit()
-    return FewerData(short=kind.short, waiting=kind.inside, differences=kind.differences)
+    if not _is_split(short, inside, kind.differences[0]):
+        return RanOut(left=kind)
+    return None if _broke_off(short) and not _takes_next(short, inside) else UnevenSplit(left=kind)
 
 
 def of_mismatch(kind: Mismatch) -> FewerData | None:
@@ -52,18 +58,18 @@ def of_mismatch(kind: Mismatch) -> FewerData | None:
     None if they have the same amount, or if an uneven split explains the difference."""
     if len(kind.parts) != 2 or kind.reason:
         return None
-    for short, waiting in (kind.parts, kind.parts[::-1]):
-        found = tuple(amounts.differences(short.first, waiting.first))
-        if found and found[0].weight >= _SURE and not _is_split(short.first, waiting.first, found[0]):
-            return FewerData(short=short, waiting=waiting, differences=found, culprits=short.ranks)
+    for short, more in (kind.parts, kind.parts[::-1]):
+        found = tuple(amounts.differences(short.first, more.first))
+        if found and found[0].weight >= _SURE and not _is_split(short.first, more.first, found[0]):
+            return FewerData(short=short, more=more, differences=found, culprits=short.ranks)
     return None
 
 
-def _is_split(short: Rank, waiting: Rank, strongest: amounts.Difference) -> bool:
+def _is_split(short: Rank, more: Rank, strongest: amounts.Difference) -> bool:
     """Whether the same data was split unevenly: the difference is a remainder, and the files are the same."""
-    if amounts.other_files(short, waiting) or strongest.unit == "files":
+    if amounts.other_files(short, more) or strongest.unit == "files":
         return False
-    if amounts.same_data(short, waiting):
+    if amounts.same_data(short, more):
         return True
     if strongest.unit == "batches":  # batches alone do not show different files: a few more are an uneven split
         return strongest.more < 2 * strongest.fewer
@@ -83,16 +89,13 @@ def _takes_next(*ranks: Rank) -> bool:
     return any("next(" in text or "StopIteration" in text for f in frames for text in (f.source or "", f.context or ""))
 
 
-def of_starved(starved: Class, waiting: Class) -> NoData | None:
+def of_starved(starved: Rank, waiting: Rank) -> NoData | None:
     """How little data a rank has that gets no batch; None if nothing shows it."""
-    found = amounts.differences(starved.first, waiting.first)
+    found = amounts.differences(starved, waiting)
     if found:
         fewest = min(difference.fewer for difference in found)
-        evidence = tuple(e for difference in found[:3] for e in difference.evidence)
+        evidence = tuple(line for difference in found[:3] for line in difference.evidence)
         return NoData(fewest=fewest, evidence=evidence, compared=True, ends="never" if fewest == 0 else None)
-    empty = amounts.empty_lists(starved.first)
-    if not empty:
-        return None
-    rank = starved.first.rank
-    evidence = tuple(Evidence(rank=rank, probe="stacks", text=f"`{name}` is empty") for name in empty[:3])
-    return NoData(fewest=0, evidence=evidence, compared=False)
+    empty = amounts.empty_lists(starved)
+    evidence = tuple(Evidence(starved.rank, "stacks", f"`{name}` is empty") for name in empty[:3])
+    return NoData(fewest=0, evidence=evidence, compared=False) if empty else None

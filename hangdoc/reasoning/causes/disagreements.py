@@ -1,7 +1,7 @@
 """Settings that must be the same on all ranks: options, environment variables, versions."""
 
 from functools import lru_cache
-from typing import ClassVar
+from typing import TypeVar
 
 from hangdoc.parse import integer
 from hangdoc.reasoning.causes import amounts, settings
@@ -20,7 +20,7 @@ _ACCUMULATION = regex(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)
 class Differs(Cause, frozen=True, kw_only=True):
     """A setting that differs between ranks. `decisive`: it changes which collectives are called."""
 
-    NAME: ClassVar[str] = "differs"
+    NAME = "differs"
     name: str
     values: Agreement[str | None, int]
     why: str = ""
@@ -45,6 +45,9 @@ class VersionDiffers(Differs, frozen=True, kw_only=True):
     NAME = "version"
 
 
+_Kind = TypeVar("_Kind", OptionDiffers, VariableDiffers)
+
+
 def of(run: Run) -> tuple[Differs, ...]:
     """All settings of a run that differ."""
     return (*_options(run), *_variables(run), *_versions(run))
@@ -52,9 +55,8 @@ def of(run: Run) -> tuple[Differs, ...]:
 
 def _options(run: Run) -> list[OptionDiffers]:
     """All options that differ and must or should agree, those that change collectives first."""
-    ranks = _living(run)
-    lines = {argv: settings.options(argv) for argv in {rank.process.argv for rank in ranks if rank.process}}
-    given = {rank.rank: _given(rank, lines[rank.process.argv]) for rank in ranks if rank.process}
+    lines = {argv: settings.options(argv) for argv in {rank.process.argv for rank in run.living if rank.process}}
+    given = {rank.rank: _given(rank, lines[rank.process.argv]) for rank in run.living if rank.process}
     different = list({id(one): one for one in given.values()}.values())
     on_lines = {name for options in lines.values() for name in options}
     found = []
@@ -64,22 +66,17 @@ def _options(run: Run) -> list[OptionDiffers]:
             continue
         having = [rank for rank, one in given.items() if name in on_lines or name in one]
         if (values := differing({rank: _plain(given[rank].get(name)) for rank in having})) is not None:
-            found.append(
-                OptionDiffers(
-                    name=name,
-                    values=values,
-                    why=setting.why,
-                    decisive=setting.kind == "collectives",
-                    culprits=values.odd,
-                )
-            )
+            found.append(_differs(OptionDiffers, name, values, setting))
     return sorted(found, key=lambda one: (not one.decisive, one.name))
 
 
 def _variables(run: Run) -> list[VariableDiffers]:
     """All variables that differ and have an effect under the run's backend."""
-    living = [rank for rank in _living(run) if rank.process and isinstance(rank.process.environment, Environment)]
-    environments = {rank.rank: environment_of(rank.process) for rank in living if rank.process is not None}
+    environments = {
+        rank.rank: environment_of(rank.process)
+        for rank in run.living
+        if rank.process is not None and isinstance(rank.process.environment, Environment)
+    }
     found = []
     for name in sorted(set().union(*environments.values())):
         setting = settings.variable(name)
@@ -89,11 +86,7 @@ def _variables(run: Run) -> list[VariableDiffers]:
         # A directory that differs by node is common; a default on one of them is not.
         if values is None or (setting.kind == "data" and all(value is not None for value, _ in values.values)):
             continue
-        found.append(
-            VariableDiffers(
-                name=name, values=values, why=setting.why, decisive=setting.kind == "collectives", culprits=values.odd
-            )
-        )
+        found.append(_differs(VariableDiffers, name, values, setting))
     return found
 
 
@@ -116,8 +109,9 @@ def other_files(run: Run) -> bool:
     return any(amounts.other_files(first, rank) for rank in others)
 
 
-def _living(run: Run) -> list[Rank]:
-    return [rank for rank in run.ranks.values() if rank.process is not None and rank.label != "dead"]
+def _differs(kind: type[_Kind], name: str, values: Agreement[str | None, int], setting: settings.Setting) -> _Kind:
+    decisive = setting.kind == "collectives"
+    return kind(name=name, values=values, why=setting.why, decisive=decisive, culprits=values.odd)
 
 
 def _plain(value: str | None) -> str | None:

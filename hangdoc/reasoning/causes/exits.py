@@ -16,10 +16,7 @@ def of(kind: LeftLoop) -> list[Evidence]:
     short, inside = kind.short.first, kind.inside.first
     lines = [(_differences(exit_, short, inside), exit_) for exit_ in kind.loop.exits]
     lines.sort(key=lambda line: not line[0])
-    return [
-        Evidence(rank=short.rank, probe="source", text="; ".join([_statement(exit_), *differ]))
-        for differ, exit_ in lines[:_SHOWN]
-    ]
+    return [Evidence(short.rank, "source", "; ".join([_statement(exit_), *differ])) for differ, exit_ in lines[:_SHOWN]]
 
 
 def _statement(exit_: Exit) -> str:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import ClassVar
 
 import msgspec
 
@@ -43,7 +42,7 @@ _MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
 class LaunchesDiffer(Cause, frozen=True, kw_only=True):
     """Settings that differ between the nodes."""
 
-    NAME: ClassVar[str] = "launches-differ"
+    NAME = "launches-differ"
     parts: tuple[Part, ...]
     differences: tuple[str, ...]
     wrong: tuple[Part, ...]
@@ -130,15 +129,12 @@ def _meeting(variables: dict[str, str]) -> tuple[str | None, str | None, str | N
 
 def _stuck(run: Run) -> bool:
     """Whether the nodes have not completed the rendezvous."""
-    met = [
-        one for one in run.classes if not (one.first.waits and one.first.wait and one.first.wait.kind == "rendezvous")
-    ]
-    return not run.ranks or not met
+    return all(one.first.waits and one.first.in_rendezvous for one in run.classes)
 
 
 def _reference(run: Run, parts: list[Part]) -> Part:
     """The part that the others must match: the node with the rendezvous endpoint, else the first node."""
-    address = (run.master or "").rpartition(":")[0]
+    address, _ = run.endpoint
     owner = next(
         (p for p in parts if network.interface_with(p.host, network.namespace_of(p.process), address) is not None), None
     )

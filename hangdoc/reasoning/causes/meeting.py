@@ -1,9 +1,8 @@
 """Why the rendezvous does not complete: another process on the master port, or hosts that cannot reach each other."""
 
 from collections import Counter
-from typing import ClassVar
+from collections.abc import Iterable
 
-from hangdoc.parse import natural
 from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.causes.network import Call
@@ -15,7 +14,7 @@ from hangdoc.snapshot import Connections, Host, Listener, Machine
 class PortTaken(Cause, frozen=True, kw_only=True):
     """A process of another run or program listens on the master port."""
 
-    NAME: ClassVar[str] = "port-taken"
+    NAME = "port-taken"
     host: str
     listener: Listener
 
@@ -23,7 +22,7 @@ class PortTaken(Cause, frozen=True, kw_only=True):
 class NoAnswer(Cause, frozen=True, kw_only=True):
     """Connection attempts within one network that get no reply."""
 
-    NAME: ClassVar[str] = "no-answer"
+    NAME = "no-answer"
     calls: tuple[Call, ...]
     first: Call
     """The most telling one."""
@@ -34,15 +33,15 @@ class NoAnswer(Cause, frozen=True, kw_only=True):
 class UnreachableAddress(Cause, frozen=True, kw_only=True):
     """A rank listens on an address that its peer cannot reach."""
 
-    NAME: ClassVar[str] = "unreachable-address"
+    NAME = "unreachable-address"
     call: Call
-    host: Host
+    listener: network.Listener
 
 
 class UnusableInterface(Cause, frozen=True, kw_only=True):
     """A rank uses an interface that no peer on another host can reach."""
 
-    NAME: ClassVar[str] = "unusable-interface"
+    NAME = "unusable-interface"
     host: Host
     ranks: tuple[Rank, ...]
     variable: str
@@ -53,7 +52,7 @@ class UnusableInterface(Cause, frozen=True, kw_only=True):
 class LoopbackName(Cause, frozen=True, kw_only=True):
     """A host resolves its own name to loopback."""
 
-    NAME: ClassVar[str] = "loopback-name"
+    NAME = "loopback-name"
     host: str
     addresses: tuple[str, ...]
     ranks: tuple[Rank, ...]
@@ -64,7 +63,7 @@ class LoopbackName(Cause, frozen=True, kw_only=True):
 
 def port_taken(run: Run) -> PortTaken | None:
     """A process of another run or program that listens at the rendezvous endpoint."""
-    port = natural((run.master or "").rpartition(":")[2])
+    _, port = run.endpoint
     for host in _meeting_hosts(run) if port is not None else ():
         seen = host.connections.listeners if isinstance(host.connections, Connections) else ()
         if not (listeners := [one for one in seen if one.port == port and one.pid is not None]):
@@ -96,28 +95,24 @@ def _own(run: Run, host: Host) -> set[int]:
 def unreachable_address(run: Run) -> UnreachableAddress | None:
     """The first connection attempt to an address outside the caller's networks."""
     for call in network.unanswered(run) if network.several_hosts(run) else ():
-        known = network.networks(call.host, call.connection.namespace)
-        if call.listener is None or not known or _reaches(call, known):
-            continue
-        listener = network.rank_of(run, call.listener.host, call.listener.pid)
-        culprits = (listener.rank,) if listener is not None else tuple(r.rank for r in run.on(call.listener.host.name))
-        return UnreachableAddress(call=call, host=call.listener.host, culprits=culprits, ends="never")
+        if call.listener is not None and call.wrong_address:
+            number, host = call.listener.rank, call.listener.host
+            culprits = (number,) if number is not None else tuple(rank.rank for rank in run.on(host.name))
+            return UnreachableAddress(call=call, listener=call.listener, culprits=culprits, ends="never")
     return None
 
 
 def unusable_interface(run: Run) -> UnusableInterface | None:
     """The first host whose ranks were given such an interface."""
-    for host in run.hosts if network.several_hosts(run) else ():
-        here = tuple(rank for rank in run.on(host.name) if network.meets(rank))
-        given = next(((rank, named) for rank in here if (named := network.named_interface(rank))), None)
-        if given is not None and (why := _unusable(given[0], host, given[1][1])):
+    for host, here in network.meeting(run):
+        for rank in here:
+            if (named := network.named_interface(rank)) is None:
+                continue
+            if (why := _unusable(rank, host, named[1])) is None:
+                break  # one rank speaks for its host
+            culprits = tuple(rank.rank for rank in here)
             return UnusableInterface(
-                host=host,
-                ranks=here,
-                variable=given[1][0],
-                value=given[1][1],
-                why=why,
-                culprits=tuple(r.rank for r in here),
+                host=host, ranks=here, variable=named[0], value=named[1], why=why, culprits=culprits
             )
     return None
 
@@ -139,56 +134,34 @@ def _unusable(rank: Rank, host: Host, name: str) -> str | None:
 
 def loopback_name(run: Run) -> LoopbackName | None:
     """The first host whose ranks publish the loopback address of its name."""
-    for host in run.hosts if network.several_hosts(run) else ():
-        here = [rank for rank in run.on(host.name) if network.meets(rank)]
-        machine = host.machine
-        addresses = machine.hostname_addresses if isinstance(machine, Machine) else None
-        if not here or not isinstance(addresses, tuple) or not addresses or not all(map(network.loopback, addresses)):
-            continue
+    for host, here in network.meeting(run):
+        addresses = host.machine.hostname_addresses if isinstance(host.machine, Machine) else None
         exposed = tuple(rank for rank in here if network.named_interface(rank) is None)
-        if exposed:
-            return LoopbackName(
-                host=host.name, addresses=addresses, ranks=exposed, culprits=tuple(r.rank for r in exposed)
-            )
+        if exposed and isinstance(addresses, tuple) and addresses and all(map(network.loopback, addresses)):
+            culprits = tuple(rank.rank for rank in exposed)
+            return LoopbackName(host=host.name, addresses=addresses, ranks=exposed, culprits=culprits)
     return None
 
 
 def no_answer(run: Run) -> NoAnswer | None:
     """Connection attempts within one network that get no reply: a firewall, or a broken link."""
-    calls = tuple(call for call in network.unanswered(run) if _same_network(call))
+    calls = tuple(call for call in network.unanswered(run) if not call.wrong_address)
     if not calls or any(isinstance(rank.hold, Stopped) for rank in run.ranks.values()):
         return None
     callers = {call.host.name for call in calls}
-    called = Counter(call.listener.host.name if call.listener else call.connection.remote_address for call in calls)
+    called = Counter(call.called for call in calls)
     # The host at one end of all attempts is the closed one; with one pair only, it is the side that does not reply.
     outgoing = next(iter(callers)) if len(callers) == 1 and len(called) > 1 else None
     blamed = outgoing or called.most_common(1)[0][0]
-    of_it = [call for call in calls if outgoing or blamed in (call.called, call.connection.remote_address)]
-    first = min(
-        of_it, key=lambda call: call.host.name == call.called
-    )  # a host that cannot reach itself is weaker evidence
-    culprits = tuple(_ranks_on(run, blamed, calls))
+    of_it = [call for call in calls if outgoing or blamed == call.called]
+    # That a host cannot reach itself is weaker evidence.
+    first = min(of_it, key=lambda call: call.host.name == call.called)
+    culprits = _ranks_on(run, blamed, calls)
     return NoAnswer(calls=calls, first=first, outgoing=outgoing, culprits=culprits, ends="never")
 
 
-def _same_network(call: Call) -> bool:
-    """Whether the caller is in the network of the address, or its networks are unknown. Otherwise the address is wrong."""
-    known = network.networks(call.host, call.connection.namespace)
-    return call.listener is None or not known or _reaches(call, known)
-
-
-def _reaches(call: Call, known: dict[str, str]) -> bool:
-    return any(network.within(call.connection.remote_address, one) for one in known)
-
-
-def _ranks_on(run: Run, name: str, calls: tuple[Call, ...]) -> list[int]:
+def _ranks_on(run: Run, name: str, calls: Iterable[Call]) -> tuple[int, ...]:
     """The ranks that listen there, or all ranks of that host; the unobserved ranks if the host was not observed."""
-    listening = {
-        rank.rank
-        for call in calls
-        if call.listener is not None
-        and call.listener.host.name == name
-        and (rank := network.rank_of(run, call.listener.host, call.listener.pid)) is not None
-    }
-    here = [rank.rank for rank in run.on(name)]
-    return sorted(listening) or here or sorted(run.unseen)
+    at_it = (call.listener for call in calls if call.listener is not None and call.called == name)
+    listening = {listener.rank for listener in at_it if listener.rank is not None}
+    return tuple(sorted(listening) or [rank.rank for rank in run.on(name)] or sorted(run.unseen))

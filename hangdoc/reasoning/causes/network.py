@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from hangdoc.reasoning.model import Rank, Run, environment_of
+from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Connection, Connections, Host, Interface, Machine, Process
 
 _ANY = ("0.0.0.0", "::", "*")  # noqa: S104  (what a socket is bound to, read from elsewhere)
@@ -21,6 +22,8 @@ class Listener(NamedTuple):
     pid: int
     namespace: str
     """Its network namespace."""
+    rank: int | None
+    """The rank that it is, if it is one."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -28,6 +31,8 @@ class Call(msgspec.Struct, frozen=True):
 
     host: Host
     pid: int
+    rank: int | None
+    """The rank that calls; None for a launcher."""
     connection: Connection
     listener: Listener | None
     """The process that listens there, if that host was observed."""
@@ -43,6 +48,18 @@ class Call(msgspec.Struct, frozen=True):
         return self.listener.host.name if self.listener is not None else self.connection.remote_address
 
     @property
+    def wrong_address(self) -> bool:
+        """Whether the listener's address is outside all networks of the caller."""
+        known = networks(self.host, self.connection.namespace)
+        outside = bool(known) and not any(within(self.connection.remote_address, one) for one in known)
+        return self.listener is not None and outside
+
+    @property
+    def in_words(self) -> str:
+        """`10.0.0.2:29500 is in SYN_SENT, 3 retries in 7 s`."""
+        return f"{self.target} is in SYN_SENT, {self.connection.retransmits} retries in {self.seconds} s"
+
+    @property
     def seconds(self) -> int:
         """For how long it has been retried, at least: the kernel waits 1, 2, 4, ... s, and since Linux 6.5 1 s for the first four
         retries (tcp_syn_linear_timeouts), which it does not count as backoff."""
@@ -52,28 +69,17 @@ class Call(msgspec.Struct, frozen=True):
 
 def unanswered(run: Run) -> list[Call]:
     """Connection attempts of the run's processes that were retried without a reply."""
-    calls = [Call(host, c.pid, c, None) for host, c in _connections(run, "SYN_SENT")]
+    ranks = {(rank.host, rank.pid): rank.rank for rank in run.ranks.values()}
+    calls = [Call(host, c.pid, ranks.get((host.name, c.pid)), c, None) for host, c in _connections(run, "SYN_SENT")]
     calls = [call for call in calls if call.seconds >= _SECONDS]
-    listening = _listening(run) if calls else {}
-    return [
-        msgspec.structs.replace(
-            call, listener=listening.get((call.connection.remote_address, call.connection.remote_port))
-        )
-        for call in calls
-    ]
-
-
-def _listening(run: Run) -> dict[tuple[str, int], Listener]:
-    found = {}
-    for host, c in _connections(run, "LISTEN"):
-        for address in _addresses(host, c.namespace) if c.local_address in _ANY else (c.local_address,):
-            found[address, c.local_port] = Listener(host, c.pid, c.namespace)
-    return found
-
-
-def rank_of(run: Run, host: Host, pid: int) -> Rank | None:
-    """The rank that a process is, if it is one."""
-    return next((rank for rank in run.on(host.name) if rank.pid == pid), None)
+    listening: dict[tuple[str, int], Listener] = {}
+    for host, c in _connections(run, "LISTEN") if calls else ():
+        listener = Listener(host, c.pid, c.namespace, ranks.get((host.name, c.pid)))
+        own = [address for one in interfaces(host, c.namespace) for address in one.addresses]
+        for address in own if c.local_address in _ANY else [c.local_address]:
+            listening[address, c.local_port] = listener
+    ends = ((call, (call.connection.remote_address, call.connection.remote_port)) for call in calls)
+    return [msgspec.structs.replace(call, listener=listening.get(end)) for call, end in ends]
 
 
 def interface_with(host: Host, namespace: str | None, address: str) -> Interface | None:
@@ -116,18 +122,20 @@ def loopback(address: str) -> bool:
         return False
 
 
+def meeting(run: Run) -> Iterator[tuple[Host, tuple[Rank, ...]]]:
+    """The ranks of each host that wait in a rendezvous of several hosts."""
+    for host in run.hosts if several_hosts(run) else ():
+        if here := tuple(rank for rank in run.on(host.name) if rank.waits and rank.in_rendezvous and not rank.moving):
+            yield host, here
+
+
 def several_hosts(run: Run) -> bool:
-    """Whether the run spans more than one host."""
+    """Whether the run spans more than one host. It does not if its rendezvous endpoint is a loopback address, whatever the nodes
+    are called."""
     identities = [rank.process.identity for rank in run.ranks.values() if rank.process and rank.process.identity]
     local = [i.local_world_size for i in identities if i.local_world_size is not None]
-    return len({r.host for r in run.ranks.values()}) > 1 or (
-        run.world_size is not None and bool(local) and max(local) < run.world_size and not _master_is_here(run)
-    )
-
-
-def meets(rank: Rank) -> bool:
-    """Whether a rank waits in the rendezvous."""
-    return rank.waits and not rank.moving and rank.wait is not None and rank.wait.kind == "rendezvous"
+    larger = run.world_size is not None and bool(local) and max(local) < run.world_size
+    return len({r.host for r in run.ranks.values()}) > 1 or (larger and not is_loopback(run.endpoint[0]))
 
 
 def named_interface(rank: Rank) -> tuple[str, str] | None:
@@ -137,20 +145,10 @@ def named_interface(rank: Rank) -> tuple[str, str] | None:
     return next(((name, variables[name]) for name in names if variables.get(name)), None)
 
 
-def _master_is_here(run: Run) -> bool:
-    """Whether the rendezvous endpoint is a loopback address: then all ranks are on one host, whatever the nodes are called."""
-    return run.master is not None and (loopback(run.master.rpartition(":")[0]) or run.master.startswith("localhost:"))
-
-
 def _connections(run: Run, state: str) -> Iterator[tuple[Host, Connection]]:
     """The connections in a state of the run's own processes."""
     pids = {(rank.host, rank.pid) for rank in run.ranks.values()} | {(h.name, p.pid) for h, p in run.launchers}
     for host in run.hosts:
-        if isinstance(host.connections, Connections):
-            yield from (
-                (host, c) for c in host.connections.connections if c.state == state and (host.name, c.pid) in pids
-            )
-
-
-def _addresses(host: Host, namespace: str) -> tuple[str, ...]:
-    return tuple(address for one in interfaces(host, namespace) for address in one.addresses)
+        for c in host.connections.connections if isinstance(host.connections, Connections) else ():
+            if c.state == state and (host.name, c.pid) in pids:
+                yield host, c

@@ -1,75 +1,67 @@
 """What the findings about a setting that differs between ranks have in common: as the cause of a blockage, or by itself."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence, Severity
 from hangdoc.reasoning import words
-from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.disagreements import Differs
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model import Class, Run
+from hangdoc.reasoning.rules.draft import Draft
+
+_SHOWN = 4
 
 
 class Wording(NamedTuple):
-    """The texts of one rule. `subject` and `remedy` contain `{name}`, `evidence` contains `{name}` and `{value}`."""
+    """The texts of one rule. They contain `{name}`, and `evidence` also `{value}`."""
 
-    rule: tuple[str, str]
     probe: str
     subject: str
     evidence: str
     missing: str
     """Evidence where the value is not set."""
     remedy: str
-    as_cause: float
-    """Confidence if it explains a blockage."""
-    decisive: float
-    """Confidence by itself, if it changes which collectives the ranks call."""
-    other: float
 
 
-def say(wording: Wording, run: Run, blockage: Blockage) -> Finding:
-    """The finding about a blockage that a difference explains."""
-    cause = blockage.cause
-    assert isinstance(cause, Differs)  # noqa: S101  (see the ABOUT of the rules)
-    return words.blocked(
-        wording.rule,
-        blockage,
-        confidence=wording.as_cause,
-        summary=_summary(wording, cause),
-        evidence=[*_evidence(wording, cause), *words.class_evidence(run.waiting)],
-        remedy=wording.remedy.format(name=cause.name),
+def draft(
+    wording: Wording,
+    found: Sequence[Differs],
+    confidence: float,
+    waiting: Iterable[Class] = (),
+    severity: Severity | None = None,
+) -> Draft:
+    """The finding about one or more differences, the most important first. `waiting`: the ranks that it keeps waiting."""
+    first, *others = found
+    why = f"; it {first.why}" if first.why else ""
+    names = ", ".join(wording.subject.format(name=other.name) for other in others[:_SHOWN])
+    more = f" ({names} {'differs' if len(others) == 1 else 'differ'} too)" if others else ""
+    subject = wording.subject.format(name=first.name)
+    return Draft(
+        confidence=confidence,
+        severity=severity,
+        culprits=first.values.odd,
+        summary=f"{subject} differs between ranks: {words.values_by_rank(first.values)}{why}{more}",
+        evidence=[
+            *(line for one in found[:_SHOWN] for line in _evidence(wording, one)),
+            *words.class_evidence(waiting),
+        ],
+        remedy=wording.remedy.format(name=first.name),
     )
 
 
-def check(wording: Wording, run: Run, what: type[Differs]) -> Iterator[Finding]:
-    """Every difference of a kind that does not explain a blockage."""
+def unexplained(run: Run, what: type[Differs]) -> list[Differs]:
+    """The differences of a kind that do not explain a blockage."""
     explained = {one.cause.name for one in run.blockages if isinstance(one.cause, Differs)}
-    for found in run.differing:
-        if isinstance(found, what) and found.name not in explained:
-            yield words.finding(
-                *wording.rule,
-                confidence=wording.decisive if found.decisive else wording.other,
-                culprits=found.values.odd,
-                summary=_summary(wording, found),
-                evidence=_evidence(wording, found),
-                remedy=wording.remedy.format(name=found.name),
-            )
-
-
-def _summary(wording: Wording, found: Differs) -> str:
-    text = f"{wording.subject.format(name=found.name)} differs between ranks: {words.values_by_rank(found.values)}"
-    return text + (f"; it {found.why}" if found.why else "")
+    return [one for one in run.differing if isinstance(one, what) and one.name not in explained]
 
 
 def _evidence(wording: Wording, found: Differs) -> list[Evidence]:
     return [
         Evidence(
-            rank=group[0],
-            probe=wording.probe,
-            text=(wording.missing if value is None else wording.evidence).format(
-                name=found.name, value=(value or "")[:60]
-            )
+            group[0],
+            wording.probe,
+            (wording.missing if value is None else wording.evidence).format(name=found.name, value=(value or "")[:60])
             + words.also(group),
         )
-        for value, group in found.values.values[:8]
+        for value, group in found.values.values[:_SHOWN]
     ]

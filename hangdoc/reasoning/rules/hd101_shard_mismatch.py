@@ -64,19 +64,15 @@ data with an uneven split is HD102.
 
 import shlex
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import amounts
-from hangdoc.reasoning.causes.data import FewerData, NoData
-from hangdoc.reasoning.kinds import LeftLoop
+from hangdoc.reasoning.causes.data import FewerData, NoData, RanOut
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import left_loop
-
-CODE = "HD101"
-NAME = "shard-mismatch"
-ABOUT = (FewerData, NoData)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 _REMEDY = (
     "Give every rank the same shards. Or agree on the number of batches before the loop: all_reduce the counts with "
@@ -84,77 +80,57 @@ _REMEDY = (
 )
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that ran out of data early, or that spin in a loader without data."""
-    if isinstance(blockage.cause, FewerData):
-        if isinstance(blockage.kind, LeftLoop):
-            return _ran_out(run, blockage, blockage.kind, blockage.cause)
-        return _has_fewer(run, blockage, blockage.cause)
-    assert isinstance(blockage.cause, NoData)  # noqa: S101  (see ABOUT)
-    return _starved(run, blockage, blockage.cause)
-
-
-def _ran_out(run: Run, blockage: Blockage, kind: LeftLoop, cause: FewerData) -> Finding:
-    short, waiting = kind.short.first, kind.inside.first
-    done, total = batches(short)[0], batches(waiting)[1]
-    strongest = cause.differences[0]
-    who = words.ranks(kind.short.ranks)
-    known = done is not None and total is not None
-    compared = f"rank {waiting.rank} expects {total}" if known else f"{_amounts(strongest)} on rank {waiting.rank}"
-    after = left_loop.count(kind, done, "batches") if done is not None else ""
-    how = f"({after}, {compared})" if after and len(kind.short.ranks) > 1 else f"{after} ({compared})".lstrip()
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+@about(RanOut)
+def _ran_out(run: Run, blockage: Blockage, cause: RanOut) -> Draft:
+    """Ranks that ran out of data and left the loop."""
+    left, strongest = cause.left, cause.left.differences[0]
+    short, inside = left.short.first, left.inside.first
+    total = batches(inside)[1] if batches(short)[0] is not None else None
+    expected = (
+        f"rank {inside.rank} expects {total}" if total is not None else f"{_amounts(strongest)} on rank {inside.rank}"
+    )
+    return Draft(
         confidence=0.72 + 0.25 * strongest.weight,
-        summary=f"{who} ran out of data {how} and left the loop; "
-        + words.waiting_in([kind.inside], words.them(kind.short.ranks)),
-        evidence=[*left_loop.evidence(kind, cause.differences), *words.standstill(run)],
+        summary=f"{words.ranks(left.short.ranks)} ran out of data{left_loop.after(left, addition=expected)} and left the loop; "
+        + words.waiting_in([left.inside], words.them(left.short.ranks)),
+        evidence=left_loop.evidence(run, left, left.differences),
         remedy=_REMEDY,
-        commands=_commands(short, waiting),
+        commands=_commands(short, inside),
     )
 
 
-def _has_fewer(run: Run, blockage: Blockage, cause: FewerData) -> Finding:
-    short, waiting = cause.short, cause.waiting
-    strongest = cause.differences[0]
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+@about(FewerData)
+def _has_fewer(run: Run, blockage: Blockage, cause: FewerData) -> Draft:
+    """Ranks with less data that are in another call than the rest; their loop could not be seen."""
+    short, more, strongest = cause.short, cause.more, cause.differences[0]
+    return Draft(
         confidence=0.5 + 0.4 * strongest.weight,
-        summary=f"{words.ranks(short.ranks)} {words.verb(short.ranks, 'has', 'have')} less data than "
-        f"{words.ranks(waiting.ranks)} ({_amounts(strongest)}); {words.waiting_in([short])}, "
-        f"{words.waiting_in([waiting])}",
+        summary=f"{words.have(short.ranks)} less data than {words.ranks(more.ranks)} ({_amounts(strongest)}); "
+        f"{words.waiting_in([short])}, {words.waiting_in([more])}",
         evidence=[
             *(line for difference in cause.differences[:3] for line in difference.evidence),
-            *words.class_evidence([short, waiting]),
-            *words.standstill(run),
+            *words.stacks(run, [short, more]),
         ],
         remedy=_REMEDY,
-        commands=_commands(short.first, waiting.first),
+        commands=_commands(short.first, more.first),
     )
 
 
-def _starved(run: Run, blockage: Blockage, cause: NoData) -> Finding:
-    rank, waiting = blockage.at[0].first, blockage.waiting[0]
-    loader = words.verb(blockage.culprits, "its dataloader, which has", "their dataloaders, which have")
+@about(NoData)
+def _starved(run: Run, blockage: Blockage, cause: NoData) -> Draft:
+    """Ranks that spin in a loader without data."""
+    rank, waiting = blockage.awaited[0].first, blockage.waiting[0]
+    who = blockage.culprits
+    loader = words.verb(who, "its dataloader, which has", "their dataloaders, which have")
     amount = "no" if not cause.fewest else "too little"
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    return Draft(
         # Little data, or a list that happens to be empty, may also mean a slow loader.
         confidence=0.93 if blockage.ends == "never" else 0.75 if cause.compared else 0.7,
-        summary=f"{words.ranks(blockage.culprits)} {words.verb(blockage.culprits, 'spins', 'spin')} in {loader} {amount} data; "
-        f"{words.victims_wait(blockage)}",
+        summary=words.and_victims(f"{words.do(who, 'spins', 'spin')} in {loader} {amount} data", blockage),
         evidence=[
-            Evidence(
-                rank=rank.rank,
-                probe="cpu",
-                text=f"{rank.cpu_percent or 0:.0f}% CPU {words.place(rank)}, but no batch arrives",
-            ),
+            Evidence(rank.rank, "cpu", f"{rank.cpu_percent or 0:.0f}% CPU {words.place(rank)}, but no batch arrives"),
             *cause.evidence,
-            *words.class_evidence(blockage.waiting),
-            *words.standstill(run),
+            *words.stacks(run, blockage.waiting),
         ],
         remedy=_REMEDY,
         commands=(*_commands(rank, waiting.first), *words.look_again(rank)),
@@ -166,13 +142,11 @@ def _amounts(difference: amounts.Difference) -> str:
     return f"{difference.fewer}{unit} vs. {difference.more}"
 
 
-def _commands(short: Rank, waiting: Rank) -> tuple[str, ...]:
-    mine, theirs = amounts.sources(short), amounts.sources(waiting)
-    several = short.host != waiting.host
+def _commands(short: Rank, more: Rank) -> tuple[str, ...]:
     commands = [
-        f"ls {shlex.quote(source.path)} | wc -l" + (f"   # on {rank.host}" if several else "")
-        for name in mine
-        if name in theirs and mine[name].digest != theirs[name].digest
-        for rank, source in ((short, mine[name]), (waiting, theirs[name]))
+        f"ls {shlex.quote(source.path)} | wc -l" + (f"   # on {rank.host}" if short.host != more.host else "")
+        for few, many in amounts.common_sources(short, more)
+        if few.digest != many.digest
+        for rank, source in ((short, few), (more, many))
     ]
     return tuple(dict.fromkeys(commands))[:4]

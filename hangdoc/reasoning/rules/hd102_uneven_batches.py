@@ -50,33 +50,24 @@ limit.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.diagnosis import Finding
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.data import UnevenSplit
-from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import left_loop
-
-CODE = "HD102"
-NAME = "uneven-batches"
-ABOUT = (UnevenSplit,)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(UnevenSplit)
+def say(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
     """Ranks that left the loop before others because they had fewer batches of the same data."""
-    kind = blockage.kind
-    assert isinstance(kind, LeftLoop)  # noqa: S101  (see ABOUT: no other kind has this cause)
-    inside = kind.inside.ranks
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    left, inside = cause.left, cause.left.inside
+    return Draft(
         confidence=0.85,
-        summary=f"{words.ranks(kind.short.ranks)} left the loop{left_loop.after(kind)}; {words.ranks(inside)} "
-        f"{words.verb(inside, 'has', 'have')} at least one more batch and {words.be(inside)} waiting in "
-        f"{words.operation(kind.inside.first)}",
-        evidence=[*left_loop.evidence(kind, kind.differences), *words.standstill(run)],
+        summary=f"{words.ranks(left.short.ranks)} left the loop{left_loop.after(left)}; {words.have(inside.ranks)} "
+        f"at least one more batch and {words.be(inside.ranks)} waiting in {words.operation(inside.first)}",
+        evidence=left_loop.evidence(run, left, left.differences),
         remedy="Give all ranks the same number of batches: use drop_last=True in the sampler, pad the last batch, or agree "
         "on the minimum before the loop.",
-        commands=words.look_again(kind.short.first),
+        commands=words.look_again(left.short.first),
     )

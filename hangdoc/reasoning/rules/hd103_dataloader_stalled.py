@@ -49,7 +49,9 @@ passed, it is an `info`, not an error.
 - torch.utils.data.DataLoader: https://docs.pytorch.org/docs/stable/data.html
 """
 
-from hangdoc.diagnosis import Evidence, Finding
+from collections.abc import Iterable
+
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Rank, Run
@@ -58,58 +60,46 @@ from hangdoc.reasoning.ranks.holds import WaitsForLoader
 from hangdoc.reasoning.ranks.loader import place_of
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.ranks.stopped import stopped_by
+from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Machine, Process
 
-CODE = "HD103"
-NAME = "dataloader-stalled"
-ABOUT = (WaitsForLoader,)
 
-
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(WaitsForLoader)
+def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
     """One finding for all ranks that wait for their dataloaders for the same reason."""
-    why = blockage.kind
-    assert isinstance(why, WaitsForLoader)  # noqa: S101  (see ABOUT)
-    first, who = blockage.at[0].first, blockage.culprits
+    first, who = blockage.awaited[0].first, blockage.culprits
     alone = len(who) == 1
     wait = (
-        f"rank {first.rank} is waiting for its dataloader: {why}"
+        f"waiting for its dataloader: {kind}"
         if alone
-        else f"{words.ranks(who)} are waiting for their dataloaders; on rank {first.rank}, {why}"
+        else f"waiting for their dataloaders; on rank {first.rank}, {kind}"
     )
-    look = why.worker or next(iter(why.shown), None)
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
-        confidence=why.certainty,
-        summary="; ".join(filter(None, (wait, words.victims_wait(blockage)))),
+    worker = kind.worker or next(iter(kind.shown), None)
+    return Draft(
+        confidence=kind.certainty,
+        summary=words.and_victims(f"{words.are(who)} {wait}", blockage),
         evidence=[
-            *words.class_evidence(blockage.at),
-            *_shortage(run, first, why.shown),
-            *(
-                Evidence(rank=first.rank, probe="stacks", text=_describe(worker))
-                for worker in why.shown[: 4 if alone else 1]
-            ),
+            *words.class_evidence(blockage.awaited),
+            *_shortage(run, first, kind.shown),
+            *(Evidence(first.rank, "stacks", _describe(one)) for one in kind.shown[: 4 if alone else 1]),
             *words.standstill(run),
         ],
         remedy="Fix what the worker is waiting for. Set timeout= on the DataLoader so that it raises an error instead of "
         "hanging.",
-        commands=(f"py-spy dump --pid {look.pid}",) if look is not None else words.look_again(first),
+        commands=words.look_again(worker or first),
     )
 
 
-def _shortage(run: Run, rank: Rank, workers: tuple[Process, ...]) -> list[Evidence]:
+def _shortage(run: Run, rank: Rank, workers: Iterable[Process]) -> list[Evidence]:
     """Memory shortages that kill or block workers: the OOM killer, a full /dev/shm."""
-    found = []
-    for host in run.hosts:
-        if host.name != rank.host:
-            continue
-        found += words.oom_kills([host], workers)
-        machine = host.machine
-        total = machine.shared_total_bytes if isinstance(machine, Machine) else None
-        free = machine.shared_free_bytes if isinstance(machine, Machine) else None
-        if total and free is not None and free < 0.02 * total:
+    (host,) = (host for host in run.hosts if host.name == rank.host)
+    found = words.oom_kills([host], workers)
+    machine = host.machine
+    if isinstance(machine, Machine) and machine.shared_total_bytes and machine.shared_free_bytes is not None:
+        total, free = machine.shared_total_bytes, machine.shared_free_bytes
+        if free < 0.02 * total:
             text = f"shared memory (/dev/shm) is full: {free / 1e6:.0f} of {total / 1e6:.0f} MB free"
-            found.append(Evidence(rank=None, probe="machine", text=text))
+            found.append(Evidence(None, "machine", text))
     return found
 
 

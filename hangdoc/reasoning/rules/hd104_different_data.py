@@ -53,63 +53,52 @@ Directories whose path contains the rank's own number are not compared.
 import re
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.causes import amounts
 from hangdoc.reasoning.causes.agreement import Agreement, agreement
 from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import DataSource
 
-CODE = "HD104"
-NAME = "different-data"
 
-
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """One finding for the first setting that points to different data."""
     if any(rank.label != "computing" and not rank.moving for rank in run.ranks.values()):
         return
     sources = {rank.rank: amounts.sources(rank) for rank in run.ranks.values()}
     for origin in sorted({origin for mine in sources.values() for origin in mine}):
-        ranks = [rank for rank in run.ranks.values() if origin in sources[rank.rank]]
-        mine = {rank.rank: sources[rank.rank][origin] for rank in ranks}
-        if len(ranks) < 2 or not _is_setting(origin) or any(source.files == 0 for source in mine.values()):
+        mine = {rank: named[origin] for rank, named in sources.items() if origin in named}
+        # A file that happens to be open is not a directory that a loader lists.
+        if origin.startswith("open ") or any(source.files == 0 for source in mine.values()):
             continue
         values = agreement({rank: source.digest for rank, source in mine.items()})
-        if values.differs and not all(_own_part(rank, mine[rank.rank]) for rank in ranks):
-            yield _finding(origin, values, mine)
+        if values.differs and not all(_own_part(run.ranks[rank], source) for rank, source in mine.items()):
+            yield _draft(origin, values, mine)
             return
-
-
-def _is_setting(origin: str) -> bool:
-    """Whether a path was given as a setting. A file that happens to be open is not a directory that a loader lists."""
-    return not origin.startswith("open ")
 
 
 def _own_part(rank: Rank, source: DataSource) -> bool:
     return bool(re.search(rf"(?i)(rank|part|split|worker)[-_=]?0*{rank.rank}(?!\d)", source.path))
 
 
-def _finding(origin: str, values: Agreement[str, int], mine: dict[int, DataSource]) -> Finding:
-    first = [mine[group[0]] for _, group in values.values[:4]]
-    return words.finding(
-        CODE,
-        NAME,
-        confidence=0.7 if len({source.files for source in first}) == 1 else 0.6,
+def _draft(origin: str, values: Agreement[str, int], mine: dict[int, DataSource]) -> Draft:
+    shown = [(mine[group[0]], group) for _, group in values.values[:4]]
+    same_number = len({source.files for source, _ in shown}) == 1
+    listed = "; ".join(f"{source.files} files in {source.path} on {words.ranks(group)}" for source, group in shown)
+    return Draft(
+        confidence=0.7 if same_number else 0.6,
         culprits=values.odd,
-        summary=f"{origin} points to different files on different ranks: "
-        + "; ".join(
-            f"{source.files} files in {source.path} on {words.ranks(group)}"
-            for source, (_, group) in zip(first, values.values, strict=False)
-        )
-        + (" (same number of files, different names or sizes)" if len({source.files for source in first}) == 1 else ""),
+        summary=f"{origin} points to different files on different ranks: {listed}"
+        + (" (same number of files, different names or sizes)" if same_number else ""),
         evidence=[
             Evidence(
-                rank=group[0],
-                probe="data",
-                text=f"{source.files} files, {source.bytes} bytes, digest {source.digest[:12]} in {source.path} ({origin})"
+                group[0],
+                "data",
+                f"{source.files} files, {source.bytes} bytes, digest {source.digest[:12]} in {source.path} ({origin})"
                 + words.also(group),
             )
-            for source, (_, group) in zip(first, values.values, strict=False)
+            for source, group in shown
         ],
         remedy="Compare the directories of the nodes and sync them. If each node is meant to have its own part, split the "
         "data by local rank.",

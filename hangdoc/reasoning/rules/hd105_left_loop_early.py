@@ -56,7 +56,6 @@ The data did end earlier, but no counter, length or directory showed it.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.diagnosis import Finding
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import exits
@@ -64,29 +63,21 @@ from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import left_loop
-
-CODE = "HD105"
-NAME = "left-loop-early"
-ABOUT = (LeftLoop,)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(LeftLoop)
+def say(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     """Ranks that left the loop before others."""
-    kind = blockage.kind
-    assert isinstance(kind, LeftLoop)  # noqa: S101  (see ABOUT)
     short, inside = kind.short.first, kind.inside
     done = batches(short)[0]
     total = short.loop.total if short.loop is not None else None
-    of = f" of {total}" if done is not None and total is not None and total > done else ""
-    who = kind.short.ranks
-    after = left_loop.after(kind, f"{of} batches".strip())
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    of = f"of {total} " if done is not None and total is not None and total > done else ""
+    return Draft(
         confidence=0.8 if of else 0.7,
-        summary=f"{words.ranks(who)} left the loop `{kind.loop.header}`{after}; {words.ranks(inside.ranks)} "
-        f"{words.be(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
-        evidence=[*exits.of(kind), *left_loop.evidence(kind), *words.standstill(run)],
+        summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{left_loop.after(kind, f'{of}batches')}; "
+        f"{words.are(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
+        evidence=[*exits.of(kind), *left_loop.evidence(run, kind)],
         remedy="Make all ranks leave the loop in the same iteration: all_reduce the decision before acting on it.",
         commands=words.look_again(short),
     )

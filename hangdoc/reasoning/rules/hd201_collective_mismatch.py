@@ -53,33 +53,23 @@ call that the others make (HD203).
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import Mismatch, Roots, Threads
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import parties
-
-CODE = "HD201"
-NAME = "collective-mismatch"
-ABOUT = (Mismatch, Roots, Threads)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks in different collectives at the same point, or in one collective with different roots."""
-    kind = blockage.kind
-    if isinstance(kind, Roots):
-        return _different_roots(run, blockage, kind)
-    if isinstance(kind, Threads):
-        return _two_threads(run, blockage, kind)
-    assert isinstance(kind, Mismatch)  # noqa: S101  (see ABOUT)
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+@about(Mismatch)
+def _different_calls(run: Run, blockage: Blockage, kind: Mismatch) -> Draft:
+    """Ranks in different collectives at the same point."""
+    reason = f" ({kind.reason})" if kind.reason else ""
+    return Draft(
         # An operation that was inferred, not read from a frame, is weak evidence of a mismatch.
         confidence=(0.88 if kind.reason else 0.7) if kind.sure else 0.4,
-        summary=f"ranks are waiting in calls that do not match: {parties.calls(kind.parts)}"
-        + (f" ({kind.reason})" if kind.reason else ""),
+        summary=f"ranks are waiting in calls that do not match: {parties.calls(kind.parts[::-1])}{reason}",
         evidence=parties.evidence(run, kind.parts),
         remedy="Make every rank call the same collectives in the same order. Compare the call sites and the branches "
         "around them.",
@@ -87,33 +77,32 @@ def say(run: Run, blockage: Blockage) -> Finding:
     )
 
 
-def _different_roots(run: Run, blockage: Blockage, kind: Roots) -> Finding:
-    odd = kind.values.values[-1][1][0]
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+@about(Roots)
+def _different_roots(run: Run, blockage: Blockage, kind: Roots) -> Draft:
+    """Ranks in one collective with different roots."""
+    odd = run.ranks[kind.values.values[-1][1][0]]
+    return Draft(
         confidence=0.93,
-        summary=f"ranks are waiting in {words.operation(run.ranks[odd])} with different roots: "
-        f"{words.values_by_rank(kind.values)}",
-        evidence=[*words.class_evidence(blockage.at), *words.standstill(run)],
+        summary=f"ranks are waiting in {words.operation(odd)} with different roots: {words.values_by_rank(kind.values)}",
+        evidence=words.stacks(run, blockage.awaited),
         remedy="Pass the same src (or dst) on every rank: the global rank of the sender (or receiver).",
-        commands=words.look_again(run.ranks[odd]),
+        commands=words.look_again(odd),
     )
 
 
-def _two_threads(run: Run, blockage: Blockage, kind: Threads) -> Finding:
+@about(Threads)
+def _two_threads(run: Run, blockage: Blockage, kind: Threads) -> Draft:
+    """Ranks of which two threads are in collectives of one group."""
     first, name, op = kind.calls[0]
     who = blockage.culprits
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    return Draft(
         confidence=0.85,
         summary=f"two threads of {words.ranks(who)} are waiting in collectives of the same group: the main thread in "
         f"{words.operation(first.first)}, thread {name} in {op}",
         evidence=[
-            *words.class_evidence(blockage.at),
+            *words.class_evidence(blockage.awaited),
             *(
-                Evidence(rank=one.first.rank, probe="stacks", text=f"thread {thread} is waiting in {called}")
+                Evidence(one.first.rank, "stacks", f"thread {thread} is waiting in {called}")
                 for one, thread, called in kind.calls
             ),
             *words.standstill(run),

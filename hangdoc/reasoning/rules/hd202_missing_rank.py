@@ -52,40 +52,30 @@ or while its counters change, the finding is an `info`, not an error.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, Busy, Elsewhere, OnNetwork, Starves
-
-CODE = "HD202"
-NAME = "missing-rank"
-ABOUT = (Asleep, AtFileLock, Elsewhere, OnNetwork, Busy, Starves)
+from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, Busy, Elsewhere, Hold, OnNetwork, Starves
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(Asleep, AtFileLock, Elsewhere, OnNetwork, Busy, Starves)
+def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     """Ranks that do not reach the operation in which the others wait for them."""
-    first, blamed = blockage.at[0].first, blockage.culprits
+    first, blamed = blockage.awaited[0].first, blockage.culprits
     why = first.why if first.why != words.doing(first) else ""
     cpu = f"{first.cpu_percent:.0f}% CPU" if first.cpu_percent is not None and "core" not in why else ""
     counters = "its counters changed" if first.counters_moved else "none of its counters changed"
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    return Draft(
         confidence=0.6 if first.label == "computing" else 0.75,
         summary=words.awaited(run, blockage),
         evidence=[
-            *words.class_evidence(blockage.at),
-            Evidence(
-                rank=first.rank,
-                probe="cpu",
-                text=", ".join(filter(None, (why, cpu, counters))),
-            ),
+            *words.class_evidence(blockage.awaited),
+            Evidence(first.rank, "cpu", ", ".join(filter(None, (why, cpu, counters)))),
             *words.ended_children(run, first),
-            *words.class_evidence(blockage.waiting),
-            *words.standstill(run),
+            *words.stacks(run, blockage.waiting),
         ],
-        remedy=f"Find out why {words.ranks(blamed)} {words.verb(blamed, 'does', 'do')} not join the operation that the other "
-        "ranks are waiting in.",
+        remedy=f"Find out why {words.do(blamed, 'does', 'do')} not join the operation that the other ranks are waiting in.",
         commands=words.look_again(first),
     )

@@ -52,28 +52,21 @@ both sides are in the two branches of one `if` (HD201).
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Finding
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import Subset
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import parties
-
-CODE = "HD203"
-NAME = "conditional-collective"
-ABOUT = (Subset,)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(Subset)
+def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
     """A collective that only some ranks of the group call."""
-    kind = blockage.kind
-    assert isinstance(kind, Subset)  # noqa: S101  (see ABOUT)
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    return Draft(
         # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
         confidence=0.9 if kind.sure else 0.6,
-        summary=f"{kind.reason} (waiting: {parties.calls(kind.parts)})",
+        summary=f"{kind.reason} (waiting: {parties.calls(kind.parts[::-1])})",
         evidence=parties.evidence(run, kind.parts),
         remedy="Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a "
         "local value decides, all_reduce the decision first.",

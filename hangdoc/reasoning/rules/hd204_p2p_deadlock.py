@@ -49,58 +49,39 @@ wait for any other rank, and lowers the confidence.
 
 from collections.abc import Iterable
 
-from hangdoc.diagnosis import Finding
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import PointToPoint
 from hangdoc.reasoning.model import Class, Run
-from hangdoc.reasoning.waits import is_p2p
-
-CODE = "HD204"
-NAME = "p2p-deadlock"
-ABOUT = (PointToPoint,)
+from hangdoc.reasoning.rules import parties
+from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.reasoning.waits import is_p2p, peer_of
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(PointToPoint)
+def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     """Cycles of point-to-point calls, and calls whose peer is stuck in another operation."""
-    kind = blockage.kind
-    assert isinstance(kind, PointToPoint)  # noqa: S101  (see ABOUT)
-    shown = [one for one in (kind.astray, kind.waits_for_it) if one is not None] or list(kind.parts)
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    return Draft(
         confidence=0.9 if kind.sure else 0.6,
         summary=_summary(kind),
-        evidence=[*words.class_evidence(shown), *words.standstill(run)],
+        evidence=words.stacks(run, kind.pair or kind.parts),
         remedy="In each pair, one rank must send while the other receives. Or post both calls with batch_isend_irecv.",
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 
 def _summary(kind: PointToPoint) -> str:
-    astray, other = kind.astray, kind.waits_for_it
     if not kind.sure:
-        unknown = [one for one in kind.parts if is_p2p(one.first) and _peer(one) is None]
+        unknown = [one for one in kind.parts if is_p2p(one.first) and peer_of(one.first) is None]
         rest = [one for one in kind.parts if one not in unknown]
         calls = "; ".join([*_calls(unknown, " (peer unknown)"), *_calls(rest)])
         return f"ranks are waiting in calls that do not match: {calls}"
-    if astray is None:
-        ring = sorted(number for one in kind.parts for number in one.ranks)
-        return f"{words.ranks(ring)} are waiting for each other: " + "; ".join(
-            f"{words.ranks(one.ranks)} in {words.operation(one.first)}" for one in kind.parts[:4]
-        )
-    if other is None:
-        calls = "; ".join(_calls(one for one in kind.parts if one is not astray))
-        return f"{words.waiting_in([astray])}, but no other rank makes the matching call: {calls}"
+    if kind.pair is None:
+        ring = [number for one in kind.parts for number in one.ranks]
+        return f"{words.ranks(ring)} are waiting for each other: {parties.calls(kind.parts[:4])}"
+    astray, waits = kind.pair
     place = "" if is_p2p(astray.first) else f" {words.place(astray.first)}"
-    return (
-        f"{words.waiting_in([other])}, but {words.ranks(astray.ranks)} {words.be(astray.ranks)} "
-        f"{words.doing(astray.first)}{place}"
-    )
-
-
-def _peer(one: Class) -> int | None:
-    return one.first.wait.operation.peer if one.first.wait is not None else None
+    return f"{words.waiting_in([waits])}, but {words.are(astray.ranks)} {words.doing(astray.first)}{place}"
 
 
 def _calls(classes: Iterable[Class], addition: str = "") -> list[str]:

@@ -51,28 +51,22 @@ hangdoc looks only at ranks that wait.
   https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/communicators.html
 """
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import numbers
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import GroupOrder
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.rules import parties
-
-CODE = "HD205"
-NAME = "group-order-deadlock"
-ABOUT = (GroupOrder,)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(GroupOrder)
+def say(run: Run, blockage: Blockage, kind: GroupOrder) -> Draft:
     """A cycle of ranks over several groups."""
-    kind = blockage.kind
-    assert isinstance(kind, GroupOrder)  # noqa: S101  (see ABOUT)
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    return Draft(
         confidence=0.9,
-        summary=f"ranks entered the collectives of their groups in conflicting order: {parties.calls(kind.parts)}",
+        summary=f"ranks entered the collectives of their groups in conflicting order: {parties.calls(kind.parts[::-1])}",
         evidence=[*(_membership(part.first) for part in kind.parts[:4]), *parties.evidence(run, kind.parts)],
         remedy="Make all ranks call the collectives of their groups in the same fixed order.",
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
@@ -80,7 +74,6 @@ def say(run: Run, blockage: Blockage) -> Finding:
 
 
 def _membership(rank: Rank) -> Evidence:
-    members = rank.wait.members if rank.wait is not None else None
+    group, members = rank.wait.of_group if rank.wait is not None else (None, None)
     who = f"ranks {numbers(members)}" if members else "all ranks"
-    name = rank.wait.operation.group if rank.wait is not None else None
-    return Evidence(rank=rank.rank, probe="interpreter", text=f"group {name or 'default'} contains {who}")
+    return Evidence(rank.rank, "interpreter", f"group {group or 'default'} contains {who}")

@@ -49,40 +49,29 @@ hangdoc does not compare these.
 - TORCH_DISTRIBUTED_DEBUG: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import Tensors
 from hangdoc.reasoning.model import Run
-
-CODE = "HD206"
-NAME = "tensor-mismatch"
-ABOUT = (Tensors,)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(Tensors)
+def say(run: Run, blockage: Blockage, kind: Tensors) -> Draft:
     """A collective in which ranks wait with tensors that do not match."""
-    kind = blockage.kind
-    assert isinstance(kind, Tensors)  # noqa: S101  (see ABOUT)
-    values = kind.values.values[:4]
-    operation = words.operation(run.ranks[values[0][1][0]])
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    shown = [(kind.shown[group[0]], group) for _, group in kind.values.values[:4]]
+    operation = words.operation(run.ranks[shown[0][1][0]])
+    return Draft(
         confidence=0.93,
         summary=f"ranks are waiting in {operation} with different tensors: "
-        + "; ".join(f"{kind.shown[group[0]]} on {words.ranks(group)}" for _, group in values),
+        + "; ".join(f"{tensor} on {words.ranks(group)}" for tensor, group in shown),
         evidence=[
             *(
-                Evidence(
-                    rank=group[0],
-                    probe="interpreter",
-                    text=f"passed {kind.shown[group[0]]} to {operation}{words.also(group)}",
-                )
-                for _, group in values
+                Evidence(group[0], "interpreter", f"passed {tensor} to {operation}{words.also(group)}")
+                for tensor, group in shown
             ),
-            *words.class_evidence(run.waiting),
-            *words.standstill(run),
+            *words.stacks(run, run.waiting),
         ],
         remedy="Pass tensors with the same dtype and number of elements on all ranks: pad them, or exchange the sizes first.",
         commands=words.look_again(run.ranks[blockage.culprits[0]]),

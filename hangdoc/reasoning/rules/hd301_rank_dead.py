@@ -46,70 +46,51 @@ If the rank finished normally and no other rank waits, nothing is reported.
 - proc_pid_stat(5), waitpid(2); Control Group v2, memory.events
 """
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import Ended
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.holds import Dead
-
-CODE = "HD301"
-NAME = "rank-dead"
-ABOUT = (Dead, Ended)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
-    """Dead ranks that others wait for, or a run without any living rank."""
-    if isinstance(blockage.kind, Ended):
-        return _over(run, blockage, blockage.kind)
-    assert isinstance(blockage.kind, Dead)  # noqa: S101  (see ABOUT)
-    blamed = blockage.culprits
-    dead = [run.ranks[number] for number in blamed]
+@about(Dead)
+def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
+    """Dead ranks that others wait for."""
+    dead = [run.ranks[number] for number in blockage.culprits]
     survivor = blockage.waiting[0].first
     kills = words.oom_kills(run.hosts, [rank.process for rank in dead])
-    how = (
-        (f"rank {dead[0].rank}: " if len(dead) > 1 else "")
-        + dead[0].why
-        + ("; probably the OOM killer" if kills else "")
+    which = f"rank {dead[0].rank}: " if len(dead) > 1 else ""
+    how = f"{which}{dead[0].why}{'; probably the OOM killer' if kills else ''}"
+    others = (
+        words.victims_wait(blockage)
+        if survivor.wait is not None
+        else (f"no other rank is making progress: rank {survivor.rank} is {words.doing_at(survivor)}")
     )
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
-        confidence=0.96 if blockage.kind.traced else 0.9,
-        summary=f"{words.ranks(blamed)} {words.be(blamed)} dead ({how}); "
-        + (
-            words.victims_wait(blockage)
-            if survivor.wait is not None
-            else f"no other rank is making progress: rank {survivor.rank} is {words.doing(survivor)} {words.place(survivor)}"
-        ),
+    return Draft(
+        confidence=0.96 if kind.traced else 0.9,
+        summary=f"{words.are(blockage.culprits)} dead ({how}); {others}",
         evidence=[
-            *(Evidence(rank=rank.rank, probe="processes", text=_death(run, rank)) for rank in dead[:8]),
+            *(Evidence(rank.rank, "processes", _death(run, rank)) for rank in dead[:8]),
             *kills,
-            Evidence(rank=survivor.rank, probe="stacks", text=f"is still waiting: {_unnoticed(survivor)}"),
-            *words.class_evidence(blockage.waiting),
-            *words.standstill(run),
+            Evidence(survivor.rank, "stacks", f"is still waiting: {_unnoticed(survivor)}"),
+            *words.stacks(run, blockage.waiting),
         ],
         remedy="Read the dead rank's last output and the kernel log. Then restart the run; it cannot continue.",
         commands=("dmesg -T | grep -i -E 'oom|killed process' | tail",),
     )
 
 
-def _over(run: Run, blockage: Blockage, kind: Ended) -> Finding:
+@about(Ended)
+def _over(run: Run, blockage: Blockage, kind: Ended) -> Draft:
     """All ranks are dead. torchrun's agent polls its ranks; another parent may never notice."""
-    blamed = blockage.culprits or kind.ranks
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    first = run.ranks[(blockage.culprits or kind.ranks)[0]]
+    zombies = [rank for number in kind.ranks[:8] if (rank := run.ranks[number]).process is not None]
+    return Draft(
         confidence=0.9,
-        summary=f"all ranks are dead (rank {blamed[0]}: {run.ranks[blamed[0]].why}), but the launcher "
-        f"(pid {kind.launcher.pid}) is still alive",
-        evidence=[
-            Evidence(
-                rank=number, probe="processes", text=f"pid {run.ranks[number].pid} is a zombie: {run.ranks[number].why}"
-            )
-            for number in kind.ranks[:8]
-            if run.ranks[number].process is not None
-        ],
+        summary=f"all ranks are dead (rank {first.rank}: {first.why}), but the launcher (pid {kind.launcher.pid}) is still alive",
+        evidence=[Evidence(r.rank, "processes", f"pid {r.pid} is a zombie: {r.why}") for r in zombies],
         remedy="Read the ranks' last output, then terminate the launcher. The run is over.",
         commands=(f"ps -o pid,ppid,stat,etime,args -p {kind.launcher.pid}",),
     )
@@ -129,6 +110,6 @@ def _unnoticed(survivor: Rank) -> str:
 
 def _death(run: Run, rank: Rank) -> str:
     if rank.process is None:
-        others = [r.rank for r in run.ranks.values() if r.process is not None and r.label != "dead"]
-        return f"no process on {rank.host} any more; it had completed the rendezvous with {words.ranks(others)}"
+        others = words.ranks(other.rank for other in run.living)
+        return f"no process on {rank.host} any more; it had completed the rendezvous with {others}"
     return f"pid {rank.process.pid} is a zombie (parent pid {rank.process.ppid}): {rank.why}"

@@ -50,28 +50,16 @@ Someone stopped the rank on purpose and is about to continue it.
 """
 
 from collections.abc import Iterator
-from typing import TypedDict
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import LauncherStopped
-from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks.holds import Stopped, WaitsForInput
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.ranks.holds import Hold, Stopped, WaitsForInput
 from hangdoc.reasoning.ranks.stopped import Stop, stopped_by
+from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Process
-
-CODE = "HD302"
-NAME = "rank-stopped"
-ABOUT = (Stopped, WaitsForInput, LauncherStopped)
-
-
-class _Words(TypedDict):
-    summary: str
-    evidence: list[Evidence]
-    remedy: str
-    commands: tuple[str, ...]
-
 
 _REMEDIES = {
     "freezer": "Thaw the control group: write 0 to its cgroup.freeze.",
@@ -81,73 +69,51 @@ _REMEDIES = {
 }
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that are stopped or wait for user input; a stopped launcher whose ranks have ended."""
-    if isinstance(blockage.kind, LauncherStopped):
-        return _over(run, blockage, blockage.kind)
-    stopped = blockage.kind if isinstance(blockage.kind, Stopped) else None
+@about(Stopped, WaitsForInput)
+def _ranks(run: Run, blockage: Blockage, kind: Hold) -> Draft:
+    """Ranks that are stopped or wait for user input."""
     ranks = [run.ranks[number] for number in blockage.culprits]
-    first, blamed = ranks[0], blockage.culprits
-    what = f"{words.be(blamed)} {stopped.why if stopped is not None else first.why}"
-    by = stopped.by if stopped is not None else "input"
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
-        confidence=0.97 if stopped is not None else 0.93,
-        summary="; ".join(filter(None, (f"{words.ranks(blamed)} {what}", words.victims_wait(blockage)))),
+    first = ranks[0]
+    by, why = (kind.by, kind.why) if isinstance(kind, Stopped) else ("input", first.why)
+    unread = [(rank, sum(c.receive_queue_bytes for c in rank.connections)) for rank in ranks]
+    return Draft(
+        confidence=0.93 if by == "input" else 0.97,
+        summary=words.and_victims(f"{words.are(blockage.culprits)} {why}", blockage),
         evidence=[
-            *(
-                Evidence(rank=r.rank, probe="kernel", text=f"pid {r.pid} is {r.why} {words.place(r)}")
-                for r in ranks[:8]
-            ),
-            *_queues(ranks),
-            *words.class_evidence(blockage.waiting),
-            *words.standstill(run),
+            *(Evidence(r.rank, "kernel", f"pid {r.pid} is {r.why} {words.place(r)}") for r in ranks[:8]),
+            *(Evidence(r.rank, "sockets", f"{size} unread bytes in its receive queues") for r, size in unread if size),
+            *words.stacks(run, blockage.waiting),
         ],
         remedy=_REMEDIES[by],
         commands=(_commands(first.process, by) if first.process is not None else ()) or words.look_again(first),
     )
 
 
-def _queues(ranks: list[Rank]) -> list[Evidence]:
-    return [
-        Evidence(rank=rank.rank, probe="sockets", text=f"{full} unread bytes in its receive queues")
-        for rank in ranks
-        if (full := sum(c.receive_queue_bytes for c in rank.connections))
-    ]
+@about(LauncherStopped)
+def _launcher(run: Run, blockage: Blockage, kind: LauncherStopped) -> Draft:
+    """A stopped launcher whose ranks have ended."""
+    return _stopped_launcher(run, kind.launcher, kind.stop, kind.ended)
 
 
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """Every stopped launcher of living ranks. It does not block any rank."""
-    if all(rank.label == "dead" for rank in run.ranks.values()):
-        return
-    for _, process in run.launchers:
+    for _, process in run.launchers if run.living else ():
         if (stop := stopped_by(process)) is not None:
-            yield words.finding(
-                CODE,
-                NAME,
-                confidence=0.95,
-                **_launcher(run, process, stop, ()),
-            )
+            yield _stopped_launcher(run, process, stop)
 
 
-def _over(run: Run, blockage: Blockage, kind: LauncherStopped) -> Finding:
-    return words.blocked(
-        (CODE, NAME), blockage, confidence=0.95, **_launcher(run, kind.launcher, kind.stop, kind.ended)
-    )
-
-
-def _launcher(run: Run, process: Process, stop: Stop, ended: tuple[int, ...]) -> _Words:
-    over = f"; {words.ranks(ended)} {words.verb(ended, 'has', 'have')} ended" if ended else ""
-    return {
-        "summary": f"the launcher (pid {process.pid}) is {stop.why} and cannot end or restart its ranks{over}",
-        "evidence": [
-            Evidence(rank=None, probe="kernel", text=f"pid {process.pid} ({process.name}) is {stop.why}"),
-            *(Evidence(rank=n, probe="processes", text=f"has ended: {run.ranks[n].why}") for n in ended[:8]),
+def _stopped_launcher(run: Run, process: Process, stop: Stop, ended: tuple[int, ...] = ()) -> Draft:
+    over = f"; {words.have(ended)} ended" if ended else ""
+    return Draft(
+        confidence=0.95,
+        summary=f"the launcher (pid {process.pid}) is {stop.why} and cannot end or restart its ranks{over}",
+        evidence=[
+            Evidence(None, "kernel", f"pid {process.pid} ({process.name}) is {stop.why}"),
+            *(Evidence(n, "processes", f"has ended: {run.ranks[n].why}") for n in ended[:8]),
         ],
-        "remedy": _REMEDIES[stop.by],
-        "commands": _commands(process, stop.by),
-    }
+        remedy=_REMEDIES[stop.by],
+        commands=_commands(process, stop.by),
+    )
 
 
 def _commands(process: Process, by: str) -> tuple[str, ...]:

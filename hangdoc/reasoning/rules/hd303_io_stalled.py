@@ -34,7 +34,8 @@ for path in sorted(local.glob("*.parquet")):
 
 Check the file from another shell with a time limit: `timeout 5 stat PATH`. For
 a mount, check its server and the network. For a pipe, check the process that
-should read it.
+should read it. A rank in state D cannot be traced, so py-spy and gdb hang, too:
+read `/proc/PID/wchan` and, as root, `/proc/PID/stack` instead.
 
 ## How hangdoc knows
 
@@ -45,8 +46,8 @@ other end.
 ## When it can be wrong
 
 A slow disk under load responds later. Bytes that are read or written during the
-observation count as progress. Before the patience has passed, the finding is a
-note, not an error.
+observation count as progress. Before the patience has passed, the finding is an
+`info`, not an error.
 
 ## References
 
@@ -58,92 +59,91 @@ note, not an error.
 
 import shlex
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import InFile
 from hangdoc.reasoning.ranks.movement import kernel_thread
-from hangdoc.reasoning.ranks.standing import in_words
+from hangdoc.reasoning.rules.draft import Draft, about
+from hangdoc.snapshot import AwaitedFile
 
-CODE = "HD303"
-NAME = "io-stalled"
-ABOUT = (InFile,)
-
-# The kernel function in which a thread waits, and what that means. The first match wins.
-_PLACES = (
-    ("nfs", "an NFS server does not respond"),
-    ("rpc_wait", "an NFS server does not respond"),
-    ("fuse", "a FUSE daemon does not respond"),
-    ("request_wait", "a FUSE daemon does not respond"),
-    ("ceph", "a Ceph server does not respond"),
-    ("cifs", "an SMB server does not respond"),
-    ("lustre", "a Lustre server does not respond"),
-    ("cl_sync", "a Lustre server does not respond"),
-    ("wait_for_partner", "no process opens the other end of the FIFO"),
-    ("pipe_write", "the pipe is full"),
-    ("pipe_read", "the pipe is empty"),
-    ("io_schedule", "it is waiting for the disk"),
-    ("folio_wait", "it is waiting for the disk"),
-)
+# What it means that a thread waits in one of these kernel functions. The first match wins.
+_MEANINGS = {
+    "an NFS server does not respond": ("nfs", "rpc_wait"),
+    "a FUSE daemon does not respond": ("fuse", "request_wait"),
+    "a Ceph server does not respond": ("ceph",),
+    "an SMB server does not respond": ("cifs",),
+    "a Lustre server does not respond": ("lustre", "cl_sync"),
+    "no process opens the other end of the FIFO": ("wait_for_partner",),
+    "the pipe is full": ("pipe_write",),
+    "the pipe is empty": ("pipe_read",),
+    "it is waiting for the disk": ("io_schedule", "folio_wait"),
+}
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(InFile)
+def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
     """Ranks that are stuck on a file while others wait for them, or while no rank makes progress."""
-    kind = blockage.kind
-    assert isinstance(kind, InFile)  # noqa: S101  (see ABOUT)
-    first, blamed = blockage.at[0].first, blockage.culprits
-    meant = next((text for name, text in _PLACES if name in kind.wchan), "")
-    file = kind.file
-    path = file.name if file is not None and file.kind == "path" else ""
+    first, file = blockage.awaited[0].first, kind.file
+    kernel = kernel_thread(first.process, first.thread) if first.process is not None else None
+    state = kernel.state if kernel is not None else "?"
+    meant = next((text for text, names in _MEANINGS.items() if any(name in kind.wchan for name in names)), "")
     pipe = file is not None and file.kind == "pipe"
     dead = words.ended_children(run, first) if pipe else []  # one of them may be the process that should have written
-    parts = (meant, _holders(kind, first.pid), *(evidence.text for evidence in dead[:1]))
-    reason = ", ".join(part for part in parts if part)
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    reason = ", ".join(filter(None, (meant, _holders(file, first.pid), *(line.text for line in dead[:1]))))
+    holds = (run.ranks[number].hold for number in blockage.culprits)
+    several = len({_named(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
+    stuck = f"{words.are(blockage.culprits)} stuck on {'files such as ' if several else ''}{_named(file)} {words.place(first)}"
+    stat = (f"timeout 5 stat {shlex.quote(file.name)}",) if file is not None and file.kind == "path" else ()
+    return Draft(
         confidence=0.92 if meant and file else 0.85 if meant or file else 0.75,
-        summary=f"{words.ranks(blamed)} {words.be(blamed)} stuck on "
-        f"{_what(run, blockage, kind) or 'the file system'} {words.place(first)}{f': {reason}' if reason else ''}; "
-        + (words.victims_wait(blockage) or "no rank is making progress"),
+        summary=f"{stuck}{f': {reason}' if reason else ''}; {words.victims_wait(blockage) or 'no rank is making progress'}",
         evidence=[
             Evidence(
-                rank=first.rank,
-                probe="kernel",
-                text=f"pid {first.pid}: state {_state(blockage)}, wchan {kind.wchan or '?'}, {in_words(file) or first.why}",
+                first.rank,
+                "kernel",
+                f"pid {first.pid} is in state {state}, wchan {kind.wchan or '?'}; {_described(file) or first.why}",
             ),
             *dead,
-            *words.class_evidence(blockage.at),
-            *words.class_evidence(blockage.waiting),
-            *words.standstill(run),
+            *words.class_evidence(blockage.awaited),
+            *words.stacks(run, blockage.waiting),
         ],
         remedy="Find out why the file does not respond: check its server or mount, the disk, or the other end of the pipe. "
-        "The rank continues by itself once the file responds.",
-        commands=(f"timeout 5 stat {shlex.quote(path)}",) if path else words.look_again(first),
+        "The rank continues by itself once the file responds."
+        + (" Until then, py-spy and debuggers that attach to it hang, too." if state == "D" else ""),
+        commands=(*stat, *_kernel_stack(first.pid, state)) or words.look_again(first),
     )
 
 
-def _what(run: Run, blockage: Blockage, kind: InFile) -> str:
-    """The file, as text."""
-    what = in_words(kind.file)
-    holds = (run.ranks[number].hold for number in blockage.culprits)
-    several = len({in_words(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
-    return f"files such as {what}" if several and what else what
+def _kernel_stack(pid: int | None, state: str) -> tuple[str, ...]:
+    """How to see where a process waits that no tool can attach to."""
+    return (f"cat /proc/{pid}/wchan", f"sudo cat /proc/{pid}/stack") if state == "D" else ()
 
 
-def _holders(kind: InFile, own: int | None) -> str:
+def _described(file: AwaitedFile | None) -> str:
+    """`file descriptor 7 is /data/x`, `its system call names /data/x`; empty for none."""
+    if file is None:
+        return ""
+    return f"{'its system call names' if file.descriptor is None else f'file descriptor {file.descriptor} is'} {_named(file)}"
+
+
+def _named(file: AwaitedFile | None) -> str:
+    """`/data/x (on the nfs4 mount server:/x)`, `a pipe`."""
+    if file is None:
+        return "the file system"
+    what = {"pipe": "a pipe", "socket": "a socket"}.get(file.kind, file.name)
+    if file.mount is not None:
+        system, _, source = file.mount.partition(" ")
+        return f"{what} (on the {system} mount {source.strip('()')})"
+    return f"{what} (on a full file system)" if file.full else what
+
+
+def _holders(file: AwaitedFile | None, own: int | None) -> str:
     """Which processes hold the other end of a pipe; `own` is the pid of the rank."""
-    file = kind.file
     if file is None or file.kind != "pipe" or file.holders is None:
         return ""
     who = ", ".join(f"pid {one.pid} ({one.name}, state {one.state})" for one in file.holders) or "no process"
     if file.holders and all(one.pid == own for one in file.holders):
         who = f"only the rank itself (pid {own})"
     return f"its {'read' if file.writes else 'write'} end is held by {who}"
-
-
-def _state(blockage: Blockage) -> str:
-    first = blockage.at[0].first
-    kernel = kernel_thread(first.process, first.thread) if first.process is not None else None
-    return kernel.state if kernel is not None else "?"

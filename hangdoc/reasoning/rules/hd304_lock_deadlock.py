@@ -64,33 +64,25 @@ cover it.
   https://docs.python.org/3/c-api/init.html
 """
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import AtLock
-
-CODE = "HD304"
-NAME = "lock-deadlock"
-ABOUT = (AtLock,)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(AtLock)
+def say(run: Run, blockage: Blockage, kind: AtLock) -> Draft:
     """A rank that is blocked by a lock of its own process."""
-    kind = blockage.kind
-    assert isinstance(kind, AtLock)  # noqa: S101  (see ABOUT)
-    first, blamed = blockage.at[0].first, blockage.culprits
+    first, blamed = blockage.awaited[0].first, blockage.culprits
     where = f"on rank {first.rank}, " if len(blamed) > 1 else ""
-    summary = f"{words.ranks(blamed)} {words.be(blamed)} blocked by a lock: {where}{kind.what}"
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    return Draft(
         confidence=kind.certainty,
-        summary="; ".join(filter(None, (summary, words.victims_wait(blockage)))),
+        summary=words.and_victims(f"{words.are(blamed)} blocked by a lock: {where}{kind.what}", blockage),
         evidence=[
-            *(Evidence(rank=first.rank, probe="stacks", text=text) for text in kind.threads),
-            *words.class_evidence(blockage.waiting),
-            *words.standstill(run),
+            *(Evidence(first.rank, "stacks", text) for text in kind.threads),
+            *words.stacks(run, blockage.waiting),
         ],
         remedy="Make sure the lock is released: acquire two locks in one order, use RLock for nested locking, and release "
         "the GIL around blocking C calls.",

@@ -46,23 +46,20 @@ Someone detached the run on purpose and wants it to continue.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning import words
-from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Connections
 
-CODE = "HD305"
-NAME = "orphan-processes"
 
-
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """One finding for all orphans of a run."""
-    orphans = [rank for rank in run.ranks.values() if _is_orphan(rank)]
+    orphans = {r.rank: r.process for r in run.living if r.process is not None and r.process.launcher_gone}
     if not orphans:
         return
-    who = [rank.rank for rank in orphans]
-    pids = [rank.pid for rank in orphans if rank.pid is not None]
+    pids = [process.pid for process in orphans.values()]
     listening = {
         listener.pid: listener.port
         for host in run.hosts
@@ -70,28 +67,21 @@ def check(run: Run) -> Iterator[Finding]:
         for listener in host.connections.listeners
     }
     port = next((listening[pid] for pid in pids if pid in listening), None)
-    yield words.finding(
-        CODE,
-        NAME,
+    holds = f" and {words.verb(orphans, 'holds', 'hold')} port {port}" if port is not None else ""
+    yield Draft(
         confidence=0.85,
-        culprits=who,
-        summary=f"{words.ranks(who)} {words.verb(who, 'is an orphan', 'are orphans')}: the launcher is gone, but "
-        f"{words.verb(who, 'the rank is', 'the ranks are')} still alive"
-        + (f" and {words.verb(who, 'holds', 'hold')} port {port}" if port is not None else ""),
+        culprits=orphans,
+        summary=f"{words.do(orphans, 'is an orphan', 'are orphans')}: the launcher is gone, but "
+        f"{words.verb(orphans, 'the rank is', 'the ranks are')} still alive{holds}",
         evidence=[
             Evidence(
-                rank=rank.rank,
-                probe="processes",
-                text=f"pid {rank.pid}, parent pid {rank.process.ppid}, "
-                f"{(rank.process.resident_bytes or 0) / 1e6:.0f} MB, started {duration(rank.process.started_seconds_ago)} ago",
+                rank,
+                "processes",
+                f"pid {process.pid}, parent pid {process.ppid}, {(process.resident_bytes or 0) / 1e6:.0f} MB, "
+                f"started {duration(process.started_seconds_ago)} ago",
             )
-            for rank in orphans[:8]
-            if rank.process is not None
+            for rank, process in list(orphans.items())[:8]
         ],
         remedy="If nobody needs their work, terminate them before you start a new run.",
         commands=(f"ps -o pid,ppid,etime,rss,args -p {','.join(map(str, pids[:16]))}",),
     )
-
-
-def _is_orphan(rank: Rank) -> bool:
-    return rank.process is not None and rank.label != "dead" and rank.process.launcher_gone

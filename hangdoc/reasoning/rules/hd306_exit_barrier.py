@@ -51,45 +51,36 @@ The ranks of the other nodes may still be doing legitimate work.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
 from hangdoc.phrases import duration
-from hangdoc.reasoning import words
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks import known, torch_names
+from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Process
 
-CODE = "HD306"
-NAME = "exit-barrier"
 
-
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """One finding for all agents in the exit barrier of a run that has no ranks left."""
-    if any(rank.label != "dead" for rank in run.ranks.values()):
-        return
     waiting = [process for _, process in run.launchers if _leaves(process)]
-    if not waiting:
+    if not waiting or run.living:
         return
     nodes = next((natural(p.launch.nnodes) for p in waiting if p.launch is not None and p.launch.nnodes), None)
-    complete = nodes is not None and len(run.launchers) >= nodes
-    yield words.finding(
-        CODE,
-        NAME,
+    unseen = "" if nodes is not None and len(run.launchers) >= nodes else ", which were not observed"
+    yield Draft(
         confidence=0.85,
         summary=f"all ranks have ended; {len(waiting)} of {nodes or '?'} launchers "
-        f"{'is' if len(waiting) == 1 else 'are'} waiting in the exit barrier for the others"
-        + ("" if complete else ", which were not observed"),
+        f"{'is' if len(waiting) == 1 else 'are'} waiting in the exit barrier for the others{unseen}",
         evidence=[
             Evidence(
-                rank=None,
-                probe="stacks",
-                text=f"torchrun (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is in _exit_barrier "
-                "and has no ranks",
+                None,
+                "stacks",
+                f"torchrun (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is in _exit_barrier and has no ranks",
             )
             for p in waiting[:8]
         ],
         remedy="Training is over on this node. Check the other nodes; if they are gone, terminate this launcher.",
-        commands=tuple(f"py-spy dump --pid {p.pid}" for p in waiting[:1]),
+        commands=(f"py-spy dump --pid {waiting[0].pid}",),
     )
 
 

@@ -7,8 +7,9 @@ rendezvous while other ranks or nodes of the run are missing.
 
 ## Why it hangs
 
-`init_process_group` and torchrun's rendezvous wait until everyone has arrived.
-The default timeout is 10 to 30 minutes, and nothing is logged until then.
+The rendezvous waits until everyone has arrived, and logs nothing until its
+timeout. By default, `init_process_group` waits for 30 minutes (NCCL: 10), and
+torchrun for 15 (with `--rdzv-backend c10d`: 10).
 
 ## Example
 
@@ -46,108 +47,91 @@ the patience has passed, the finding is an `info`, not an error.
 - torch/distributed/elastic/rendezvous/dynamic_rendezvous.py
 """
 
-from hangdoc.diagnosis import Evidence, Finding
+from collections.abc import Iterable
+
+from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration, numbers
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.kinds import Apart, Rendezvous
-from hangdoc.reasoning.model import Class, Run
+from hangdoc.reasoning.kinds import AgentsWait, Apart, Rendezvous
+from hangdoc.reasoning.model import Class, Run, numbers_of
 from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
 
-CODE = "HD401"
-NAME = "rendezvous-incomplete"
-ABOUT = (Rendezvous, Apart)
 
-
-def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks in an incomplete rendezvous; agents that wait for other nodes."""
-    kind = blockage.kind
-    if isinstance(kind, Apart):
-        return _apart(run, blockage, kind)
-    assert isinstance(kind, Rendezvous)  # noqa: S101  (see ABOUT)
-    return _agents(run, blockage, kind) if kind.agents else _ranks(run, blockage, kind)
-
-
-def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Finding:
+@about(Rendezvous)
+def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
+    """Ranks in an incomplete rendezvous."""
     absent = blockage.culprits
-    here = [number for one in kind.arrived for number in one.ranks]
+    here = list(numbers_of(kind.arrived))
     elsewhere = [n for n in absent if n in run.unseen and run.unseen[n].elsewhere]
     unsure = bool(elsewhere) and not _counted(kind.arrived)
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
-        confidence=0.6 if unsure else 0.7 if blockage.at else 0.9,
-        summary=f"{len(here)} of {run.world_size} ranks reached the rendezvous{f' at {run.master}' if run.master else ''}; "
-        + (
-            f"{words.ranks(absent)} {words.verb(absent, 'was', 'were')} not found there "
-            f"({words.ranks(elsewhere)} may be on a host that was not observed)"
-            if unsure
-            else f"{words.ranks(absent)} {words.be(absent)} missing"
-        ),
+    missing = (
+        f"{words.do(absent, 'was', 'were')} not found there "
+        f"({words.ranks(elsewhere)} may be on a host that was not observed)"
+        if unsure
+        else f"{words.are(absent)} missing"
+    )
+    return Draft(
+        confidence=0.6 if unsure else 0.7 if blockage.awaited else 0.9,
+        summary=f"{len(here)} of {run.world_size} ranks reached the rendezvous{_at(run.master)}; {missing}",
         evidence=[
             *words.class_evidence(kind.arrived),
-            *(Evidence(rank=n, probe="processes", text=run.unseen[n].why) for n in absent[:8] if n in run.unseen),
-            *words.class_evidence(blockage.at),
+            *words.unseen(run, absent),
+            *words.class_evidence(blockage.awaited),
         ],
         remedy="Start the missing ranks, or find out on their node why they cannot reach the master.",
         commands=_commands(run),
     )
 
 
-def _counted(arrived: tuple[Class, ...]) -> bool:
+def _counted(arrived: Iterable[Class]) -> bool:
     """Whether one of them counts the ranks that arrive. Only the host of the store does; a rank that connects to its peers may
     wait for one that is there."""
     frames = (frame for one in arrived if one.first.thread is not None for frame in one.first.thread.frames)
     return any(torch_names.plain(frame.function) == "_create_c10d_store" for frame in frames)
 
 
-def _apart(run: Run, blockage: Blockage, kind: Apart) -> Finding:
+@about(Apart)
+def _apart(run: Run, blockage: Blockage, kind: Apart) -> Draft:
     """Ranks in a rendezvous that the others have passed or never enter: one more group, one more check."""
-    arrived = [part for part in kind.parts if part.first.wait is not None and part.first.wait.kind == "rendezvous"]
-    past = [part for part in kind.parts if part not in arrived]
-    here, there = ([n for part in parts for n in part.ranks] for parts in (arrived, past))
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    arrived = [part for part in kind.parts if part.first.in_rendezvous]
+    past = [part for part in kind.parts if not part.first.in_rendezvous]
+    return Draft(
         confidence=0.5,
-        summary=f"{words.ranks(here)} {words.be(here)} waiting in a rendezvous that {words.ranks(there)} "
-        f"{words.verb(there, 'has', 'have')} not entered: {words.ranks(past[0].ranks)} {words.be(past[0].ranks)} "
-        f"{words.doing(past[0].first)}",
-        evidence=[*words.class_evidence(kind.parts), *words.standstill(run)],
+        summary=f"{words.are(numbers_of(arrived))} waiting in a rendezvous that {words.have(numbers_of(past))} not entered: "
+        f"{words.are(past[0].ranks)} {words.doing(past[0].first)}",
+        evidence=words.stacks(run, kind.parts),
         remedy="Compare the settings (TORCH_DISTRIBUTED_DEBUG, versions) of the ranks, and the groups that they create.",
         commands=words.look_again(arrived[0].first),
     )
 
 
-def _agents(run: Run, blockage: Blockage, kind: Rendezvous) -> Finding:
-    waiting = [(process, frame) for (_, process), frame in kind.agents]
-    asked = waiting[0][0].launch
-    nodes = launch.nodes(waiting[0][0])
-    complete = nodes is not None and len(waiting) >= nodes  # whatever node ranks they claim
-    absent = launch.absent_nodes([process for process, _ in waiting])
-    started = f" ({words.ranks(blockage.culprits)})" if blockage.culprits else ""
-    missing = (
-        "all nodes are there, but the rendezvous is not complete"
-        if complete
-        else f"node{'s' * (len(absent) > 1)} {numbers(absent)}{started} {words.be(absent)} missing"
-        if absent
-        else "the others are missing"
-    )
-    meeting = f" at {asked.endpoint}" if asked and asked.endpoint else ""
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+@about(AgentsWait)
+def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
+    """Launchers that wait for other nodes."""
+    agents = [process for process, _ in kind.agents]
+    nodes, absent = launch.nodes(agents[0]), launch.absent_nodes(agents)
+    complete = nodes is not None and len(agents) >= nodes  # whatever node ranks they claim
+    missing = "the others are missing"
+    if complete:
+        missing = "all nodes are there, but the rendezvous is not complete"
+    elif absent:
+        ranks = f" ({words.ranks(blockage.culprits)})" if blockage.culprits else ""
+        missing = f"node{'s' * (len(absent) > 1)} {numbers(absent)}{ranks} {words.be(absent)} missing"
+    meeting = _at(agents[0].launch.endpoint if agents[0].launch is not None else None)
+    return Draft(
         confidence=0.5 if complete else 0.9,
-        summary=f"{len(waiting)} of {nodes or '?'} nodes reached the rendezvous{meeting}; {missing}; no rank has started yet",
+        summary=f"{len(agents)} of {nodes or '?'} nodes reached the rendezvous{meeting}; {missing}; no rank has started yet",
         evidence=[
             Evidence(
-                rank=None,
-                probe="stacks",
-                text=f"torchrun (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is waiting in "
+                None,
+                "stacks",
+                f"torchrun (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is waiting in "
                 f"{frame.function}; its command: {' '.join(p.argv[-12:])}"[:200],
             )
-            for p, frame in waiting[:8]
+            for p, frame in kind.agents[:8]
         ],
         remedy="Find out what keeps the nodes apart: slow name resolution, a closed port, or different launch commands."
         if complete
@@ -157,8 +141,10 @@ def _agents(run: Run, blockage: Blockage, kind: Rendezvous) -> Finding:
     )
 
 
+def _at(endpoint: str | None) -> str:
+    return f" at {endpoint}" if endpoint else ""
+
+
 def _commands(run: Run) -> tuple[str, ...]:
-    if run.master is None:
-        return ()
-    host, _, port = run.master.rpartition(":")
-    return (f"nc -vz {host} {port}   # on the missing node",)
+    host, port = run.endpoint
+    return (f"nc -vz {host} {port}   # on the missing node",) if port is not None else ()

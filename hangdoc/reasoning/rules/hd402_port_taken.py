@@ -46,40 +46,33 @@ A port forwarder or a service mesh listens in front of the real master.
 
 import shlex
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.meeting import PortTaken
 from hangdoc.reasoning.model import Run
-
-CODE = "HD402"
-NAME = "port-taken"
-ABOUT = (PortTaken,)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(PortTaken)
+def say(run: Run, blockage: Blockage, cause: PortTaken) -> Draft:
     """Another process on the master port of a run that waits in its rendezvous."""
-    cause = blockage.cause
-    assert isinstance(cause, PortTaken)  # noqa: S101  (see ABOUT)
     listener, host, waiting = cause.listener, cause.host, blockage.victims
     command = " ".join(listener.argv)[:120] or listener.name
     age = f", started {duration(listener.started_seconds_ago)} ago" if listener.started_seconds_ago is not None else ""
     orphan = ", an orphan" if listener.orphan else ""
-    text = f"pid {listener.pid} ({command}) listens on port {listener.port} of {host}{age}{orphan}"
-    who = (
-        f"{words.ranks(waiting)} {words.verb(waiting, 'connects', 'connect')} to it"
-        if waiting
-        else "this run's launcher connects to it"
-    )
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    who = words.do(waiting, "connects", "connect") if waiting else "this run's launcher connects"
+    return Draft(
         confidence=0.93,
-        summary=f"port {listener.port} is taken by another process, pid {listener.pid} ({listener.name}{orphan}); {who} and "
-        f"{words.verb(waiting or [0], 'waits', 'wait')} forever",
+        summary=f"port {listener.port} is taken by another process, pid {listener.pid} ({listener.name}{orphan}); {who} to it "
+        f"and {words.verb(waiting or [0], 'waits', 'wait')} forever",
         evidence=[
-            Evidence(rank=None, probe="sockets", text=text),
+            Evidence(
+                None,
+                "sockets",
+                f"pid {listener.pid} ({command}) listens on port {listener.port} of {host}{age}{orphan}",
+            ),
             *words.class_evidence(run.waiting),
         ],
         remedy="Terminate that process if it is left over from an earlier run, or start this run on another port.",

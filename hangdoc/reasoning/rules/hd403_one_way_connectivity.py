@@ -47,44 +47,36 @@ evidence then shows this.
 - gloo/transport/tcp: https://github.com/pytorch/gloo
 """
 
-from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.parse import natural
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.meeting import NoAnswer
 from hangdoc.reasoning.causes.network import Call
 from hangdoc.reasoning.model import Run
-
-CODE = "HD403"
-NAME = "one-way-connectivity"
-ABOUT = (NoAnswer,)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(NoAnswer)
+def say(run: Run, blockage: Blockage, cause: NoAnswer) -> Draft:
     """Connection attempts that get no reply."""
-    cause = blockage.cause
-    assert isinstance(cause, NoAnswer)  # noqa: S101  (see ABOUT)
     first, outgoing = cause.first, cause.outgoing
-    master = natural((run.master or "").rpartition(":")[2])
+    _, master = run.endpoint
     to_master = first.connection.remote_port == master
     ports = f"port {master}" if to_master else "ephemeral ports (sysctl net.ipv4.ip_local_port_range)"
-    closed = first.called
     what = (
         f"{outgoing} gets no reply from any host that it connects to"
         if outgoing
-        else f"{closed} does not reply to {first.host.name}"
+        else f"{first.called} does not reply to {first.host.name}"
     )
+    who = f"rank {first.rank}" if first.rank is not None else f"torchrun (pid {first.pid})"
     listens = ", although a process listens there" if first.listener is not None else ""
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    return Draft(
         confidence=0.9 if first.listener is not None else 0.7,
-        summary=f"{what}: {_who(run, first)} cannot connect to {first.target}{listens} (a firewall drops the packets, or the "
-        "network is down)",
-        evidence=[_evidence(run, call) for call in cause.calls[:8]] + words.class_evidence(run.waiting),
-        remedy=f"Allow incoming connections to {'every host' if outgoing else closed} on {ports} from every host of the run."
-        + (" Gloo also needs ephemeral ports in both directions." if to_master else ""),
+        summary=f"{what}: {who} cannot connect to {first.target}{listens} (a firewall drops the packets, or the network is down)",
+        evidence=[*(_evidence(call) for call in cause.calls[:8]), *words.class_evidence(run.waiting)],
+        remedy=f"Allow incoming connections to {'every host' if outgoing else first.called} on {ports} from every host of the "
+        f"run.{' Gloo also needs ephemeral ports in both directions.' if to_master else ''}",
         commands=(
             f"nc -vz -w 3 {first.connection.remote_address} {first.connection.remote_port}   # on {first.host.name}",
             f"nft list ruleset   # on {first.called}",
@@ -92,23 +84,16 @@ def say(run: Run, blockage: Blockage) -> Finding:
     )
 
 
-def _who(run: Run, call: Call) -> str:
-    rank = network.rank_of(run, call.host, call.pid)
-    return f"rank {rank.rank}" if rank is not None else f"torchrun (pid {call.pid})"
-
-
-def _evidence(run: Run, call: Call) -> Evidence:
-    rank = network.rank_of(run, call.host, call.pid)
+def _evidence(call: Call) -> Evidence:
     c = call.connection
-    listener = network.rank_of(run, call.listener.host, call.listener.pid) if call.listener is not None else None
     there = "that host was not observed"
     if call.listener is not None:
+        rank, pid = call.listener.rank, call.listener.pid
         interface = network.interface_with(call.listener.host, call.listener.namespace, c.remote_address)
         on = f" on {interface.name}" if interface is not None else ""
-        there = f"{f'rank {listener.rank}' if listener is not None else f'pid {call.listener.pid}'} listens there{on}"
+        there = f"{f'rank {rank}' if rank is not None else f'pid {pid}'} listens there{on}"
     return Evidence(
-        rank=rank.rank if rank is not None else None,
-        probe="sockets",
-        text=f"on {call.host.name}, the connection from {c.local_address}:{c.local_port} to {call.target} is in SYN_SENT, "
-        f"{c.retransmits} retries in {call.seconds} s; {there}",
+        call.rank,
+        "sockets",
+        f"on {call.host.name}, the connection from {c.local_address}:{c.local_port} to {call.in_words}; {there}",
     )

@@ -46,84 +46,61 @@ that cannot work between hosts.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.meeting import UnreachableAddress, UnusableInterface
 from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Host
 
-CODE = "HD404"
-NAME = "wrong-interface"
-ABOUT = (UnreachableAddress, UnusableInterface)
 
-
-def say(run: Run, blockage: Blockage) -> Finding:
-    """A host whose ranks use the wrong network interface."""
-    cause = blockage.cause
-    if isinstance(cause, UnreachableAddress):
-        return _unreachable(run, blockage, cause)
-    assert isinstance(cause, UnusableInterface)  # noqa: S101  (see ABOUT)
-    return _named(blockage, cause)
-
-
-def _named(blockage: Blockage, cause: UnusableInterface) -> Finding:
+@about(UnusableInterface)
+def _named(run: Run, blockage: Blockage, cause: UnusableInterface) -> Draft:
+    """A host whose ranks were given an interface that no other host can reach."""
     host, value = cause.host, cause.value
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    return Draft(
         confidence=0.9,
         summary=f"{cause.variable}={value} on {host.name}, but {value} {cause.why}; no other host can reach "
         f"{words.ranks(blockage.blamed)}",
-        evidence=[
-            Evidence(rank=None, probe="machine", text=f"interfaces of {host.name}: {_listed(host)}"),
-            *(words.stack_evidence(rank) for rank in cause.ranks[:4]),
-        ],
+        evidence=[_interfaces(host), *map(words.stack_evidence, cause.ranks[:4])],
         remedy=f"Set {cause.variable} on {host.name} to the interface that the hosts share.",
         commands=(f"ip -brief address   # on {host.name}",),
     )
 
 
-def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Finding:
-    call, host, culprits = cause.call, cause.host, blockage.blamed
+@about(UnreachableAddress)
+def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Draft:
+    """A host whose ranks listen on an address that another host cannot reach."""
+    call, (host, _, namespace, rank) = cause.call, cause.listener
     address = call.connection.remote_address
-    there = call.listener.namespace if call.listener is not None else None
-    interface = network.interface_with(host, there, address)
-    listener = network.rank_of(run, host, call.listener.pid) if call.listener is not None else None
-    callers = network.networks(call.host, call.connection.namespace)
-    shared = sorted({name for one, name in network.networks(host, there).items() if one in callers})
+    interface = network.interface_with(host, namespace, address)
     on = f" ({interface.name})" if interface is not None else ""
-    named = network.named_interface(listener) if listener is not None else None
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    callers = network.networks(call.host, call.connection.namespace)
+    shared = sorted({name for one, name in network.networks(host, namespace).items() if one in callers})
+    both = f"; both hosts are in the network of {', '.join(shared)}" if shared else ""
+    named = network.named_interface(run.ranks[rank]) if rank is not None else None
+    return Draft(
         confidence=0.93,
-        summary=f"{words.ranks(culprits)} on {host.name} {words.verb(culprits, 'listens', 'listen')} on {address}{on}, an "
-        f"address that {call.host.name} cannot reach"
-        + (f"; both hosts are in the network of {', '.join(shared)}" if shared else ""),
+        summary=f"{words.ranks(blockage.blamed)} on {host.name} {words.verb(blockage.blamed, 'listens', 'listen')} on "
+        f"{address}{on}, an address that {call.host.name} cannot reach{both}",
         evidence=[
-            *([Evidence(rank=culprits[0], probe="environment", text=f"{named[0]}={named[1]}")] if named else []),
-            Evidence(
-                rank=None, probe="sockets",
-                text=f"on {call.host.name}, the connection to {call.target} is in SYN_SENT, "
-                f"{call.connection.retransmits} retries in {call.seconds} s",
-            ),
-            *(
-                Evidence(rank=None, probe="machine", text=f"interfaces of {one.name}: {_listed(one)}")
-                for one in (host, call.host)
-            ),
+            *([Evidence(blockage.blamed[0], "environment", f"{named[0]}={named[1]}")] if named else []),
+            Evidence(None, "sockets", f"on {call.host.name}, the connection to {call.in_words}"),
+            _interfaces(host),
+            _interfaces(call.host),
             *words.class_evidence(run.waiting),
         ],
         remedy=f"Set GLOO_SOCKET_IFNAME on {host.name} to the interface that the hosts share"
         + (f": {shared[0]}." if shared else "."),
         commands=(f"ip -brief address   # on {host.name}", f"ip route get {address}   # on {call.host.name}"),
-    )  # fmt: skip
+    )
 
 
-def _listed(host: Host) -> str:
+def _interfaces(host: Host) -> Evidence:
     shown = (
         f"{one.name} {' '.join(a for a in one.addresses if ':' not in a) or 'without an address'}{'' if one.up else ' (down)'}"
-        for one in network.interfaces(host, None)
+        for one in network.interfaces(host, None)[:12]
     )
-    return ", ".join(list(shown)[:12])
+    return Evidence(None, "machine", f"interfaces of {host.name}: {', '.join(shown)}")

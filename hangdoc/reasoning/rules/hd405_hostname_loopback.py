@@ -47,31 +47,25 @@ does not appear.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.meeting import LoopbackName
 from hangdoc.reasoning.model import Run
-
-CODE = "HD405"
-NAME = "hostname-loopback"
-ABOUT = (LoopbackName,)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(LoopbackName)
+def say(run: Run, blockage: Blockage, cause: LoopbackName) -> Draft:
     """A host whose ranks publish a loopback address."""
-    cause = blockage.cause
-    assert isinstance(cause, LoopbackName)  # noqa: S101  (see ABOUT)
-    host, addresses, who = cause.host, ", ".join(cause.addresses), blockage.blamed
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    host, addresses = cause.host, ", ".join(cause.addresses)
+    return Draft(
         confidence=0.8,
-        summary=f"{host} resolves its own name to {addresses}; {words.ranks(who)} {words.verb(who, 'publishes', 'publish')} "
+        summary=f"{host} resolves its own name to {addresses}; {words.do(blockage.blamed, 'publishes', 'publish')} "
         "this loopback address, which no other host can reach",
         evidence=[
-            Evidence(rank=None, probe="machine", text=f"on {host}, the name {host} resolves to {addresses}"),
-            *(words.stack_evidence(rank) for rank in cause.ranks[:4]),
+            Evidence(None, "machine", f"on {host}, the name {host} resolves to {addresses}"),
+            *map(words.stack_evidence, cause.ranks[:4]),
         ],
         remedy="Set GLOO_SOCKET_IFNAME to the interface that the hosts share, or correct the name in /etc/hosts.",
         commands=(f"getent hosts {host}", "ip -brief address"),

@@ -11,7 +11,8 @@ endpoints.
 
 Each agent waits at its own endpoint for its own number of nodes. On a different
 port, no other node arrives. Two agents with node rank 0 wait for node rank 1,
-which does not exist. torchrun logs nothing for 10 to 15 minutes.
+which does not exist. torchrun logs nothing until its timeout: 15 minutes by
+default, 10 with `--rdzv-backend c10d`.
 
 ## Example
 
@@ -48,78 +49,51 @@ different runs may look like one run. If the run trains in spite of different
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.reasoning import words
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.launches import LaunchesDiffer, Part
 from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
 
-CODE = "HD406"
-NAME = "launch-mismatch"
-ABOUT = (LaunchesDiffer,)
 
-
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(LaunchesDiffer)
+def say(run: Run, blockage: Blockage, cause: LaunchesDiffer) -> Draft:
     """Nodes that were launched with different settings and cannot complete the rendezvous."""
-    cause = blockage.cause
-    assert isinstance(cause, LaunchesDiffer)  # noqa: S101  (see ABOUT)
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
-        confidence=0.92,
-        summary=f"the nodes were launched with different settings and cannot connect: {'; '.join(cause.differences)}",
-        evidence=_evidence(cause),
-        remedy=_remedy(cause),
-        commands=_COMMANDS,
-    )
+    return _draft(cause, 0.92, " and cannot connect")
 
 
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """Nodes that completed the rendezvous in spite of different settings."""
-    found = run.launches
-    if found is not None and found.met:
-        yield words.finding(
-            CODE,
-            NAME,
-            confidence=0.7,
-            culprits=found.culprits or (),
-            summary=f"the nodes were launched with different settings: {'; '.join(found.differences)}",
-            evidence=_evidence(found),
-            remedy=_remedy(found),
-            commands=_COMMANDS,
-        )
+    if run.launches is not None and run.launches.met:
+        yield _draft(run.launches, 0.7)
 
 
-_COMMANDS = ("hangdoc launch-diff FILE...   # before the next start",)
-
-
-def _evidence(found: LaunchesDiffer) -> list[Evidence]:
-    lines = [
-        Evidence(rank=None, probe="processes", text=f"{part.place}{_pid(part)}: {_line(part)}"[:300])
-        for part in found.parts[:8]
-    ]
-    waiting = [
-        Evidence(rank=None, probe="stacks", text=f"{part.place}: torchrun is waiting in {frame.function}")
-        for part in found.parts[:8]
-        if (frame := launch.in_rendezvous(part.process)) is not None
-    ]
-    return lines + waiting
-
-
-def _remedy(found: LaunchesDiffer) -> str:
-    own = "--node-rank" if found.parts[0].process.launch else "RANK and LOCAL_RANK"
+def _draft(found: LaunchesDiffer, confidence: float, so: str = "") -> Draft:
+    parts = found.parts[:8]
+    by_agents = found.parts[0].process.launch is not None
     wrong = sorted(part.place for part in found.wrong)
-    what = "rank" if found.parts[0].process.launch is None else "node"
-    do = "does" if len(wrong) == 1 else "do"
-    return (
-        f"Launch every {what} with the same command, except for {own}: {', '.join(wrong)} {do} not match "
-        f"{found.reference.place}."
+    waiting = [(part.place, frame) for part in parts if (frame := launch.in_rendezvous(part.process)) is not None]
+    return Draft(
+        confidence=confidence,
+        culprits=found.culprits,
+        summary=f"the nodes were launched with different settings{so}: {'; '.join(found.differences)}",
+        evidence=[
+            *(Evidence(None, "processes", f"{_named(part)}: {_line(part)}"[:300]) for part in parts),
+            *(
+                Evidence(None, "stacks", f"{place}: torchrun is waiting in {frame.function}")
+                for place, frame in waiting
+            ),
+        ],
+        remedy=f"Launch every {'node' if by_agents else 'rank'} with the same command, except for "
+        f"{'--node-rank' if by_agents else 'RANK and LOCAL_RANK'}: {', '.join(wrong)} {'does' if len(wrong) == 1 else 'do'} "
+        f"not match {found.reference.place}.",
+        commands=("hangdoc launch-diff FILE...   # before the next start",),
     )
 
 
-def _pid(part: Part) -> str:
-    return "" if "pid" in part.place else f", pid {part.process.pid}"
+def _named(part: Part) -> str:
+    return part.place if "pid" in part.place else f"{part.place}, pid {part.process.pid}"
 
 
 def _line(part: Part) -> str:

@@ -48,34 +48,27 @@ recovers. The finding needs several retransmits without a reply.
 
 import shlex
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.dead_link import DeadLink
 from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Connection
 
-CODE = "HD407"
-NAME = "peer-unreachable"
-ABOUT = (DeadLink,)
 
-
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(DeadLink)
+def say(run: Run, blockage: Blockage, cause: DeadLink) -> Draft:
     """All ranks at the ends of dead connections."""
-    cause = blockage.cause
-    assert isinstance(cause, DeadLink)  # noqa: S101  (see ABOUT)
     first = min(cause.lost)
     address = cause.lost[first][0].remote_address
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
+    return Draft(
         confidence=0.93,
         summary=f"{_link(run, blockage.blamed)} is dead: data that rank {first} sends to {address} does not arrive",
         evidence=[
             *(_evidence(number, c) for number, lost in sorted(cause.lost.items())[:6] for c in lost[:2]),
-            *words.class_evidence(run.waiting),
-            *words.standstill(run),
+            *words.stacks(run, run.waiting),
         ],
         remedy="Find out what drops the packets between the two hosts: check interface counters, firewall and switch.",
         commands=(f"ping -c 3 {address}", f"ss -tnoi {shlex.quote(f'dst {address}')}"),
@@ -92,8 +85,8 @@ def _link(run: Run, culprits: tuple[int, ...]) -> str:
 def _evidence(rank: int, c: Connection) -> Evidence:
     since = f", nothing received for {duration(c.last_received_ms / 1000)}" if c.last_received_ms is not None else ""
     return Evidence(
-        rank=rank,
-        probe="sockets",
-        text=f"{c.local_address}:{c.local_port} to {c.remote_address}:{c.remote_port}: {c.unacked} segments unacknowledged, "
-        f"{c.retransmits or 0} retransmits, backoff {c.backoff or 0}, {c.send_queue_bytes} bytes queued{since}",
+        rank,
+        "sockets",
+        f"{words.ends(c)}: {c.unacked} segments unacknowledged, {c.retransmits or 0} retransmits, "
+        f"backoff {c.backoff or 0}, {c.send_queue_bytes} bytes queued{since}",
     )

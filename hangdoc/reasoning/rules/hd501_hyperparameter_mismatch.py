@@ -51,63 +51,34 @@ that only tune a rank are not compared.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence, Finding
-from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.disagreements import OptionDiffers
 from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.rules import differs
+from hangdoc.reasoning.rules.draft import Draft, about
 
-CODE = "HD501"
-NAME = "hyperparameter-mismatch"
-ABOUT = (OptionDiffers,)
+_WORDING = differs.Wording(
+    probe="arguments",
+    subject="`{name}`",
+    evidence="{name}={value}",
+    missing="{name}=(not given)",
+    remedy="Start all nodes with the same arguments.",
+)
 
-_REMEDY = "Start all nodes with the same arguments."
 
-
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(OptionDiffers)
+def say(run: Run, blockage: Blockage, cause: OptionDiffers) -> Draft:
     """Ranks that wait for each other, and an argument that differs although it must be the same on all ranks."""
-    found = _found(run)
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
-        confidence=0.92,
-        summary=_summary(found),
-        evidence=[*_evidence(found), *words.class_evidence(run.waiting)],
-        remedy=_REMEDY,
-    )
+    return differs.draft(_WORDING, _options(run), 0.92, run.waiting)
 
 
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """One finding for all arguments that differ, if they do not explain a blockage."""
-    found = _found(run)
+    found = _options(run)
     if found and not any(isinstance(one.cause, OptionDiffers) for one in run.blockages):
         decisive = found[0].decisive
-        yield words.finding(
-            CODE,
-            NAME,
-            severity="warning" if decisive else "info",
-            confidence=0.8 if decisive else 0.5,
-            culprits=found[0].values.odd,
-            summary=_summary(found),
-            evidence=_evidence(found),
-            remedy=_REMEDY,
-        )
+        yield differs.draft(_WORDING, found, 0.8 if decisive else 0.5, severity="warning" if decisive else "info")
 
 
-def _found(run: Run) -> list[OptionDiffers]:
+def _options(run: Run) -> list[OptionDiffers]:
     return [one for one in run.differing if isinstance(one, OptionDiffers)]
-
-
-def _summary(found: list[OptionDiffers]) -> str:
-    first, *others = found
-    names = ", ".join(f"`{other.name}`" for other in others[:4])
-    more = f" ({names} {'differs' if len(others) == 1 else 'differ'} too)" if others else ""
-    return f"`{first.name}` differs between ranks: {words.values_by_rank(first.values)}; it {first.why}{more}"
-
-
-def _evidence(found: list[OptionDiffers]) -> list[Evidence]:
-    return [
-        Evidence(rank=group[0], probe="arguments", text=f"{one.name}={value or '(not given)'}{words.also(group)}")
-        for one in found[:4]
-        for value, group in one.values.values[:4]
-    ]

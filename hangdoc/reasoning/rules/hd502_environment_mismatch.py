@@ -49,34 +49,28 @@ logs, are not compared.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Finding
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.disagreements import VariableDiffers
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import differs
-
-CODE = "HD502"
-NAME = "environment-mismatch"
-ABOUT = (VariableDiffers,)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 _WORDING = differs.Wording(
-    (CODE, NAME),
     probe="environment",
     subject="{name}",
     evidence="{name}={value}",
     missing="{name} is not set",
     remedy="Set {name} to the same value on all ranks.",
-    as_cause=0.9,
-    decisive=0.7,
-    other=0.4,
 )
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(VariableDiffers)
+def say(run: Run, blockage: Blockage, cause: VariableDiffers) -> Draft:
     """Ranks that wait for each other, and a variable that differs although it must be the same on all ranks."""
-    return differs.say(_WORDING, run, blockage)
+    return differs.draft(_WORDING, [cause], 0.9, run.waiting)
 
 
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """Every other variable that differs."""
-    return differs.check(_WORDING, run, VariableDiffers)
+    for one in differs.unexplained(run, VariableDiffers):
+        yield differs.draft(_WORDING, [one], 0.7 if one.decisive else 0.4)

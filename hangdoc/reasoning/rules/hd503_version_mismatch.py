@@ -41,34 +41,28 @@ equal. Even such a mix is unusual.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Finding
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.disagreements import VersionDiffers
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import differs
-
-CODE = "HD503"
-NAME = "version-mismatch"
-ABOUT = (VersionDiffers,)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 _WORDING = differs.Wording(
-    (CODE, NAME),
     probe="machine",
     subject="the {name} version",
     evidence="{name} {value}",
     missing="{name} not found",
     remedy="Install the same {name} version on all nodes.",
-    as_cause=0.8,
-    decisive=0.6,
-    other=0.6,
 )
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(VersionDiffers)
+def say(run: Run, blockage: Blockage, cause: VersionDiffers) -> Draft:
     """Ranks that wait for each other and run different versions."""
-    return differs.say(_WORDING, run, blockage)
+    return differs.draft(_WORDING, [cause], 0.8, run.waiting)
 
 
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """One finding each for torch and Python, if it does not explain a blockage."""
-    return differs.check(_WORDING, run, VersionDiffers)
+    for one in differs.unexplained(run, VersionDiffers):
+        yield differs.draft(_WORDING, [one], 0.6)

@@ -50,53 +50,44 @@ then.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks import precision
+from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Machine, Runtime
-
-CODE = "HD504"
-NAME = "slow-dtype"
 
 _NATIVE = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16", "fphp", "asimdhp")}
 
 
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """One finding for all ranks of a host whose CPU lacks the instructions."""
     for host in run.hosts:
         if not isinstance(host.machine, Machine) or not host.machine.cpu_flags:
             continue
-        found: dict[str, list[tuple[Rank, str]]] = {}
+        found: dict[str, dict[int, str]] = {}
         for rank in run.on(host.name):
             if rank.label == "computing" and not _on_gpu(rank) and (seen := precision.half(rank)):
-                found.setdefault(seen[0], []).append((rank, seen[1]))
+                found.setdefault(seen[0], {})[rank.rank] = seen[1]
         for dtype, ranks in sorted(found.items()):
             if not set(_NATIVE[dtype]) & set(host.machine.cpu_flags):
-                yield _finding(host.machine, dtype, ranks)
+                yield _draft(host.machine, dtype, ranks)
 
 
 def _on_gpu(rank: Rank) -> bool:
     return rank.process is not None and isinstance(rank.process.runtime, Runtime) and rank.process.runtime.gpu
 
 
-def _finding(machine: Machine, dtype: str, ranks: list[tuple[Rank, str]]) -> Finding:
-    who = [rank.rank for rank, _ in ranks]
-    unused = (
-        f"; {machine.gpus} GPU(s) are present but unused, so the script may have chosen {dtype} for them"
-        if machine.gpus
-        else ""
-    )
-    return words.finding(
-        CODE,
-        NAME,
+def _draft(machine: Machine, dtype: str, seen: dict[int, str]) -> Draft:
+    unused = f"; {machine.gpus} GPU(s) are present but unused, so the script may have chosen {dtype} for them"
+    return Draft(
         confidence=0.7,
-        culprits=who,
-        summary=f"{words.ranks(who)} {words.verb(who, 'trains', 'train')} in {dtype} on a CPU without native support for it "
-        f"({machine.cpu_model or 'unknown model'}){unused}",
+        culprits=seen,
+        summary=f"{words.do(seen, 'trains', 'train')} in {dtype} on a CPU without native support for it "
+        f"({machine.cpu_model or 'unknown model'}){unused if machine.gpus else ''}",
         evidence=[
-            *(Evidence(rank=rank.rank, probe="stacks", text=text) for rank, text in ranks[:4]),
-            Evidence(rank=None, probe="machine", text=f"CPU flags: {', '.join(machine.cpu_flags)}"),
+            *(Evidence(rank, "stacks", text) for rank, text in list(seen.items())[:4]),
+            Evidence(None, "machine", f"CPU flags: {', '.join(machine.cpu_flags)}"),
         ],
         remedy="Train in float32 on this machine, or use a CPU with native support, or the GPU.",
     )

@@ -49,15 +49,13 @@ The evidence shows the number of threads per rank.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
-from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.movement import cores_used
+from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.regex import regex
-from hangdoc.snapshot import Clocks, Host, Machine, Runtime
-
-CODE = "HD505"
-NAME = "oversubscribed"
+from hangdoc.snapshot import Clocks, Host, Machine, Process, Runtime
 
 _THROTTLED = 0.15
 """Share of the observation for which the group was throttled, summed over its cores."""
@@ -69,113 +67,79 @@ _OWN_WORK = regex(r"^(pt_autograd|pt_gloo|gloo_|pt_nccl|nccl|cuda)")
 _SWAPPED_BYTES = 50_000_000
 
 
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """For each host, what slows the run down there."""
     for host in run.hosts:
-        here = [rank for rank in run.on(host.name) if rank.process is not None and rank.moving]
+        here = {r.rank: r.process for r in run.on(host.name) if r.process is not None and r.moving}
         if here:
             yield from _throttled(host, here)
-            yield from _crowded(host, here)
-            yield from _swapping(host, here)
+            if isinstance(host.machine, Machine):
+                yield from _crowded(host.machine, here)
+                yield from _swapping(host, host.machine, here)
 
 
-def _throttled(host: Host, here: list[Rank]) -> Iterator[Finding]:
+def _throttled(host: Host, here: dict[int, Process]) -> Iterator[Draft]:
     for group in host.control_groups:
-        share = (group.throttled_us or 0) / 1e6 / max(host.window_seconds, 0.05)
-        ranks = [rank for rank in here if rank.process and (rank.process.control_group or "").startswith(group.path)]
-        if share >= _THROTTLED and ranks:
-            yield _finding(
-                ranks,
-                0.92,
-                f"{words.ranks(r.rank for r in ranks)} {words.verb([r.rank for r in ranks], 'is', 'are')} throttled: the "
-                f"control group {group.path} used up its CPU quota",
-                [
-                    Evidence(
-                        rank=None,
-                        probe="control groups",
-                        text=f"{group.path} was throttled for {(group.throttled_us or 0) / 1e3:.0f} ms during the observation",
-                    )
-                ],
-                "Raise the CPU quota of the control group (cpu.max, or the limits of the pod), or start fewer ranks in it.",
+        seconds = (group.throttled_us or 0) / 1e6
+        ranks = [rank for rank, process in here.items() if (process.control_group or "").startswith(group.path)]
+        if seconds / max(host.window_seconds, 0.05) >= _THROTTLED and ranks:
+            text = f"{group.path} was throttled for {seconds * 1000:.0f} ms during the observation"
+            yield Draft(
+                confidence=0.92,
+                culprits=ranks,
+                summary=f"{words.are(ranks)} throttled: the control group {group.path} used up its CPU quota",
+                evidence=[Evidence(None, "control groups", text)],
+                remedy="Raise the CPU quota of the control group (cpu.max, or the limits of the pod), or start fewer ranks in "
+                "it.",
             )
 
 
-def _crowded(host: Host, here: list[Rank]) -> Iterator[Finding]:
-    if not isinstance(host.machine, Machine):
-        return
-    threads: dict[int, int] = {}
-    for rank in here:
-        clocks = rank.process.clocks if rank.process else None
-        if isinstance(clocks, Clocks) and clocks.window_seconds > 0:
-            threads[rank.rank] = sum(
-                t.cpu_ns / 1e9 / clocks.window_seconds >= _AT_WORK
-                and not _OWN_WORK.match(t.name)
-                and (t.involuntary_switches or 0) / clocks.window_seconds >= _PUSHED
-                for t in clocks.threads
-            )
-    cores = min([host.machine.cores, *(allowed for rank in here if (allowed := _allowed(rank)) is not None)])
+def _crowded(machine: Machine, here: dict[int, Process]) -> Iterator[Draft]:
+    pushed = {rank: _preempted(process) for rank, process in here.items()}
+    allowed = [p.runtime.cpus_allowed for p in here.values() if isinstance(p.runtime, Runtime)]
+    cores = min([machine.cores, *(number for number in allowed if number is not None)])
+    total, used = sum(pushed.values()), sum(map(cores_used, here.values()))
     # Training needs one thread per rank; oversubscription comes from thread pools. If the run itself leaves half of the cores
     # idle, other programs preempt its threads.
-    if sum(threads.values()) <= cores or max(threads.values(), default=0) < 2 or _cores_used(here) < cores / 2:
-        return
-    crowd = [rank for rank in here if threads.get(rank.rank)]
-    total = sum(threads.values())
-    yield _finding(
-        crowd,
-        0.85,
-        f"{words.ranks(r.rank for r in crowd)} {words.verb([r.rank for r in crowd], 'runs', 'run')} {total} compute threads on "
-        f"{cores} core{'s' * (cores != 1)}, so they preempt each other",
-        [
-            Evidence(
-                rank=rank.rank,
-                probe="cpu",
-                text=f"{threads[rank.rank]} busy threads were preempted at least {_PUSHED} times per second",
-            )
-            for rank in crowd[:4]
-        ],
-        f"Give each rank its share of the cores: OMP_NUM_THREADS={max(1, cores // len(here))}.",
+    if total > cores and max(pushed.values()) > 1 and used >= cores / 2:
+        crowd = {rank: number for rank, number in pushed.items() if number}
+        yield Draft(
+            confidence=0.85,
+            culprits=crowd,
+            summary=f"{words.do(crowd, 'runs', 'run')} {total} compute threads on {cores} core{'s' * (cores != 1)}, so they "
+            "preempt each other",
+            evidence=[
+                Evidence(rank, "cpu", f"{number} busy threads were preempted at least {_PUSHED} times per second")
+                for rank, number in list(crowd.items())[:4]
+            ],
+            remedy=f"Give each rank its share of the cores: OMP_NUM_THREADS={max(1, cores // len(here))}.",
+        )
+
+
+def _preempted(process: Process) -> int:
+    """How many of its busy threads other threads preempt."""
+    clocks = process.clocks
+    if not isinstance(clocks, Clocks) or clocks.window_seconds <= 0:
+        return 0
+    return sum(
+        thread.cpu_ns / 1e9 / clocks.window_seconds >= _AT_WORK
+        and not _OWN_WORK.match(thread.name)
+        and (thread.involuntary_switches or 0) / clocks.window_seconds >= _PUSHED
+        for thread in clocks.threads
     )
 
 
-def _cores_used(ranks: list[Rank]) -> float:
-    """CPU seconds per second of all threads of these ranks."""
-    return sum(cores_used(rank.process) for rank in ranks if rank.process is not None)
-
-
-def _allowed(rank: Rank) -> int | None:
-    runtime = rank.process.runtime if rank.process else None
-    return runtime.cpus_allowed if isinstance(runtime, Runtime) else None
-
-
-def _swapping(host: Host, here: list[Rank]) -> Iterator[Finding]:
-    machine = host.machine
-    if not isinstance(machine, Machine) or (machine.swapped_bytes or 0) < _SWAPPED_BYTES * max(
-        host.window_seconds, 0.1
-    ):
-        return
-    yield _finding(
-        here,
-        0.8,
-        f"{host.name} is swapping: {(machine.swapped_bytes or 0) / 1e6:.0f} MB during the observation",
-        [
-            Evidence(
-                rank=None,
-                probe="machine",
-                text=f"{machine.memory_available_bytes / 1e9:.1f} of {machine.memory_total_bytes / 1e9:.1f} GB available, "
-                f"{machine.swap_used_bytes / 1e9:.1f} GB in swap",
-            )
-        ],
-        "Use less memory on this host: fewer dataloader workers, smaller batches, fewer other programs.",
-    )
-
-
-def _finding(ranks: list[Rank], sure: float, summary: str, evidence: list[Evidence], remedy: str) -> Finding:
-    return words.finding(
-        CODE,
-        NAME,
-        confidence=sure,
-        culprits=(rank.rank for rank in ranks),
-        summary=summary,
-        evidence=evidence,
-        remedy=remedy,
-    )
+def _swapping(host: Host, machine: Machine, here: dict[int, Process]) -> Iterator[Draft]:
+    swapped = machine.swapped_bytes or 0
+    if swapped >= _SWAPPED_BYTES * max(host.window_seconds, 0.1):
+        text = (
+            f"{machine.memory_available_bytes / 1e9:.1f} of {machine.memory_total_bytes / 1e9:.1f} GB available, "
+            f"{machine.swap_used_bytes / 1e9:.1f} GB in swap"
+        )
+        yield Draft(
+            confidence=0.8,
+            culprits=here,
+            summary=f"{host.name} is swapping: {swapped / 1e6:.0f} MB during the observation",
+            evidence=[Evidence(None, "machine", text)],
+            remedy="Use less memory on this host: fewer dataloader workers, smaller batches, fewer other programs.",
+        )

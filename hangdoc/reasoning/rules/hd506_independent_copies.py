@@ -50,44 +50,35 @@ Independent copies are intended: a sweep with one seed per rank, or an ensemble.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks import known, torch_names
+from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Interpreter, Stack
-
-CODE = "HD506"
-NAME = "independent-copies"
 
 _TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/_tensor.py")
 
 
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """One finding for a run whose ranks train independently."""
-    ranks = list(run.ranks.values())
+    ranks = run.ranks.values()
     if len(ranks) < 2 or not run.launchers or run.unseen or run.backend is not None:
         return
-    if not all(_alone(rank) for rank in ranks) or not any(_trains(rank) for rank in ranks):
-        return
-    who = [rank.rank for rank in ranks]
-    yield words.finding(
-        CODE,
-        NAME,
-        confidence=0.85,
-        culprits=who,
-        summary=f"{words.ranks(who)} train {len(ranks)} independent copies of the model: they have no process group and "
-        "exchange no data",
-        evidence=[
-            Evidence(
-                rank=who[0],
-                probe="interpreter",
-                text=f"torch lists no process group{words.also(who)}",
-            ),
-            Evidence(rank=None, probe="sockets", text="no connection between any two ranks"),
-            *words.class_evidence(run.classes)[:4],
-        ],
-        remedy='Call init_process_group("gloo") when there is no GPU, or start only one process.',
-    )
+    if all(map(_alone, ranks)) and any(map(_trains, ranks)):
+        who = list(run.ranks)
+        yield Draft(
+            confidence=0.85,
+            culprits=who,
+            summary=f"{words.ranks(who)} train {len(who)} independent copies of the model: they have no process group and "
+            "exchange no data",
+            evidence=[
+                Evidence(who[0], "interpreter", f"torch lists no process group{words.also(who)}"),
+                Evidence(None, "sockets", "no connection between any two ranks"),
+                *words.class_evidence(run.classes)[:4],
+            ],
+            remedy='Call init_process_group("gloo") when there is no GPU, or start only one process.',
+        )
 
 
 def _alone(rank: Rank) -> bool:
@@ -98,10 +89,10 @@ def _alone(rank: Rank) -> bool:
 
 
 def _trains(rank: Rank) -> bool:
-    """Whether it is in the model, the backward or the optimizer at either look, so that its start-up is over. Importing these
+    """Whether it is in the model, the backward or the optimizer in either stack, so that its start-up is over. Importing these
     files is not training."""
-    looks = (rank.process.stack, rank.process.stack_before) if rank.process is not None else ()
-    threads = [thread for look in looks if isinstance(look, Stack) for thread in look.threads]
+    stacks = (rank.process.stack, rank.process.stack_before) if rank.process is not None else ()
+    threads = [thread for stack in stacks if isinstance(stack, Stack) for thread in stack.threads]
     return any(
         part in frame.file
         for thread in threads

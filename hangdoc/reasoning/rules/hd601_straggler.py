@@ -47,29 +47,26 @@ finding needs several iterations. Ranks of a pipeline wait by design.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.model import Rank, Run, environment_of
 from hangdoc.reasoning.ranks import known
-from hangdoc.snapshot import Clocks, Progress, Runtime, Stack
-
-CODE = "HD601"
-NAME = "straggler"
+from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.snapshot import Clocks, Process, Progress, Runtime, Stack
 
 _BUSY, _WAITING = 0.75, 0.45
 _ROUNDS = 3
 _STAGES = ("data", "forward", "backward", "optimizer")
 
 
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """One finding for a minority of ranks that the others wait for in every iteration."""
-    ranks = [rank for rank in run.ranks.values() if rank.process is not None and rank.label != "dead"]
-    if len(ranks) < 2 or run.unseen or run.backend != "gloo" or not all(_rounds(rank) >= _ROUNDS for rank in ranks):
+    if run.unseen or run.backend != "gloo" or not all(_rounds(rank) >= _ROUNDS for rank in run.living):
         return  # an NCCL rank spins while it waits, so its CPU time shows nothing
-    busy = [rank for rank in ranks if (rank.training_share or 0.0) >= _BUSY]
-    rest = [rank for rank in ranks if (rank.training_share or 0.0) < _BUSY]
+    busy = [rank for rank in run.living if (rank.training_share or 0.0) >= _BUSY]
+    rest = [rank for rank in run.living if (rank.training_share or 0.0) < _BUSY]
     if busy and len(busy) <= len(rest) and all((rank.training_share or 1.0) <= _WAITING for rank in rest):
-        yield _finding(busy, rest)
+        yield _draft(busy, rest)
 
 
 def _rounds(rank: Rank) -> int:
@@ -85,24 +82,22 @@ def _rounds(rank: Rank) -> int:
     return int(counted * min(1.0, window / apart)) if apart > 2 * window else counted
 
 
-def _finding(busy: list[Rank], rest: list[Rank]) -> Finding:
+def _draft(busy: list[Rank], rest: list[Rank]) -> Draft:
     slow, others = [rank.rank for rank in busy], [rank.rank for rank in rest]
-    why = "; ".join(part for part in (_why(busy[0], rest[0]), _stage(busy[0], rest[0])) if part)
-    return words.finding(
-        CODE,
-        NAME,
+    why = "; ".join(filter(None, (_resources(busy[0], rest[0]), _stage(busy[0], rest[0]))))
+    return Draft(
         confidence=0.75,
         culprits=slow,
         victims=others,
-        summary=f"{words.ranks(slow)} {words.verb(slow, 'is', 'are')} slower than the others: "
-        f"{words.verb(slow, 'it computes', 'they compute')} {busy[0].training_share or 0:.0%} of the time, while "
-        f"{words.ranks(others)} mostly {words.verb(others, 'waits', 'wait')}"
+        summary=f"{words.are(slow)} slower than the others: {words.verb(slow, 'it computes', 'they compute')} "
+        f"{busy[0].training_share or 0:.0%} of the time, while {words.ranks(others)} mostly "
+        f"{words.verb(others, 'waits', 'wait')}"
         + (f" ({why})" if why else "; no other difference was found, so it may have more work"),
         evidence=[
             Evidence(
-                rank=rank.rank,
-                probe="cpu",
-                text=f"training thread on a core {rank.training_share or 0:.0%} of the time, {_rounds(rank)} iterations done",
+                rank.rank,
+                "cpu",
+                f"training thread on a core {rank.training_share or 0:.0%} of the time, {_rounds(rank)} iterations done",
             )
             for rank in (*busy[:4], *rest[:4])
         ],
@@ -115,12 +110,10 @@ def _stage(slow: Rank, other: Rank) -> str:
     """The stage of the step in which the slow rank takes longer, if both ranks publish their stages. A fast rank waits for the
     others inside its backward, so its backward is not compared."""
     mine, theirs = _stages(slow), _stages(other)
-    if not mine or not theirs:
+    later = {name: mine[name] - theirs[name] for name in mine if name in theirs}
+    name = max(later, key=lambda stage: later[stage], default=None)
+    if name is None or later[name] <= 0.1 * sum(mine.values()):
         return ""
-    later = {name: mine[name] - theirs[name] for name in mine if mine[name] - theirs[name] > 0.1 * sum(mine.values())}
-    if not later:
-        return ""
-    name = max(later, key=lambda stage: later[stage])
     return (
         f"its {name} stage takes {mine[name] * 1000:.1f} ms per step, rank {other.rank}'s {theirs[name] * 1000:.1f} ms"
     )
@@ -128,25 +121,24 @@ def _stage(slow: Rank, other: Rank) -> str:
 
 def _stages(rank: Rank) -> dict[str, float]:
     beacon = known.beacon(rank.process)
-    told = beacon is not None and len(beacon.stages) == len(_STAGES)
-    return dict(zip(_STAGES, beacon.stages, strict=True)) if beacon is not None and told else {}
+    published = beacon.stages if beacon is not None else ()
+    return dict(zip(_STAGES, published, strict=True)) if len(published) == len(_STAGES) else {}
 
 
-def _why(slow: Rank, other: Rank) -> str:
-    if slow.process is None or other.process is None:
-        return ""
-    mine, theirs = (environment_of(p).get("OMP_NUM_THREADS") for p in (slow.process, other.process))
+def _resources(slow: Rank, other: Rank) -> str:
+    """Which setting gives the slow rank less of its CPU."""
+    mine, theirs = (
+        environment_of(rank.process).get("OMP_NUM_THREADS") if rank.process is not None else None
+        for rank in (slow, other)
+    )
     if mine != theirs:
         return (
             f"OMP_NUM_THREADS is {mine or 'not set'} on rank {slow.rank} and {theirs or 'not set'} on rank {other.rank}"
         )
-    a, b = slow.process.runtime, other.process.runtime
-    if (
-        isinstance(a, Runtime)
-        and isinstance(b, Runtime)
-        and a.cpus_allowed
-        and b.cpus_allowed
-        and a.cpus_allowed < b.cpus_allowed
-    ):
-        return f"rank {slow.rank} may use {a.cpus_allowed} cores, rank {other.rank} {b.cpus_allowed}"
-    return ""
+    few, many = _cores(slow.process), _cores(other.process)
+    return f"rank {slow.rank} may use {few} cores, rank {other.rank} {many}" if few and many and few < many else ""
+
+
+def _cores(process: Process | None) -> int | None:
+    runtime = process.runtime if process is not None else None
+    return runtime.cpus_allowed if isinstance(runtime, Runtime) else None

@@ -54,38 +54,40 @@ change. Run hangdoc again some minutes later and compare the numbers.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import Serves, Works
-
-CODE = "HD602"
-NAME = "rank-busy-alone"
-ABOUT = (Works, Serves)
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(Works)
+def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
     """Busy ranks that others wait for."""
-    kind = blockage.kind
-    first, blamed = blockage.at[0].first, blockage.culprits
-    who = words.ranks(blamed)
-    why = kind.what if isinstance(kind, Works) else ""  # for a rank that serves requests, its stack says all
-    return words.blocked(
-        (CODE, NAME),
-        blockage,
-        confidence=0.85 if isinstance(kind, Works) and kind.certain else 0.75,
-        summary=words.awaited(run, blockage) + (f"; rank {first.rank} is active: {why}" if why else ""),
+    first, blamed = blockage.awaited[0].first, blockage.culprits
+    return Draft(
+        confidence=0.85 if kind.certain else 0.75,
+        summary=f"{words.awaited(run, blockage)}; rank {first.rank} is active: {kind.what}",
         evidence=[
-            *words.class_evidence(blockage.at),
+            *words.class_evidence(blockage.awaited),
             *words.counters(first),
-            *([Evidence(rank=first.rank, probe="cpu", text="; ".join(dict.fromkeys((first.why, why))))] if why else []),
-            *words.class_evidence(blockage.waiting),
-            *words.standstill(run),
+            Evidence(first.rank, "cpu", "; ".join(dict.fromkeys((first.why, kind.what)))),
+            *words.stacks(run, blockage.waiting),
         ],
-        remedy=f"Check that {who} {words.be(blamed)} meant to serve requests while the other ranks wait."
-        if isinstance(kind, Serves)
-        else f"Wait until {who} {words.verb(blamed, 'has', 'have')} finished. To save the time of the other ranks, share this "
-        "work among all ranks or do it in the background.",
+        remedy=f"Wait until {words.have(blamed)} finished. To save the time of the other ranks, share this work among all "
+        "ranks or do it in the background.",
         commands=words.look_again(first),
+    )
+
+
+@about(Serves)
+def _serves(run: Run, blockage: Blockage, kind: Serves) -> Draft:
+    """Ranks that wait for requests, while others wait for them."""
+    return Draft(
+        confidence=0.75,
+        summary=words.awaited(run, blockage),
+        evidence=[*words.class_evidence(blockage.awaited), *words.stacks(run, blockage.waiting)],
+        remedy=f"Check that {words.are(blockage.culprits)} meant to serve requests while the other ranks wait.",
+        commands=words.look_again(blockage.awaited[0].first),
     )

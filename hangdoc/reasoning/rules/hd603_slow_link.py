@@ -48,55 +48,48 @@ Connections over loopback are not measured, because they use no network link.
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Connection
-
-CODE = "HD603"
-NAME = "slow-link"
 
 _BUSY, _COMPUTING = 0.6, 0.4
 _FAST_BYTES = 1_000_000_000
 """A link that delivers this many bytes per second is not slow, however busy it is."""
 
 
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """One finding for the busiest connection of a run that mostly waits for it."""
     window = max((host.window_seconds for host in run.hosts), default=0.0)
-    ranks = [rank for rank in run.ranks.values() if rank.label != "dead"]
-    shares = [rank.training_share for rank in ranks if rank.training_share is not None]
-    if window < 0.3 or not shares or max(shares) > _COMPUTING:
+    computing = max((rank.training_share for rank in run.living if rank.training_share is not None), default=1.0)
+    links = [(rank, c) for rank in run.living for c in rank.connections if _is_slow(c)]
+    if window < 0.3 or computing > _COMPUTING or not links:
         return
-    busiest: tuple[float, Rank, Connection] | None = None
-    for rank in ranks:
-        for connection in rank.connections:
-            share = (connection.busy_ms or 0) / 1000 / window
-            slow = (connection.delivery_rate_bytes or 0) < _FAST_BYTES
-            wire = bool(connection.bytes_moved) and not connection.local_address.startswith(("127.", "::1"))
-            if wire and slow and (busiest is None or share > busiest[0]):
-                busiest = (share, rank, connection)
-    if busiest is not None and busiest[0] >= _BUSY:
-        yield _finding(busiest, window, max(shares))
+    rank, busiest = max(links, key=lambda link: link[1].busy_ms or 0)
+    share = (busiest.busy_ms or 0) / 1000 / window
+    if share >= _BUSY:
+        yield _draft(rank, busiest, share, (busiest.bytes_moved or 0) / window, computing)
 
 
-def _finding(busiest: tuple[float, Rank, Connection], window: float, computing: float) -> Finding:
-    share, rank, c = busiest
-    passed = (c.bytes_moved or 0) / window
+def _is_slow(c: Connection) -> bool:
+    """Whether it transferred bytes over a network link, and slowly."""
+    over_link = bool(c.bytes_moved) and not c.local_address.startswith(("127.", "::1"))
+    return over_link and (c.delivery_rate_bytes or 0) < _FAST_BYTES
+
+
+def _draft(rank: Rank, c: Connection, share: float, passed: float, computing: float) -> Draft:
     rate = f", delivery rate {_rate(c.delivery_rate_bytes)}" if c.delivery_rate_bytes else ""
-    return words.finding(
-        CODE,
-        NAME,
+    return Draft(
         confidence=0.8,
         summary=f"communication dominates the steps: rank {rank.rank}'s link to {c.remote_address} was busy "
-        f"{min(share, 1.0):.0%} of the time at {_rate(passed)}; the ranks computed at most "
-        f"{computing:.0%} of the time",
+        f"{min(share, 1.0):.0%} of the time at {_rate(passed)}; the ranks computed at most {computing:.0%} of the time",
         evidence=[
             Evidence(
-                rank=rank.rank,
-                probe="sockets",
-                text=f"{c.local_address}:{c.local_port} to {c.remote_address}:{c.remote_port}: {c.bytes_moved} bytes "
-                f"transferred{rate}, {c.send_queue_bytes} bytes queued, round trip {(c.rtt_us or 0) / 1000:.1f} ms",
+                rank.rank,
+                "sockets",
+                f"{words.ends(c)}: {c.bytes_moved} bytes transferred{rate}, {c.send_queue_bytes} bytes queued, "
+                f"round trip {(c.rtt_us or 0) / 1000:.1f} ms",
             )
         ],
         remedy="Use the fastest interface between the hosts, or send less data: gradient accumulation, compression, larger "

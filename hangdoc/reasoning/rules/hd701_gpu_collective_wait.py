@@ -61,56 +61,45 @@ reports below; no real rank that spins was observed.
   https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import Spinning
-from hangdoc.reasoning.model import Run
-
-CODE = "HD701"
-NAME = "gpu-collective-wait"
-ABOUT = (Spinning,)
+from hangdoc.reasoning.model import Run, numbers_of
+from hangdoc.reasoning.rules.draft import Draft, about
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
+@about(Spinning)
+def say(run: Run, blockage: Blockage, kind: Spinning) -> Draft:
     """All ranks of a group spin in the GPU driver."""
-    return _finding(run, ())
+    return _draft(run)
 
 
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """Ranks that spin in the GPU driver while other ranks are elsewhere."""
     if any(one.first.spins for one in run.waiting) and not any(isinstance(b.kind, Spinning) for b in run.blockages):
-        elsewhere = sorted(
-            {n for blockage in run.blockages for one in blockage.at if not one.first.waits for n in one.ranks}
-        )
-        yield _finding(run, tuple(elsewhere))
+        awaited = [one for blockage in run.blockages for one in blockage.awaited]
+        yield _draft(run, set(numbers_of(one for one in awaited if not one.first.waits)))
 
 
-def _finding(run: Run, elsewhere: tuple[int, ...]) -> Finding:
+def _draft(run: Run, elsewhere: Iterable[int] = ()) -> Draft:
     spinning = [one for one in run.waiting if one.first.spins]
-    who = sorted(number for one in spinning for number in one.ranks)
-    return words.finding(
-        CODE,
-        NAME,
+    who = set(numbers_of(spinning))
+    until = f" until {words.do(elsewhere, 'joins', 'join')} the collective" if elsewhere else ""
+    return Draft(
         severity="info",  # the host cannot tell a collective from a long kernel; the finding about the other ranks is the error
         confidence=0.7,
         culprits=elsewhere,
         victims=who,
-        summary=f"{words.ranks(who)} {words.verb(who, 'spins', 'spin')} in the GPU driver at full CPU, but "
-        f"{words.verb(who, 'makes', 'make')} no progress"
-        + (
-            f" until {words.ranks(elsewhere)} {words.verb(elsewhere, 'joins', 'join')} the collective"
-            if elsewhere
-            else ""
-        ),
+        summary=f"{words.do(who, 'spins', 'spin')} in the GPU driver at full CPU, but {words.verb(who, 'makes', 'make')} no "
+        f"progress{until}",
         evidence=[
             Evidence(
-                rank=one.first.rank,
-                probe="stacks",
-                text=f"{one.first.why} {words.place(one.first)}; {one.first.cpu_percent or 0:.0f}% CPU"
-                + words.also(one.ranks),
+                one.first.rank,
+                "stacks",
+                f"{one.first.why} {words.place(one.first)}; {one.first.cpu_percent or 0:.0f}% CPU{words.also(one.ranks)}",
             )
             for one in spinning[:4]
         ],

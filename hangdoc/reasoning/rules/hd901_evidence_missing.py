@@ -42,122 +42,99 @@ evidence does not matter.
   see
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from hangdoc.diagnosis import Evidence, Finding
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import SameCall, Standstill
 from hangdoc.reasoning.model import Run, numbers_of
-from hangdoc.reasoning.ranks.holds import Unreadable, Unseen
+from hangdoc.reasoning.ranks.holds import Hold, Unreadable, Unseen
+from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Unavailable
 
-CODE = "HD901"
-NAME = "evidence-missing"
-ABOUT = (Unseen, Unreadable, SameCall, Standstill)
-
-_DOCTOR = ("Run `hangdoc doctor` on that host: it shows what is missing and how to fix it.", ("hangdoc doctor",))
+_SNAPSHOT = ("hangdoc snapshot -o $(hostname).hangdoc   # on every host", "hangdoc diagnose *.hangdoc")
+_DOCTOR = "Run `hangdoc doctor` on that host: it shows what is missing and how to fix it."
 
 
-def say(run: Run, blockage: Blockage) -> Finding:
-    """Ranks that wait for ranks that were not observed, or that make no progress for no visible reason."""
-    if isinstance(blockage.kind, Unseen):
-        return _not_looked_at(run, blockage)
-    if isinstance(blockage.kind, Unreadable):
-        return _not_read(run, blockage)
-    everyone = list(numbers_of(blockage.at))
-    if isinstance(blockage.kind, SameCall):
-        summary = (
-            f"{words.ranks(everyone)} {words.verb(everyone, 'is', 'are all')} waiting in "
-            f"{words.operation(blockage.at[0].first)}, but the evidence does not show why"
-        )
-        remedy = (
-            "Check the links between the hosts (queues, retransmits), and the sizes and the order of the last collectives "
-            "on each rank."
-        )
-    else:
-        summary = (
-            f"{words.ranks(everyone)} {words.be(everyone)} not making progress and {words.be(everyone)} in no collective; the "
-            "evidence does not show why"
-        )
-        remedy = "Check what each rank is waiting for: its other threads, its child processes, a lock, or a service."
-    return words.finding(
-        CODE,
-        NAME,
-        severity=blockage.severity,
+@about(SameCall)
+def _same_call(run: Run, blockage: Blockage, kind: SameCall) -> Draft:
+    """All ranks of a group wait in one call."""
+    who = set(numbers_of(blockage.awaited))
+    return _unexplained(
+        run,
+        blockage,
+        f"{words.do(who, 'is', 'are all')} waiting in {words.operation(blockage.awaited[0].first)}, but the evidence does not "
+        "show why",
+        "Check the links between the hosts (queues, retransmits), and the sizes and the order of the last collectives on each "
+        "rank.",
+    )
+
+
+@about(Standstill)
+def _standstill(run: Run, blockage: Blockage, kind: Standstill) -> Draft:
+    """No rank waits for another, and none makes progress."""
+    who = set(numbers_of(blockage.awaited))
+    return _unexplained(
+        run,
+        blockage,
+        f"{words.are(who)} not making progress and {words.be(who)} in no collective; the evidence does not show why",
+        "Check what each rank is waiting for: its other threads, its child processes, a lock, or a service.",
+    )
+
+
+def _unexplained(run: Run, blockage: Blockage, summary: str, remedy: str) -> Draft:
+    return Draft(
         confidence=0.3,
-        victims=everyone,
+        victims=numbers_of(blockage.awaited),
         summary=summary,
-        evidence=[*words.class_evidence(blockage.at), *words.standstill(run)],
+        evidence=words.stacks(run, blockage.awaited),
         remedy=remedy,
-        commands=words.look_again(blockage.at[0].first),
+        commands=words.look_again(blockage.awaited[0].first),
     )
 
 
-def _not_looked_at(run: Run, blockage: Blockage) -> Finding:
-    unseen = blockage.culprits
-    waiting = blockage.waiting or run.still
-    who = sorted(numbers_of(waiting))
-    return _finding(
-        f"{words.waiting_in(waiting, words.ranks(unseen))}; {words.ranks(unseen)} "
-        f"{words.verb(unseen, 'was', 'were')} not observed",
-        [
-            *(Evidence(rank=n, probe="processes", text=run.unseen[n].why) for n in unseen[:8]),
-            *words.class_evidence(waiting),
-            *words.standstill(run),
-        ],
-        "Take a snapshot on every host and diagnose the bundles together.",
-        ("hangdoc snapshot -o $(hostname).hangdoc   # on every host", "hangdoc diagnose *.hangdoc"),
-        victims=who,
+@about(Unseen, Unreadable)
+def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
+    """Ranks wait for ranks that were not observed, or whose state could not be read."""
+    ranks, waiting = words.ranks(blockage.culprits), blockage.waiting or run.still
+    unseen = isinstance(kind, Unseen)
+    what = (
+        f"{words.do(blockage.culprits, 'was', 'were')} not observed"
+        if unseen
+        else f"the state of {ranks} could not be read"
+    )
+    here = words.unseen(run, blockage.culprits) if unseen else words.class_evidence(blockage.awaited)
+    return Draft(
+        confidence=0.5,
+        culprits=(),
+        victims=numbers_of(waiting),
+        summary=f"{words.waiting_in(waiting, ranks)}; {what}",
+        evidence=[*here, *words.stacks(run, waiting)],
+        remedy="Take a snapshot on every host and diagnose the bundles together." if unseen else _DOCTOR,
+        commands=_SNAPSHOT if unseen else ("hangdoc doctor",),
     )
 
 
-def _not_read(run: Run, blockage: Blockage) -> Finding:
-    waiting = blockage.waiting or run.still
-    who = sorted(numbers_of(waiting))
-    return _finding(
-        f"{words.waiting_in(waiting, words.ranks(blockage.culprits))}; the state of {words.ranks(blockage.culprits)} could not "
-        "be read",
-        [*words.class_evidence(blockage.at), *words.class_evidence(waiting), *words.standstill(run)],
-        *_DOCTOR,
-        victims=who,
-    )
-
-
-def check(run: Run) -> Iterator[Finding]:
+def check(run: Run) -> Iterator[Draft]:
     """Stacks and sockets that could not be read."""
     refused = [
         (rank, rank.process.stack.reason)
-        for rank in run.ranks.values()
-        if rank.process is not None and rank.label != "dead" and isinstance(rank.process.stack, Unavailable)
+        for rank in run.living
+        if rank.process is not None and isinstance(rank.process.stack, Unavailable)
     ]
     if refused:
-        blind = len(refused) == len([r for r in run.ranks.values() if r.label != "dead"])
-        yield _finding(
+        yield _unread(
             f"the stacks of {words.ranks(r.rank for r, _ in refused)} could not be read: {refused[0][1]}"
-            + ("; what they are waiting for is unknown" if blind else ""),
-            [Evidence(rank=rank.rank, probe="stacks", text=f"pid {rank.pid}: {why}") for rank, why in refused[:8]],
-            *_DOCTOR,
+            + ("; what they are waiting for is unknown" if len(refused) == len(run.living) else ""),
+            [Evidence(rank.rank, "stacks", f"pid {rank.pid}: {why}") for rank, why in refused[:8]],
         )
-    still = list(numbers_of(run.still))
-    if still and run.age_seconds is None and (hosts := run.blind_hosts()):
-        yield _finding(
+    if run.still and run.age_seconds is None and (hosts := run.blind_hosts()):
+        yield _unread(
             f"{words.waiting_in(run.still)}; for how long could not be read: {hosts[0][1]}",
-            [Evidence(rank=None, probe="sockets", text=f"{name}: {why}") for name, why in hosts[:8]],
-            *_DOCTOR,
+            [Evidence(None, "sockets", f"{name}: {why}") for name, why in hosts[:8]],
         )
 
 
-def _finding(
-    summary: str, evidence: list[Evidence], remedy: str, commands: tuple[str, ...], *, victims: Iterable[int] = ()
-) -> Finding:
-    return words.finding(
-        CODE,
-        NAME,
-        confidence=0.5,
-        victims=victims,
-        summary=summary,
-        evidence=evidence,
-        remedy=remedy,
-        commands=commands,
-    )
+def _unread(summary: str, evidence: list[Evidence]) -> Draft:
+    return Draft(confidence=0.5, summary=summary, evidence=evidence, remedy=_DOCTOR, commands=("hangdoc doctor",))

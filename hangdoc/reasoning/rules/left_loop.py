@@ -6,16 +6,16 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.causes.amounts import Difference
 from hangdoc.reasoning.kinds import LeftLoop
+from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.counters import batches
 
 _SHOWN = 4
 
 
-def evidence(kind: LeftLoop, differences: Iterable[Difference] = ()) -> list[Evidence]:
+def evidence(run: Run, left: LeftLoop, differences: Iterable[Difference] = ()) -> list[Evidence]:
     """The strongest difference in data, the loop counters, both stacks, then the other differences. Each pair of amounts is
     listed once: a loop bound, a variable and a beacon often hold the same number."""
-    totals = tuple(batches(one.first)[1] for one in (kind.short, kind.inside))
-    listed: set[tuple[int | None, ...]] = {totals}
+    listed: set[tuple[int | None, ...]] = {tuple(batches(one.first)[1] for one in (left.short, left.inside))}
     shown: list[Difference] = []
     for difference in differences:
         amounts = (difference.fewer, difference.more)
@@ -23,30 +23,27 @@ def evidence(kind: LeftLoop, differences: Iterable[Difference] = ()) -> list[Evi
             listed.add(amounts)
             shown.append(difference)
     strongest, others = ([line for one in some for line in one.evidence] for some in (shown[:1], shown[1:]))
-    return [*strongest, *_counters(kind), *words.class_evidence([kind.short, kind.inside]), *others]
+    stacks = words.class_evidence([left.short, left.inside])
+    return [*strongest, *_counters(left), *stacks, *others, *words.standstill(run)]
 
 
-def after(kind: LeftLoop, unit: str = "batches") -> str:
-    """The same in a sentence, ` after 3 batches` or ` (rank 1 after 3 batches)`; empty if they were not counted."""
-    done = batches(kind.short.first)[0]
-    text = count(kind, done, unit) if done is not None else ""
-    return f" ({text})" if text and len(kind.short.ranks) > 1 else f" {text}".rstrip()
+def after(left: LeftLoop, unit: str = "batches", addition: str = "") -> str:
+    """How far the ranks came that left the loop: ` after 3 batches (addition)`. Of several ranks only the first one was counted:
+    ` (rank 1 after 3 batches, addition)`."""
+    done = batches(left.short.first)[0]
+    count = f"after {done} {unit}" if done is not None else ""
+    first, *others = left.short.ranks
+    if not others:
+        return "".join(f" {part}" for part in (count, addition and f"({addition})") if part)
+    parts = ", ".join(filter(None, (count and f"rank {first} {count}", addition)))
+    return parts and f" ({parts})"
 
 
-def count(kind: LeftLoop, done: int, unit: str) -> str:
-    """`after 3 batches`. Of several ranks only the first one was counted: `rank 1 after 3 batches`."""
-    first, *others = kind.short.ranks
-    return f"{f'rank {first} ' if others else ''}after {done} {unit}"
-
-
-def _counters(kind: LeftLoop) -> list[Evidence]:
+def _counters(left: LeftLoop) -> list[Evidence]:
     lines = []
-    for one, left in ((kind.short, True), (kind.inside, False)):
+    for one, text in ((left.short, "left"), (left.inside, "still inside")):
         done, total = batches(one.first)
-        number = f"{done} of {total}" if done is not None and total is not None else done
-        loop = f"the loop `{kind.loop.header}` (line {kind.loop.line})"
-        text = f"left {loop}" if left else f"still inside {loop}"
-        if number is not None:
-            text += f" after {number} batches"
-        lines.append(Evidence(rank=one.first.rank, probe="progress", text=text))
+        count = f" after {done}{f' of {total}' if total is not None else ''} batches" if done is not None else ""
+        text = f"{text} the loop `{left.loop.header}` (line {left.loop.line}){count}"
+        lines.append(Evidence(one.first.rank, "progress", text))
     return lines

@@ -1,21 +1,23 @@
 """What the findings about a cycle of calls have in common: which rank waits in which call, and under which condition."""
 
+from collections.abc import Iterable
+
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.model import Class, Run
 from hangdoc.reasoning.ranks import conditions
 
 
-def calls(parts: tuple[Class, ...]) -> str:
-    """`ranks 0-2 in barrier; rank 3 in all_reduce`, the smallest group last."""
-    return "; ".join(f"{words.ranks(part.ranks)} in {words.operation(part.first)}" for part in reversed(parts))
+def calls(parts: Iterable[Class]) -> str:
+    """`ranks 0-2 in barrier; rank 3 in all_reduce`."""
+    return "; ".join(f"{words.ranks(part.ranks)} in {words.operation(part.first)}" for part in parts)
 
 
 def evidence(run: Run, parts: tuple[Class, ...]) -> list[Evidence]:
     """Their stacks, the conditions around their calls, and how long they have exchanged no data."""
     firsts = [part.first for part in parts[:3]]
     under = [
-        Evidence(rank=rank.rank, probe="source", text=text)
+        Evidence(rank.rank, "source", text)
         for rank in firsts
         if (text := next(filter(None, (conditions.described(rank, o) for o in firsts if o is not rank)), None))
     ]

@@ -1,0 +1,64 @@
+"""What a rule writes about a blockage or a run, and the finding that it becomes."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from hangdoc.diagnosis import Evidence, Finding, Severity
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.causes.cause import Cause
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.ranks.holds import Hold
+
+Subject = TypeVar("Subject", bound=Hold | Cause)
+
+
+class Draft(Struct, frozen=True, kw_only=True):
+    """A finding without its rule. What is None is that of the blockage; without one, no rank, and the severity `warning`."""
+
+    confidence: float
+    summary: str
+    evidence: Iterable[Evidence]
+    remedy: str
+    commands: Iterable[str] = ()
+    severity: Severity | None = None
+    culprits: Iterable[int] | None = None
+    victims: Iterable[int] | None = None
+
+
+Writer = Callable[[Run, Blockage, Subject], Draft]
+WRITERS: dict[type, Writer[Any]] = {}
+"""Which function writes about which kind or cause."""
+
+
+def about(*subjects: type[Subject]) -> Callable[[Writer[Subject]], Writer[Subject]]:
+    """Make a function the only one that writes about some kinds or causes of blockages."""
+
+    def register(write: Writer[Subject]) -> Writer[Subject]:
+        for subject in subjects:
+            if WRITERS.setdefault(subject, write) is not write:
+                raise ValueError(f"two rules write about {subject.__name__}")
+        return write
+
+    return register
+
+
+def finding(code: str, name: str, draft: Draft, blockage: Blockage | None = None) -> Finding:
+    """The finding of a draft: its ranks in order, no rank both culprit and victim, and a confidence of at most 0.99."""
+    severity: Severity = blockage.severity if blockage is not None else "warning"
+    blamed, waiting = (blockage.blamed, blockage.victims) if blockage is not None else ((), ())
+    culprits = set(blamed if draft.culprits is None else draft.culprits)
+    return Finding(
+        code=code,
+        name=name,
+        severity=draft.severity or severity,
+        confidence=round(min(0.99, draft.confidence), 2),
+        culprits=tuple(sorted(culprits)),
+        victims=tuple(sorted(set(waiting if draft.victims is None else draft.victims) - culprits)),
+        summary=draft.summary,
+        evidence=tuple(draft.evidence),
+        remedy=draft.remedy,
+        commands=tuple(draft.commands),
+        cause=blockage.cause.NAME if blockage is not None and blockage.cause is not None else None,
+    )
