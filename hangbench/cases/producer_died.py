@@ -4,9 +4,9 @@ all_reduce."""
 
 # /// hangbench
 # verdict = ["hung"]
-# states = ["in-collective", "waiting-io"]
+# states = ["in-collective", "waiting-child"]
 # operations = ["all_reduce", ""]
-# finding = "HD303"
+# finding = "HD202"
 # culprits = [1]
 # victims = [0]
 # ///

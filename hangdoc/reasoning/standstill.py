@@ -2,10 +2,19 @@
 
 from hangdoc.reasoning.model import BUSY, Rank, Run
 from hangdoc.reasoning.ranks import backends
-from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, AtLock, InFile, OnNetwork, Serves, WaitsForLoader
+from hangdoc.reasoning.ranks.holds import (
+    Asleep,
+    AtFileLock,
+    AtLock,
+    InFile,
+    OnNetwork,
+    ReadsPipe,
+    Serves,
+    WaitsForLoader,
+)
 from hangdoc.reasoning.ranks.movement import cores_used
 
-TELLING = (AtLock, AtFileLock, InFile, OnNetwork, Serves, WaitsForLoader)
+TELLING = (AtLock, AtFileLock, InFile, OnNetwork, ReadsPipe, Serves, WaitsForLoader)
 """What explains why a rank makes no progress."""
 
 

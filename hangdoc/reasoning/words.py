@@ -14,7 +14,7 @@ from hangdoc.reasoning.kinds import Standstill
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
 from hangdoc.reasoning.ranks import recorded
 from hangdoc.reasoning.ranks.ended import how_it_ended
-from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, OnNetwork, Serves
+from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, OnNetwork, ReadsPipe, Serves
 from hangdoc.snapshot import Connection, Host, Process, Progress
 
 _SIGKILL = 9
@@ -103,6 +103,9 @@ def doing(rank: Rank) -> str:
             return f"waiting for a reply from {peer}" if peer else "waiting on the network"
         case Serves(address=address):
             return f"waiting for requests on {address}"
+        case ReadsPipe(writers=writers) if writers is not None:
+            who = ", ".join(f"pid {one.pid} ({one.name})" for one in writers) or "no other process"
+            return f"waiting for data from a pipe that {who} can write to"
         case AtFileLock(path=path, holders=holders):
             who = ", ".join(f"pid {one.pid} ({one.name})" for one in holders)
             return f"waiting for a lock on {path}" + (f" (held by {who})" if who else "")

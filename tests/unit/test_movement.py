@@ -181,7 +181,7 @@ def test_a_pipe_of_which_nobody_else_holds_the_other_end_never_ends() -> None:
         return rank(1, train(12), kernel={"syscall": "read", "wchan": "anon_pipe_read", "files": (pipe,)})
 
     for young in (snapshot(in_loop(0, 4), reads(101), silence=2.0), snapshot(in_loop(0, 4), reads(), silence=2.0)):
-        assert (job(young).verdict, job(young).findings[0].code) == ("hung", "HD303")
+        assert (job(young).verdict, job(young).findings[0].code) == ("hung", "HD202")
     assert job(snapshot(in_loop(0, 4), reads(9), silence=2.0)).verdict == "waiting"
 
 

@@ -53,8 +53,17 @@ class WaitsForInput(Hold, frozen=True, kw_only=True):
     ends: Ends = "never"
 
 
+class ReadsPipe(Hold, frozen=True, kw_only=True):
+    """It reads from an empty pipe, such as that of a queue: it waits for what another process writes. It never ends if no other
+    process holds the write end."""
+
+    NAME = "reading-pipe"
+    writers: tuple[Holder, ...] | None = None
+    """The other processes that hold the write end; None if unknown."""
+
+
 class InFile(Hold, frozen=True, kw_only=True):
-    """In a system call on a file or a pipe. It never ends if no other process holds the other end."""
+    """In a system call on a file, or in a write to a full pipe. It never ends if no other process holds the other end."""
 
     NAME = "in-file"
     wchan: str = ""

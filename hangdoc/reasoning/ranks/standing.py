@@ -13,9 +13,11 @@ from hangdoc.reasoning.ranks.holds import (
     AtFileLock,
     AtLock,
     Elsewhere,
+    Ends,
     Hold,
     InFile,
     OnNetwork,
+    ReadsPipe,
     Serves,
     Unreadable,
     WaitsForInput,
@@ -87,7 +89,8 @@ def standing_of(
     ):
         # The thread of this process that holds the other end cannot run either.
         return Standing("waiting-io", f"reading {in_words(file)} while holding the GIL", gil)
-    if (
+    reads_pipe = call in _READ and file is not None and file.kind == "pipe"
+    if not reads_pipe and (
         (kernel is not None and kernel.state == "D")
         or any(word in wchan for word in _STUCK_IN_FILES)
         or call in _ON_FILES
@@ -109,6 +112,8 @@ def standing_of(
         return Standing(
             "waiting-lock", f"waiting for a lock on {file.name}", AtFileLock(path=file.name, holders=holders)
         )
+    if reads_pipe and file is not None:
+        return _reading(process, file, stuck.ends, helpers)
     if call in _READ | _WRITE and file is not None and file.kind in ("file", "pipe"):
         return Standing("waiting-io", f"{'reading' if call in _READ else 'writing to'} {in_words(file)}", stuck)
     if call in _NETWORK and (child := _on_child(kernel, helpers)) is not None:
@@ -116,6 +121,18 @@ def standing_of(
         return Standing("waiting-child", about, lock or Elsewhere())
     network = _network(kernel, connections) if call in _NETWORK | _READ | _WRITE else None
     return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
+
+
+def _reading(process: Process, file: AwaitedFile, ends: Ends, helpers: Sequence[Process]) -> Standing:
+    """A rank that reads from an empty pipe. If its own processes hold the other end, it waits for a child process."""
+    writers = None if file.holders is None else tuple(one for one in file.holders if one.pid != process.pid)
+    children = {helper.pid for helper in helpers}
+    own = writers is not None and all(one.pid in children for one in writers)
+    return Standing(
+        "waiting-child" if own else "waiting-io",
+        f"reading {in_words(file)}, which is empty",
+        ReadsPipe(writers=writers, ends=ends),
+    )
 
 
 def in_words(file: AwaitedFile | None) -> str:

@@ -3,8 +3,8 @@
 ## What it finds
 
 Some ranks wait in an operation. The rank that they wait for is alive but in no
-operation: it computes, sleeps, or waits for a lock, a file, a child process or
-the network.
+operation: it computes, sleeps, or waits for a lock, a child process, a queue
+that nobody fills, or the network.
 
 ## Why it hangs
 
@@ -53,27 +53,32 @@ or while its counters change, the finding is an `info`, not an error.
 """
 
 from hangdoc.diagnosis import Evidence
+from hangdoc.phrases import duration
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, Busy, Elsewhere, Hold, OnNetwork, Starves
+from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, Busy, Elsewhere, Hold, OnNetwork, ReadsPipe, Starves
 from hangdoc.reasoning.rules.draft import Draft, about
 
 
-@about(Asleep, AtFileLock, Elsewhere, OnNetwork, Busy, Starves)
+@about(Asleep, AtFileLock, Elsewhere, OnNetwork, ReadsPipe, Busy, Starves)
 def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     """Ranks that do not reach the operation in which the others wait for them."""
     first, blamed = blockage.awaited[0].first, blockage.culprits
     why = first.why if first.why != words.doing(first) else ""
     cpu = f"{first.cpu_percent:.0f}% CPU" if first.cpu_percent is not None and "core" not in why else ""
-    counters = "its counters changed" if first.counters_moved else "none of its counters changed"
+    dead = words.ended_children(run, first)
+    because = f"; {dead[0].text}" if dead and isinstance(kind, ReadsPipe) else ""
+    idle = first.idle_seconds if first.idle_seconds is not None and first.idle_seconds >= 1.0 else None
+    still = "none of its counters changed" if idle is None else f"it has not run for {duration(idle)}"
+    progress = "its counters changed" if first.counters_moved else still
     return Draft(
-        confidence=0.6 if first.label == "computing" else 0.75,
-        summary=words.awaited(run, blockage),
+        confidence=0.9 if kind.ends == "never" else 0.6 if first.label == "computing" else 0.75,
+        summary=words.awaited(run, blockage) + because,
         evidence=[
             *words.class_evidence(blockage.awaited),
-            Evidence(first.rank, "cpu", ", ".join(filter(None, (why, cpu, counters)))),
-            *words.ended_children(run, first),
+            Evidence(first.rank, "cpu", ", ".join(filter(None, (why, cpu, progress)))),
+            *dead,
             *words.stacks(run, blockage.waiting),
         ],
         remedy=f"Find out why {words.do(blamed, 'does', 'do')} not join the operation that the other ranks are waiting in.",

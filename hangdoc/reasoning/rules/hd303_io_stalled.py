@@ -77,7 +77,6 @@ _MEANINGS = {
     "a Lustre server does not respond": ("lustre", "cl_sync"),
     "no process opens the other end of the FIFO": ("wait_for_partner",),
     "the pipe is full": ("pipe_write",),
-    "the pipe is empty": ("pipe_read",),
     "it is waiting for the disk": ("io_schedule", "folio_wait"),
 }
 
@@ -89,9 +88,7 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
     kernel = kernel_thread(first.process, first.thread) if first.process is not None else None
     state = kernel.state if kernel is not None else "?"
     meant = next((text for text, names in _MEANINGS.items() if any(name in kind.wchan for name in names)), "")
-    pipe = file is not None and file.kind == "pipe"
-    dead = words.ended_children(run, first) if pipe else []  # one of them may be the process that should have written
-    reason = ", ".join(filter(None, (meant, _holders(file, first.pid), *(line.text for line in dead[:1]))))
+    reason = ", ".join(filter(None, (meant, _holders(file, first.pid))))
     holds = (run.ranks[number].hold for number in blockage.culprits)
     several = len({_named(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
     stuck = f"{words.are(blockage.culprits)} stuck on {'files such as ' if several else ''}{_named(file)} {words.place(first)}"
@@ -105,7 +102,6 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
                 "kernel",
                 f"pid {first.pid} is in state {state}, wchan {kind.wchan or '?'}; {_described(file) or first.why}",
             ),
-            *dead,
             *words.class_evidence(blockage.awaited),
             *words.stacks(run, blockage.waiting),
         ],
@@ -140,10 +136,10 @@ def _named(file: AwaitedFile | None) -> str:
 
 
 def _holders(file: AwaitedFile | None, own: int | None) -> str:
-    """Which processes hold the other end of a pipe; `own` is the pid of the rank."""
+    """Which processes hold the read end of a full pipe; `own` is the pid of the rank."""
     if file is None or file.kind != "pipe" or file.holders is None:
         return ""
     who = ", ".join(f"pid {one.pid} ({one.name}, state {one.state})" for one in file.holders) or "no process"
     if file.holders and all(one.pid == own for one in file.holders):
         who = f"only the rank itself (pid {own})"
-    return f"its {'read' if file.writes else 'write'} end is held by {who}"
+    return f"its read end is held by {who}"
