@@ -422,6 +422,7 @@ class Process(Value, frozen=True, kw_only=True):
     stack: Stack | Unavailable = Unavailable(reason="not looked at")
     """At the end of the window."""
     stack_before: Stack | Unavailable = Unavailable(reason="not looked at")
+    """At its beginning. A thread at the same lines as in `stack` has the frames of `stack`, locals included."""
     native: Stack | Unavailable = Unavailable(reason="not needed")
     interpreter: Interpreter | Unavailable = Unavailable(reason="not looked at")
     progress: Progress | Unavailable = Unavailable(reason="not looked at")
