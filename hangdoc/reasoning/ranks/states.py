@@ -16,7 +16,7 @@ from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
 from hangdoc.reasoning.ranks.standing import standing_of
 from hangdoc.reasoning.ranks.stopped import stopped_by
-from hangdoc.snapshot import Connection, KernelThread, Process, PythonThread
+from hangdoc.snapshot import Connection, Frame, KernelThread, Process, PythonThread
 
 _CHILDREN = "its child processes are busy"
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
@@ -46,6 +46,8 @@ class State(Struct, frozen=True, gc=False):
     """What blocks a rank, if that is not another rank."""
     read: Reading | None = None
     """What the lines of the thread say."""
+    own: tuple[Frame, ...] = ()
+    """Frames of the user's own code in it, innermost first."""
 
 
 def state_of(
@@ -57,23 +59,25 @@ def state_of(
         return State("dead", "zombie" if process.state == "Z" else "exited", how_it_ended(process))
     thread = operations.training_thread(process.stack, process.pid)
     read = reading(thread) if thread is not None else None
+    own = frames_at(thread.frames, read.own) if thread is not None and read is not None else ()
     kernel = movement.kernel_thread(process, thread)
     share = movement.share_of(process, kernel)
     if (stopped := stopped_by(process)) is not None:
         hold = Stopped(by=stopped.by, why=stopped.why)
-        return State("blocked", "stopped", stopped.why, thread=thread, share=share, hold=hold, read=read)
+        return State("blocked", "stopped", stopped.why, thread=thread, share=share, hold=hold, read=read, own=own)
     if thread is None or read is None:
         return _without_stack(process, share, pairs)
     if process.deep_seconds_ago:  # where it was then says nothing of where it is now, but that it is not there any more
         why = (
             f"it has run since its stack was read {process.deep_seconds_ago:.0f} s ago, and may be at another line now"
         )
-        return State("computing", _working(process, thread), why, None, thread, moving=True, share=share, read=read)
-    return _with_stack(process, thread, read, kernel, share, helpers, pairs, others)
+        state = _working(process, thread)
+        return State("computing", state, why, None, thread, moving=True, share=share, read=read, own=own)
+    return _with_stack(process, thread, read, own, kernel, share, helpers, pairs, others)
 
 
 def _without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
-    moved = counters_moved(process) or any(c.bytes_moved for c in pairs)
+    moved = counters_moved(process) or movement.transferred(pairs)
     if share is not None and share >= BUSY:
         why = f"uses {share:.0%} of a core; its stack could not be read"
         return State("computing", "computing", why, moving=True, share=share)
@@ -84,6 +88,7 @@ def _with_stack(
     process: Process,
     thread: PythonThread,
     read: Reading,
+    own: tuple[Frame, ...],
     kernel: KernelThread | None,
     share: float | None,
     helpers: Sequence[Process],
@@ -93,11 +98,10 @@ def _with_stack(
     """The state of a rank whose stack was read and that can run."""
     wait = operations.wait_of(process, thread, read)
     # What another thread counts is no progress of a main thread that waits: a monitor thread counts in every hang.
-    own = frames_at(thread.frames, read.own) if wait is not None and operations.is_main(thread, process.pid) else None
-    counters = counters_moved(process, own)
-    same, bytes_moved = movement.same_place(process, thread, read), any(c.bytes_moved for c in pairs)
+    counters = counters_moved(process, own if wait is not None and operations.is_main(thread, process.pid) else None)
+    same, bytes_moved = movement.same_place(process, thread, read), movement.transferred(pairs)
     moved = counters or not same or bytes_moved
-    base = State("blocked", "unknown", "", None, thread, moved, counters, share=share, read=read)
+    base = State("blocked", "unknown", "", None, thread, moved, counters, share=share, read=read, own=own)
     busy = thread.active if share is None else share >= BUSY
     if busy and same and not counters and (spin := operations.gpu_spin(process, thread)) is not None:
         return replace(base, state="in-collective", why="spins in the GPU driver", wait=spin, moving=False)

@@ -134,15 +134,9 @@ def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
         number: state_of(process, helpers.get((host.name, process.pid), ()), *connected[number])
         for number, (host, process) in members.items()
     }
-    own = {
-        number: frames_at(state.thread.frames, state.read.own)
-        if state.thread is not None and state.read is not None
-        else ()
-        for number, state in states.items()
-    }
-    loop = common_loop(own.values())
+    loop = common_loop(state.own for state in states.values())
     return {
-        number: _rank(number, *members[number], states[number], own[number], loop, connected[number][0])
+        number: _rank(number, *members[number], states[number], loop, connected[number][0])
         for number in sorted(members)
     }
 
@@ -152,11 +146,11 @@ def _rank(
     host: Host,
     process: Process,
     state: State,
-    own: tuple[Frame, ...],
     loop: LoopKey | None,
     connections: tuple[Connection, ...],
 ) -> Rank:
-    place, frame = where(state.thread, state.read, own)
+    read, own = state.read, state.own
+    place, frame = where(state.thread, read, own)
     frames = () if state.thread is None else state.thread.frames
     return Rank(
         rank=number,
@@ -168,7 +162,7 @@ def _rank(
         wait=state.wait,
         thread=state.thread,
         own=own,
-        program=frames_at(frames, state.read.program) if state.read is not None else (),
+        program=own if read is None or read.program == read.own else frames_at(frames, read.program),
         where=place,
         frame=frame,
         moving=state.moving,
@@ -181,5 +175,5 @@ def _rank(
         why=state.why,
         connections=connections,
         hold=state.hold,
-        given=given(process, frames, state.read, state.wait) if state.read is not None else None,
+        given=given(process, frames, read, state.wait) if read is not None else None,
     )
