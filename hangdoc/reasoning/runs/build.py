@@ -13,7 +13,7 @@ from hangdoc.reasoning.ranks.given import given
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.place import where
 from hangdoc.reasoning.ranks.reading import frames_at
-from hangdoc.reasoning.ranks.states import State, state_of
+from hangdoc.reasoning.ranks.states import State, Training, state_of, training
 from hangdoc.reasoning.runs import absent, gather, launch
 from hangdoc.reasoning.runs.gather import Gathered
 from hangdoc.reasoning.runs.links import Connected, pairs_of, silent_seconds
@@ -130,28 +130,29 @@ def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
         for process in host.processes:
             if process.role == "helper":
                 helpers.setdefault((host.name, process.owner), []).append(process)
-    states = {
-        number: state_of(process, helpers.get((host.name, process.pid), ()), *connected[number])
-        for number, (host, process) in members.items()
-    }
-    loop = common_loop(state.own for state in states.values())
-    return {
-        number: _rank(number, *members[number], states[number], loop, connected[number][0])
-        for number in sorted(members)
-    }
+    trains = {number: training(process) for number, (_, process) in members.items()}
+    loop = common_loop(one.own for one in trains.values())
+    found = {}
+    for number in sorted(members):
+        host, process = members[number]
+        pairs, others = connected[number]
+        state = state_of(process, trains[number], helpers.get((host.name, process.pid), ()), pairs, others)
+        found[number] = _rank(number, host, process, trains[number], state, loop, pairs)
+    return found
 
 
 def _rank(
     number: int,
     host: Host,
     process: Process,
+    trains: Training,
     state: State,
     loop: LoopKey | None,
     connections: tuple[Connection, ...],
 ) -> Rank:
-    read, own = state.read, state.own
-    place, frame = where(state.thread, read, own)
-    frames = () if state.thread is None else state.thread.frames
+    thread, read, own = trains.thread, trains.read, trains.own
+    place, frame = where(thread, read, own)
+    frames = () if thread is None else thread.frames
     return Rank(
         rank=number,
         host=host.name,
@@ -160,7 +161,7 @@ def _rank(
         label=state.label,
         state=state.state,
         wait=state.wait,
-        thread=state.thread,
+        thread=thread,
         own=own,
         program=own if read is None or read.program == read.own else frames_at(frames, read.program),
         where=place,
