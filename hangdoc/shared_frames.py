@@ -66,9 +66,9 @@ def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, .
                     if thread.stack is not None:
                         frames = table[thread.stack]
                         if thread.locals:
+                            found = zip(frames, thread.locals, strict=True)
                             frames = tuple(
-                                replace(frame, locals=variables[number]) if number >= 0 else frame
-                                for frame, number in zip(frames, thread.locals, strict=True)
+                                [replace(frame, locals=variables[at]) if at >= 0 else frame for frame, at in found]
                             )
                             force_setattr(thread, "locals", ())
                         force_setattr(thread, "frames", frames)  # nothing else refers to it yet

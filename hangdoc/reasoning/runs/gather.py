@@ -85,7 +85,7 @@ def _start(found: dict[str, Gathered], host: Host, process: Process, who: RankId
         name = f"{who.run_id}@{master} {network if local else ''}"
     else:
         name = f"{host.name}:{process.owner or process.pid}"
-    run = found.setdefault(name, Gathered(name))
+    run = found.get(name) or found.setdefault(name, Gathered(name))
     run.master = run.master or master
     run.run_id = run.run_id or _shown(who)
     run.alone_on = run.alone_on or (host.name if local else None)
@@ -136,11 +136,10 @@ def _add_launchers(runs: list[Gathered], snapshot: Snapshot) -> None:
     alone: dict[str, Gathered] = {}
     for host in snapshot.hosts:
         owners = by_owner.get(host.name, {})
-        by_pid = {process.pid: process for process in host.processes}
         for process in host.processes:
             if process.role != "launcher":
                 continue
-            run = owners.get(process.pid) or _above_a_launcher(process, by_pid, owners)
+            run = owners.get(process.pid) or _above_a_launcher(process, host, owners)
             if run is None:
                 run = _from_launch_line(alone, host, process)
             run.launchers.append((host, process))
@@ -152,10 +151,9 @@ def is_agent(process: Process) -> bool:
     return process.launch is not None and process.launch.tool in ("torchrun", "accelerate", "deepspeed")
 
 
-def _above_a_launcher(
-    process: Process, by_pid: dict[int, Process], owners: dict[int | None, Gathered]
-) -> Gathered | None:
+def _above_a_launcher(process: Process, host: Host, owners: dict[int | None, Gathered]) -> Gathered | None:
     """The run of a launcher above another launcher (srun above torchrun)."""
+    by_pid = {other.pid: other for other in host.processes}
     for owner, run in owners.items():
         pid, seen = owner, 0
         while pid is not None and pid in by_pid and seen < 16:
