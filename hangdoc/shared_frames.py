@@ -1,7 +1,8 @@
 """Frames in bundles. Each frame (without its locals), each stack of frames, and each set of locals is written only once, and the
 threads of the first look only if they differ from those of the second.
 
-The ranks of a run are at a few lines of one program, and only the locals of some frames differ. Bundles without this table (schema `hangdoc.snapshot/2`) contain whole frames in every thread.
+The ranks of a run are at a few lines of one program, and only the locals of some frames differ. Bundles without this table
+(schema `hangdoc.snapshot/2`) contain whole frames in every thread.
 """
 
 from collections.abc import Callable, Iterator

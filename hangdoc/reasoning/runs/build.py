@@ -18,7 +18,7 @@ from hangdoc.reasoning.runs import absent, gather, launch
 from hangdoc.reasoning.runs.gather import Gathered
 from hangdoc.reasoning.runs.links import Connected, pairs_of, silent_seconds
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Connection, Frame, Host, Launch, Process, Snapshot
+from hangdoc.snapshot import Connection, Host, Launch, Process, Snapshot
 
 
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
