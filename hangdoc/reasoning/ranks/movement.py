@@ -45,10 +45,7 @@ def thread_of(process: Process, tid: int | None) -> KernelThread | None:
 
 def transferred(connections: Iterable[Connection]) -> bool:
     """Whether any connection transferred data in the window."""
-    for connection in connections:
-        if connection.bytes_moved:
-            return True
-    return False
+    return any(connection.bytes_moved for connection in connections)
 
 
 def share_of(process: Process, kernel: KernelThread | None) -> float | None:

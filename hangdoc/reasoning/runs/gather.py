@@ -59,8 +59,8 @@ def gather(snapshot: Snapshot) -> list[Gathered]:
     runs = [part for run in joined for part in _split(run)]
     parents = _parents(runs) if zombies else {}
     for host, process in zombies:
-        if (run := parents.get((host.name, process.ppid))) is not None:
-            run.zombies.append((host, process))
+        if (parent := parents.get((host.name, process.ppid))) is not None:
+            parent.zombies.append((host, process))
     return runs
 
 
