@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from hangdoc import shared_frames
+from hangdoc import shared_frames, shared_parts
 from hangdoc.snapshot import SCHEMA, Host, Snapshot, Unreached
 
 MAX_BYTES = 1 << 30
@@ -22,7 +22,7 @@ class BundleError(Exception):
     """A bundle can't be read or written. The message gives the problem and the remedy."""
 
 
-_READABLE = (SCHEMA, "hangdoc.snapshot/2")
+_READABLE = (SCHEMA, "hangdoc.snapshot/3", "hangdoc.snapshot/2")
 
 
 class _Header(msgspec.Struct):
@@ -41,6 +41,8 @@ class _Bundle(msgspec.Struct, omit_defaults=True):
     table: msgspec.Raw = msgspec.Raw(b"")
     """See `shared_frames.Table`."""
     locals: tuple[shared_frames.Locals, ...] = ()
+    parts: msgspec.Raw = msgspec.Raw(b"")
+    """See `shared_parts.Part`."""
 
 
 _DECODER = msgspec.json.Decoder(_Bundle)
@@ -51,6 +53,7 @@ def encode(snapshot: Snapshot) -> bytes:
     import gzip  # a diagnose that writes no bundle does not need it
 
     bare, table, variables = shared_frames.share(snapshot)
+    bare, parts = shared_parts.share(bare)
     written = _Bundle(
         schema=SCHEMA,
         hangdoc=bare.hangdoc,
@@ -59,6 +62,7 @@ def encode(snapshot: Snapshot) -> bytes:
         gathered_seconds=bare.gathered_seconds,
         table=msgspec.Raw(msgspec.json.encode(table)),
         locals=variables,
+        parts=msgspec.Raw(msgspec.json.encode(parts)),
     )
     return gzip.compress(msgspec.json.encode(written), compresslevel=7, mtime=0)
 
@@ -88,6 +92,8 @@ def decode(raw: bytes, name: str = "bundle") -> Snapshot:
     try:
         if raw_table := bytes(found.table):
             shared_frames.resolve(found.hosts, shared_frames.table_of(raw_table), found.locals)
+        if raw_parts := bytes(found.parts):
+            shared_parts.resolve(found.hosts, shared_parts.parts_of(raw_parts))
     except (msgspec.DecodeError, IndexError, ValueError) as error:
         raise BundleError(f"{name} is damaged: {error}.") from error
     return Snapshot(

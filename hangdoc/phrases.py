@@ -1,5 +1,6 @@
 """Formats ranks, durations and the callers of operations for findings and reports."""
 
+from bisect import bisect_right
 from collections.abc import Iterable
 
 _BEGINNING_LINES = 12
@@ -23,9 +24,8 @@ def numbers(ranks: Iterable[int]) -> str:
     parts: list[str] = []
     index = 0
     while index < len(ordered):
-        end = index
-        while end + 1 < len(ordered) and ordered[end + 1] == ordered[end] + 1:
-            end += 1
+        # In a range, numbers grow as their positions do.
+        end = bisect_right(range(len(ordered)), ordered[index] - index, index, key=lambda at: ordered[at] - at) - 1
         parts.append(str(ordered[index]) if end == index else f"{ordered[index]}-{ordered[end]}")
         index = end + 1
     return ", ".join(parts)

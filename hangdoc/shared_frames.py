@@ -1,7 +1,8 @@
-"""Frames in bundles. Each frame (without its locals), each stack of frames, and each set of locals is written only once.
+"""Frames in bundles. Each frame (without its locals), each stack of frames, and each set of locals is written only once, and the
+threads of the first look only if they differ from those of the second.
 
-The ranks of a run are at a few lines of one program, and only the locals of some frames differ. The two stacks of a process are
-often the same. Bundles without this table (schema `hangdoc.snapshot/2`) contain whole frames in every thread.
+The ranks of a run are at a few lines of one program, and only the locals of some frames differ. Bundles without this table
+(schema `hangdoc.snapshot/2`) contain whole frames in every thread.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,13 +56,20 @@ def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, .
     for host in hosts:
         for process in host.processes:
             for stack in (process.stack, process.stack_before, process.native):
-                for thread in stack.threads if isinstance(stack, Stack) else ():
+                if not isinstance(stack, Stack):
+                    continue
+                if stack.as_later:
+                    if isinstance(process.stack, Stack):  # resolved before this one
+                        force_setattr(stack, "threads", process.stack.threads)
+                    force_setattr(stack, "as_later", False)
+                    continue
+                for thread in stack.threads:
                     if thread.stack is not None:
                         frames = table[thread.stack]
                         if thread.locals:
+                            found = zip(frames, thread.locals, strict=True)
                             frames = tuple(
-                                replace(frame, locals=variables[number]) if number >= 0 else frame
-                                for frame, number in zip(frames, thread.locals, strict=True)
+                                [replace(frame, locals=variables[at]) if at >= 0 else frame for frame, at in found]
                             )
                             force_setattr(thread, "locals", ())
                         force_setattr(thread, "frames", frames)  # nothing else refers to it yet
@@ -88,15 +96,14 @@ def _changed(host: Host, change: Callable[[PythonThread], PythonThread]) -> Host
 
 
 def _with(process: Process, change: Callable[[PythonThread], PythonThread]) -> Process:
-    found = {name: getattr(process, name) for name in ("stack", "stack_before", "native")}
-    return replace(
-        process,
-        **{
-            name: replace(stack, threads=tuple(map(change, stack.threads)))
-            for name, stack in found.items()
-            if isinstance(stack, Stack)
-        },
-    )
+    found = {
+        name: replace(stack, threads=tuple(map(change, stack.threads)))
+        for name in ("stack", "stack_before", "native")
+        if isinstance(stack := getattr(process, name), Stack)
+    }
+    if "stack" in found and "stack_before" in found and found["stack"].threads == found["stack_before"].threads:
+        found["stack_before"] = replace(found["stack_before"], threads=(), as_later=True)
+    return replace(process, **found)
 
 
 def _bare(frame: Frame) -> Frame:

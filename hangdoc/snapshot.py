@@ -11,7 +11,7 @@ compared.
 from msgspec import Struct
 from msgspec.structs import replace
 
-SCHEMA = "hangdoc.snapshot/3"
+SCHEMA = "hangdoc.snapshot/4"
 
 
 class Value(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -112,7 +112,9 @@ class Stack(Reading, frozen=True, kw_only=True):
     """All Python threads of a process at one moment: `at_seconds` after the beginning of the observation."""
 
     at_seconds: float
-    threads: tuple[PythonThread, ...]
+    threads: tuple[PythonThread, ...] = ()
+    as_later: bool = False
+    """Only in a bundle, for the first of two looks, instead of `threads`: they are those of the second."""
 
 
 # --- clocks --------------------------------------------------------------------------------------------------------
@@ -423,6 +425,7 @@ class Process(Value, frozen=True, kw_only=True):
     stack: Stack | Unavailable = Unavailable(reason="not looked at")
     """At the end of the window."""
     stack_before: Stack | Unavailable = Unavailable(reason="not looked at")
+    """At its beginning. A thread at the same lines as in `stack` has the frames of `stack`, locals included."""
     native: Stack | Unavailable = Unavailable(reason="not needed")
     interpreter: Interpreter | Unavailable = Unavailable(reason="not looked at")
     progress: Progress | Unavailable = Unavailable(reason="not looked at")
@@ -430,6 +433,8 @@ class Process(Value, frozen=True, kw_only=True):
     runtime: Runtime | Unavailable = Unavailable(reason="not looked at")
     files: FileBytes | Unavailable = Unavailable(reason="not looked at")
     recorder: FlightRecorder | Unavailable = Unavailable(reason="not looked at")
+    parts: tuple[int, ...] = ()
+    """Only in a bundle, instead of values that many ranks have: their positions in the bundle's `parts`."""
     deep_seconds_ago: float = 0.0
     """Age, at the end of the window, of the expensive evidence: both stacks, native, interpreter, the counters of progress, data,
     runtime and recorder. 0 if it was read in the window, or if the process has not run since the reading."""

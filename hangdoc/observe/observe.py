@@ -26,9 +26,9 @@ from hangdoc.observe.observation import Observation, Probe, ProbeResult, Target
 from hangdoc.observe.procfs import ProcError, ProcFS, age
 from hangdoc.observe.progress import Beacons, counters
 from hangdoc.observe.sockets import Sockets
-from hangdoc.observe.stacks import Stacks
+from hangdoc.observe.stacks import Stacks, with_later_frames
 from hangdoc.observe.storage import Storage
-from hangdoc.snapshot import Counter, Environment, Host, KernelState, Process, Progress, Snapshot, Unavailable
+from hangdoc.snapshot import Counter, Environment, Host, KernelState, Process, Progress, Snapshot, Stack, Unavailable
 from hangdoc.version import __version__
 
 # A new probe is one file and one line here. Clocks come first: they are read exactly at both ends of the window.
@@ -54,6 +54,7 @@ _NAPS_SHARE = 0.25
 """Share of the remaining time that may be spent on waiting for sleeping processes."""
 _CLOSE_BEFORE = 0.7
 """The probes must close before this share of the time limit has passed."""
+_NOT_LOOKED_AT = Unavailable(reason="not looked at")
 _MIN_SECONDS = 0.5
 
 
@@ -243,13 +244,11 @@ def _guarded(observation: Observation, probe: Probe, action: Callable[[Observati
 def _process_of(observation: Observation, target: Target, evidence: dict[str, Any]) -> Process:
     """One process with its evidence, and with the integers that are in both readings."""
     found: tuple[Counter, ...] = ()
+    before, after = evidence.get("stack_before", _NOT_LOOKED_AT), evidence.get("stack", _NOT_LOOKED_AT)
     if target.role == "rank":
-        unavailable = Unavailable(reason="not looked at")
-        found = counters(
-            evidence.get("stack_before", unavailable),
-            evidence.get("stack", unavailable),
-            evidence.get("interpreter", unavailable),
-        )
+        found = counters(before, after, evidence.get("interpreter", _NOT_LOOKED_AT))
+    if isinstance(before, Stack) and isinstance(after, Stack):
+        evidence = {**evidence, "stack_before": with_later_frames(before, after)}
     return process(observation, target, evidence, found)
 
 

@@ -21,7 +21,7 @@ from hangdoc.observe.procfs import ProcError
 from hangdoc.observe.python_state import Variable, amounts, p2p_ops, torch_value
 from hangdoc.observe.source import Sources
 from hangdoc.program import program
-from hangdoc.snapshot import Frame, Local, Stack, Unavailable
+from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
 
 _HELPERS_PER_RANK = 16
 _MAX_CONTENTS = 60
@@ -140,6 +140,21 @@ class Stacks:
                 reason = no_stack_reason(target)
                 yield target.pid, "stack", Unavailable(reason=reason)
                 yield target.pid, "stack_before", Unavailable(reason=reason)
+
+
+def with_later_frames(first: Stack, second: Stack) -> Stack:
+    """The first of two looks, in which each thread that was at the same lines at the second has its frames: counters keep what
+    changed in them, and a bundle holds such frames once."""
+    later = {(thread.tid, thread.name, _lines(thread)): thread.frames for thread in second.threads}
+    threads = tuple(
+        msgspec.structs.replace(thread, frames=later.get((thread.tid, thread.name, _lines(thread)), thread.frames))
+        for thread in first.threads
+    )
+    return msgspec.structs.replace(first, threads=threads)
+
+
+def _lines(thread: PythonThread) -> tuple[tuple[str, str, int], ...]:
+    return tuple((frame.file, frame.function, frame.line) for frame in thread.frames)
 
 
 def _is_alive(observation: Observation, pid: int) -> bool:

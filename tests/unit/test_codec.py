@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from hangdoc import codec
-from hangdoc.snapshot import merge
-from tests.unit.builders import LOOP, frame, local, rank, snapshot, train
+from hangdoc.snapshot import Counter, Progress, Runtime, merge
+from tests.unit.builders import LOOP, frame, local, rank, snapshot, stack, train
 
 WHOLE = snapshot(rank(0, train(12)), rank(1, train(12)))
 
@@ -63,6 +63,37 @@ def test_hosts_at_the_same_places_share_their_frames() -> None:
     assert ours is theirs
 
 
+def test_what_ranks_have_in_common_is_written_once_and_read_as_one() -> None:
+    runtime = Runtime(python="3.11.7", executable="/usr/bin/python3", torch="2.13.0")
+    counted = [
+        Progress(counters=(Counter(name="step", function="train", file="/t.py", before=n, after=n),)) for n in (7, 8)
+    ]
+    many = snapshot(*(rank(n, train(12), runtime=runtime, progress=counted[n == 3]) for n in range(8)))
+    plain = gzip.decompress(codec.encode(many))
+    assert plain.count(b"3.11.7") == 1 and plain.count(b'"before":7') == 1
+    again, elsewhere = codec.decode(codec.encode(many)), codec.decode(codec.encode(many))
+    assert again == many
+    first, last = again.hosts[0].processes[0], again.hosts[0].processes[7]
+    assert first.runtime is last.runtime is elsewhere.hosts[0].processes[0].runtime
+    assert first.progress is last.progress
+
+
+def test_threads_that_stand_still_are_written_once() -> None:
+    stands, moves = rank(0, train(12)), rank(1, train(12), stack_before=stack(train(13)))
+    written = json.loads(gzip.decompress(codec.encode(snapshot(stands, moves))))
+    first, second = (process["stack_before"] for process in written["hosts"][0]["processes"])
+    assert first.get("as_later") and "threads" not in first and len(second["threads"]) == 1
+    again = codec.decode(codec.encode(snapshot(stands, moves)))
+    assert again == snapshot(stands, moves)
+    one = again.hosts[0].processes[0]
+    assert one.stack.threads is one.stack_before.threads  # type: ignore[union-attr]
+
+
+def test_a_bundle_of_schema_3_is_read() -> None:
+    older = msgspec.to_builtins(WHOLE) | {"schema": "hangdoc.snapshot/3"}
+    assert codec.decode(gzip.compress(json.dumps(older).encode())) == WHOLE
+
+
 def test_a_bundle_with_whole_frames_in_every_thread_is_read() -> None:
     older = msgspec.to_builtins(WHOLE) | {"schema": "hangdoc.snapshot/2"}
     assert codec.decode(gzip.compress(json.dumps(older).encode())) == WHOLE
@@ -74,6 +105,13 @@ def test_a_reference_to_nothing_is_damage(table: str, variables: int) -> None:
     written = json.loads(gzip.decompress(codec.encode(whole)))
     thread = written["hosts"][0]["processes"][0]["stack"]["threads"][0]
     thread[table] = variables if table == "stack" else [variables] * len(written["table"]["stacks"][0])
+    with pytest.raises(codec.BundleError, match="damaged"):
+        codec.decode(gzip.compress(json.dumps(written).encode()))
+
+
+def test_a_reference_to_no_part_is_damage() -> None:
+    written = json.loads(gzip.decompress(codec.encode(snapshot(rank(0, train(12), progress=Progress(counters=()))))))
+    written["hosts"][0]["processes"][0]["parts"] = [99]
     with pytest.raises(codec.BundleError, match="damaged"):
         codec.decode(gzip.compress(json.dumps(written).encode()))
 

@@ -22,6 +22,7 @@ from hangdoc.observe.procfs import Gone, ProcFS
 from hangdoc.observe.pyspy import is_library
 from hangdoc.observe.sock_diag import SockDiag, address
 from hangdoc.observe.source import Sources
+from hangdoc.observe.stacks import with_later_frames
 from hangdoc.observe.watchdog_files import beat_of
 from hangdoc.snapshot import Frame, PythonThread, Stack
 from tests.unit.builders import frame
@@ -460,3 +461,23 @@ def test_folders_of_tools_are_no_data() -> None:
         "/data/a": "NANOCHAT_DATA_DIR",
         "/data/b": "INPUT",
     }
+
+
+# --- stacks ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_thread_that_stands_has_the_frames_of_the_later_look() -> None:
+    """The first look has no source and no lengths. Where a thread was elsewhere, its frames stay."""
+
+    def look(at_seconds: float, *threads: tuple[int, tuple[Frame, ...]]) -> Stack:
+        return Stack(
+            at_seconds=at_seconds,
+            threads=tuple(
+                PythonThread(tid=tid, name=None, active=False, owns_gil=False, frames=frames) for tid, frames in threads
+            ),
+        )
+
+    stands, annotated = (frame("wait", 3),), (frame("wait", 3, source="work.wait()"),)
+    first = look(0.0, (1, stands), (2, (frame("run", 8),)))
+    second = look(1.0, (1, annotated), (2, (frame("run", 9),)))
+    assert with_later_frames(first, second) == look(0.0, (1, annotated), (2, (frame("run", 8),)))

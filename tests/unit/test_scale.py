@@ -2,12 +2,22 @@
 
 import time
 
+import pytest
 from msgspec.structs import replace
 
 from hangdoc.reasoning.causes import meeting
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.runs import build
-from hangdoc.snapshot import Connections, Host, Launch, Listener, Process, Snapshot
+from hangdoc.snapshot import (
+    Connection,
+    Connections,
+    Host,
+    Launch,
+    Listener,
+    Process,
+    RankIdentity,
+    Snapshot,
+)
 from tests.unit.builders import c10d, rank, train
 
 _PER_HOST = 4
@@ -41,8 +51,38 @@ def host(number: int, hosts: int, *, lost: int) -> Host:
     )  # fmt: skip
 
 
-def seconds(hosts: int) -> float:
-    run = Snapshot(hangdoc="test", hosts=tuple(host(n, hosts, lost=n % 2 * 2) for n in range(hosts)))
+def in_a_ring(number: int, hosts: int, kind: str) -> Host:
+    """A host whose ranks are connected to those of the next and the previous host. The launcher of the last one is gone. `kind`:
+    `named`; `nameless`, where no variable names the run; `apart`, where no connection shows that the hosts belong together."""
+    whole = host(number, hosts, lost=0)
+    gone = number == hosts - 1
+    ranks = [one for one in whole.processes if one.role == "rank"]
+    ends = tuple(
+        Connection(
+            pid=one.pid, namespace="net:[1]", state="ESTABLISHED", local_address=f"10.1.{number >> 8}.{number & 255}",
+            local_port=(40_000 if side else 50_000) + at, remote_address=f"10.1.{peer >> 8}.{peer & 255}",
+            remote_port=(50_000 if side else 40_000) + at, receive_queue_bytes=0, send_queue_bytes=0, bytes_moved=0,
+            last_sent_ms=60_000, last_received_ms=60_000,
+        )
+        for at, one in enumerate(ranks)
+        for side, peer in enumerate(((number - 1) % hosts, (number + 1) % hosts))
+    )  # fmt: skip
+    known = ranks if kind != "nameless" else [replace(one, identity=_without_meeting(one)) for one in ranks]
+    shown = [replace(one, launcher_gone=gone, owner=None if gone else one.owner) for one in known]
+    launchers = [one for one in whole.processes if one.role != "rank" and not gone]
+    return replace(
+        whole, processes=(*launchers, *shown), connections=Connections(connections=() if kind == "apart" else ends)
+    )
+
+
+def _without_meeting(process: Process) -> RankIdentity | None:
+    who = process.identity
+    return replace(who, master_address=None, master_port=None, run_id=None) if who is not None else None
+
+
+def seconds(hosts: int, ring: str = "") -> float:
+    made = (in_a_ring(n, hosts, ring) if ring else host(n, hosts, lost=n % 2 * 2) for n in range(hosts))
+    run = Snapshot(hangdoc="test", hosts=tuple(made))
     began = time.process_time()
     (job,) = diagnose(run).jobs
     taken = time.process_time() - began
@@ -54,6 +94,13 @@ def test_eight_times_the_hosts_take_about_eight_times_as_long() -> None:
     seconds(10)
     few = min(seconds(150) for _ in range(3))
     assert min(seconds(1200) for _ in range(2)) < 14 * few
+
+
+@pytest.mark.parametrize("kind", ["named", "nameless", "apart"])
+def test_what_may_be_left_over_is_found_in_proportion_too(kind: str) -> None:
+    seconds(10, kind)
+    few = min(seconds(150, kind) for _ in range(3))
+    assert min(seconds(1200, kind) for _ in range(2)) < 14 * few
 
 
 def test_a_pid_of_another_host_of_the_run_does_not_make_a_stranger_its_own() -> None:

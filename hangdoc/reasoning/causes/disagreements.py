@@ -1,6 +1,5 @@
 """Settings that must be the same on all ranks: options, environment variables, versions."""
 
-from functools import lru_cache
 from typing import TypeVar
 
 from hangdoc.parse import integer
@@ -55,8 +54,10 @@ def of(run: Run) -> tuple[Differs, ...]:
 
 def _options(run: Run) -> list[OptionDiffers]:
     """All options that differ and must or should agree, those that change collectives first."""
-    lines = {argv: settings.options(argv) for argv in {rank.process.argv for rank in run.living if rank.process}}
-    given = {rank.rank: _given(rank, lines[rank.process.argv]) for rank in run.living if rank.process}
+    ranks = run.living
+    lines = {argv: settings.options(argv) for argv in {rank.process.argv for rank in ranks if rank.process}}
+    settable = _configuration(ranks)
+    given = {rank.rank: _given(rank, lines[rank.process.argv], settable) for rank in ranks if rank.process}
     different = list({id(one): one for one in given.values()}.values())
     on_lines = {name for options in lines.values() for name in options}
     found = []
@@ -119,11 +120,12 @@ def _plain(value: str | None) -> str | None:
     return value.rstrip("/").rpartition("/")[2] if value is not None and "/" in value else value
 
 
-def _given(rank: Rank, options: dict[str, str]) -> dict[str, str]:
-    """The options of a rank's command line, and settings among the whole numbers of the script's own frames and of its module."""
+def _given(rank: Rank, options: dict[str, str], settable: set[str]) -> dict[str, str]:
+    """The options of a rank's command line, and settings among the whole numbers of the script's own frames and of its module.
+    `settable`: the names of all variables that may hold one."""
     found: dict[str, str] = {}
-    for local in known.variables(rank.process, rank.own):
-        if _is_configuration(local.name) and integer(local.text) is not None:
+    for local in known.variables(rank.process, rank.own) if settable else ():
+        if local.name in settable and integer(local.text) is not None:
             found.setdefault(local.name, local.text)
     if not found:
         return options
@@ -132,7 +134,13 @@ def _given(rank: Rank, options: dict[str, str]) -> dict[str, str]:
     return found | options
 
 
-@lru_cache(4096)
+def _configuration(ranks: Iterable[Rank]) -> set[str]:
+    """The names of all variables that hold a setting. Ranks have the same few names."""
+    names = {local.name for rank in ranks for frame in rank.own for local in frame.locals}
+    names |= {local.name for rank in ranks for local in known.module(rank.process)}
+    return set(filter(_is_configuration, names))
+
+
 def _is_configuration(name: str) -> bool:
     """Whether a variable holds a setting, and not how far the work has come: an attribute of what people call their
     settings, or the length of an accumulation."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from hangdoc.reasoning.ranks import known, torch_names
-from hangdoc.snapshot import Process
+from hangdoc.snapshot import Group, Process
 
 _DEVICES = {"gloo": "cpu", "nccl": "cuda"}
 """Where each is at home: torch also lists Gloo for GPUs (`cpu:gloo,cuda:gloo`), through copies to the host."""
@@ -26,9 +26,9 @@ def of_run(processes: Iterable[Process]) -> str | None:
     return _joined(tuple(configured or {name: None for process in processes for name in _by_threads(process)}))
 
 
-def of_group(process: Process, name: str | None) -> str | None:
-    """Of one of a rank's groups; `name` is None for the default group. None where it is unknown."""
-    for group in known.groups(process):
+def of_group(groups: Iterable[Group], name: str | None) -> str | None:
+    """Of one of a rank's `groups`; `name` is None for the default group. None where it is unknown."""
+    for group in groups:
         if group.name == name if name is not None else group.default:
             return _joined((group.backend,)) if group.backend is not None else None
     return None

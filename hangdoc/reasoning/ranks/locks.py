@@ -20,12 +20,11 @@ def gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | No
     """
     if not isinstance(process.stack, Stack) or not isinstance(process.stack_before, Stack):
         return None
-    holders = [t for t in process.stack.threads if t.owns_gil and t.tid != thread.tid]
-    before = {t.tid: t for t in process.stack_before.threads if t.owns_gil} if holders else {}
-    for other in holders:
-        if other.tid is None or not other.frames:
+    for other in process.stack.threads:
+        if not other.owns_gil or other.tid in (thread.tid, None) or not other.frames:
             continue
-        earlier = before.get(other.tid)
+        before = (t for t in process.stack_before.threads if t.owns_gil and t.tid == other.tid)
+        earlier = next(before, None)
         if earlier is None or lines_of(earlier) != lines_of(other):
             continue
         window = process.clocks.window_seconds if isinstance(process.clocks, Clocks) else 0.0

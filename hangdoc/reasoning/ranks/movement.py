@@ -43,6 +43,11 @@ def thread_of(process: Process, tid: int | None) -> KernelThread | None:
     return None
 
 
+def transferred(connections: Iterable[Connection]) -> bool:
+    """Whether any connection transferred data in the window."""
+    return any(connection.bytes_moved for connection in connections)
+
+
 def share_of(process: Process, kernel: KernelThread | None) -> float | None:
     """CPU of the training thread as a share of one core; a compute pool counts where it is at work."""
     if not isinstance(process.clocks, Clocks) or process.clocks.window_seconds <= 0 or kernel is None:
@@ -79,10 +84,12 @@ def same_place(process: Process, thread: PythonThread, read: Reading) -> bool:
     if not isinstance(process.stack_before, Stack):
         return True
     tid, name = thread.tid, thread.name
-    before = [t for t in process.stack_before.threads if t.tid == tid or (t.tid is None and t.name == name)]
-    if not before:  # a thread of a pool, which had nothing to do then
-        return not read.handles_rpc
-    return lines_of(before[0]) == read.lines
+    for before in process.stack_before.threads:
+        if before is thread:  # a bundle holds equal stacks once
+            return True
+        if before.tid == tid or (before.tid is None and before.name == name):
+            return lines_of(before) == read.lines
+    return not read.handles_rpc  # else it is a thread of a pool that had nothing to do then
 
 
 def children_transfer(helpers: Sequence[Process]) -> bool:

@@ -65,9 +65,9 @@ def wait_of(process: Process, thread: PythonThread | None, read: Reading | None 
     the flight recorder adds what they do not show, and which collective of the group it is. `read`: its lines, where they have
     been read already."""
     found = _found(process, thread, read or reading(thread)) if thread is not None else None
-    if found is None or found.kind not in ("collective", "p2p"):
+    if found is None or found.kind not in ("collective", "p2p") or found.operation.backend is not None:
         return found
-    backend = backends.of_group(process, found.operation.group)
+    backend = backends.of_group(known.groups(process), found.operation.group)
     if backend is None:
         return found
     return structs.replace(found, operation=structs.replace(found.operation, backend=backend))
@@ -143,12 +143,13 @@ def _from_store(thread: PythonThread) -> Wait | None:
 
 def _operation(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) -> Wait:
     group, members = _group(frame, groups)
+    backend = backends.of_group(groups, group)
     if op in torch_names.POINT_TO_POINT:
         peer = _peer(op, frame)
-        return Wait("p2p", Operation(op=op, origin=origin, group=group, peer=peer), members)
+        return Wait("p2p", Operation(op=op, origin=origin, group=group, peer=peer, backend=backend), members)
     # The rank within the group, which torch reckons from either way of naming it; older torch knows the global one only.
     root = _local(frame, "group_src", "group_dst", "src", "dst") if op in torch_names.ROOTED else None
-    operation = Operation(op=op, origin=origin, group=group)
+    operation = Operation(op=op, origin=origin, group=group, backend=backend)
     return Wait("collective", operation, members, root=natural(root.text) if root is not None else None)
 
 
@@ -254,7 +255,7 @@ def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     if named is None:
         return Wait("collective", Operation(op="wait", origin=torch_names.GPU_WAIT), sure=False)
     called = named.operation
-    backend = backends.of_group(process, called.group)
+    backend = backends.of_group(groups, called.group)
     if backend is not None and "nccl" not in backends.parts(backend):
         return None  # Gloo's: what it waits for in the driver is a copy of its own
     operation = Operation(op=called.op, origin=torch_names.GPU_WAIT, group=called.group, backend=backend)

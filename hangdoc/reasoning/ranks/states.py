@@ -16,7 +16,7 @@ from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
 from hangdoc.reasoning.ranks.standing import standing_of
 from hangdoc.reasoning.ranks.stopped import stopped_by
-from hangdoc.snapshot import Connection, KernelThread, Process, PythonThread
+from hangdoc.snapshot import Connection, Frame, KernelThread, Process, PythonThread
 
 _CHILDREN = "its child processes are busy"
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
@@ -28,6 +28,17 @@ _PHASES = {
 }
 
 
+class Training(Struct, frozen=True, gc=False):
+    """Where a rank trains."""
+
+    thread: PythonThread | None = None
+    """None if its stack could not be read."""
+    read: Reading | None = None
+    """What the lines of the thread say."""
+    own: tuple[Frame, ...] = ()
+    """Frames of the user's own code in it, innermost first."""
+
+
 class State(Struct, frozen=True, gc=False):
     """What was concluded about a rank."""
 
@@ -35,7 +46,6 @@ class State(Struct, frozen=True, gc=False):
     state: str
     why: str
     wait: Wait | None = None
-    thread: PythonThread | None = None
     moving: bool = False
     counters_moved: bool = False
     work: str | None = None
@@ -44,36 +54,46 @@ class State(Struct, frozen=True, gc=False):
     """Share of the observation for which the thread was on a core."""
     hold: Hold | None = None
     """What blocks a rank, if that is not another rank."""
-    read: Reading | None = None
-    """What the lines of the thread say."""
+
+
+def training(process: Process) -> Training:
+    """Where a process that is a rank trains."""
+    thread = operations.training_thread(process.stack, process.pid) if process.state not in "ZX" else None
+    if thread is None:
+        return Training()
+    read = reading(thread)
+    return Training(thread, read, frames_at(thread.frames, read.own))
 
 
 def state_of(
-    process: Process, helpers: Sequence[Process], pairs: Iterable[Connection], others: Iterable[Connection] = ()
+    process: Process,
+    trains: Training,
+    helpers: Sequence[Process],
+    pairs: Iterable[Connection],
+    others: Iterable[Connection] = (),
 ) -> State:
     """The state of a process that is a rank; `pairs` are its connections to other ranks, `others` those of its process tree to
     the world."""
     if process.state in "ZX":
         return State("dead", "zombie" if process.state == "Z" else "exited", how_it_ended(process))
-    thread = operations.training_thread(process.stack, process.pid)
-    read = reading(thread) if thread is not None else None
+    thread = trains.thread
     kernel = movement.kernel_thread(process, thread)
     share = movement.share_of(process, kernel)
     if (stopped := stopped_by(process)) is not None:
         hold = Stopped(by=stopped.by, why=stopped.why)
-        return State("blocked", "stopped", stopped.why, thread=thread, share=share, hold=hold, read=read)
-    if thread is None or read is None:
+        return State("blocked", "stopped", stopped.why, share=share, hold=hold)
+    if thread is None or trains.read is None:
         return _without_stack(process, share, pairs)
     if process.deep_seconds_ago:  # where it was then says nothing of where it is now, but that it is not there any more
         why = (
             f"it has run since its stack was read {process.deep_seconds_ago:.0f} s ago, and may be at another line now"
         )
-        return State("computing", _working(process, thread), why, None, thread, moving=True, share=share, read=read)
-    return _with_stack(process, thread, read, kernel, share, helpers, pairs, others)
+        return State("computing", _working(process, thread), why, moving=True, share=share)
+    return _with_stack(process, thread, trains.read, trains.own, kernel, share, helpers, pairs, others)
 
 
 def _without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
-    moved = counters_moved(process) or any(c.bytes_moved for c in pairs)
+    moved = counters_moved(process) or movement.transferred(pairs)
     if share is not None and share >= BUSY:
         why = f"uses {share:.0%} of a core; its stack could not be read"
         return State("computing", "computing", why, moving=True, share=share)
@@ -84,6 +104,7 @@ def _with_stack(
     process: Process,
     thread: PythonThread,
     read: Reading,
+    own: tuple[Frame, ...],
     kernel: KernelThread | None,
     share: float | None,
     helpers: Sequence[Process],
@@ -93,11 +114,10 @@ def _with_stack(
     """The state of a rank whose stack was read and that can run."""
     wait = operations.wait_of(process, thread, read)
     # What another thread counts is no progress of a main thread that waits: a monitor thread counts in every hang.
-    own = frames_at(thread.frames, read.own) if wait is not None and operations.is_main(thread, process.pid) else None
-    counters = counters_moved(process, own)
-    same, bytes_moved = movement.same_place(process, thread, read), any(c.bytes_moved for c in pairs)
+    counters = counters_moved(process, own if wait is not None and operations.is_main(thread, process.pid) else None)
+    same, bytes_moved = movement.same_place(process, thread, read), movement.transferred(pairs)
     moved = counters or not same or bytes_moved
-    base = State("blocked", "unknown", "", None, thread, moved, counters, share=share, read=read)
+    base = State("blocked", "unknown", "", None, moved, counters, share=share)
     busy = thread.active if share is None else share >= BUSY
     if busy and same and not counters and (spin := operations.gpu_spin(process, thread)) is not None:
         return replace(base, state="in-collective", why="spins in the GPU driver", wait=spin, moving=False)

@@ -23,6 +23,8 @@ def fill_in(
     not observed. `alone_on`: the only host of the run, because its rendezvous endpoint is a loopback address. Some processes of
     one of the `launchers` may be unreadable; any of them may be such a rank. `unreached`: the hosts that sent no evidence; a
     missing rank may be there."""
+    if not missing:
+        return
     unreadable = {host.name: p.unreadable_below for host, p in launchers if p.unreadable_below}
     whole = {(host.name, p.pid) for host, p in launchers if p.whole_tree}
     restricted = any(host.restricted for host, _ in members.values())

@@ -13,12 +13,12 @@ from hangdoc.reasoning.ranks.given import given
 from hangdoc.reasoning.ranks.movement import cpu_percent, kernel_thread
 from hangdoc.reasoning.ranks.place import where
 from hangdoc.reasoning.ranks.reading import frames_at
-from hangdoc.reasoning.ranks.states import State, state_of
+from hangdoc.reasoning.ranks.states import State, Training, state_of, training
 from hangdoc.reasoning.runs import absent, gather, launch
 from hangdoc.reasoning.runs.gather import Gathered
 from hangdoc.reasoning.runs.links import Connected, pairs_of, silent_seconds
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Connection, Frame, Host, Launch, Process, Snapshot
+from hangdoc.snapshot import Connection, Host, Launch, Process, Snapshot
 
 
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
@@ -130,35 +130,30 @@ def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
         for process in host.processes:
             if process.role == "helper":
                 helpers.setdefault((host.name, process.owner), []).append(process)
-    states = {
-        number: state_of(process, helpers.get((host.name, process.pid), ()), *connected[number])
-        for number, (host, process) in members.items()
-    }
-    own = {
-        number: frames_at(state.thread.frames, state.read.own)
-        if state.thread is not None and state.read is not None
-        else ()
-        for number, state in states.items()
-    }
-    loop = common_loop(own.values())
-    return {
-        number: _rank(number, *members[number], states[number], own[number], loop, connected[number][0])
-        for number in sorted(members)
-    }
+    trains = {number: training(process) for number, (_, process) in members.items()}
+    loop = common_loop(one.own for one in trains.values())
+    found = {}
+    for number in sorted(members):
+        host, process = members[number]
+        pairs, others = connected[number]
+        state = state_of(process, trains[number], helpers.get((host.name, process.pid), ()), pairs, others)
+        found[number] = _rank(number, host, process, trains[number], state, loop, pairs)
+    return found
 
 
 def _rank(
     number: int,
     host: Host,
     process: Process,
+    trains: Training,
     state: State,
-    own: tuple[Frame, ...],
     loop: LoopKey | None,
     connections: tuple[Connection, ...],
 ) -> Rank:
-    place, frame = where(state.thread, state.read, own)
-    frames = () if state.thread is None else state.thread.frames
-    kernel = kernel_thread(process, state.thread)
+    thread, read, own = trains.thread, trains.read, trains.own
+    place, frame = where(thread, read, own)
+    frames = () if thread is None else thread.frames
+    kernel = kernel_thread(process, thread)
     return Rank(
         rank=number,
         host=host.name,
@@ -167,9 +162,9 @@ def _rank(
         label=state.label,
         state=state.state,
         wait=state.wait,
-        thread=state.thread,
+        thread=thread,
         own=own,
-        program=frames_at(frames, state.read.program) if state.read is not None else (),
+        program=own if read is None or read.program == read.own else frames_at(frames, read.program),
         where=place,
         frame=frame,
         moving=state.moving,
@@ -183,5 +178,5 @@ def _rank(
         why=state.why,
         connections=connections,
         hold=state.hold,
-        given=given(process, frames, state.read, state.wait) if state.read is not None else None,
+        given=given(process, frames, read, state.wait) if read is not None else None,
     )

@@ -12,7 +12,7 @@ import msgspec
 from hangdoc import run_identity
 from hangdoc.parse import natural
 from hangdoc.reasoning.model import Placed, environment_of
-from hangdoc.reasoning.runs.absent import has_met
+from hangdoc.reasoning.runs.layers import layers_of, numbers_of
 from hangdoc.reasoning.runs.links import peers_by_connection
 from hangdoc.reasoning.runs.strayed import join_strayed
 from hangdoc.snapshot import Host, Launch, Process, RankIdentity, Snapshot
@@ -38,12 +38,7 @@ class Gathered(msgspec.Struct):
     @property
     def numbers(self) -> set[int]:
         """Its ranks."""
-        return _numbers_of(self.members)
-
-
-def _numbers_of(members: Iterable[Placed]) -> set[int]:
-    """The ranks that some processes are."""
-    return {process.identity.rank for _, process in members if process.identity is not None}
+        return numbers_of(self.members)
 
 
 def gather(snapshot: Snapshot) -> list[Gathered]:
@@ -62,10 +57,10 @@ def gather(snapshot: Snapshot) -> list[Gathered]:
     _join_waiting_agents(joined)
     join_strayed(joined)
     runs = [part for run in joined for part in _split(run)]
-    for place in zombies:
-        parents = [run for run in runs if _is_parent_of(run, place)]
-        for run in parents[:1]:
-            run.zombies.append(place)
+    parents = _parents(runs) if zombies else {}
+    for host, process in zombies:
+        if (parent := parents.get((host.name, process.ppid))) is not None:
+            parent.zombies.append((host, process))
     return runs
 
 
@@ -85,7 +80,7 @@ def _start(found: dict[str, Gathered], host: Host, process: Process, who: RankId
         name = f"{who.run_id}@{master} {network if local else ''}"
     else:
         name = f"{host.name}:{process.owner or process.pid}"
-    run = found.setdefault(name, Gathered(name))
+    run = found.get(name) or found.setdefault(name, Gathered(name))
     run.master = run.master or master
     run.run_id = run.run_id or _shown(who)
     run.alone_on = run.alone_on or (host.name if local else None)
@@ -104,10 +99,12 @@ def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
     if len(runs) < 2:
         return runs
     of = {(host.name, process.pid): run for run in runs for host, process in run.members}
+    numbers = {run.name: run.numbers for run in runs}
     for one, other in peers_by_connection(snapshot.hosts, set(of), store_ports(runs)):
         kept, gone = of[one], of[other]
-        if kept is gone or kept.numbers & gone.numbers:
+        if kept is gone or not numbers[kept.name].isdisjoint(numbers[gone.name]):
             continue
+        numbers[kept.name] |= numbers[gone.name]
         kept.members += gone.members
         kept.master, kept.run_id = kept.master or gone.master, kept.run_id or gone.run_id
         kept.alone_on = kept.alone_on or gone.alone_on
@@ -136,11 +133,10 @@ def _add_launchers(runs: list[Gathered], snapshot: Snapshot) -> None:
     alone: dict[str, Gathered] = {}
     for host in snapshot.hosts:
         owners = by_owner.get(host.name, {})
-        by_pid = {process.pid: process for process in host.processes}
         for process in host.processes:
             if process.role != "launcher":
                 continue
-            run = owners.get(process.pid) or _above_a_launcher(process, by_pid, owners)
+            run = owners.get(process.pid) or _above_a_launcher(process, host, owners)
             if run is None:
                 run = _from_launch_line(alone, host, process)
             run.launchers.append((host, process))
@@ -152,10 +148,9 @@ def is_agent(process: Process) -> bool:
     return process.launch is not None and process.launch.tool in ("torchrun", "accelerate", "deepspeed")
 
 
-def _above_a_launcher(
-    process: Process, by_pid: dict[int, Process], owners: dict[int | None, Gathered]
-) -> Gathered | None:
+def _above_a_launcher(process: Process, host: Host, owners: dict[int | None, Gathered]) -> Gathered | None:
     """The run of a launcher above another launcher (srun above torchrun)."""
+    by_pid = {other.pid: other for other in host.processes}
     for owner, run in owners.items():
         pid, seen = owner, 0
         while pid is not None and pid in by_pid and seen < 16:
@@ -196,23 +191,13 @@ def _is_complete(run: Gathered) -> bool:
     return worlds == {len(run.numbers)}
 
 
-# --- left-overs ------------------------------------------------------------------------------------------------------
-
-
 def _split(run: Gathered) -> list[Gathered]:
     """A run, and apart from it the ranks of earlier ones that have its name: those whose number is taken, and those that lost
     their launcher and can't belong to the ranks of a living one."""
-    if len(run.members) < 2 or not (_has_doubles(run) or _differs(p.launcher_gone for _, p in run.members)):
+    gone = {process.launcher_gone for _, process in run.members}
+    if len(run.members) < 2 or not (len(run.numbers) < len(run.members) or len(gone) > 1):
         return [run]
-    layers: list[list[Placed]] = []
-    # Ranks whose launcher is alive first, the youngest first: what is left over is an earlier run.
-    for part in sorted(_parts(run), key=lambda part: min((p.launcher_gone, p.started_seconds_ago) for _, p in part)):
-        layer = next((layer for layer in layers if _fits(layer, part)), None)
-        if layer is None:
-            layers.append(layer := [])
-        layer += part
-    first, *others = layers
-    run.members = first
+    run.members, *others = layers_of(run.members, run.launchers, store_ports([run]))
     return [
         run,
         *(
@@ -222,52 +207,13 @@ def _split(run: Gathered) -> list[Gathered]:
     ]
 
 
-def _has_doubles(run: Gathered) -> bool:
-    return len(run.numbers) < len(run.members)
-
-
-def _differs(values: Iterable[object]) -> bool:
-    return len(set(values)) > 1
-
-
-def _parts(run: Gathered) -> list[list[Placed]]:
-    """The ranks that are proven to belong together: by live connections, or by one launcher that is alive."""
-    part_of = {(host.name, process.pid): [(host, process)] for host, process in run.members}
-    hosts = tuple({host.name: host for host, _ in run.members}.values())
-    pairs = list(peers_by_connection(hosts, set(part_of), store_ports([run])))
-    agents = {(host.name, process.pid) for host, process in run.launchers}
-    started: dict[tuple[str, int | None], tuple[str, int]] = {}
-    for host, process in run.members:
-        owner = (host.name, process.owner)
-        if owner in agents:
-            pairs.append((started.setdefault(owner, (host.name, process.pid)), (host.name, process.pid)))
-    for one, other in pairs:
-        kept, gone = part_of[one], part_of[other]
-        if kept is not gone and not _numbers_of(kept) & _numbers_of(gone):
-            kept += gone
-            for host, process in gone:
-                part_of[host.name, process.pid] = kept
-    return list({id(part): part for part in part_of.values()}.values())
-
-
-def _fits(layer: list[Placed], part: list[Placed]) -> bool:
-    """Whether ranks that are not connected to those of a layer may be of one run with them."""
-    if _numbers_of(layer) & _numbers_of(part):
-        return False
-    if not _differs(p.launcher_gone for _, p in (*layer, *part)):
-        return True
-    # One side has lost its launcher. On one node a run has one launcher; and who is past the rendezvous has met all ranks
-    # of its run, so that one who still waits there belongs to another.
-    nodes = {(host.name, _node(process)) for host, process in layer}
-    same_node = any((host.name, _node(process)) in nodes for host, process in part)
-    return not same_node and not _differs(has_met(process) for _, process in (*layer, *part))
-
-
-def _node(process: Process) -> int | None:
-    return process.identity.node_rank if process.identity is not None else None
-
-
-def _is_parent_of(run: Gathered, place: Placed) -> bool:
-    host, zombie = place
-    parents = {(h.name, p.pid) for h, p in run.launchers} | {(h.name, p.ppid) for h, p in run.members if p.ppid > 1}
-    return (host.name, zombie.ppid) in parents
+def _parents(runs: Iterable[Gathered]) -> dict[tuple[str, int], Gathered]:
+    """The run of each process (host, pid) that started ranks."""
+    found: dict[tuple[str, int], Gathered] = {}
+    for run in runs:
+        for host, process in run.launchers:
+            found.setdefault((host.name, process.pid), run)
+        for host, process in run.members:
+            if process.ppid > 1:
+                found.setdefault((host.name, process.ppid), run)
+    return found

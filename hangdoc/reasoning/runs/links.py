@@ -8,7 +8,6 @@ from hangdoc.snapshot import Connection, Connections, Host
 
 End = tuple[str, str, int, str, int]
 """Of a connection: the network namespace where its address is a loopback one, own address and port, the other's."""
-Ended = tuple[Connection, End]
 Connected = dict[int, tuple[tuple[Connection, ...], tuple[Connection, ...]]]
 
 
@@ -18,16 +17,16 @@ def peers_by_connection(
     """Pairs of processes, as (host, pid) among the `wanted`, that have a live connection to each other; without those to a
     store: a new rank can join the store of an earlier run. `stores`: ports that are known to be stores' already."""
     stores = stores | store_ports(hosts, wanted)
-    owner: dict[End, tuple[str, int]] = {}
+    owner: dict[End, tuple[tuple[str, int], Connection]] = {}
     for host in hosts:
         for c in host.connections.connections if isinstance(host.connections, Connections) else ():
             who = (host.name, c.pid)
             if who in wanted and c.state == "ESTABLISHED" and not {c.local_port, c.remote_port} & stores:
-                owner[_end(c)] = who
-    for (scope, address, port, remote, remote_port), who in owner.items():
-        peer = owner.get((scope, remote, remote_port, address, port))
-        if peer is not None and peer != who:
-            yield who, peer
+                owner[_end(c)] = who, c
+    for who, c in owner.values():
+        peer = owner.get(_other_end(c))
+        if peer is not None and peer[0] != who:
+            yield who, peer[0]
 
 
 def store_ports(hosts: Iterable[Host], pids: set[tuple[str, int]]) -> set[int]:
@@ -39,11 +38,9 @@ def store_ports(hosts: Iterable[Host], pids: set[tuple[str, int]]) -> set[int]:
         listening = {(c.pid, c.local_port) for c in connections if c.state == "LISTEN" and (host.name, c.pid) in pids}
         if not listening:
             continue
-        mine = [c for c in connections if (host.name, c.pid) in pids]
-        ends = {(c.pid, _end(c)) for c in mine if c.state == "ESTABLISHED"}
-        for pid, (scope, address, port, remote, remote_port) in ends:
-            if (pid, port) in listening and (pid, (scope, remote, remote_port, address, port)) in ends:
-                found.add(port)
+        mine = [c for c in connections if (host.name, c.pid) in pids and c.state == "ESTABLISHED"]
+        ends = {(c.pid, _end(c)) for c in mine}
+        found |= {c.local_port for c in mine if (c.pid, c.local_port) in listening and (c.pid, _other_end(c)) in ends}
     return found
 
 
@@ -53,57 +50,58 @@ def _end(c: Connection) -> End:
     return scope, address, c.local_port, c.remote_address, c.remote_port
 
 
+def _other_end(c: Connection) -> End:
+    """`_end` of the same connection in the other process."""
+    address = c.local_address
+    scope = c.namespace if address.startswith("127.") else ""
+    return scope, c.remote_address, c.remote_port, address, c.local_port
+
+
 def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
     """Each rank's connections to other ranks of the job, and those of it and its helpers to the world, listening ones too.
     Helpers inherit copies of them; connections to the store show nothing."""
-    hosts = {host.name: host for host, _ in members.values()}
-    by_pid = {(host.name, process.pid): rank for rank, (host, process) in members.items()}
-    stores = store_ports(hosts.values(), set(by_pid)) | {natural((master or "").rpartition(":")[2])}
-    of_helper = _helpers_of(hosts.values(), by_pid)
+    hosts: dict[str, tuple[Host, dict[int, int]]] = {}
+    for rank, (host, process) in members.items():
+        found = hosts.get(host.name) or hosts.setdefault(host.name, (host, {}))
+        found[1][process.pid] = rank
+    pids = {(name, pid) for name, (_, ranks) in hosts.items() for pid in ranks}
+    stores = store_ports((host for host, _ in hosts.values()), pids) | {natural((master or "").rpartition(":")[2])}
     owners: dict[End, int] = {}
-    mine: dict[int, list[Ended]] = {rank: [] for rank in members}
-    helpers: dict[int, list[Ended]] = {}
+    mine: dict[int, list[Connection]] = {rank: [] for rank in members}
+    helpers: dict[int, list[Connection]] = {}
     local_addresses: set[str] = set()
-    for host in hosts.values():
-        for c in host.connections.connections if isinstance(host.connections, Connections) else ():
+    for host, ranks in hosts.values():
+        if not isinstance(host.connections, Connections):
+            continue
+        of_helper = {p.pid: ranks[p.owner] for p in host.processes if p.role == "helper" and p.owner in ranks}
+        for c in host.connections.connections:
             local_addresses.add(c.local_address)
             if c.local_port in stores or c.remote_port in stores:
                 continue
-            end = _end(c)
-            if (rank := by_pid.get((host.name, c.pid))) is not None:
-                mine[rank].append((c, end))
-                owners[end] = rank
-            elif (owner := of_helper.get((host.name, c.pid))) is not None:
-                helpers.setdefault(owner, []).append((c, end))
+            if (of := ranks.get(c.pid)) is not None:
+                mine[of].append(c)
+                owners[_end(c)] = of
+            elif (of := of_helper.get(c.pid)) is not None:
+                helpers.setdefault(of, []).append(c)
     return {rank: _parted(rank, mine[rank], helpers.get(rank, ()), owners, local_addresses) for rank in members}
 
 
-def _helpers_of(hosts: Iterable[Host], ranks: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-    """The rank of each helper process."""
-    return {
-        (host.name, process.pid): rank
-        for host in hosts
-        for process in host.processes
-        if process.role == "helper" and (rank := ranks.get((host.name, process.owner or 0))) is not None
-    }
-
-
 def _parted(
-    rank: int, own: list[Ended], of_helpers: Sequence[Ended], owners: dict[End, int], local: set[str]
+    rank: int, own: list[Connection], of_helpers: Sequence[Connection], owners: dict[End, int], local: set[str]
 ) -> tuple[tuple[Connection, ...], tuple[Connection, ...]]:
     """(to other ranks, to the world)."""
     kept, others = [], []
-    for c, (scope, address, port, remote, remote_port) in own:
+    for c in own:
         if c.state == "LISTEN":
             others.append(c)
             continue
-        peer = owners.get((scope, remote, remote_port, address, port))
+        peer = owners.get(_other_end(c))
         # The other end is an observed rank, or may be a rank on a host that was not observed.
-        if (peer is not None and peer != rank) or (peer is None and remote not in local):
+        if peer != rank if peer is not None else c.remote_address not in local:
             kept.append(c)
         if peer is None:
             others.append(c)
-    others += [c for c, end in of_helpers if c.state != "LISTEN" and end not in owners]
+    others += [c for c in of_helpers if c.state != "LISTEN" and _end(c) not in owners]
     return tuple(kept), tuple(others)
 
 
@@ -119,9 +117,9 @@ def lead_elsewhere(members: dict[int, Placed], stores: set[int]) -> bool | None:
         live = [c for c in host.connections.connections if c.state == "ESTABLISHED"]
         ends, here = {_end(c) for c in live}, {c.local_address for c in live}
         for c in live:
-            scope, address, port, remote, remote_port = _end(c)
-            known = (scope, remote, remote_port, address, port) in ends
-            if (host.name, c.pid) in mine and remote in here and not known and not {port, remote_port} & stores:
+            of_store = c.local_port in stores or c.remote_port in stores
+            ours = (host.name, c.pid) in mine and c.remote_address in here and not of_store
+            if ours and _other_end(c) not in ends:
                 return True
     return False
 
