@@ -17,10 +17,11 @@ MEANS = {
     "longer than `patience`. Report the first finding with its evidence and remedy. Do not kill the run unless the user asks "
     "for it, because that destroys the evidence.",
     "waiting": "Not a deadlock: some ranks wait for a rank that is still working or may still arrive. Do not stop the run. "
-    "Look again later; a wait without progress becomes `hung` after `patience`.",
-    "healthy": "Every rank is making progress. There is nothing to fix.",
-    "unknown": "hangdoc could not observe enough for a verdict. Report that, and do not guess. `what_was_not_seen` lists what is "
-    "missing and how to make it readable.",
+    "Look again after `patience` seconds; a wait without progress is then `hung`.",
+    "healthy": "Every rank is making progress. There is nothing to fix. If the user sees no progress, look again with "
+    "`window` 10.",
+    "unknown": "hangdoc could not observe enough for a verdict: the run may be healthy or hung. Report that, and do not guess. "
+    "`what_was_not_seen` lists what is missing and how to make it readable.",
 }
 _EVIDENCE = 12
 _UNREAD = ("stack", "native", "clocks", "interpreter", "environment", "progress", "data", "runtime", "files")
@@ -35,6 +36,7 @@ def looked(look: Look, looks: Looks, most: int) -> Looked:
         look=look.number,
         of=clip(look.of, LINE),
         taken_at=look.diagnosis.taken_at,
+        seconds_ago=look.seconds_ago(),
         verdict=look.diagnosis.verdict,
         jobs=tuple(_job(job, look, looks, most) for job in jobs),
         jobs_left_out=more,
@@ -122,6 +124,7 @@ def _job(job: Job, look: Look, looks: Looks, most: int) -> JobAnswer:
     rows, more = first(words.classes(job), most)
     return JobAnswer(
         job=clip(job.id, LINE),
+        name=clip(look.names()[job.id], LINE),
         verdict=job.verdict,
         means=MEANS[job.verdict],
         launcher=job.launcher,
