@@ -145,11 +145,15 @@ A = TypeVar("A", bound=Arguments)
 
 def read(kind: type[A], given: dict[str, Any]) -> A:
     """The arguments of a call. Raises CommandError if they do not match the schema. Numbers and lists may be in strings, and a
-    list of one may be its only item, as some clients send them."""
+    list of one may be its only item, as some clients send them. Null stands for the default."""
     lists = {field.name for field in msgspec.structs.fields(kind) if get_origin(_plain(field.type)) is tuple}
     try:
         found = msgspec.convert(
-            {name: _listed(_unwrapped(value)) if name in lists else _unwrapped(value) for name, value in given.items()},
+            {
+                name: _listed(_unwrapped(value)) if name in lists else _unwrapped(value)
+                for name, value in given.items()
+                if value is not None
+            },
             kind,
             strict=False,
         )
@@ -187,6 +191,6 @@ def _unwrapped(value: Any) -> Any:
     if isinstance(value, str) and value[:1] == "[" and len(value) < 1 << 20:
         try:
             return msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return value
     return value

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from hangdoc.agents.answers import Fact, FindingAnswer, Gap, JobAnswer, JobGaps, Looked, NotSeenAnswer, RankRow
-from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first
+from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first, in_tool_terms
 from hangdoc.agents.looks import Look, Looks
 from hangdoc.diagnosis import Evidence, Finding, Job, RankView
 from hangdoc.phrases import numbers
@@ -148,7 +148,13 @@ def _unseen(job: Job) -> tuple[Gap, ...]:
     found: dict[str, list[int]] = defaultdict(list)
     for one in job.unseen:
         found[one.why.replace(f"RANK={one.rank}", "its RANK")].append(one.rank)
-    return tuple(Gap(why=clip(why), ranks=clip(numbers(which), LINE)) for why, which in found.items())
+    return tuple(Gap(why=clip(_in_scope(why)), ranks=clip(numbers(which), LINE)) for why, which in found.items())
+
+
+def _in_scope(why: str) -> str:
+    """Why a rank was not observed. The caller's `pids` are a reason that the caller can change."""
+    beyond = "--pid" in why
+    return in_tool_terms(why) + (". Call `diagnose` without `pids` to observe all ranks of this host." if beyond else "")
 
 
 def _incomplete(job: Job, run: Run) -> bool:

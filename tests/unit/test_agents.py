@@ -158,6 +158,8 @@ def test_only_the_last_looks_are_kept() -> None:
         ("diagnose", {"patience": float("inf")}, "patience"),
         ("diagnose", {"pids": [1] * 65}, "length <= 64"),
         ("diagnose", {"pids": [1 << 40]}, "4194303"),
+        ("diagnose", {"pids": "[" * 100_000}, "Expected `int`, got `str`"),
+        ("rank_detail", {"rank": None}, "missing required field `rank`"),
         ("diagnose", {"hosts": "node["}, "cannot be read"),
         ("diagnose", {"hosts": "node[0-99999999]"}, "more than 100000 hosts"),
         ("diagnose", {"hosts": "-oProxyCommand=touch /tmp/x"}, "cannot be read|is not a valid host name"),
@@ -192,6 +194,7 @@ def test_texts_in_place_of_numbers_and_lists_are_taken() -> None:
 def test_one_pid_may_stand_for_a_list_and_null_for_a_default() -> None:
     for given in (7, "7", [7], "[7]"):
         assert read(Diagnose, {"pids": given, "job": None, "hosts": None}).pids == (7,)
+    assert read(Diagnose, dict.fromkeys(Diagnose.__struct_fields__)) == Diagnose()
 
 
 def test_this_host_needs_no_ssh() -> None:
@@ -213,6 +216,15 @@ def test_runs_have_names_for_people_also_in_errors() -> None:
                 **({"rank": 0} if name == "rank_detail" else {"path": "recv_never.hangdoc"}),
             )
         assert re.search(r"no job 'base_train.py'. (The|Its) jobs are: \S+ \(.*ranks\)", str(caught.value))
+
+
+def test_a_rank_beyond_the_pids_is_found_without_them() -> None:
+    """One of two launchers on a host: the caller, not the host, left the other rank out."""
+    taken = looks()
+    taken.keep(snapshot(rank(0, *backward(), frame("step", 11)), restricted=True), "pid 9", patience=0)
+    (job,) = call(taken, "what_was_not_seen")["jobs"]
+    assert (job["verdict"], job["unseen"][0]["ranks"]) == ("unknown", "1")
+    assert "without `pids`" in job["unseen"][0]["why"] and "--pid" not in job["unseen"][0]["why"]
 
 
 def test_old_evidence_says_how_old_it_is() -> None:
