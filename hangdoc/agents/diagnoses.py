@@ -154,7 +154,9 @@ def _unseen(job: Job) -> tuple[Gap, ...]:
 def _in_scope(why: str) -> str:
     """Why a rank was not observed. The caller's `pids` are a reason that the caller can change."""
     beyond = "--pid" in why
-    return in_tool_terms(why) + (". Call `diagnose` without `pids` to observe all ranks of this host." if beyond else "")
+    return in_tool_terms(why) + (
+        ". Call `diagnose` without `pids` to observe all ranks of this host." if beyond else ""
+    )
 
 
 def _incomplete(job: Job, run: Run) -> bool:

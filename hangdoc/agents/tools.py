@@ -109,7 +109,7 @@ def _run(run: Run, most: int) -> answers.RunRow:
 
 def diagnose(looks: Looks, request: arguments.Diagnose) -> answers.Looked:
     """Find out why a distributed PyTorch training hangs, is stuck, or makes no progress. Call this first. It looks at every rank
-    of the runs on this host (or only `job`, the ranks below `pids`, or all ranks on `hosts`), and returns a verdict (`hung`,
+    of the runs on this host; or only at `job`, the ranks below `pids`, or all ranks on `hosts`. It returns a verdict (`hung`,
     `waiting`, `healthy` or `unknown`), the ranks at fault, the cause, evidence, and a remedy. Only `hung` is a hang: do not
     stop a `waiting` run. It attaches from outside, only reads, pauses each rank for some milliseconds, and takes `window` plus
     about a second. For a run on several hosts, name all of them in `hosts`; ranks on other hosts are not observed."""

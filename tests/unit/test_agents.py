@@ -221,7 +221,7 @@ def test_runs_have_names_for_people_also_in_errors() -> None:
 def test_a_rank_beyond_the_pids_is_found_without_them() -> None:
     """One of two launchers on a host: the caller, not the host, left the other rank out."""
     taken = looks()
-    taken.keep(snapshot(rank(0, *backward(), frame("step", 11)), restricted=True), "pid 9", patience=0)
+    taken.keep(snapshot(rank(0, *backward(), frame("step", 11), local_world=1), restricted=True), "pid 9", patience=0)
     (job,) = call(taken, "what_was_not_seen")["jobs"]
     assert (job["verdict"], job["unseen"][0]["ranks"]) == ("unknown", "1")
     assert "without `pids`" in job["unseen"][0]["why"] and "--pid" not in job["unseen"][0]["why"]
