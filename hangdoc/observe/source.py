@@ -128,7 +128,7 @@ def _tree(text: str) -> ast.Module | None:
     return _cached_tree(text) if len(text) <= _MAX_CACHED_TEXT else _parsed(text)
 
 
-@lru_cache(16)
+@lru_cache(8)
 def _cached_tree(text: str) -> ast.Module | None:
     return _parsed(text)
 

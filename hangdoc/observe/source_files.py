@@ -15,7 +15,7 @@ from hangdoc.observe.procfs import ProcError, ProcFS
 _MAX_BYTES = 2_000_000
 _MAX_WHOLE = 300_000
 """Characters of a file whose secrets are filtered as a whole. This takes 0.2 s of CPU, once."""
-_MAX_KEPT = 4_000_000
+_MAX_KEPT = 2_000_000
 """Characters of all filtered files that are kept for the next polls."""
 _BOUND_SECONDS = 2.0
 
