@@ -27,13 +27,9 @@ _Version = tuple[int, int, int, int]
 
 class _File(NamedTuple):
     lines: Lines
-    version: _Version | None
-    """None for a file that can't be used."""
-    filtered: bool = False
+    version: _Version
+    filtered: bool
     """Whether its secrets were filtered, which is expensive."""
-
-
-_NOTHING = _File(Lines(), None)
 
 
 class SourceFiles:
@@ -41,7 +37,8 @@ class SourceFiles:
 
     def __init__(self, proc: ProcFS) -> None:
         self._proc = proc
-        self._files: dict[Key, _File] = {}
+        self._files: dict[Key, _File | None] = {}
+        """None for files that can't be used."""
         self._earlier: dict[Key, _File] = {}
         """Files from before the last `renew`, which may have changed since, the most recently used last."""
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="source")
@@ -58,13 +55,14 @@ class SourceFiles:
         if key not in self._files:
             self._files[key] = self._read(f"{self._proc.root}/{pid}/root{file}", self._earlier.pop(key, None), library)
         found = self._files[key]
-        usable = found.version is not None and found.version[3] / 1e9 <= started + 1
-        return key, found.lines if usable else _NOTHING.lines
+        if found is None or found.version[3] / 1e9 > started + 1:
+            return key, Lines()
+        return key, found.lines
 
     def renew(self) -> None:
         """Processes have started, and their files may have changed: check each file before it is used again. The files of
         libraries are dropped, because it is cheap to read them again."""
-        self._earlier |= {key: file for key, file in self._files.items() if file.filtered}
+        self._earlier |= {key: file for key, file in self._files.items() if file is not None and file.filtered}
         self._files = {}
         kept = sum(len(file.lines.text) for file in self._earlier.values())
         for key in list(self._earlier):
@@ -74,28 +72,28 @@ class SourceFiles:
         if self._stuck:
             self._reader, self._stuck = ThreadPoolExecutor(1, thread_name_prefix="source"), False
 
-    def _read(self, path: str, earlier: _File | None, library: bool) -> _File:
+    def _read(self, path: str, earlier: _File | None, library: bool) -> _File | None:
         if self._stuck:
-            return _NOTHING
+            return None
         try:
             return self._reader.submit(_read, path, earlier, library).result(_BOUND_SECONDS)
         except FutureTimeout:
             self._stuck = True  # a dead file system: the next file would not be readable either
-            return _NOTHING
+            return None
 
 
-def _read(path: str, earlier: _File | None, library: bool) -> _File:
-    """The file at `path`: `earlier` if it has not changed."""
+def _read(path: str, earlier: _File | None, library: bool) -> _File | None:
+    """The file at `path`: `earlier` if it has not changed; None if it can't be used."""
     try:
         about = os.stat(path)
         version = about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
         if not stat.S_ISREG(about.st_mode) or about.st_size > _MAX_BYTES:
-            return _NOTHING
+            return None
         if earlier is not None and earlier.version == version:
             return earlier
         text = Path(path).read_text("utf-8", "replace")
     except OSError:
-        return _NOTHING
+        return None
     # A literal with a secret may begin above the line that is shown, so the whole file is filtered.
     filtered = not library and len(text) < _MAX_WHOLE
     return _File(Lines(redact.source(text) if filtered else text), version, filtered)
