@@ -49,7 +49,7 @@ def is_script(file: str) -> bool:
     return _CONSOLE_SCRIPT.search(file) is not None
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _kind(file: str) -> Literal["package", "layer"] | None:
     """Whether a library file belongs to a package, to torch below the program ("layer"), or to neither (None)."""
     if _TORCH in file:

@@ -1,4 +1,4 @@
-"""The JSON Schema of the diagnosis document, from its structs and their docstrings."""
+"""The JSON Schemas of the documents, from their structs and docstrings."""
 
 import ast
 import inspect
@@ -15,11 +15,17 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def diagnosis_schema() -> dict[str, Any]:
-    """The schema (draft 2020-12). It allows unknown fields, because later versions of hangdoc may add some."""
-    schema = of(diagnosis.Diagnosis)
-    schema["properties"]["schema"] = {"const": diagnosis.SCHEMA}
+    """The schema of `diagnose --json`."""
+    return published(diagnosis.Diagnosis, diagnosis.SCHEMA)
+
+
+def published(kind: type[msgspec.Struct], name: str) -> dict[str, Any]:
+    """The schema (draft 2020-12) of a document whose field `schema` is `name`. It allows unknown fields: later versions of
+    hangdoc may add some."""
+    schema = of(kind)
+    schema["properties"]["schema"] = {"const": name}
     schema["required"] = [*schema["required"], "schema"]
-    return {"$schema": _DRAFT, "title": diagnosis.SCHEMA, **schema}
+    return {"$schema": _DRAFT, "title": name, **schema}
 
 
 def of(kind: type[msgspec.Struct]) -> dict[str, Any]:

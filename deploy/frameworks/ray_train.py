@@ -2,6 +2,7 @@
 
     TorchTrainer(train, run_config=RunConfig(callbacks=[HangdocCallback()]), ...)
 
+This module must be importable in the controller's process: beside the script, in PYTHONPATH, or in the `runtime_env`.
 Nothing is added to the ranks. The controller needs access to them (docs/attaching.md), and reaches ranks on other nodes over ssh.
 It takes each look in a thread, so that it continues to poll its workers.
 """

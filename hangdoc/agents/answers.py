@@ -79,6 +79,9 @@ class JobAnswer(Answer, frozen=True, kw_only=True):
     """One run."""
 
     job: str
+    """The id of this run, for the argument `job`."""
+    name: str = ""
+    """Script, launcher and number of ranks, for people."""
     verdict: str
     means: str
     """What the verdict means, and what to do."""
@@ -103,6 +106,8 @@ class Looked(Answer, frozen=True, kw_only=True):
     """Number of this look, for `rank_detail`, `compare_ranks` and `what_was_not_seen`."""
     of: str
     taken_at: str
+    seconds_ago: float | None = None
+    """The age of the evidence."""
     verdict: str
     """The worst of the jobs' verdicts."""
     jobs: tuple[JobAnswer, ...]
@@ -120,6 +125,7 @@ class RunRow(Answer, frozen=True, kw_only=True):
     """A running job."""
 
     job: str
+    """The id of this run, for the argument `job`."""
     launcher: str | None = None
     backend: str | None = None
     world_size: int | None = None
@@ -146,6 +152,7 @@ class LookRow(Answer, frozen=True, kw_only=True):
     look: int
     of: str
     taken_at: str
+    seconds_ago: float | None = None
     verdict: str
 
 
@@ -228,6 +235,8 @@ class RankAnswer(Answer, frozen=True, kw_only=True):
 
     look: int
     taken_at: str
+    seconds_ago: float | None = None
+    """The age of the evidence. The rank may be elsewhere by now."""
     job: str
     rank: RankRow
     why: str = ""
@@ -271,6 +280,8 @@ class Compared(Answer, frozen=True, kw_only=True):
 
     look: int
     taken_at: str
+    seconds_ago: float | None = None
+    """The age of the evidence. The rank may be elsewhere by now."""
     job: str
     first: RankRow
     second: RankRow

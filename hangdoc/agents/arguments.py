@@ -2,11 +2,12 @@
 that names its field."""
 
 import math
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_origin
 
 import msgspec
 from msgspec import Meta
 
+from hangdoc import schema
 from hangdoc.agents.bounds import clip
 from hangdoc.commands.errors import USAGE, CommandError
 
@@ -20,28 +21,34 @@ Hosts = Annotated[
     Meta(
         min_length=1,
         max_length=2000,
-        description="Look at these hosts over ssh instead of this one: `node[0-63]`, `@group`, or `slurm:JOBID` "
-        "(ClusterShell node sets). hangdoc must be installed there. Leave it out for this host.",
+        description="Diagnose the ranks of these hosts, over ssh: `node[0-63]`, `@group`, or `slurm:JOBID` (ClusterShell node sets). "
+        "hangdoc must be installed there. Leave it out for this host.",
     ),
 ]
 Job = Annotated[
     str,
-    Meta(min_length=1, max_length=_NAME, description="Id of a job from `list_runs` or `diagnose`. Needed only if there "
-         "are several."),
+    Meta(min_length=1, max_length=_NAME, description="The `job` of a run, exactly as an answer of `diagnose` or `list_runs` has "
+         "it, for example `none@127.0.0.1:29500`. Needed only if there are several runs."),
 ]  # fmt: skip
 LookNumber = Annotated[
-    int, Meta(ge=1, le=1 << 31, description="Number of an earlier look. Leave it out for the latest one.")
+    int,
+    Meta(
+        ge=1,
+        le=1 << 31,
+        description="`look` of an earlier answer of `diagnose` or `open_bundle`. Leave it out for the latest.",
+    ),
 ]
 RankNumber = Annotated[int, Meta(ge=0, le=MAX_RANK, description="Global rank.")]
 Patience = Annotated[
     float,
-    Meta(ge=0, le=86400, description="Seconds. A wait for a rank that is alive but makes no progress is an error after this "
-         "time. A deadlock, a dead rank and a stopped rank are errors at once."),
+    Meta(ge=0, le=86400, description="Seconds. A wait for a rank that is alive but makes no progress is a hang after this time. "
+         "With a low value, a rank that is only slow is reported as hung. A deadlock, a dead rank and a stopped rank are hangs "
+         "at once, whatever the value."),
 ]  # fmt: skip
 Pids = Annotated[
     tuple[Annotated[int, Meta(ge=1, le=MAX_PID)], ...],
-    Meta(max_length=64, description="Only these processes of this host and their children. The pid of a launcher (torchrun) "
-         "covers all its ranks."),
+    Meta(max_length=64, description="Only these processes of this host and their descendants. The pid of a launcher (torchrun, "
+         "`launcher_pids` of `list_runs`) covers all its ranks."),
 ]  # fmt: skip
 
 
@@ -87,7 +94,7 @@ class ExplainFinding(Arguments, frozen=True, kw_only=True):
     """Arguments of `explain_finding`."""
 
     finding: Annotated[str, Meta(min_length=1, max_length=100, description="A code (`HD101`), a name (`shard-mismatch`), or "
-                                 "the `id` of a finding in a kept look.")]  # fmt: skip
+                                 "the `id` of a finding in an earlier answer.")]  # fmt: skip
 
 
 class NotSeen(Arguments, frozen=True, kw_only=True):
@@ -137,10 +144,19 @@ A = TypeVar("A", bound=Arguments)
 
 
 def read(kind: type[A], given: dict[str, Any]) -> A:
-    """The arguments of a call. Raises CommandError if they do not match the schema. Numbers and lists may be in strings, as some
-    clients send them."""
+    """The arguments of a call. Raises CommandError if they do not match the schema. Numbers and lists may be in strings, and a
+    list of one may be its only item, as some clients send them. Null stands for the default."""
+    lists = {field.name for field in msgspec.structs.fields(kind) if get_origin(_plain(field.type)) is tuple}
     try:
-        found = msgspec.convert({name: _unwrapped(value) for name, value in given.items()}, kind, strict=False)
+        found = msgspec.convert(
+            {
+                name: _listed(_unwrapped(value)) if name in lists else _unwrapped(value)
+                for name, value in given.items()
+                if value is not None
+            },
+            kind,
+            strict=False,
+        )
     except msgspec.ValidationError as error:
         known = ", ".join(kind.__struct_fields__)
         raise CommandError(f"{clip(str(error))}. Arguments of this tool: {known}.", USAGE) from None
@@ -150,11 +166,31 @@ def read(kind: type[A], given: dict[str, Any]) -> A:
     return found
 
 
+def schema_of(kind: type[Arguments]) -> dict[str, Any]:
+    """The JSON Schema of a tool's arguments. It does not say that an optional argument may be null, because some clients cannot
+    read `anyOf`. `read` accepts null."""
+    found = schema.of(kind)
+    for name, described in found["properties"].items():
+        choices = [one for one in described.get("anyOf", ()) if one != {"type": "null"}]
+        if len(choices) == 1:
+            found["properties"][name] = choices[0]
+    return found
+
+
+def _plain(kind: Any) -> Any:
+    """A type without its constraints."""
+    return kind.__origin__ if hasattr(kind, "__metadata__") else kind
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, (int, str)) else value
+
+
 def _unwrapped(value: Any) -> Any:
     """Decode a list that a client sent as a string."""
     if isinstance(value, str) and value[:1] == "[" and len(value) < 1 << 20:
         try:
             return msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return value
     return value

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from hangdoc.agents.answers import Fact, FindingAnswer, Gap, JobAnswer, JobGaps, Looked, NotSeenAnswer, RankRow
-from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first
+from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first, in_tool_terms
 from hangdoc.agents.looks import Look, Looks
 from hangdoc.diagnosis import Evidence, Finding, Job, RankView
 from hangdoc.phrases import numbers
@@ -17,10 +17,11 @@ MEANS = {
     "longer than `patience`. Report the first finding with its evidence and remedy. Do not kill the run unless the user asks "
     "for it, because that destroys the evidence.",
     "waiting": "Not a deadlock: some ranks wait for a rank that is still working or may still arrive. Do not stop the run. "
-    "Look again later; a wait without progress becomes `hung` after `patience`.",
-    "healthy": "Every rank is making progress. There is nothing to fix.",
-    "unknown": "hangdoc could not observe enough for a verdict. Report that, and do not guess. `what_was_not_seen` lists what is "
-    "missing and how to make it readable.",
+    "Diagnose again after `patience` seconds; a wait without progress is then `hung`.",
+    "healthy": "Every rank is making progress. There is nothing to fix. If the user sees no progress, look again with "
+    "`window` 10.",
+    "unknown": "hangdoc could not observe enough for a verdict: the run may be healthy or hung. Report that, and do not guess. "
+    "`what_was_not_seen` lists what is missing and how to make it readable.",
 }
 _EVIDENCE = 12
 _UNREAD = ("stack", "native", "clocks", "interpreter", "environment", "progress", "data", "runtime", "files")
@@ -35,6 +36,7 @@ def looked(look: Look, looks: Looks, most: int) -> Looked:
         look=look.number,
         of=clip(look.of, LINE),
         taken_at=look.diagnosis.taken_at,
+        seconds_ago=look.seconds_ago(),
         verdict=look.diagnosis.verdict,
         jobs=tuple(_job(job, look, looks, most) for job in jobs),
         jobs_left_out=more,
@@ -122,6 +124,7 @@ def _job(job: Job, look: Look, looks: Looks, most: int) -> JobAnswer:
     rows, more = first(words.classes(job), most)
     return JobAnswer(
         job=clip(job.id, LINE),
+        name=clip(look.names()[job.id], LINE),
         verdict=job.verdict,
         means=MEANS[job.verdict],
         launcher=job.launcher,
@@ -145,7 +148,15 @@ def _unseen(job: Job) -> tuple[Gap, ...]:
     found: dict[str, list[int]] = defaultdict(list)
     for one in job.unseen:
         found[one.why.replace(f"RANK={one.rank}", "its RANK")].append(one.rank)
-    return tuple(Gap(why=clip(why), ranks=clip(numbers(which), LINE)) for why, which in found.items())
+    return tuple(Gap(why=clip(_in_scope(why)), ranks=clip(numbers(which), LINE)) for why, which in found.items())
+
+
+def _in_scope(why: str) -> str:
+    """Why a rank was not observed. The caller's `pids` are a reason that the caller can change."""
+    beyond = "--pid" in why
+    return in_tool_terms(why) + (
+        ". Call `diagnose` without `pids` to observe all ranks of this host." if beyond else ""
+    )
 
 
 def _incomplete(job: Job, run: Run) -> bool:

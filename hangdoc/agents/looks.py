@@ -1,5 +1,6 @@
 """Takes looks for an agent, one at a time, and keeps the last few for further questions."""
 
+import datetime
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from hangdoc.agents.bounds import LINE, clip
 from hangdoc.agents.confined import Confined
 from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
@@ -18,6 +20,7 @@ from hangdoc.phrases import numbers
 from hangdoc.reasoning.engine import DEFAULT_PATIENCE, examine
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.redact import Locals
+from hangdoc.render.words import job_names
 from hangdoc.snapshot import Snapshot
 
 KEPT = 8
@@ -25,6 +28,10 @@ KEPT_PROCESSES = 20_000
 """Processes in all kept looks together, because evidence of a large fleet needs much memory. The latest look is always kept."""
 _BESIDE_WINDOW_SECONDS = 30.0
 """Time limit of a look in addition to its window."""
+_LISTED = 10
+"""Jobs in an error."""
+_HERE = ("localhost", "127.0.0.1", "::1")
+"""Names with which agents mean this host, for which no ssh is needed."""
 _SEVERITY_ORDER = {"hung": 0, "unknown": 1, "waiting": 2, "healthy": 3}
 
 
@@ -39,6 +46,19 @@ class Look:
     runs: tuple[Run, ...]
     """In the order of the diagnosis's jobs."""
 
+    def names(self) -> dict[str, str]:
+        """The names of the jobs for people, by id."""
+        return job_names(self.diagnosis.jobs)
+
+    def seconds_ago(self) -> float | None:
+        """The age of the evidence by this host's clock; None if it has no readable time."""
+        try:
+            taken = datetime.datetime.fromisoformat(self.diagnosis.taken_at)
+        except ValueError:
+            return None
+        now = datetime.datetime.now(datetime.UTC)
+        return round(max(0.0, (now - taken).total_seconds()), 1) if taken.tzinfo is not None else None
+
     def jobs(self) -> list[Job]:
         """The worst first."""
         return sorted(self.diagnosis.jobs, key=lambda job: _SEVERITY_ORDER[job.verdict])
@@ -52,7 +72,7 @@ class Look:
         )
         if len(found) == 1:
             return found[0]
-        known = ", ".join(job.id for job, _ in pairs[:20]) or "none"
+        known = _listed(self.diagnosis)
         if name is not None:
             raise CommandError(f"look {self.number} has no job {name[:100]!r}. Its jobs are: {known}.", USAGE)
         raise CommandError(f"look {self.number} has {len(pairs)} jobs. Name one of them as `job`: {known}.", USAGE)
@@ -94,6 +114,7 @@ class Looks:
             pids=tuple(pids),
             locals=self.locals,
         )
+        hosts = None if hosts in _HERE else hosts
         fleet = self.fleet(hosts, window)
         with self._one_at_a_time:  # a rank can have only one tracer
             snapshot = look_here(options) if hosts is None else look_at_hosts(options, fleet)
@@ -118,8 +139,7 @@ class Looks:
         if job is not None:
             wanted = [at for at, run in enumerate(runs) if run.id == job]
             if not wanted:
-                known = ", ".join(run.id for run in runs[:20]) or "none"
-                raise CommandError(f"there is no job {job[:100]!r}. The jobs are: {known}.", USAGE)
+                raise CommandError(f"there is no job {job[:100]!r}. The jobs are: {_listed(diagnosis)}.", USAGE)
             (at,) = wanted
             only = diagnosis.jobs[at]
             diagnosis = msgspec.structs.replace(diagnosis, jobs=(only,), verdict=only.verdict)
@@ -167,6 +187,12 @@ class Looks:
         """The number of the first look with this finding."""
         with self._memory:
             return self._first.get(finding)
+
+
+def _listed(diagnosis: Diagnosis) -> str:
+    """The ids of the jobs, with their names."""
+    names = job_names(diagnosis.jobs[:_LISTED])
+    return ", ".join(f"{clip(job, LINE)} ({clip(name, LINE)})" for job, name in names.items()) or "none"
 
 
 def _size(look: Look) -> int:

@@ -53,6 +53,7 @@ def detail(look: Look, job: Job, run: Run, number: int, most: int) -> RankAnswer
     return RankAnswer(
         look=look.number,
         taken_at=look.diagnosis.taken_at,
+        seconds_ago=look.seconds_ago(),
         job=clip(job.id, LINE),
         rank=row([_view(job, number)]),
         why=clip(rank.why),
@@ -87,6 +88,7 @@ def comparison(look: Look, job: Job, run: Run, one: int, other: int, most: int) 
     return Compared(
         look=look.number,
         taken_at=look.diagnosis.taken_at,
+        seconds_ago=look.seconds_ago(),
         job=clip(job.id, LINE),
         first=row([views[0]]),
         second=row([views[1]]),

@@ -16,13 +16,13 @@ from mcp.shared.exceptions import MCPError
 from hangdoc import schema
 from hangdoc.agents import tools
 from hangdoc.agents.answers import Answer
-from hangdoc.agents.arguments import read
+from hangdoc.agents.arguments import read, schema_of
 from hangdoc.agents.bounds import clip, in_tool_terms
 from hangdoc.agents.looks import Look, Looks
 from hangdoc.agents.tools import TOOLS, Tool
 from hangdoc.codec import BundleError
 from hangdoc.commands import documents
-from hangdoc.commands.errors import CommandError
+from hangdoc.commands.errors import TOO_LITTLE_SEEN, CommandError
 from hangdoc.version import __version__
 
 MAX_RESOURCE_BYTES = 4 << 20
@@ -79,7 +79,7 @@ def build(looks: Looks) -> Server[Any]:
                 async with turn:
                     return _answered(await _in_thread(lambda: tool.run(looks, arguments)))
         except (CommandError, BundleError) as error:
-            return _failed(clip(in_tool_terms(str(error)), _SENTENCE))
+            return _failed(clip(in_tool_terms(str(error)) + _no_verdict(error), _SENTENCE))
         except Exception as error:
             traceback.print_exc()
             why = clip(f"{type(error).__name__}: {error}")
@@ -161,7 +161,7 @@ def _described(tool: Tool) -> types.Tool:
         name=tool.name,
         title=tool.title,
         description=tool.about,
-        input_schema=schema.of(tool.takes),
+        input_schema=schema_of(tool.takes),
         output_schema=schema.of(tool.gives),
         annotations=types.ToolAnnotations(
             title=tool.title, read_only_hint=True, destructive_hint=False, idempotent_hint=True,
@@ -175,6 +175,12 @@ def _answered(answer: Answer) -> types.CallToolResult:
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)], structured_content=msgspec.to_builtins(answer)
     )
+
+
+def _no_verdict(error: Exception) -> str:
+    """What an agent must not conclude from a look that saw too little."""
+    seen_little = isinstance(error, CommandError) and error.exit_code == TOO_LITTLE_SEEN
+    return " There is no verdict: the run may be healthy or hung." if seen_little else ""
 
 
 def _failed(why: str) -> types.CallToolResult:

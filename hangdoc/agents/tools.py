@@ -54,7 +54,8 @@ class Tool:
 
 def list_runs(looks: Looks, request: arguments.ListRuns) -> answers.Runs:
     """List the torch.distributed runs (torchrun, srun, mpirun, accelerate, DeepSpeed, Ray, mp.spawn) on this host or on `hosts`,
-    the looks kept in memory, and the saved bundles. It does not check their health; `diagnose` does."""
+    with their pids and job ids; the earlier looks of this session; and the saved bundles. It does not say whether a run hangs;
+    `diagnose` does, and needs no list."""
     problems: list[str] = []
     runs: tuple[Run, ...] = ()
     try:
@@ -76,7 +77,7 @@ def list_runs(looks: Looks, request: arguments.ListRuns) -> answers.Runs:
             looks=tuple(
                 answers.LookRow(
                     look=one.number, of=clip(one.of, LINE), taken_at=one.diagnosis.taken_at,
-                    verdict=one.diagnosis.verdict,
+                    seconds_ago=one.seconds_ago(), verdict=one.diagnosis.verdict,
                 )
                 for one in looks.kept()
             ),
@@ -107,11 +108,11 @@ def _run(run: Run, most: int) -> answers.RunRow:
 
 
 def diagnose(looks: Looks, request: arguments.Diagnose) -> answers.Looked:
-    """Look at every rank of the runs on this host (or only `job`, or the ranks below `pids`, or all ranks on `hosts`). Report
-    whether a run is hung, which rank it waits for, and why, with evidence and a remedy. It attaches from
-    outside, only reads, and pauses each rank for some milliseconds. The run needs no preparation. Takes `window` plus about a
-    second. The look is kept for `rank_detail`, `compare_ranks` and `what_was_not_seen`. For a run on several hosts, name all of
-    them in `hosts`; otherwise ranks on other hosts are not observed."""
+    """Find out why a distributed PyTorch training hangs, is stuck, or makes no progress. Call this first. It looks at every rank
+    of the runs on this host; or only at `job`, the ranks below `pids`, or all ranks on `hosts`. It returns a verdict (`hung`,
+    `waiting`, `healthy` or `unknown`), the ranks at fault, the cause, evidence, and a remedy. Only `hung` is a hang: do not
+    stop a `waiting` run. It attaches from outside, only reads, pauses each rank for some milliseconds, and takes `window` plus
+    about a second. For a run on several hosts, name all of them in `hosts`; ranks on other hosts are not observed."""
     snapshot, of = looks.observe(request.pids, request.hosts, request.window)
     look = looks.keep(snapshot, of, request.patience, request.job)
     return fitted(lambda most: diagnoses.looked(look, looks, most))
@@ -125,25 +126,26 @@ def open_bundle(looks: Looks, request: arguments.OpenBundle) -> answers.Looked:
 
 
 def rank_detail(looks: Looks, request: arguments.RankDetail) -> answers.RankAnswer:
-    """Everything known about one rank of a kept look: Python stack with source lines, C++ frames, variables, loop counters
-    before and after the window, sockets to other ranks, data directories, environment, threads and dataloader workers.
-    Call `diagnose` or `open_bundle` first."""
+    """Everything known about one rank when `diagnose` or `open_bundle` looked: Python stack with source lines, C++ frames,
+    variables, loop counters before and after the window, sockets to other ranks, data directories, environment, threads and
+    dataloader workers. It does not look again."""
     look = looks.get(request.look)
     job, run = look.job(request.job)
     return fitted(lambda most: ranks.detail(look, job, run, request.rank, most))
 
 
 def compare_ranks(looks: Looks, request: arguments.CompareRanks) -> answers.Compared:
-    """Compare two ranks of a kept look: their activity, the point where their stacks diverge, and differences in data, arguments,
-    variables and versions, the most serious first. Compare a culprit with a rank that waits for it."""
+    """Compare two ranks of the last `diagnose` or `open_bundle`: their activity, the point where their stacks diverge, and
+    differences in data, arguments, variables and versions, the most serious first. Compare a culprit with a rank that waits for
+    it."""
     look = looks.get(request.look)
     job, run = look.job(request.job)
     return fitted(lambda most: ranks.comparison(look, job, run, request.rank, request.other, most))
 
 
 def what_was_not_seen(looks: Looks, request: arguments.NotSeen) -> answers.NotSeenAnswer:
-    """Ranks and sources that a kept look could not read, with the reason and the remedy. Call it when a verdict is `unknown`,
-    or before you claim that something is absent."""
+    """Ranks and sources that the last `diagnose` or `open_bundle` could not read, with the reason and the remedy. Call it when a
+    verdict is `unknown`, or before you claim that something is absent."""
     look = looks.get(request.look)
     return fitted(lambda most: diagnoses.not_seen(look, most))
 
@@ -157,7 +159,11 @@ def explain_finding(looks: Looks, request: arguments.ExplainFinding) -> answers.
             for one in job.findings:
                 if one.id == request.finding.strip():
                     found = one, look
-    page = rules.page(found[0].code if found is not None else request.finding)
+    try:
+        page = rules.page(found[0].code if found is not None else request.finding)
+    except CommandError as error:
+        known = ", ".join(f"{rule.code} {rule.name}" for rule in rules.catalogue().rules)
+        raise CommandError(f"there is no finding {request.finding[:60]!r}. The rules are: {known}.", USAGE) from error
     return fitted(
         lambda most: answers.Explained(
             code=page.code,
@@ -169,9 +175,9 @@ def explain_finding(looks: Looks, request: arguments.ExplainFinding) -> answers.
 
 
 def preflight(looks: Looks, request: arguments.Preflight) -> answers.Checked:
-    """Check whether a launch can work: names, ports, network interfaces, connections between the nodes, versions, memory,
-    left-over ranks, permissions. It checks this host, or `hosts` and the connections between them. It binds ports for a moment
-    and sends test data between the named hosts."""
+    """Before a training is started: check whether the launch can work. Names, ports, network interfaces, connections between the
+    nodes, versions, memory, left-over ranks, permissions. Not for a run that hangs. It checks this host, or `hosts` and the
+    connections between them. It binds ports for a moment and sends test data between the named hosts."""
     address, origin, more = preflights.master_of(request.master, os.environ)
     plan = Plan(
         master=address, master_origin=origin, ranks_per_node=request.ranks_per_node, dtype=request.dtype,
@@ -234,12 +240,12 @@ def compare_launch_lines(looks: Looks, request: arguments.CompareLaunchLines) ->
 
 
 TOOLS = (
-    Tool(list_runs, "List training runs", arguments.ListRuns, answers.Runs, looks=True, reaches_out=True),
     Tool(diagnose, "Diagnose a hang", arguments.Diagnose, answers.Looked, looks=True, reaches_out=True),
     Tool(rank_detail, "One rank in detail", arguments.RankDetail, answers.RankAnswer),
     Tool(compare_ranks, "Compare two ranks", arguments.CompareRanks, answers.Compared),
     Tool(explain_finding, "Explain a finding", arguments.ExplainFinding, answers.Explained),
     Tool(what_was_not_seen, "What could not be observed", arguments.NotSeen, answers.NotSeenAnswer),
+    Tool(list_runs, "List training runs", arguments.ListRuns, answers.Runs, looks=True, reaches_out=True),
     Tool(open_bundle, "Open saved evidence", arguments.OpenBundle, answers.Looked),
     Tool(preflight, "Check before a launch", arguments.Preflight, answers.Checked, looks=True, reaches_out=True),
     Tool(compare_launch_lines, "Compare launch lines", arguments.CompareLaunchLines, answers.LinesCompared),

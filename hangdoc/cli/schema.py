@@ -1,13 +1,25 @@
-"""`hangdoc schema`: the JSON Schema of the diagnosis document."""
+"""`hangdoc schema`: the JSON Schemas of the documents that commands print with --json."""
 
 import click
 
+from hangdoc.commands.errors import USAGE, CommandError
+
 
 @click.command("schema")
-def command() -> int:
-    """Print the JSON Schema of `hangdoc diagnose --json`."""
-    from hangdoc.commands import documents
-    from hangdoc.schema import diagnosis_schema
+@click.argument("of", metavar="[COMMAND]", default="diagnose")
+def command(of: str) -> int:
+    """Print the JSON Schema of --json.
 
-    click.echo(documents.text(diagnosis_schema()))
+    COMMAND is diagnose (default), preflight, launch-diff, doctor or rules.
+    """
+    from hangdoc.commands import documents
+    from hangdoc.schema import diagnosis_schema, published
+
+    if of == "diagnose":
+        click.echo(documents.text(diagnosis_schema()))
+        return 0
+    if (kind := documents.BY_COMMAND.get(of)) is None:
+        known = ", ".join(("diagnose", *documents.BY_COMMAND))
+        raise CommandError(f"{of!r} has no JSON document. Commands with one: {known}.", USAGE)
+    click.echo(documents.text(published(kind, kind.__struct_defaults__[-1])))
     return 0

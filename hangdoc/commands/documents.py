@@ -74,6 +74,11 @@ class Rules(Document, frozen=True, kw_only=True):
     schema: str = "hangdoc.rules/1"
 
 
+BY_COMMAND: dict[str, type[Document]] = {
+    "preflight": Preflight, "launch-diff": Comparison, "doctor": Doctor, "rules": Rules,
+}  # fmt: skip
+
+
 def text(document: object) -> str:
     """A document as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

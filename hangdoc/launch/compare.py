@@ -12,7 +12,8 @@ from hangdoc.parse import natural
 from hangdoc.reasoning.causes import settings
 
 _STANDINGS: dict[str, Standing] = {
-    "collectives": "must agree", "numbers": "should agree", "data": "suspicious", "differs": "cosmetic", "tuning": "tuning",
+    "collectives": "must agree", "meeting": "must agree", "numbers": "should agree", "data": "suspicious",
+    "differs": "cosmetic", "tuning": "tuning",
 }  # fmt: skip
 _WIRELESS = re.compile(r"^(wl|wlan|wifi|ath|ra\d)")
 _OPTIONS: dict[str, tuple[Standing, str]] = {
@@ -39,11 +40,12 @@ _OPTIONS: dict[str, tuple[Standing, str]] = {
 def compare(lines: list[LaunchLine]) -> list[Row]:
     """A row for each option, argument and variable of the lines, the most severe first."""
     backend = "gloo" if _on_cpu(lines) else None
+    tools = {line.launched.tool for line in lines}
     rows = [
         *_places(lines),
         *_launcher(lines),
         *(_argument(name, values) for name, values in _columns(_arguments(line) for line in lines)),
-        *(_variable(name, values, backend) for name, values in _columns(line.environment for line in lines)),
+        *(_variable(name, values, backend, tools) for name, values in _columns(line.environment for line in lines)),
     ]
     return sorted(
         rows, key=lambda row: (not row.wrong, not row.differs, ORDER.index(row.standing), row.origin, row.name)
@@ -143,9 +145,21 @@ _TUNING: dict[str, Callable[[tuple[str | None, ...]], str]] = {
 }
 
 
-def _variable(name: str, values: tuple[str | None, ...], backend: str | None) -> Row:
+def _meeting(name: str, values: tuple[str | None, ...], why: str, tools: set[str]) -> Row:
+    """A variable of the rendezvous. A node that does not set it in its line may have it from elsewhere."""
+    if tools == {
+        "torchrun"
+    }:  # it sets them for its ranks (torch/distributed/elastic/agent/server/local_elastic_agent.py)
+        return Row(name=name, origin="variable", standing="inert", values=values, why="torchrun does not read it")
+    wrong = len({value for value in values if value is not None}) > 1
+    return Row(name=name, origin="variable", standing="must agree", values=values, why=why, wrong=wrong)
+
+
+def _variable(name: str, values: tuple[str | None, ...], backend: str | None, tools: set[str]) -> Row:
     known = settings.variable(name)
     differs = len(set(values)) > 1
+    if known is not None and known.kind == "meeting":
+        return _meeting(name, values, known.why, tools)
     if name.endswith("SOCKET_IFNAME"):
         return _interface(name, values, backend)
     if settings.inert(name, backend):

@@ -100,11 +100,11 @@ class DeepReader:
 
     def drop_ended(self, observation: Observation, new: Iterable[int]) -> None:
         """Drop the readings of processes that are no longer targets. `new` are processes that have started: their source files
-        may have changed, so cached sources are dropped too."""
+        may have changed, so cached sources are checked again."""
         for pid in [pid for pid, one in self.known.items() if _start(observation, pid) != one.start_ticks]:
             del self.known[pid]
-        if self._sources is None or set(new):
-            self._sources = Sources(observation.proc)
+        if self._sources is not None and set(new):
+            self._sources.renew()
 
     def read(self, observation: Observation, targets: Iterable[Target], off_cpu: set[int]) -> None:
         """Read some processes now. Those in `off_cpu` have not run in the window, so they are read without a pause. If they do

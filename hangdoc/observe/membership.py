@@ -8,6 +8,7 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Discovered, Scope, adopt, discover
 from hangdoc.observe.observation import Target
 from hangdoc.observe.procfs import ProcError, ProcFS, Stat, age
+from hangdoc.observe.python_state import forget_ended
 from hangdoc.observe.rank_search import is_python
 
 _YOUNG_SECONDS = 10.0
@@ -41,6 +42,7 @@ class Membership:
         pids = set(self._proc.pids())
         stats = {pid: stat for pid in pids - self._seen if (stat := self._stat(pid)) is not None}
         self._seen = pids
+        forget_ended(pids)
         before = {pid: target.start_ticks for pid, target in self.targets.items()}
         self._drop_gone(pids, now)
         for pid, stat in stats.items():

@@ -8,7 +8,7 @@ import contextlib
 import math
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -71,6 +71,14 @@ class Modules:
                     _modules.pop(other, None)
                 _modules[key] = dict(self._memory.named_items(self._address, lengths))
             return _modules[key]
+
+
+def forget_ended(alive: Container[int]) -> None:
+    """Drop what is cached of processes other than `alive`. Without this, a watch would keep some kB of every process with torch
+    that it has ever seen."""
+    with _reading:
+        for key in [key for key in _modules if key[0] not in alive]:
+            del _modules[key]
 
 
 def variable(memory: Memory, name: str, address: int) -> Variable | None:

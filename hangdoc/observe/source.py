@@ -1,20 +1,14 @@
 """Source lines of frames, and the loops around them, from the files as the process sees them.
 
-They are captured during the observation, so that a bundle can be read on a machine without the code. A file that is newer
-than the process is not used: its lines may have moved.
+They are captured during the observation, so that a bundle can be read on a machine without the code.
 """
 
 import ast
 import copy
-import os
 import re
-import stat
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,16 +16,13 @@ import msgspec
 from hangdoc import redact
 from hangdoc.observe.lines import Lines
 from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.observe.source_files import Key, SourceFiles
 from hangdoc.parse import negated
 from hangdoc.program import program
 from hangdoc.snapshot import Exit, Frame, Loop, PythonThread, Stack
 
-_MAX_BYTES = 2_000_000
 _CONTEXT_LINES = 30
-_MAX_WHOLE = 300_000
-"""Characters of a file whose secrets are filtered as a whole. This takes 0.2 s of CPU, once."""
 _MAX_EXITS = 6
-_BOUND_SECONDS = 2.0
 _MAX_CACHED_TEXT = 20_000
 """Characters. A syntax tree takes 20 to 45 times the memory of its text."""
 
@@ -42,20 +33,23 @@ _Structure = tuple[tuple[Loop, ...], tuple[str, ...], tuple[str, ...]]
 
 
 class Sources:
-    """Reads and caches source files for one observation."""
+    """Adds the source to stacks, and caches what it finds."""
 
     def __init__(self, proc: ProcFS) -> None:
         self._proc = proc
-        self._lines: dict[tuple[str, str], Lines] = {}
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="source")
-        self._stuck = False
-        self._trees: dict[tuple[str, str], ast.Module | None] = {}
-        self._defined: dict[tuple[str, str], list[_Function]] = {}
-        self._structure: dict[tuple[str, str, str, int], _Structure] = {}
+        self._files = SourceFiles(proc)
+        self._trees: dict[Key, ast.Module | None] = {}
+        self._defined: dict[Key, list[_Function]] = {}
+        self._structure: dict[tuple[Key, str, int], _Structure] = {}
         self._boot = next(
             (float(line.split()[1]) for line in proc.text("stat").splitlines() if line.startswith("btime")),
             0.0,
         )
+
+    def renew(self) -> None:
+        """Processes have started, and their source files may have changed since: see SourceFiles.renew."""
+        self._files.renew()
+        self._trees, self._defined, self._structure = {}, {}, {}
 
     def annotate(self, pid: int, stack: Stack) -> Stack:
         """The stack with source lines in all Python frames, loops in the program's frames, and context in the user's code."""
@@ -80,15 +74,14 @@ class Sources:
     def _frame(self, pid: int, started: float, frame: Frame, *, context: bool, loops: bool) -> Frame:
         if frame.native or not frame.file.startswith("/"):
             return frame
-        key = self._load(pid, started, frame.file, frame.library)
-        lines = self._lines[key]
+        key, lines = self._files.lines(pid, started, frame.file, library=frame.library)
         if not 0 < frame.line <= len(lines):
             return frame
         source = redact.source(lines[frame.line - 1].strip())[:200]
         if not loops:
             return msgspec.structs.replace(frame, source=source)
         around = lines[max(0, frame.line - 1 - _CONTEXT_LINES) : frame.line + 3]
-        found, conditions, contexts = self._structure_of(key, frame)
+        found, conditions, contexts = self._structure_of(key, lines, frame)
         return msgspec.structs.replace(
             frame,
             source=source,
@@ -98,49 +91,29 @@ class Sources:
             contexts=contexts,
         )
 
-    def _load(self, pid: int, started: float, file: str, library: bool) -> tuple[str, str]:
-        """Key of the file's lines; processes in one mount namespace share them."""
-        try:
-            namespace = self._proc.link(f"{pid}/ns/mnt")
-        except ProcError:
-            namespace = ""
-        key = (namespace, file)
-        if key not in self._lines:
-            self._lines[key] = Lines()
-            if not self._stuck:
-                try:
-                    path = f"{self._proc.root}/{pid}/root{file}"
-                    text = self._reader.submit(_read, path, started).result(_BOUND_SECONDS)
-                    # A literal with a secret may begin above the line that is shown, so the whole file is filtered.
-                    whole = not library and len(text) < _MAX_WHOLE
-                    self._lines[key] = Lines(redact.source(text) if whole else text)
-                except FutureTimeout:
-                    self._stuck = True  # a dead file system: the next file would not be readable either
-        return key
-
-    def _structure_of(self, key: tuple[str, str], frame: Frame) -> _Structure:
+    def _structure_of(self, key: Key, lines: Lines, frame: Frame) -> _Structure:
         """The structure around the frame's line, computed once for all ranks at this line."""
-        place = (*key, frame.function, frame.line)
+        place = (key, frame.function, frame.line)
         if place not in self._structure:
-            scope = self._scope(key, frame)
+            scope = self._scope(key, lines, frame)
             if scope is None:
                 return (), (), ()
             self._structure[place] = (_loops(scope), _conditions(scope, frame.line), _contexts(scope, frame.line))
         return self._structure[place]
 
-    def _scope(self, key: tuple[str, str], frame: Frame) -> ast.AST | None:
+    def _scope(self, key: Key, lines: Lines, frame: Frame) -> ast.AST | None:
         """The frame's function or module; None if it can't be parsed."""
-        if frame.library and (function := _parse_function(self._lines[key], frame)) is not None:
+        if frame.library and (function := _parse_function(lines, frame)) is not None:
             return function  # parsing the whole module of a package may take long
         if frame.library:  # not cached: the tree of a large module takes 10 MB
-            tree = _tree(self._lines[key].text)
+            tree = _tree(lines.text)
             return None if tree is None else _scope_of(tree, _functions_of(tree), frame)
         if key not in self._trees:
-            self._trees[key] = _tree(self._lines[key].text)
+            self._trees[key] = _tree(lines.text)
         tree = self._trees[key]
         return None if tree is None else _scope_of(tree, self._functions(key, tree), frame)
 
-    def _functions(self, key: tuple[str, str], tree: ast.Module) -> list[_Function]:
+    def _functions(self, key: Key, tree: ast.Module) -> list[_Function]:
         if key not in self._defined:
             self._defined[key] = _functions_of(tree)
         return self._defined[key]
@@ -155,7 +128,7 @@ def _tree(text: str) -> ast.Module | None:
     return _cached_tree(text) if len(text) <= _MAX_CACHED_TEXT else _parsed(text)
 
 
-@lru_cache(16)
+@lru_cache(8)
 def _cached_tree(text: str) -> ast.Module | None:
     return _parsed(text)
 
@@ -188,17 +161,6 @@ def _dedents(line: str, indent: int) -> bool:
     """Whether a line can't belong to the body of a function whose `def` has this indentation."""
     text = line.lstrip()
     return bool(text) and text[0] not in "#)" and len(line) - len(text) <= indent
-
-
-def _read(path: str, started: float) -> str:
-    """The text of a regular file that is not newer than the process; empty if it can't be used."""
-    try:
-        about = os.stat(path)
-        if stat.S_ISREG(about.st_mode) and about.st_mtime <= started + 1 and about.st_size <= _MAX_BYTES:
-            return Path(path).read_text("utf-8", "replace")
-    except OSError:
-        pass
-    return ""
 
 
 def _loops(scope: ast.AST) -> tuple[Loop, ...]:

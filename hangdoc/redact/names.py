@@ -34,7 +34,7 @@ _HARMLESS = regex(
 )  # fmt: skip
 
 
-@lru_cache(1 << 12)
+@lru_cache(1024)
 def secrecy(name: str) -> int:
     """NONE, SOFT or HARD. In a dotted name, only the last two parts count: the object and its attribute."""
     last = ".".join(name.split(".")[-2:])[:200]

@@ -166,7 +166,7 @@ def redact_at(level: int, value: str) -> str:
     return value if level == NONE or harmless(value, level) else REDACTED
 
 
-@lru_cache(1 << 12)
+@lru_cache(512)
 def text(value: str, *, strict: bool = False, prose: bool = False) -> str:
     """`value` without everything in it that looks like a secret.
 

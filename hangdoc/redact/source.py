@@ -12,6 +12,8 @@ from hangdoc.redact.patterns import REDACTED, harmless, text, tokens
 from hangdoc.regex import regex
 
 _BEFORE, _AFTER = 160, 80
+_PART = 4000
+"""Characters. The results of shorter texts are cached; whole files would fill the memory of a watch."""
 _LITERAL = regex(
     r"(?P<prefix>(?<![\w])[rRbBfFuU]{1,2})?(?:"
     r"(?P<triple>\"\"\"|''')(?P<long>(?:\\[\s\S]|(?!(?P=triple))[^\\])*)(?:(?P=triple)|\Z)"
@@ -35,9 +37,17 @@ _COMPARED = regex(
 _NUMBER = regex(r"(?P<name>[A-Za-z_][\w.]*)(?P<sep>\s*(?::\s*\w+\s*)?={1,2}\s*)(?P<number>\d{2,})\b")
 
 
-@lru_cache(256)
 def source(code: str) -> str:
     """Code without secrets: a whole file, or a part of it. Never raises, even if the text is not Python."""
+    return _part(code) if len(code) < _PART else _filtered(code)
+
+
+@lru_cache(256)
+def _part(code: str) -> str:
+    return _filtered(code)
+
+
+def _filtered(code: str) -> str:
     out: list[str] = []
     done = 0
     sequence = continued = NONE

@@ -135,10 +135,10 @@ async def test_a_hostile_client_gets_sentences_and_the_server_lives_on(run: Star
             ("open_bundle", {"path": big}, "length <= 4096"),
             ("rank_detail", {"rank": {"a": [big]}}, "Expected `int`"),
             ("rank_detail", {"rank": 0}, "there is no look yet"),
-            ("explain_finding", {"finding": "../../README"}, "no rule"),
+            ("explain_finding", {"finding": "../../README"}, "no finding"),
             ("compare_launch_lines", {"lines": ["$(touch /tmp/x) a b", "`id` torchrun a.py"]}, "."),
             ("compare_launch_lines", {"lines": [big]}, "length <= 20000"),
-            ("no_such_tool", {}, "The tools are: list_runs"),
+            ("no_such_tool", {}, "The tools are: diagnose"),
         ):  # fmt: skip
             sentence = await refused(client, tool, arguments)
             assert said in sentence, (tool, sentence[:300])

@@ -1,29 +1,34 @@
 """What agents are answered: from memory and from bundles, bounded, confined, and in sentences where it does not work."""
 
+import datetime
 import json
 import os
+import re
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import anyio
 import jsonschema
 import msgspec
 import pytest
 from click.testing import CliRunner
+from mcp import Client
 
 from hangbench.record import CORPUS
 from hangdoc import codec, schema
-from hangdoc.agents import tools
+from hangdoc.agents import server, tools
 from hangdoc.agents.answers import Answer
-from hangdoc.agents.arguments import read
+from hangdoc.agents.arguments import Diagnose, read, schema_of
 from hangdoc.agents.bounds import MAX_BYTES
 from hangdoc.agents.confined import Confined
 from hangdoc.agents.looks import KEPT, Looks
 from hangdoc.agents.tools import TOOLS
 from hangdoc.cli.group import cli
 from hangdoc.codec import BundleError
-from hangdoc.commands.errors import CommandError
+from hangdoc.commands.errors import NO_RANK, TOO_LITTLE_SEEN, CommandError
 from hangdoc.commands.hosts import Hosts
 from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, train
 
@@ -143,7 +148,7 @@ def test_only_the_last_looks_are_kept() -> None:
         ("rank_detail", {"rank": 0, "job": "no such"}, "look 1 has no job 'no such'. Its jobs are: none@"),
         ("rank_detail", {"rank": 0, "look": 99}, "look 99 is no longer in memory"),
         ("compare_ranks", {"rank": 0, "other": 9}, "no rank 9"),
-        ("explain_finding", {"finding": "HD999"}, "no rule 'HD999'"),
+        ("explain_finding", {"finding": "HD999"}, "no finding 'HD999'"),
         ("explain_finding", {"finding": "x" * 101}, "length <= 100"),
         ("open_bundle", {"path": "a\0b"}, "NUL"),
         ("open_bundle", {"path": "x" * 5000}, "length <= 4096"),
@@ -153,6 +158,8 @@ def test_only_the_last_looks_are_kept() -> None:
         ("diagnose", {"patience": float("inf")}, "patience"),
         ("diagnose", {"pids": [1] * 65}, "length <= 64"),
         ("diagnose", {"pids": [1 << 40]}, "4194303"),
+        ("diagnose", {"pids": "[" * 100_000}, "Expected `int`, got `str`"),
+        ("rank_detail", {"rank": None}, "missing required field `rank`"),
         ("diagnose", {"hosts": "node["}, "cannot be read"),
         ("diagnose", {"hosts": "node[0-99999999]"}, "more than 100000 hosts"),
         ("diagnose", {"hosts": "-oProxyCommand=touch /tmp/x"}, "cannot be read|is not a valid host name"),
@@ -182,6 +189,86 @@ def test_texts_in_place_of_numbers_and_lists_are_taken() -> None:
     assert call(taken, "rank_detail", rank="1")["rank"]["ranks"] == "1"
     lines = json.dumps([f"torchrun --nnodes 2 --node-rank {n} --master-addr a t.py" for n in range(2)])
     assert call(taken, "compare_launch_lines", lines=lines)["can_work"]
+
+
+def test_one_pid_may_stand_for_a_list_and_null_for_a_default() -> None:
+    for given in (7, "7", [7], "[7]"):
+        assert read(Diagnose, {"pids": given, "job": None, "hosts": None}).pids == (7,)
+    assert read(Diagnose, dict.fromkeys(Diagnose.__struct_fields__)) == Diagnose()
+
+
+def test_this_host_needs_no_ssh() -> None:
+    """`localhost` is looked at directly, so that pids may be named."""
+    with pytest.raises(CommandError, match="no process with pid 4194303"):
+        call(looks(), "diagnose", hosts="localhost", pids=[4194303])
+
+
+def test_runs_have_names_for_people_also_in_errors() -> None:
+    taken = story()
+    (job,) = call(taken, "open_bundle", path="trainer_shard_mismatch.hangdoc")["jobs"]
+    assert job["name"] == "base_train.py · torchrun · 2 ranks"
+    for name in ("rank_detail", "open_bundle"):
+        with pytest.raises(CommandError) as caught:
+            call(
+                taken,
+                name,
+                job="base_train.py",
+                **({"rank": 0} if name == "rank_detail" else {"path": "recv_never.hangdoc"}),
+            )
+        assert re.search(r"no job 'base_train.py'. (The|Its) jobs are: \S+ \(.*ranks\)", str(caught.value))
+
+
+def test_a_rank_beyond_the_pids_is_found_without_them() -> None:
+    """One of two launchers on a host: the caller, not the host, left the other rank out."""
+    taken = looks()
+    taken.keep(snapshot(rank(0, *backward(), frame("step", 11), local_world=1), restricted=True), "pid 9", patience=0)
+    (job,) = call(taken, "what_was_not_seen")["jobs"]
+    assert (job["verdict"], job["unseen"][0]["ranks"]) == ("unknown", "1")
+    assert "without `pids`" in job["unseen"][0]["why"] and "--pid" not in job["unseen"][0]["why"]
+
+
+def test_old_evidence_says_how_old_it_is() -> None:
+    """An agent has no clock."""
+    taken = story()
+    day = 24 * 3600
+    answers = (
+        call(taken, "open_bundle", path="recv_never.hangdoc"), call(taken, "rank_detail", rank=0),
+        call(taken, "compare_ranks", rank=0, other=1),
+    )  # fmt: skip
+    written = datetime.datetime.fromisoformat(answers[0]["taken_at"])
+    age = (datetime.datetime.now(datetime.UTC) - written).total_seconds()
+    assert all(abs(one["seconds_ago"] - age) < day / 24 for one in answers)
+    look = taken.get(None)
+    for unreadable in ("", "yesterday", "2026-01-01T00:00:00"):
+        strange = replace(look, diagnosis=msgspec.structs.replace(look.diagnosis, taken_at=unreadable))
+        assert strange.seconds_ago() is None
+
+
+def test_an_unknown_finding_is_answered_with_those_that_exist() -> None:
+    with pytest.raises(CommandError, match=r"HD101 shard-mismatch, .*HD901 evidence-missing") as caught:
+        call(looks(), "explain_finding", finding="deadlock" * 12)
+    assert len(str(caught.value)) < 1500  # nothing of it is cut
+
+
+@pytest.mark.parametrize(("code", "said"), [(TOO_LITTLE_SEEN, True), (NO_RANK, False)])
+def test_too_little_evidence_is_no_verdict(monkeypatch: pytest.MonkeyPatch, code: int, said: bool) -> None:
+    """An agent must not take a run that it may not read for a hung one."""
+    taken = looks()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise CommandError("2 processes belong to another user.", code)
+
+    monkeypatch.setattr(taken, "observe", refuse)
+
+    async def ask() -> str:
+        async with Client(server.build(taken)) as client:
+            (block,) = (await client.call_tool("diagnose", {})).content
+            assert block.type == "text"
+            return block.text
+
+    text = anyio.run(ask)
+    assert text.startswith("2 processes belong to another user.")
+    assert ("may be healthy or hung" in text) is said
 
 
 def test_many_long_launch_lines_are_answered_within_the_bound() -> None:
@@ -293,10 +380,14 @@ def test_a_hostile_bundle_is_no_instruction_and_no_markup(tmp_path: Path) -> Non
 def test_tools_say_what_they_are() -> None:
     """Names, texts and schemas of a length that agents read, and no tool that its class does not name."""
     assert len({tool.name for tool in TOOLS}) == len(TOOLS) == 9
+    assert TOOLS[0].name == "diagnose"
+    assert re.search("hangs, is stuck.*Call this first.*do not stop a `waiting` run", TOOLS[0].about)
     for tool in TOOLS:
         assert 80 < len(tool.about) < 700, tool.name
         assert issubclass(tool.gives, Answer)
-        described = json.loads(msgspec.json.encode(schema.of(tool.takes)))
+        described = json.loads(msgspec.json.encode(schema_of(tool.takes)))
+        assert "anyOf" not in json.dumps(described)  # some clients cannot read it
+        assert all(one.get("description") for one in described["properties"].values())
         jsonschema.Draft202012Validator.check_schema(described)
         assert described["type"] == "object"
         assert described["additionalProperties"] is False

@@ -109,6 +109,23 @@ def test_what_can_never_work_is_wrong(before: str, after: str, name: str) -> Non
     assert found[name].wrong
 
 
+@pytest.mark.parametrize(
+    ("lines", "standing", "wrong"),
+    [
+        (("torchrun t.py", "torchrun t.py"), "inert", False),
+        (("mpirun -n 2 python t.py", "mpirun -n 2 python t.py"), "must agree", True),
+    ],
+)
+def test_the_rendezvous_variables_of_two_scripts(lines: tuple[str, str], standing: str, wrong: bool) -> None:
+    """torchrun sets them itself; every other launcher passes them on."""
+    for values, disagree in ((("10.0.0.1", "10.0.0.2"), True), (("10.0.0.1", None), False)):
+        texts = [
+            f"export MASTER_ADDR={value}\n{line}" if value else line for value, line in zip(values, lines, strict=True)
+        ]
+        row = rows(*texts)["MASTER_ADDR"]
+        assert (row.standing, row.wrong, row.values) == (standing, wrong and disagree, values)
+
+
 def test_an_uneven_accumulation_is_said() -> None:
     line = launches(WIRED.replace("--total-batch-size=4096", "--total-batch-size=5000"))
     assert "not an integer" in dict(derived([*line, *line]))["accumulation"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc import beacon, run_identity
-from hangdoc.observe import identity, source
+from hangdoc.observe import identity, source, source_files
 from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
@@ -319,13 +319,12 @@ def test_a_file_system_that_does_not_answer_is_waited_for_once(monkeypatch: pyte
     asked: list[str] = []
     over = threading.Event()
 
-    def never(path: str, started: float) -> str:
+    def never(path: str, *_: object) -> None:
         asked.append(path)
         over.wait(30)
-        return ""
 
-    monkeypatch.setattr(source, "_read", never)
-    monkeypatch.setattr(source, "_BOUND_SECONDS", 0.1)
+    monkeypatch.setattr(source_files, "_read", never)
+    monkeypatch.setattr(source_files, "_BOUND_SECONDS", 0.1)
     frames = tuple(frame("train", 3, f"/mnt/dead/{name}.py") for name in "abc")
     thread = PythonThread(tid=None, name="MainThread", active=False, owns_gil=False, frames=frames)
     stack = Stack(at_seconds=0, threads=(thread,))

@@ -29,6 +29,9 @@ def document(*arguments: str, code: int = 0) -> dict[str, object]:
     assert result.exception is None
     assert result.return_value == code
     found: dict[str, object] = json.loads(result.stdout)
+    if arguments[0] in documents.BY_COMMAND:
+        schema = CliRunner().invoke(cli, ["schema", arguments[0]], standalone_mode=False)
+        jsonschema.validate(found, json.loads(schema.stdout))
     return found
 
 
@@ -55,6 +58,32 @@ def test_what_does_not_fit_is_refused(broken: dict[str, object]) -> None:
 def test_every_field_is_described_where_its_name_does_not_say_it() -> None:
     finding = diagnosis_schema()["$defs"]["Finding"]["properties"]
     assert "same hang" in finding["id"]["description"]
+
+
+@pytest.mark.parametrize("command", [["diagnose"], *([name] for name in documents.BY_COMMAND)], ids=str)
+def test_every_document_has_a_schema_that_names_it(command: list[str]) -> None:
+    schema = document("schema", *command)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    properties, required = schema["properties"], schema["required"]
+    assert isinstance(properties, dict) and isinstance(required, list)
+    assert properties["schema"] == {"const": schema["title"]} and "schema" in required
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({}, schema)
+
+
+def test_the_page_names_the_fields_of_each_document() -> None:
+    page = (SCHEMA.parent / "json.md").read_text()
+    for kind in documents.BY_COMMAND.values():
+        section = page.partition(f"## `{kind.__struct_defaults__[-1]}`")[2].partition("\n## ")[0]
+        fields = set(kind.__struct_fields__) - {"schema"}
+        assert {name for name in fields if f"`{name}`" not in section} == set(), kind
+
+
+def test_a_command_without_a_document_is_refused() -> None:
+    result = CliRunner().invoke(cli, ["schema", "watch"], standalone_mode=False)
+    assert str(result.exception) == (
+        "'watch' has no JSON document. Commands with one: diagnose, preflight, launch-diff, doctor, rules."
+    )
 
 
 def test_rules_as_json() -> None:

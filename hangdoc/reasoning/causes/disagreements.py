@@ -1,5 +1,6 @@
 """Settings that must be the same on all ranks: options, environment variables, versions."""
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 from hangdoc.parse import integer

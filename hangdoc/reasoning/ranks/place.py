@@ -33,7 +33,7 @@ def where(thread: PythonThread | None, read: Reading | None, own: Sequence[Frame
     return _shown(frame.file, frame.line, frame.function, frame.source), frame
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _shown(file: str, line: int, function: str, source: str | None) -> Where:
     return Where(file=short(file), line=line, function=function, source=source)
 

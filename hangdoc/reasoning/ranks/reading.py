@@ -64,7 +64,7 @@ def frames_at(frames: Sequence[Frame], positions: tuple[int, ...]) -> tuple[Fram
     return tuple([frames[at] for at in positions])
 
 
-@lru_cache(4096)
+@lru_cache(512)  # a reading takes up to 10 kB, and ranks that import modules have ever new ones
 def _read(lines: Lines) -> Reading:
     frames = [
         Frame(file=file, function=function, line=line, library=library, native=native)

@@ -163,7 +163,7 @@ def calls_in(source: str) -> list[str]:
     return [ALIASES.get(name, name) for name in _CALL.findall(source)]
 
 
-@lru_cache(4096)  # a thousand ranks are in the same few functions
+@lru_cache(1024)  # a thousand ranks are in the same few functions
 def role(file: str, function: str) -> Literal["rendezvous", "operation"] | None:
     """What a function of torch.distributed is to a stack: a part of the rendezvous, or an operation that users call."""
     name = plain(function)
@@ -172,7 +172,7 @@ def role(file: str, function: str) -> Literal["rendezvous", "operation"] | None:
     return "operation" if file.endswith(C10D) and name in OPERATIONS else None
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def origin(file: str, function: str) -> str | None:
     """Which part of torch a function belongs to, if that shows what called a collective."""
     for fragment, wanted, name in ORIGINS:
