@@ -124,6 +124,9 @@ class Polling:
         """Begin a new window: the first one, or one after a long gap."""
         self._update_targets(deadline)
         for probe in self._probes:
+            if probe is self._sockets:  # their owners are looked up at the end of the window
+                self._guarded(probe.name, probe.open, self._observation)
+                continue
             self._guarded(probe.name, probe.close, self._observation)
             probe.start_next_window(self._observation)
         self._swapped = swapped(self._proc)
