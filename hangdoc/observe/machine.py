@@ -14,7 +14,7 @@ from hangdoc.observe.interfaces import interfaces
 from hangdoc.observe.locate import python_version
 from hangdoc.observe.maps import mapped_files, reach
 from hangdoc.observe.observation import Observation, ProbeResult, Target
-from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import Machine, Runtime, Unavailable
 

@@ -23,11 +23,11 @@ from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.machine import HostMachine
 from hangdoc.observe.observation import Observation, Probe, ProbeResult, Target
-from hangdoc.observe.procfs import ProcError, ProcFS, age
 from hangdoc.observe.progress import Beacons, counters
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks
 from hangdoc.observe.storage import Storage
+from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.snapshot import Counter, Environment, Host, KernelState, Process, Progress, Snapshot, Unavailable
 from hangdoc.version import __version__
 

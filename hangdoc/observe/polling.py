@@ -27,11 +27,11 @@ from hangdoc.observe.machine import machine, swapped
 from hangdoc.observe.membership import Membership
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.observe import Options, machine_id, not_read, process
-from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.progress import Beacons
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import helpers_of, no_stack_reason, waits_for_a_child
 from hangdoc.observe.storage import Storage
+from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Clocks, Host, Machine, Process, Snapshot, Stack, Unavailable
 from hangdoc.version import __version__
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from hangdoc.observe.listener import listener
 from hangdoc.observe.observation import Observation, ProbeResult
-from hangdoc.observe.procfs import Gone, ProcError, network_of
 from hangdoc.observe.sock_diag import LISTEN, SockDiag, TcpInfo, TcpSocket
 from hangdoc.parse import natural
+from hangdoc.procfs import Gone, ProcError, network_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import Connection, Connections, Listener, Unavailable
 

@@ -18,11 +18,11 @@ from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.lines import Lines
-from hangdoc.observe.procfs import Gone, ProcFS
 from hangdoc.observe.pyspy import is_library
 from hangdoc.observe.sock_diag import SockDiag, address
 from hangdoc.observe.source import Sources
 from hangdoc.observe.watchdog_files import beat_of
+from hangdoc.procfs import Gone, ProcFS
 from hangdoc.snapshot import Frame, PythonThread, Stack
 from tests.unit.builders import frame
 

@@ -1,5 +1,7 @@
 """Reads /proc, and translates its errors in one place (proc(5)).
 
+It imports nothing else of hangdoc, so that the process that `hangdoc run` leaves beside the command stays small.
+
 The root is a parameter, so that tests can use a fake one. Every reader raises only `ProcError` or a subclass: the process is
 gone, permission is denied, or the file is unreadable.
 """
@@ -110,6 +112,16 @@ class ProcFS:
             start_ticks=int(rest[19]),
             exit_code=int(rest[-1]),
         )
+
+    def schedstat(self, task: str) -> tuple[int, int | None]:
+        """(CPU nanoseconds, number of time slices) of a thread `PID/task/TID`, or of the main thread of `PID`
+        (Documentation/scheduler/sched-stats.rst). (0, None) from a kernel that does not count them: it prints zeros, which no
+        thread that has run can have. Raises ProcError."""
+        try:
+            cpu, _, slices = self.read(f"{task}/schedstat").split()
+            return int(cpu), int(slices) or None
+        except ValueError as error:
+            raise ProcError(f"{self.root}/{task}/schedstat has an unknown format") from error
 
     def status(self, task: str) -> dict[str, str]:
         """/proc/PID/status as names and values; raises ProcError."""
