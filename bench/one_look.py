@@ -1,6 +1,6 @@
 """Measures the CPU of a whole `diagnose` of two frozen ranks, py-spy included: with its text report, and with --json.
 
-python -m bench one-look; python -m bench.one_look HANGDOC... measures other installed copies beside it, for instance one from a
+python -m bench one-look; python -m bench.one_look HANGDOC... measures other installed copies beside it, such as one from a
 wheel. An editable install whose bytecode is not kept compiles every module again, and so costs more than what users install.
 """
 
