@@ -1,20 +1,21 @@
 """Measures everything and prints a table of ratios.
 
 python -m bench [beyond-window] [start-up] [slow-down] [beat] [watched-steps] [last-dump]
-                [top-keys] [top-delayed] [top-slow-down] [ranks] [hosts] [pauses] [page] [polls] [watch-day]
+                [top-keys] [top-delayed] [top-slow-down] [ranks] [hosts] [pauses] [page] [polls] [one-look] [watch-day]
 
 `python -m bench.observers [LOOKS]` is a soak of its own: many observers of one run.
 """
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from bench import delayed, page, pauses, polls, scale, top, watch_day
+from bench import delayed, one_look, page, pauses, polls, scale, top, watch_day
 from bench.table import HANGDOC, PY_SPY, row, seconds, step
 from hangdoc.watchdog import Watchdog
 from hangdoc_trainer import corpus
@@ -164,6 +165,7 @@ def main(chosen: list[str]) -> None:
         ("pauses", pauses.pauses),
         ("page", page.pages),
         ("polls", polls.polls),
+        ("one-look", one_look.one_look),
         ("watch-day", watch_day.watch_day),
     ):
         if not chosen or name in chosen:
@@ -171,4 +173,5 @@ def main(chosen: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the ranks must end with this process
     main(sys.argv[1:])

@@ -1,7 +1,7 @@
 """Measures the cost of watching: CPU time of a poll and polls per second of `top`, for 2, 8 and 64 ranks, frozen and healthy,
 with and without idle cores.
 
-python -m bench polls; python -m bench.polls RANKS... for some sizes only.
+python -m bench polls; python -m bench.polls RANKS[:STATE[:LOAD]]... for some of these only, as `8` or `64:healthy:idle`.
 """
 
 import os
@@ -147,27 +147,41 @@ def _be_top(pid: int, seconds: float) -> None:
     os._exit(0)
 
 
-def polls(sizes: tuple[int, ...] = (2, 8, 64)) -> None:
-    """Print a line for each size, state and load."""
-    aims = {2: 20, 8: 20, 64: 100}
-    for ranks in sizes:
+def polls(*cases: str) -> None:
+    """Print a line for each size, state and load, or only for those in `cases`."""
+    for ranks, aim in ((2, 20), (8, 20), (64, 100)):
         for state in ("frozen", "healthy"):
-            with running(ranks, state) as pid:
-                for load in ("cores left", "no core left"):
+            loads = [load for load in ("idle", "busy") if not cases or _among(cases, f"{ranks}:{state}:{load}")]
+            with ExitStack() as running_ranks:
+                pid = running_ranks.enter_context(running(ranks, state)) if loads else 0
+                for load in loads:
                     with ExitStack() as stack:
-                        if load != "cores left":
+                        if load == "busy":
                             stack.enter_context(no_idle_core())
+                        began, before = time.monotonic(), _busy_seconds()
                         cheap, thinking, share, attached, verdicts = _costs(pid)
                         rate, whole = _top(pid, 20)
+                        used = (_busy_seconds() - before) / (time.monotonic() - began)
                     print(
-                        f"{ranks:3} ranks {state:7} {load:12}: a poll {cheap:6.1f} ms of CPU (aim {aims.get(ranks, '-')}), its "
-                        f"diagnosis {thinking:5.1f}; in total {share:.1%} of a core (aim 5 %), {attached} attaches in "
+                        f"{ranks:3} ranks {state:7} {load:4} ({used:.1f} cores in use): a poll {cheap:6.1f} ms of CPU (aim {aim})"
+                        f", its diagnosis {thinking:5.1f}; in total {share:.1%} of a core (aim 5 %), {attached} attaches in "
                         f"{_POLLS} polls, {verdicts}; top {rate:.2f} polls/s at {whole:.1%} of a core",
                         flush=True,
                     )
 
 
+def _among(cases: tuple[str, ...], case: str) -> bool:
+    return any(f"{case}:".startswith(f"{one}:") for one in cases)
+
+
+def _busy_seconds() -> float:
+    """CPU seconds that this machine has spent on anything since its start."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return float(sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the ranks must end with this process
     if sys.argv[1:2] == ["--top"]:
         _be_top(int(sys.argv[2]), float(sys.argv[3]))
-    polls(tuple(map(int, sys.argv[1:])) or (2, 8, 64))
+    polls(*sys.argv[1:])

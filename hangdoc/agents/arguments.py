@@ -21,7 +21,7 @@ Hosts = Annotated[
     Meta(
         min_length=1,
         max_length=2000,
-        description="Diagnose the ranks of these hosts, over ssh: `node[0-63]`, `@group`, or `slurm:JOBID` (ClusterShell node sets). "
+        description="Diagnose the ranks of these hosts over ssh: `node[0-63]`, `@group`, `slurm:JOBID` (ClusterShell node sets). "
         "hangdoc must be installed there. Leave it out for this host.",
     ),
 ]

@@ -12,7 +12,7 @@ from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import look_at_hosts, look_here
 from hangdoc.observe.observe import Options
-from hangdoc.observe.procfs import ProcFS, age
+from hangdoc.procfs import ProcFS, age
 from hangdoc.snapshot import Snapshot
 
 _REPORT_SECONDS = 0.5

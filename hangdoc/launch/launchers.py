@@ -1,7 +1,7 @@
 """Parses the command lines of torchrun, accelerate, srun and mpirun: options, program, and the program's arguments."""
 
 import re
-from pathlib import PurePath
+from posixpath import basename
 
 import msgspec
 
@@ -46,13 +46,13 @@ def split(name: str, argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | Non
     """A launcher's name and the words after it; None for any other command. `name` is the kernel's short name of a process, which
     is `pt_elastic` for torchrun."""
     words = list(argv)
-    if words and _PYTHON.match(PurePath(words[0]).name):
+    if words and _PYTHON.match(basename(words[0])):
         words.pop(0)
         while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
             words.pop(0)  # -u, -O, ...: options of Python without a value
     if words[:1] == ["-m"] and len(words) > 1 and words[1] in MODULES:
         return MODULES[words[1]], tuple(words[2:])
-    program = PurePath(words[0]).name if words else ""
+    program = basename(words[0]) if words else ""
     if program in PROGRAMS:
         rest = tuple(words[1:])
         return PROGRAMS[program], rest[1:] if program == "accelerate" else rest
@@ -90,7 +90,7 @@ def read(tool: str, words: tuple[str, ...]) -> Launched:
             options[name] = following
             index += 2
     rest = words[index:]
-    if rest and tool in ("srun", "mpirun") and _PYTHON.match(PurePath(rest[0]).name):
+    if rest and tool in ("srun", "mpirun") and _PYTHON.match(basename(rest[0])):
         rest = tuple(
             word for at, word in enumerate(rest[1:], 1) if at > 1 or word in ("-m", "-c") or not word.startswith("-")
         )

@@ -13,8 +13,8 @@ from hangdoc.observe import attach, pyspy
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import SUPPORTED, locate
 from hangdoc.observe.memory import Unreadable, Unsupported
-from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.observe.sock_diag import SockDiag
+from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Stack
 
 _PTRACE_REMEDY = (

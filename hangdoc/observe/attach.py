@@ -13,7 +13,7 @@ import msgspec
 
 from hangdoc.observe import control_groups, pyspy
 from hangdoc.observe.deadline import Deadline
-from hangdoc.observe.procfs import Denied, ProcError, ProcFS
+from hangdoc.procfs import Denied, ProcError, ProcFS
 from hangdoc.snapshot import KernelState, Stack, Unavailable
 
 BOUND_SECONDS = 6.0
@@ -172,10 +172,10 @@ def _pause_refusal(proc: ProcFS, pid: int) -> str:
     )
 
 
-def _clock(proc: ProcFS, pid: int) -> tuple[str, ...] | None:
+def _clock(proc: ProcFS, pid: int) -> tuple[object, ...] | None:
     """Values that change whenever the main thread runs: CPU nanoseconds and voluntary switches; None if unreadable."""
     try:
-        status = proc.status(f"{pid}/task/{pid}")
-        return proc.text(f"{pid}/task/{pid}/schedstat").split()[0], status["voluntary_ctxt_switches"]
-    except (ProcError, KeyError, IndexError):
+        cpu_ns, _ = proc.schedstat(f"{pid}/task/{pid}")
+        return cpu_ns, *proc.fields(f"{pid}/task/{pid}", "voluntary_ctxt_switches")
+    except ProcError:
         return None

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from hangdoc.observe import files, syscalls
 from hangdoc.observe.last_run import SchedulerClocks
 from hangdoc.observe.observation import Observation, ProbeResult
-from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.parse import natural
+from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import AwaitedFile, Clocks, KernelThread, Unavailable
 
 _PLACE_SECONDS = 10.0
@@ -207,7 +207,10 @@ def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads
     readings = {}
     for tid in tids:
         task = f"{pid}/task/{tid}"
-        cpu, slices = _schedstat(proc, task)
+        try:
+            cpu, slices = proc.schedstat(task)
+        except ProcError:  # built without CONFIG_SCHED_INFO, or the thread has ended
+            cpu, slices = 0, None
         known = before.get(tid)
         same = known is not None and slices is not None and (known.cpu_ns, known.slices) == (cpu, slices)
         if known is not None and same and known.state not in "RXZ":
@@ -222,16 +225,6 @@ def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads
             cpu = stat.cpu_ticks * (1_000_000_000 // proc.ticks_per_second)
         readings[tid] = Reading(cpu, slices, voluntary, involuntary, stat.name, stat.state, stat.processor)
     return readings
-
-
-def _schedstat(proc: ProcFS, task: str) -> tuple[int, int | None]:
-    """(CPU nanoseconds, number of time slices). A kernel that does not count them prints zeros, which no thread that has run
-    can have."""
-    try:
-        cpu, _, slices = proc.read(f"{task}/schedstat").split()
-        return int(cpu), int(slices) or None
-    except (ProcError, ValueError):
-        return 0, None
 
 
 def _switches(proc: ProcFS, task: str) -> tuple[int | None, int | None]:

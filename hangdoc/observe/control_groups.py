@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hangdoc.observe.observation import Observation, ProbeResult
-from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.parse import natural
+from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import ControlGroup
 
 _MOUNT = Path("/sys/fs/cgroup")

@@ -13,7 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import PurePath
 
 from hangdoc.observe.observation import Observation, ProbeResult, Target
-from hangdoc.observe.procfs import ProcError
+from hangdoc.procfs import ProcError
 from hangdoc.regex import regex
 from hangdoc.snapshot import DataSource, DataSources, Unavailable
 

@@ -24,8 +24,8 @@ from hangdoc.snapshot import Counter, Interpreter, Stack, Unavailable
 
 _SLOW_SECONDS = 60.0
 """Interval for what hardly ever changes in a running process (data directories, versions)."""
-_SETTLES_SECONDS = 0.05
-"""A thread that a tracer has released is back in its system call within this time."""
+_SETTLES_SECONDS = 0.25
+"""A thread that a tracer has released is back in its system call within this time, also on a busy machine."""
 _NOT_LOOKED_AT = Unavailable(reason="not looked at")
 _READ_ONCE = Unavailable(reason="read once so far")
 _NOT_NEEDED = Unavailable(reason="not needed")

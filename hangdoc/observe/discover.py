@@ -17,10 +17,10 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.left_over import launcher_gone
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.process_table import Entry, ProcessTable
-from hangdoc.observe.procfs import ProcError, ProcFS, Stat, network_of
 from hangdoc.observe.rank_search import Search, find, is_python, launchers_of, maps_torch
 from hangdoc.observe.slurm import tasks_of
 from hangdoc.parse import natural
+from hangdoc.procfs import ProcError, ProcFS, Stat, network_of
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable
 
 from hangdoc.observe import syscalls
-from hangdoc.observe.procfs import Gone, ProcError, ProcFS
 from hangdoc.parse import integer
+from hangdoc.procfs import Gone, ProcError, ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Holder
 

@@ -15,9 +15,9 @@ import msgspec
 from hangdoc.beacon import FLIGHT_SUFFIX
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
-from hangdoc.observe.procfs import ProcError
 from hangdoc.observe.python_state import Modules, live_environment
 from hangdoc.observe.watchdog_files import watchdog_files
+from hangdoc.procfs import ProcError
 from hangdoc.snapshot import FlightRecorder, Frame, Recorded, RecordedGroup, Unavailable
 
 _SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"

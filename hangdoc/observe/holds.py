@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from hangdoc.observe import attach
 from hangdoc.observe.observation import Observation, ProbeResult
-from hangdoc.observe.procfs import ProcError
+from hangdoc.procfs import ProcError
 from hangdoc.snapshot import KernelState
 
 _MOMENT_SECONDS = 0.05

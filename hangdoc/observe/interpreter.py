@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.precision import precisions
-from hangdoc.observe.procfs import age
 from hangdoc.observe.python_state import (
     Modules,
     Variable,
@@ -19,6 +18,7 @@ from hangdoc.observe.python_state import (
     variable,
 )
 from hangdoc.parse import integer
+from hangdoc.procfs import age
 from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
 
 _MAX_VARIABLES = 300

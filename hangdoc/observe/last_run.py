@@ -8,7 +8,7 @@ so each processor has its own. To compare, the observer moves itself to that pro
 import os
 import time
 
-from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.procfs import ProcError, ProcFS
 
 _HOPS_SECONDS = 0.2
 """For all processors of one look. On a busy processor, the observer waits for its turn."""

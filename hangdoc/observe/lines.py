@@ -1,8 +1,9 @@
 """The lines of a source file, as one text."""
 
-import re
 from array import array
 from collections.abc import Sequence
+from io import StringIO
+from itertools import accumulate
 from typing import overload
 
 
@@ -16,8 +17,9 @@ class Lines(Sequence[str]):
     def __init__(self, text: str = "") -> None:
         self.text = text
         """Each line ends with `\\n`, as in a file."""
-        ends = (found.end() for found in re.finditer("\n", text))
-        self._starts = array("I", [0, *ends, *([len(text) + 1] if not text.endswith("\n") and text else [])])
+        self._starts = array("I", accumulate(map(len, StringIO(text, newline="\n")), initial=0))
+        if text and not text.endswith("\n"):
+            self._starts[-1] += 1
 
     def __len__(self) -> int:
         return len(self._starts) - 1

@@ -2,7 +2,7 @@
 
 from hangdoc.observe.left_over import launcher_gone
 from hangdoc.observe.process_table import read_ancestry
-from hangdoc.observe.procfs import ProcFS, age
+from hangdoc.procfs import ProcFS, age
 from hangdoc.snapshot import Listener
 
 

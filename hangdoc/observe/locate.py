@@ -15,7 +15,7 @@ from hangdoc.observe.elf import MappedFile
 from hangdoc.observe.layout import TEXTS_AND_KEYS, Layout
 from hangdoc.observe.maps import Mapping, mapped_files
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
-from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 
 SUPPORTED = "CPython 3.10 to 3.15"

@@ -14,7 +14,7 @@ from hangdoc.observe.interfaces import interfaces
 from hangdoc.observe.locate import python_version
 from hangdoc.observe.maps import mapped_files, reach
 from hangdoc.observe.observation import Observation, ProbeResult, Target
-from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import Machine, Runtime, Unavailable
 
@@ -130,8 +130,9 @@ def _own_namespace(proc: ProcFS) -> str | None:
 def resolve(name: str) -> tuple[str, ...] | Unavailable:
     """The addresses of a host name. Waits at most one second for the resolver."""
     pool = ThreadPoolExecutor(1)
+    host = name.encode() if name.isascii() else name  # for a str, Python loads the tables of IDNA
     try:
-        found = pool.submit(socket.getaddrinfo, name, None, type=socket.SOCK_STREAM).result(1.0)
+        found = pool.submit(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM).result(1.0)
         return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
     except FutureTimeout:
         return Unavailable(reason=f"{name} did not resolve within 1 s")

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from hangdoc.observe.procfs import ProcFS
+from hangdoc.procfs import ProcFS
 from hangdoc.regex import regex
 
 _FIRST = regex(rb"^([0-9a-f]+)-\S+ \S+ 00000000 (\S+) (\d+) +(/.*)$", re.MULTILINE)

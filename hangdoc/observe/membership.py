@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Discovered, Scope, adopt, discover
 from hangdoc.observe.observation import Target
-from hangdoc.observe.procfs import ProcError, ProcFS, Stat, age
 from hangdoc.observe.python_state import forget_ended
 from hangdoc.observe.rank_search import is_python
+from hangdoc.procfs import ProcError, ProcFS, Stat, age
 
 _YOUNG_SECONDS = 10.0
 """A process may become a Python process (exec) or a rank (import of torch, process group) some time after its start."""

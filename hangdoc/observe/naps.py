@@ -2,7 +2,7 @@
 
 from hangdoc.observe import files
 from hangdoc.observe.observation import Observation
-from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.procfs import ProcError, ProcFS
 
 _MAX_SLEEP_SECONDS = 3.0
 """hangdoc does not wait for a longer sleep: the report would come too late."""

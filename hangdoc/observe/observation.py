@@ -9,7 +9,7 @@ import msgspec
 
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import Image, locate
-from hangdoc.observe.procfs import ProcFS
+from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
@@ -23,11 +23,11 @@ from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.machine import HostMachine
 from hangdoc.observe.observation import Observation, Probe, ProbeResult, Target
-from hangdoc.observe.procfs import ProcError, ProcFS, age
 from hangdoc.observe.progress import Beacons, counters
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks, with_later_frames
 from hangdoc.observe.storage import Storage
+from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.snapshot import Counter, Environment, Host, KernelState, Process, Progress, Snapshot, Stack, Unavailable
 from hangdoc.version import __version__
 
@@ -49,6 +49,10 @@ PROBES: tuple[Callable[[], Probe], ...] = (
 
 _GRACE_SECONDS = 8.0
 """A probe may run for this time after the window, and longer on an overloaded machine. After that it is abandoned."""
+_TURN_SECONDS = 0.1
+"""In the window, the next probe begins after this time even if the one before it has not ended."""
+_TURNS_SHARE = 0.5
+"""After this share of the window, all probes have begun."""
 _MAX_LOAD = 3.0
 _NAPS_SHARE = 0.25
 """Share of the remaining time that may be spent on waiting for sleeping processes."""
@@ -159,10 +163,15 @@ def _run(
     progress(f"reading {ranks} rank{'s' * (ranks != 1)}")
     for probe in probes:
         _guarded(observation, probe, probe.open)
-    # In parallel. A probe that does not return (a dead mount) is abandoned and reported.
-    between = ThreadPoolExecutor(len(probes), thread_name_prefix="between")
-    observation.pool.submit(meanwhile)
-    running = {probe.name: between.submit(_guarded, observation, probe, probe.during) for probe in probes}
+    # In turns: threads that use the processor at the same time interrupt each other at every system call. But a probe that
+    # takes long does not hold up the others, and one that does not return (a dead mount) is abandoned and reported.
+    between = ThreadPoolExecutor(1 + len(probes), thread_name_prefix="between")
+    turns = Deadline(_TURNS_SHARE * observation.window)
+    wait([between.submit(meanwhile)], min(_TURN_SECONDS, turns.remaining()))
+    running = {}
+    for probe in probes:
+        running[probe.name] = between.submit(_guarded, observation, probe, probe.during)
+        wait([running[probe.name]], min(_TURN_SECONDS, turns.remaining()))
     pause = (
         min(observation.window, observation.deadline.remaining()) - stacks.lead_seconds() - (time.monotonic() - began)
     )

@@ -27,11 +27,11 @@ from hangdoc.observe.machine import machine, swapped
 from hangdoc.observe.membership import Membership
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.observe import Options, machine_id, not_read, process
-from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.progress import Beacons
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import helpers_of, no_stack_reason, waits_for_a_child
 from hangdoc.observe.storage import Storage
+from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Clocks, Host, Machine, Process, Snapshot, Stack, Unavailable
 from hangdoc.version import __version__
 
@@ -124,6 +124,9 @@ class Polling:
         """Begin a new window: the first one, or one after a long gap."""
         self._update_targets(deadline)
         for probe in self._probes:
+            if probe is self._sockets:  # their owners are looked up at the end of the window
+                self._guarded(probe.name, probe.open, self._observation)
+                continue
             self._guarded(probe.name, probe.close, self._observation)
             probe.start_next_window(self._observation)
         self._swapped = swapped(self._proc)

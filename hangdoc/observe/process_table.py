@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from hangdoc.observe.procfs import Denied, ProcError, ProcFS, Stat
+from hangdoc.procfs import Denied, ProcError, ProcFS, Stat
 from hangdoc.snapshot import Unavailable
 
 

@@ -6,7 +6,6 @@ py-spy pauses a process for some milliseconds (PTRACE_SEIZE: if py-spy dies, the
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +50,11 @@ _DECODER = msgspec.json.Decoder(list[_Thread])
 def executable() -> str | None:
     """The path of py-spy: next to this Python, else on the PATH; None if it is not installed."""
     beside = Path(sys.executable).with_name("py-spy")
-    return str(beside) if beside.exists() else shutil.which("py-spy")
+    if beside.exists():
+        return str(beside)
+    import shutil  # which loads four libraries for compressed files
+
+    return shutil.which("py-spy")
 
 
 class Refused(Exception):

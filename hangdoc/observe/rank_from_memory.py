@@ -13,9 +13,9 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.process_group import own_rank
-from hangdoc.observe.procfs import ProcFS, network_of
 from hangdoc.observe.python_state import Modules, live_environment, process_groups
 from hangdoc.parse import natural
+from hangdoc.procfs import ProcFS, network_of
 from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
 
 _C10D = "torch.distributed.distributed_c10d"

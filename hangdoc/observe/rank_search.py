@@ -9,9 +9,9 @@ import msgspec
 from hangdoc.observe import identity
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.process_table import ProcessTable
-from hangdoc.observe.procfs import ProcError, ProcFS, network_of
 from hangdoc.observe.rank_from_memory import rank_from_memory
 from hangdoc.observe.watchdog_files import beat_of
+from hangdoc.procfs import ProcError, ProcFS, network_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 

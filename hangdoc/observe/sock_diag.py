@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import NamedTuple
 
-from hangdoc.observe.netlink import Netlink, attributes
+from hangdoc.observe.netlink import Netlink, attribute
 
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
@@ -123,13 +123,14 @@ class SockDiag:
 
 def _info(data: bytes, at: int, end: int) -> TcpInfo | None:
     """The tcp_info among the attributes from `at` to `end`; None if there is none."""
-    for kind, begin, until in attributes(data, at, end):
-        if kind == _INFO:
-            if until - begin >= _TCP_INFO.size:
-                return TcpInfo._make(_TCP_INFO.unpack_from(data, begin))
-            # In older kernels the structure is shorter (4.10 added the last field that is used here).
-            return TcpInfo._make(_TCP_INFO.unpack(data[begin:until].ljust(_TCP_INFO.size, b"\0")))
-    return None
+    place = attribute(data, at, end, _INFO)
+    if place is None:
+        return None
+    begin, until = place
+    if until - begin >= _TCP_INFO.size:
+        return TcpInfo._make(_TCP_INFO.unpack_from(data, begin))
+    # In older kernels the structure is shorter (4.10 added the last field that is used here).
+    return TcpInfo._make(_TCP_INFO.unpack(data[begin:until].ljust(_TCP_INFO.size, b"\0")))
 
 
 @lru_cache(8192)

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from hangdoc.observe.listener import listener
 from hangdoc.observe.observation import Observation, ProbeResult
-from hangdoc.observe.procfs import Gone, ProcError, network_of
 from hangdoc.observe.sock_diag import LISTEN, SockDiag, TcpInfo, TcpSocket
 from hangdoc.parse import natural
+from hangdoc.procfs import Gone, ProcError, network_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import Connection, Connections, Listener, Unavailable
 
@@ -44,7 +44,9 @@ class Sockets:
 
     def open(self, observation: Observation) -> None:
         """Read how many bytes have passed."""
-        self._first = self._read_all(observation)
+        before, self._first = self._first, self._read_all(observation)
+        if not self._first.keys() <= before.keys():
+            self._lookups_left = 0
 
     def during(self, observation: Observation) -> None:
         """Nothing."""
@@ -123,7 +125,10 @@ class Sockets:
 def _connection(pid: int, key: _Key, before: TcpSocket | None, now: TcpSocket) -> Connection:
     info, earlier = now.info, before.info if before is not None else None
     listening = now.state == LISTEN
-    known = info is not None and earlier is not None
+    moved = busy = None
+    if info is not None and earlier is not None:
+        moved = max(0, _bytes(info) - _bytes(earlier))
+        busy = max(0, info.busy_us - earlier.busy_us) // 1000
     return Connection(
         pid=pid,
         namespace=key[0],
@@ -135,21 +140,21 @@ def _connection(pid: int, key: _Key, before: TcpSocket | None, now: TcpSocket) -
         remote_port=now.remote_port,
         receive_queue_bytes=0 if listening else now.receive_queue,
         send_queue_bytes=0 if listening else now.send_queue,
-        bytes_moved=max(0, _bytes(info) - _bytes(earlier)) if known else None,
+        bytes_moved=moved,
         last_sent_ms=info.last_sent_ms if info is not None else None,
         last_received_ms=info.last_received_ms if info is not None else None,
         retransmits=info.retransmits if info is not None else None,
         backoff=info.backoff if info is not None else None,
         unacked=info.unacked if info is not None else None,
         rtt_us=info.rtt_us if info is not None else None,
-        busy_ms=max(0, info.busy_us - earlier.busy_us) // 1000 if info is not None and earlier is not None else None,
+        busy_ms=busy,
         delivery_rate_bytes=(info.delivery_rate or None) if info is not None else None,
     )
 
 
-def _bytes(info: TcpInfo | None) -> int:
+def _bytes(info: TcpInfo) -> int:
     """Payload bytes in both directions since the start of the connection."""
-    return info.bytes_acked + info.bytes_received if info is not None else 0
+    return info.bytes_acked + info.bytes_received
 
 
 def _inodes(observation: Observation, pid: int) -> frozenset[int]:

@@ -15,9 +15,9 @@ import msgspec
 
 from hangdoc import redact
 from hangdoc.observe.lines import Lines
-from hangdoc.observe.procfs import ProcError, ProcFS
 from hangdoc.observe.source_files import Key, SourceFiles
 from hangdoc.parse import negated
+from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.program import program
 from hangdoc.snapshot import Exit, Frame, Loop, PythonThread, Stack
 

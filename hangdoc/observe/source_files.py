@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hangdoc import redact
 from hangdoc.observe.lines import Lines
-from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.procfs import ProcError, ProcFS
 
 _MAX_BYTES = 2_000_000
 _MAX_WHOLE = 300_000

@@ -17,9 +17,9 @@ from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.precision import precisions
-from hangdoc.observe.procfs import ProcError
 from hangdoc.observe.python_state import Variable, amounts, p2p_ops, torch_value
 from hangdoc.observe.source import Sources
+from hangdoc.procfs import ProcError
 from hangdoc.program import program
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack, Unavailable
 

@@ -6,7 +6,7 @@ Source: /proc/PID/io, `read_bytes` and `write_bytes` (proc_pid_io(5)), which do 
 from collections.abc import Iterable
 
 from hangdoc.observe.observation import Observation, ProbeResult
-from hangdoc.observe.procfs import ProcError
+from hangdoc.procfs import ProcError
 from hangdoc.snapshot import FileBytes, Unavailable
 
 _Reading = tuple[int, int] | Unavailable

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from hangdoc import beacon
-from hangdoc.observe.procfs import ProcError, ProcFS
+from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Unavailable
 
 

@@ -20,9 +20,9 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import discover
 from hangdoc.observe.listener import listener
 from hangdoc.observe.machine import machine, resolve
-from hangdoc.observe.procfs import ProcFS, age
 from hangdoc.phrases import duration
 from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
+from hangdoc.procfs import ProcFS, age
 from hangdoc.reasoning.causes import settings
 from hangdoc.reasoning.causes.network import loopback
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable

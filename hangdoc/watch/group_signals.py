@@ -6,12 +6,14 @@ import os
 import select
 import signal
 import time
-from pathlib import Path
+
+from hangdoc.procfs import ProcError, ProcFS
 
 _LATER_SECONDS = 1.0
 """How much later another process of the group may get the same signal. systemd and Slurm send to one process after the other."""
 _STARVED_SECONDS = 10.0
 """How long the observer, at nice 19, may wait for a processor before it reports a signal."""
+_PROC = ProcFS()
 _HANDLER_NS = 10_000_000
 """CPU time after which a thread that has taken a signal has certainly reported it. The handler takes microseconds."""
 
@@ -59,28 +61,28 @@ class GroupSignals:
 
 
 def state(task: int | str) -> str:
-    """The state letter of a process, or of a thread `PID/task/TID`; empty if it has ended (proc_pid_stat(5))."""
+    """The state letter of a process, or of a thread `PID/task/TID`; empty if it has ended."""
     try:
-        return Path(f"/proc/{task}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
+        return _PROC.stat(str(task)).state
+    except ProcError:
         return ""
 
 
 def _pending(pid: int) -> set[int]:
     """Signals that a process has got and not taken yet (proc_pid_status(5))."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
-    except OSError:
+        masks = [int(mask, 16) for mask in _PROC.fields(str(pid), "SigPnd", "ShdPnd") if mask]
+    except ProcError:
         return set()
-    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
     return {number for number in signal.valid_signals() if any(mask >> (number - 1) & 1 for mask in masks)}
 
 
 def _running_threads(pid: int) -> dict[int, int]:
-    """CPU time in nanoseconds of the threads that run or wait for a processor, by tid (schedstat, sched-stats.rst)."""
+    """CPU time in nanoseconds of the threads that run or wait for a processor, by tid."""
     found = {}
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            if state(f"{pid}/task/{task.name}") == "R":
-                found[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+    with contextlib.suppress(ProcError):
+        for tid in _PROC.tids(pid):
+            with contextlib.suppress(ProcError):
+                if _PROC.stat(f"{pid}/task/{tid}").state == "R":
+                    found[tid] = _PROC.schedstat(f"{pid}/task/{tid}")[0]
     return found

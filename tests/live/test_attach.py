@@ -13,7 +13,7 @@ from bench.observers import Observers
 from hangdoc.observe import attach, pyspy
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.observe import Options, observe
-from hangdoc.observe.procfs import ProcFS
+from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Process, Snapshot, Stack, Unavailable
 from hangdoc_trainer.scenarios import Started

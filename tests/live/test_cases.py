@@ -14,7 +14,7 @@ from hangbench.run import Running
 from hangbench.score import Score, score
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe.observe import Options, observe
-from hangdoc.observe.procfs import ProcFS
+from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Unavailable
 from tests.live.needs import needs

@@ -83,6 +83,7 @@ def test_an_old_stack_is_dim_and_says_its_age() -> None:
     moving = view(0, where=where, stack_seconds_ago=6.2)
     assert (placed(moving, 40).plain, placed(moving, 40).style) == ("train.py:3  x = f(x) (6.2 s ago)", "dim")
     assert placed(moving, 14).plain == "train.py:3 6s"
+    assert placed(view(0, where=where, stack_seconds_ago=0.4), 40).plain == "train.py:3  x = f(x)"  # read in this poll
     # A rank at rest is not read again: it stands where its stack says.
     still = view(0, "blocked", "in-collective", where=where, stack_seconds_ago=90.0)
     assert (placed(still, 40).plain, placed(still, 40).style) == ("train.py:3  x = f(x)", "")

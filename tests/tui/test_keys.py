@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from rich.text import Text
 from textual.pilot import Pilot
 from textual.widgets import Input, TabbedContent
 
@@ -19,7 +20,8 @@ from hangdoc import codec
 from hangdoc.diagnosis import Job
 from hangdoc.snapshot import merge
 from hangdoc_tui import keys, pages, signals
-from hangdoc_tui.app import Top
+from hangdoc_tui.app import Polled, Top
+from hangdoc_tui.head import Strip
 from hangdoc_tui.history import History
 from hangdoc_tui.keys import VIEWS
 from hangdoc_tui.ranks import RankTable
@@ -190,6 +192,23 @@ async def test_pages_open_and_close(tmp_path: Path) -> None:
             assert words in text(top)
             await press(pilot, "escape")
             assert not isinstance(top.screen, pages.Page)
+
+
+async def test_the_table_does_not_move_when_a_finding_appears_or_gets_longer() -> None:
+    top = freezing("hung", freezes_at=3)
+    async with top.run_test(size=(80, 24)) as pilot:
+        await seen(pilot)
+        rows = {top.query_one(RankTable).region.y}
+        for number in range(1, 6):
+            top.post_message(Polled(top.source.poll(number)))
+            await shows(pilot, "HUNG" if number > 2 else "HEALTHY")
+            rows.add(top.query_one(RankTable).region.y)
+        assert len(rows) == 1
+        top.query_one(Strip).show(Text("word " * 100 + "end"))
+        await shows(pilot, "… (i)")
+        assert "end" not in text(top)
+        rows.add(top.query_one(RankTable).region.y)
+        assert len(rows) == 1
 
 
 async def test_enter_on_the_finding_opens_its_page_and_so_does_a_click(tmp_path: Path) -> None:

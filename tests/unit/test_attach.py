@@ -11,7 +11,7 @@ import pytest
 from hangdoc.observe import attach, natives, pyspy
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.procfs import ProcFS
+from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.snapshot import (
     Clocks,

@@ -13,7 +13,7 @@ from hangdoc.observe.clocks import CpuClocks, threads_of
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.last_run import SchedulerClocks
 from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.procfs import ProcFS
+from hangdoc.procfs import ProcFS
 
 PROC = ProcFS()
 pytestmark = pytest.mark.skipif(not Path("/proc/self/sched").exists(), reason="this kernel has no /proc/PID/sched")

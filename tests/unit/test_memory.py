@@ -22,8 +22,8 @@ from hangdoc.observe.layout import Layout
 from hangdoc.observe.maps import mapped_files, reach
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.python_state import Modules, amounts, live_environment, p2p_ops, process_groups, variable
+from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Group, Interpreter, Unavailable
 from tests.pythons import VERSIONS, command, running
 
@@ -252,7 +252,7 @@ import json, sys
 from hangdoc.observe.locate import locate
 from hangdoc.observe.maps import mapped_files, reach
 from hangdoc.observe.memory import Memory
-from hangdoc.observe.procfs import ProcFS
+from hangdoc.procfs import ProcFS
 from hangdoc.observe.python_state import Modules, amounts
 pid, proc = int(sys.argv[1]), ProcFS()
 image = locate(proc, pid)

@@ -18,12 +18,12 @@ from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.lines import Lines
-from hangdoc.observe.procfs import Gone, ProcFS
 from hangdoc.observe.pyspy import is_library
 from hangdoc.observe.sock_diag import SockDiag, address
 from hangdoc.observe.source import Sources
 from hangdoc.observe.stacks import with_later_frames
 from hangdoc.observe.watchdog_files import beat_of
+from hangdoc.procfs import Gone, ProcError, ProcFS
 from hangdoc.snapshot import Frame, PythonThread, Stack
 from tests.unit.builders import frame
 
@@ -55,6 +55,22 @@ def test_stat_with_parentheses_in_the_name(tmp_path: Path) -> None:
     )  # fmt: skip
     with pytest.raises(Gone):
         ProcFS(str(tmp_path)).stat("11")
+
+
+def test_schedstat_of_a_kernel_that_does_not_count(tmp_path: Path) -> None:
+    thread = tmp_path / "9" / "task" / "9"
+    thread.mkdir(parents=True)
+    for text, expected in (("1500 20 3\n", (1500, 3)), ("0 0 0\n", (0, None))):
+        (thread / "schedstat").write_text(text)
+        assert ProcFS(str(tmp_path)).schedstat("9/task/9") == expected
+    (thread / "schedstat").write_text("nonsense")
+    with pytest.raises(ProcError):
+        ProcFS(str(tmp_path)).schedstat("9/task/9")
+
+
+def test_a_file_longer_than_one_reading_is_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "maps").write_bytes(b"x" * 100_000)
+    assert ProcFS(str(tmp_path)).read("maps") == b"x" * 100_000
 
 
 def test_wrappers_and_helpers_are_no_ranks(tmp_path: Path) -> None:

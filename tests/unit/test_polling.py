@@ -15,8 +15,8 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.deep import Known
 from hangdoc.observe.discover import Scope
 from hangdoc.observe.membership import Membership
-from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.stacks import has_run
+from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Counter, Interpreter, Local, PythonThread, Stack, Unavailable
 from tests.unit.builders import c10d, frame
 from tests.unit.test_observe_parts import TORCH, fake_process

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from hangdoc.observe.precision import precisions
-from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.source import Sources
+from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.ranks.precision import autocast_to
 from hangdoc.snapshot import Frame

@@ -11,8 +11,8 @@ from hangdoc.observe import python_state, source_files
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope
 from hangdoc.observe.membership import Membership
-from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.source_files import SourceFiles
+from hangdoc.procfs import ProcFS
 
 NOW = time.time()
 

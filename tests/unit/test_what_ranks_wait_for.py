@@ -19,10 +19,10 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory
 from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.procfs import ProcFS
 from hangdoc.observe.python_state import Modules, p2p_ops, torch_value
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.storage import Storage
+from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import AwaitedFile, Connections, FileBytes, RankIdentity
 
 pytestmark = pytest.mark.usefixtures("can_attach")

@@ -21,7 +21,7 @@ from hangdoc.timeline import Timeline
 from hangdoc_tui.actions import Actions
 from hangdoc_tui.batches import Batches
 from hangdoc_tui.grid import Grid
-from hangdoc_tui.head import Slider, Strip, job_line
+from hangdoc_tui.head import Slider, Strip, finding_line, job_line
 from hangdoc_tui.history import History
 from hangdoc_tui.keys import VIEWS
 from hangdoc_tui.ranks import RanksView, RankTable
@@ -39,6 +39,8 @@ SLOWEST = 15.0
 _SHORTEST_PAUSE = 0.05
 """Seconds between two polls at least."""
 _SMALLEST = (60, 16)
+_WIDE = 160
+"""Columns in which almost every finding fits into two lines."""
 _SWITCH_SECONDS = 0.0005
 """How long the polling thread may hold the GIL while a key waits for its answer on the screen."""
 _NEVER = 1_000_000_000
@@ -84,7 +86,7 @@ class Top(Actions):
         yield Static(id="cost")
         if self._is_series():
             yield Slider()
-        yield Strip(id="strip")
+        yield Strip()
         with TabbedContent(initial="pane-ranks", id="views"):
             for at, (name, widget) in enumerate(zip(VIEWS, _WIDGETS, strict=True), 1):
                 with TabPane(f"{at} {name.capitalize()}", id=f"pane-{name}"):
@@ -122,6 +124,7 @@ class Top(Actions):
 
     def _measure(self) -> None:
         self.screen.set_class(self.size.width < _SMALLEST[0] or self.size.height < _SMALLEST[1], "small")
+        self.screen.set_class(self.size.width >= _WIDE, "wide")
 
     # --- polling -------------------------------------------------------------------------------------------------------
 
@@ -192,9 +195,7 @@ class Top(Actions):
             self.query_one("#job", Static).update(
                 Text(f" no torch.distributed rank found yet: {self.source.title}"), layout=False
             )
-            self.query_one(Strip).update(
-                Text(" ".join(poll.diagnosis.problems) or "Start a run: its ranks appear here.")
-            )
+            self.query_one(Strip).show(Text(" ".join(poll.diagnosis.problems) or "Start a run: its ranks appear here."))
             return
         if self.job_id not in {job.id for job in jobs}:
             self.job_id = min(jobs, key=lambda job: _WORST_FIRST.index(job.verdict)).id
@@ -210,7 +211,7 @@ class Top(Actions):
         name = words.job_names(jobs)[job.id]
         self.model = ViewModel(poll, job, poll.runs[at], self.selected, self._histories[job.id], name, earlier)
         self.query_one("#job", Static).update(job_line(job, name, len(jobs), at), layout=False)
-        self.query_one(Strip).show(self.model)
+        self.query_one(Strip).show(finding_line(self.model))
         self.paint()
         if pointed:
             self.call_after_refresh(self.query_one(RankTable).point_at, self.selected)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 from textual import events
-from textual.widgets import Static
+from textual.widget import Widget
 
 from hangdoc.diagnosis import RankView
 from hangdoc.phrases import duration, numbers
@@ -19,11 +19,13 @@ LARGE = 64
 _PER_LINE = 64
 
 
-class Detail(Static):
+class Detail(Widget):
     """The legend, the selected rank, the map."""
 
     def __init__(self) -> None:
         super().__init__(id="detail")
+        self._model: ViewModel | None = None
+        self._zoomed: Sequence[int] | None = None
         self._map_at = 0
         """The line on which the map begins."""
         self._map: list[tuple[int, ...]] = []
@@ -32,6 +34,14 @@ class Detail(Static):
 
     def show(self, model: ViewModel, *, zoomed: Sequence[int] | None) -> None:
         """Draw it. `zoomed` are the ranks that the table is limited to."""
+        self._model, self._zoomed = model, zoomed
+        self.refresh()
+
+    def render(self) -> Text:
+        """As many lines as there is room for."""
+        model, zoomed = self._model, self._zoomed
+        if model is None:
+            return Text()
         ranks = [view.rank for view in model.job.ranks]
         lines = [cells.legend(blocks=len(ranks) > LARGE)]
         if zoomed is not None:
@@ -42,7 +52,7 @@ class Detail(Static):
         self._map, self._map_at = [], len(lines) + 2
         if len(ranks) > LARGE and (room := self.size.height - self._map_at) > 1:
             lines += self._mapped(model, ranks, room)
-        self.update(Text("\n").join(lines[: max(1, self.size.height)]), layout=False)
+        return Text("\n", no_wrap=True, overflow="ellipsis").join(lines[: max(1, self.size.height)])
 
     def _mapped(self, model: ViewModel, ranks: Sequence[int], room: int) -> Iterator[Text]:
         """A character for each rank now, or for each block of ranks if there are too many."""

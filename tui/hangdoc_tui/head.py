@@ -3,12 +3,14 @@
 from rich.text import Text
 from textual import events
 from textual.message import Message
-from textual.widgets import Static
+from textual.widget import Widget
 
 from hangdoc.diagnosis import Job
 from hangdoc.phrases import duration
 from hangdoc.render import words
 from hangdoc_tui.view_model import ViewModel
+
+_MORE = "… (i)"
 
 
 def job_line(job: Job, name: str, jobs: int, at: int) -> Text:
@@ -25,35 +27,55 @@ def job_line(job: Job, name: str, jobs: int, at: int) -> Text:
     )  # fmt: skip
 
 
-class Strip(Static, can_focus=True):
-    """The first finding. Enter or a click opens its page."""
+def finding_line(model: ViewModel) -> Text:
+    """The first finding; if there is none, what that means."""
+    finding = model.leading
+    if finding is None:
+        text = {
+            "healthy": "Every rank is making progress.",
+            "waiting": "Some ranks are not making progress, but no rank is waiting for another rank.",
+        }
+        unseen = (*(one.why for one in model.job.unseen), *model.poll.diagnosis.problems)
+        if model.job.verdict == "unknown" and unseen:
+            return Text(f"hangdoc could not observe enough: {words.clean(unseen[0])} (u)")
+        return Text(text.get(model.job.verdict, "Nothing found."), style="dim")
+    more = len(model.job.findings) - 1
+    return Text.assemble(
+        (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
+        (f"{finding.code} {finding.name} ", "bold"),
+        words.clean(finding.summary),
+        (f"  {finding.confidence:.0%} sure" + (f", and {more} more" if more else ""), "dim"),
+    )
+
+
+class Strip(Widget, can_focus=True):
+    """The first finding. Enter or a click opens its page.
+
+    Its height depends only on the width of the terminal (top.tcss): the table below must not jump whenever a sentence gets
+    longer. A sentence that does not fit ends in an ellipsis.
+    """
 
     class Opened(Message):
         """A person asked for the page."""
 
-    def show(self, model: ViewModel) -> None:
-        """Draw it."""
-        finding = model.leading
-        if finding is None:
-            text = {
-                "healthy": "Every rank is making progress.",
-                "waiting": "Some ranks are not making progress, but no rank is waiting for another rank.",
-            }
-            unseen = (*(one.why for one in model.job.unseen), *model.poll.diagnosis.problems)
-            if model.job.verdict == "unknown" and unseen:
-                self.update(Text(f"hangdoc could not observe enough: {words.clean(unseen[0])} (u)"))
-            else:
-                self.update(Text(text.get(model.job.verdict, "Nothing found."), style="dim"))
-            return
-        more = len(model.job.findings) - 1
-        self.update(
-            Text.assemble(
-                (f"{finding.severity} ", words.SEVERITY_STYLE[finding.severity]),
-                (f"{finding.code} {finding.name} ", "bold"),
-                words.clean(finding.summary),
-                (f"  {finding.confidence:.0%} sure" + (f", and {more} more" if more else ""), "dim"),
-            )
-        )
+    def __init__(self) -> None:
+        super().__init__(id="strip")
+        self._text = Text()
+
+    def show(self, text: Text) -> None:
+        """Draw this."""
+        self._text = text
+        self.refresh()
+
+    def render(self) -> Text:
+        """As much of the text as there is room for."""
+        width, height = self.content_size
+        lines = self._text.wrap(self.app.console, max(1, width))
+        if len(lines) <= height or not height:
+            return self._text
+        last = Text(" ").join(lines[height - 1 :])
+        last.truncate(width - len(_MORE))
+        return Text("\n").join([*lines[: height - 1], Text.assemble(last, (_MORE, "dim"))])
 
     def on_click(self) -> None:
         """Open the page."""
@@ -64,7 +86,7 @@ class Strip(Static, can_focus=True):
         self.post_message(self.Opened())
 
 
-class Slider(Static):
+class Slider(Widget):
     """The position in a recording. A click moves it."""
 
     class Moved(Message):
@@ -76,17 +98,19 @@ class Slider(Static):
 
     def __init__(self) -> None:
         super().__init__(id="slider")
-        self._length = 1
+        self._number, self._length = 0, 1
 
     def show(self, number: int, length: int) -> None:
         """Draw it."""
-        self._length = length
-        label = f" poll {number + 1} of {length} "
+        self._number, self._length = number, length
+        self.refresh()
+
+    def render(self) -> Text:
+        """A line as wide as the terminal."""
+        label = f" poll {self._number + 1} of {self._length} "
         width = max(4, self.size.width - len(label) - 2)
-        at = round((width - 1) * number / max(1, length - 1))
-        self.update(
-            Text.assemble((label, "dim"), ("━" * at, "bold"), "●", ("─" * (width - 1 - at), "dim"), no_wrap=True)
-        )
+        at = round((width - 1) * self._number / max(1, self._length - 1))
+        return Text.assemble((label, "dim"), ("━" * at, "bold"), "●", ("─" * (width - 1 - at), "dim"), no_wrap=True)
 
     def on_click(self, event: events.Click) -> None:
         """Move to the poll under the click."""

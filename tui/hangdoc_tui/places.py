@@ -6,6 +6,8 @@ from hangdoc.diagnosis import RankView, Where
 from hangdoc.phrases import duration
 from hangdoc.render import words
 
+_THIS_POLL = 1.0
+"""Seconds."""
 _USEFUL = 6
 """A source line cut to fewer characters is not worth showing."""
 
@@ -39,8 +41,8 @@ def placed(view: RankView, width: int) -> Text:
 
 
 def stack_age(view: RankView) -> str | None:
-    """How old a rank's stack is, if that matters. A blocked rank has no age: it is still where its stack shows it, because its
-    stack is read again as soon as its clocks move."""
-    if view.stack_seconds_ago is None or view.label == "blocked":
+    """How old a rank's stack is, if that matters: below a second it was read in this poll. A blocked rank has no age: it is
+    still where its stack shows it, because its stack is read again as soon as its clocks move."""
+    if view.stack_seconds_ago is None or view.label == "blocked" or view.stack_seconds_ago < _THIS_POLL:
         return None
     return duration(view.stack_seconds_ago)

@@ -78,9 +78,10 @@ class StackView(VerticalScroll):
                 f"  {words.operation(view.operation)}",
             )  # fmt: skip
             if view.stack_seconds_ago is not None:
-                since = "; the rank has made no progress since" if stack_age(view) is None else ""
+                since = "; the rank has made no progress since" if view.label == "blocked" else ""
                 yield Text(
-                    f"stack read {duration(view.stack_seconds_ago)} ago{since}", "dim" if since else "bold yellow"
+                    f"stack read {duration(view.stack_seconds_ago)} ago{since}",
+                    "bold yellow" if stack_age(view) is not None else "dim",
                 )
         native = rank.process.native if rank.process is not None else None
         if self.native and isinstance(native, Unavailable):
