@@ -19,8 +19,6 @@ from hangdoc.snapshot import AwaitedFile, Clocks, KernelThread, Unavailable
 _PLACE_SECONDS = 10.0
 """What a thread off the CPU waits for is read again after this time: the holders of the other end of a pipe may have changed."""
 
-_AT_REST_SECONDS = 1.0
-"""After this time off the CPU, a rank is read without a pause."""
 _PAUSE_NS = 1_000_000
 """A thread that an observer stops and continues uses less CPU time than this."""
 _BACKENDS = ("gloo_", "pt_gloo", "pt_nccl")
@@ -151,11 +149,10 @@ class CpuClocks:
                 last_run = None
                 if known is not None and rank.pid in self._paused and reading.cpu_ns - known[0].cpu_ns < _PAUSE_NS:
                     last_run = known[1]
-                elif reading.state in "SD" and reading.switches is not None and not reading.name.startswith(_BACKENDS):
+                elif reading.state in "SDT" and reading.switches is not None and not reading.name.startswith(_BACKENDS):
                     last_run = scheduler.last_run(f"{rank.pid}/task/{tid}", reading.processor, reading.switches)
                 self._last_runs[rank.pid, tid] = (reading, last_run)
-            _, last_run = self._last_runs.get((rank.pid, rank.pid), (None, None))
-            rank.off_cpu = last_run is not None and time.monotonic() - last_run >= _AT_REST_SECONDS
+            _, rank.last_run = self._last_runs.get((rank.pid, rank.pid), (None, None))
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The differences, per thread."""

@@ -1,4 +1,9 @@
-"""Short sleeps of ranks that end soon after the window. A loop with a sleep in it (a rate limit) makes progress only after it."""
+"""How long to observe a run after its window: until short sleeps of ranks have ended, and until a stop has lasted.
+
+A loop with a sleep in it (a rate limit) makes progress only after it. A CPU limiter stops a rank for seconds, again and again.
+"""
+
+import time
 
 from hangdoc.observe import files
 from hangdoc.observe.observation import Observation
@@ -6,17 +11,22 @@ from hangdoc.procfs import ProcError, ProcFS
 
 _MAX_SLEEP_SECONDS = 3.0
 """hangdoc does not wait for a longer sleep: the report would come too late."""
+_STOP_SECONDS = 6.0
+"""A rank that has been stopped for a shorter time may be stopped by a CPU limiter, which continues it."""
 _WORK_SECONDS = 0.2
 """Time for the work after the sleep."""
 
 
-def seconds_until_awake(observation: Observation) -> float:
-    """Seconds until all main threads of ranks and helpers in a short sleep have woken up and worked; 0 if none sleeps."""
+def seconds_until_settled(observation: Observation) -> float:
+    """Seconds until all main threads of ranks and helpers in a short sleep have woken up and worked, and until stopped ranks have
+    been stopped for 6 seconds; 0 if none sleeps or is stopped."""
     sleeps = (
         _sleep_left(observation.proc, target.pid) for target in observation.alive() if target.role in ("rank", "helper")
     )
     longest = max((seconds for seconds in sleeps if seconds <= _MAX_SLEEP_SECONDS), default=0.0)
-    return longest + _WORK_SECONDS if longest else 0.0
+    now = time.monotonic()
+    stops = [rank.last_run - now + _STOP_SECONDS for rank in observation.ranks() if rank.state == "T" and rank.last_run]
+    return max([longest + _WORK_SECONDS if longest else 0.0, *stops])
 
 
 def _sleep_left(proc: ProcFS, pid: int) -> float:

@@ -16,6 +16,11 @@ from hangdoc.snapshot import Clocks, Connection, Connections, Interpreter, Pytho
 _GPU_THREAD = regex(r"^(pt_nccl|nccl|cuda-EvtHandlr)")
 _POINT_TO_POINT = regex(r"(Send|Recv)Work::wait|UnboundBuffer::wait(Send|Recv)")
 _TORCH_LIBRARY = regex(r"/lib(torch|c10|cuda|nccl)[^/]*\.so")
+_NAMING = tuple(
+    f"/torch/distributed/{file}.py"
+    for file in ("distributed_c10d", "rendezvous", "utils", "rpc/__init__", "rpc/api", "elastic/utils/store")
+)
+"""Files of torch whose functions have the names of the operations in which they wait."""
 _NUMBER = regex(r"-?\d[\d.e+-]*")
 _MAX_PER_CLASS = 16
 _MIN_SECONDS = 1.0
@@ -178,7 +183,7 @@ def _names_operation(stack: Stack) -> bool:
     if main is None or not main.frames:
         return False
     top = main.frames[0]
-    if "/torch/distributed/" in top.file:
+    if top.file.endswith(_NAMING):
         return True
     return top.library and "/site-packages/" not in top.file and "/dist-packages/" not in top.file
 

@@ -1,6 +1,7 @@
 """What all probes share: /proc, the observed processes, and the time limit."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
@@ -11,6 +12,8 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import Image, locate
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
+
+_AT_REST_SECONDS = 1.0
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -38,8 +41,13 @@ class Target(msgspec.Struct):
     python: bool = True
     held: bool = False
     """Stopped, frozen or traced: never pause it."""
-    off_cpu: bool = False
-    """Its main thread has not run for a second, so it can be read without a pause. The kernel's record of that is in `clocks`."""
+    last_run: float | None = None
+    """When its main thread last ran before the window (monotonic), if it is off the CPU and that is known."""
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether its main thread has not run for a second, so that it can be read without a pause."""
+        return self.last_run is not None and time.monotonic() - self.last_run >= _AT_REST_SECONDS
 
 
 class Observation(msgspec.Struct):

@@ -134,7 +134,7 @@ class Polling:
         first = [
             t for t in self._observation.ranks() if t.python and t.state not in "ZX" and t.pid not in self._deep.known
         ]
-        self._deep.read(self._observation, first, {t.pid for t in first if t.off_cpu})
+        self._deep.read(self._observation, first, {t.pid for t in first if t.at_rest})
 
     def _update_targets(self, deadline: Deadline) -> set[int]:
         """Add processes that have started and drop those that have ended. Returns the pids of new processes."""

@@ -104,11 +104,11 @@ class Stacks:
 
     def _first_dump(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
-        still = {t.pid: threads_of(observation.proc, t.pid) for t in targets if t.off_cpu}
+        still = {t.pid: threads_of(observation.proc, t.pid) for t in targets if t.at_rest}
         found = self._dump(observation, targets)
-        ran = [t for t in targets if t.off_cpu and _ran(observation, t.pid, found[t.pid], still[t.pid])]
+        ran = [t for t in targets if t.pid in still and _ran(observation, t.pid, found[t.pid], still[t.pid])]
         for target in ran:
-            target.off_cpu = False
+            target.last_run = None
         found |= self._dump(observation, ran)
         for pid, stack in found.items():
             threads = threads_of(observation.proc, pid) if isinstance(stack, Stack) else stack
@@ -119,7 +119,7 @@ class Stacks:
     def _dump(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
         stacks = observation.each(
-            lambda t: attach.dump(observation.proc, t.pid, observation.deadline, off_cpu=t.off_cpu), targets
+            lambda t: attach.dump(observation.proc, t.pid, observation.deadline, off_cpu=t.at_rest), targets
         )
         return {target.pid: stack for target, stack in zip(targets, stacks, strict=True)}
 

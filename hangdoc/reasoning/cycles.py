@@ -243,7 +243,8 @@ def _went_past(behind: Class, ahead: list[Class]) -> tuple[tuple[int, ...], str]
 
 
 def _name(part: Class) -> str:
-    return part.first.wait.operation.op if part.first.wait is not None else "collective"
+    op = part.first.wait.operation.op if part.first.wait is not None else "wait"
+    return "collective" if op == "wait" else op
 
 
 def _opposite_order(parts: Parts) -> bool:

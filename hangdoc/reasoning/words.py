@@ -86,7 +86,7 @@ def operation(rank: Rank) -> str:
 
 @lru_cache(4096)  # there are far fewer operations than ranks
 def _operation(kind: str, op: Operation) -> str:
-    text = "store.wait" if kind == "store" and op.op == "wait" else op.op
+    text = "store.wait" if kind == "store" and op.op == "wait" else "a collective" if op.op == "wait" else op.op
     if op.peer is not None:
         text += f" {'to' if 'send' in op.op else 'from'} rank {op.peer}"
     if op.group is not None:

@@ -78,7 +78,7 @@ def test_an_own_pause_does_not_end_the_wait() -> None:
             ages = []
             clocks = CpuClocks()
             clocks.open(observation)
-            assert target.off_cpu
+            assert target.at_rest
             for noted in (True, False):
                 child.send_signal(19)
                 while PROC.stat(str(child.pid)).state != "T":

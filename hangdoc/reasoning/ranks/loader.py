@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.ranks import locks, torch_names
 from hangdoc.reasoning.ranks.ended import how_it_ended
 from hangdoc.reasoning.ranks.holds import WaitsForLoader
 from hangdoc.reasoning.ranks.movement import kernel_thread
@@ -43,7 +43,17 @@ def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
     lock = (frame.source or "").startswith("with ") or ".acquire(" in (frame.source or "")
     held = ", where it waits for a lock that may have been held when the worker was forked" if lock else ""
     about = f"has not returned from {frame.function}{held}"
-    return WaitsForLoader(about=about, certainty=likely, worker=stuck[0], shown=shown)
+    # Only a thread of the worker could release such a lock. All workers must be at one: another one may deliver a batch.
+    never = len(stuck) == len(workers) and all(map(_at_dead_lock, stuck))
+    return WaitsForLoader(
+        about=about, certainty=likely, worker=stuck[0], shown=shown, ends="never" if never else "unknown"
+    )
+
+
+def _at_dead_lock(worker: Process) -> bool:
+    """Whether a worker is at a lock of its own process, and none of its other threads runs."""
+    waiting = {thread.tid or worker.pid for thread, _ in locks.waiting_threads(worker)}
+    return bool(waiting) and locks.others_are_idle(worker, waiting)
 
 
 def _loads_itself(thread: PythonThread) -> Frame | None:

@@ -1,5 +1,7 @@
 """Locks inside one process: which threads wait for one, and whether a thread does not release the GIL."""
 
+from collections.abc import Collection
+
 from hangdoc.reasoning.ranks.holds import AtLock
 from hangdoc.reasoning.ranks.movement import thread_of
 from hangdoc.reasoning.ranks.place import user_frames
@@ -96,19 +98,20 @@ def hold_of(process: Process, thread: PythonThread, kernel: KernelThread | None)
     lines = tuple(_line(one, "is waiting for a lock") for one, _ in waiting[:4])
     if len(waiting) > 1:
         names = " and ".join(f"{_name(one)} at `{frame.source}`" for one, frame in waiting[:2])
-        crosswise = len({frame.source for _, frame in waiting}) > 1 and _nobody_else_moves(process, waiting)
+        crosswise = len({frame.source for _, frame in waiting}) > 1 and others_are_idle(
+            process, {one.tid for one, _ in waiting}
+        )
         what = f"its threads are waiting for each other's locks: {names}"
         return AtLock(what=what, certainty=0.92, threads=lines, ends="never" if crosswise else "unknown")
     return AtLock(what=f"no thread releases the lock {_at(thread)}", certainty=0.75, threads=lines)
 
 
-def _nobody_else_moves(process: Process, waiting: list[tuple[PythonThread, Frame]]) -> bool:
-    """Whether all other threads of a process are idle too. Otherwise one of them may hold the lock and release it."""
+def others_are_idle(process: Process, waiting: Collection[int | None]) -> bool:
+    """Whether all threads of a process but those in `waiting` (tids) are idle. Otherwise one of them may end the wait."""
     if not isinstance(process.clocks, Clocks):
         return False
-    tids = {thread.tid for thread, _ in waiting}
     idle = _IDLE * 1e9 * process.clocks.window_seconds
-    return all(thread.cpu_ns < idle for thread in process.clocks.threads if thread.tid not in tids)
+    return all(thread.cpu_ns < idle for thread in process.clocks.threads if thread.tid not in waiting)
 
 
 def _name(thread: PythonThread) -> str:

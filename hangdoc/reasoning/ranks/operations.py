@@ -147,6 +147,9 @@ def _operation(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) ->
     if op in torch_names.POINT_TO_POINT:
         peer = _peer(op, frame)
         return Wait("p2p", Operation(op=op, origin=origin, group=group, peer=peer, backend=backend), members)
+    if op == "new_group" and (made := _local(frame, "ranks")) is not None:
+        # All ranks must make the same groups in the same order: one that makes another group is in another call.
+        return Wait("collective", Operation(op=op, origin=origin, group=made.text, backend=backend))
     # The rank within the group, which torch reckons from either way of naming it; older torch knows the global one only.
     root = _local(frame, "group_src", "group_dst", "src", "dst") if op in torch_names.ROOTED else None
     operation = Operation(op=op, origin=origin, group=group, backend=backend)
@@ -279,6 +282,8 @@ def _op_in_source(thread: PythonThread) -> str:
     direct = torch_names.calls_in(frame.source or "")
     if direct:
         return direct[-1]
+    if frame is not next((f for f in thread.frames if not f.native), None):
+        return "wait"  # a library waits for a work of its own
     lines = frame.context.splitlines()
     waited = waited_for(frame)
     if waited is not None:

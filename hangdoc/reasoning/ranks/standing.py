@@ -81,7 +81,8 @@ def standing_of(
     if (call in _READ and file is not None and file.descriptor == 0) or ("input(" in source and call not in _SLEEP):
         why = f"waiting for user input on {in_words(file) or 'standard input'}"
         return Standing("waiting-input", why, WaitsForInput())
-    stuck = InFile(wchan=wchan, file=file, ends="never" if _abandoned(process, wchan, file) else "unknown")
+    abandoned = _abandoned(process, thread, wchan, file)
+    stuck = InFile(wchan=wchan, file=file, ends="never" if abandoned else "unknown")
     if (
         stuck.ends == "never"
         and locks.keeps_gil(process, thread)
@@ -144,11 +145,12 @@ def in_words(file: AwaitedFile | None) -> str:
     return what + (f" (fd {file.descriptor})" if file.descriptor is not None else "") + where
 
 
-def _abandoned(process: Process, wchan: str, file: AwaitedFile | None) -> bool:
-    """Whether only the process itself holds the other end of a pipe, or no process has opened that of a FIFO."""
+def _abandoned(process: Process, thread: PythonThread, wchan: str, file: AwaitedFile | None) -> bool:
+    """Whether only the process itself holds the other end of a pipe and its other threads are idle, or no process has opened that
+    of a FIFO."""
     if "wait_for_partner" in wchan:
         return True
-    return (
+    return locks.others_are_idle(process, {thread.tid or process.pid}) and (
         file is not None
         and file.kind == "pipe"
         and file.holders is not None

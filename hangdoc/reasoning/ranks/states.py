@@ -148,7 +148,7 @@ def _standing(
     if children and any(f in frame.file for frame in thread.frames for f in torch_names.COMPILER):
         return replace(working, state="compiling", why="its compiler processes are busy", work=None)
     state, why, hold = standing_of(process, thread, kernel, helpers, connections)
-    if state == "waiting-input":
+    if state == "waiting-input" or hold.ends == "never":  # other work of its processes does not help
         return replace(base, state=state, why=why, hold=hold)
     if working.work is not None:
         return replace(working, state=_working(process, thread), why=working.work)
