@@ -14,7 +14,7 @@ from hangdoc.reasoning import points
 from hangdoc.reasoning.causes import amounts
 from hangdoc.reasoning.kinds import Apart, GroupOrder, LeftLoop, Mismatch, PointToPoint, Subset
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
-from hangdoc.reasoning.ranks import conditions, operations, torch_names
+from hangdoc.reasoning.ranks import conditions, in_source, torch_names
 from hangdoc.reasoning.ranks.counters import loop_view
 from hangdoc.reasoning.ranks.holds import Ends, Hold
 from hangdoc.reasoning.ranks.place import is_ahead, left_loop
@@ -76,7 +76,7 @@ def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Wai
                 continue
             frame, loop = left
             out, within = _counted_by(ahead.first, frame, loop), _counted_by(behind.first, frame, loop)
-            if _did_as_many_rounds(out, within) or operations.waits_for_each(loop, behind.first.frame):
+            if _did_as_many_rounds(out, within) or in_source.waits_for_each(loop, behind.first.frame):
                 continue
             alike = [one for one in short if one is not behind and _same_call(one.first, ahead.first)]
             inside = [one for one in waiting if one not in alike and _same_call(one.first, behind.first)]

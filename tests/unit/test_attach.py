@@ -124,6 +124,12 @@ def take(*seen_of: dict[str, object], earlier: Stack | None = None, **host: obje
 
 
 MOVED = Frame(function="main", file="/home/u/train.py", line=9, locals=(Local(name="step", text="5"),))
+PIPELINE = Frame(
+    function="_wait_batch_p2p",
+    file="/v/site-packages/torch/distributed/pipelining/schedules.py",
+    line=683,
+    library=True,
+)
 NAMED = Frame(function="all_reduce", file="/v/torch/distributed/distributed_c10d.py", line=1, library=True)
 
 
@@ -137,6 +143,10 @@ NAMED = Frame(function="all_reduce", file="/v/torch/distributed/distributed_c10d
         (seen(clocks=clocks(990_000_000, 0, "pt_nccl_watchdg")), True),  # it may spin in the GPU's driver
         (seen(stack=stack(BACKWARD, MOVED), clocks=clocks(990_000_000, 0, "pt_nccl_watchdg")), False),
         (seen(stack=stack(NAMED), stack_before=stack(NAMED)), False),  # Python says what it waits in
+        (
+            seen(stack=stack(PIPELINE), stack_before=stack(PIPELINE)),
+            True,
+        ),  # a file of torch.distributed that waits for works
         (seen(stack_before=Unavailable(reason="late")), False),
         (seen(clocks=Unavailable(reason="late")), False),
     ],

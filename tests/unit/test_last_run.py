@@ -12,6 +12,7 @@ import pytest
 from hangdoc.observe.clocks import CpuClocks, threads_of
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.last_run import SchedulerClocks
+from hangdoc.observe.naps import seconds_until_settled
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.procfs import ProcFS
 
@@ -64,6 +65,28 @@ def test_a_processor_that_may_not_be_used_gives_no_time() -> None:
             )
         finally:
             child.kill()
+
+
+def test_a_short_stop_is_observed_until_it_has_lasted() -> None:
+    """A CPU limiter continues the rank before that. An older stop needs no more time."""
+
+    def seconds(age: float) -> float:
+        stopped = Target(pid=2**22 + 1, ppid=1, role="rank", name="python3", argv=(), state="T", start_ticks=0)
+        stopped.last_run = time.monotonic() - age
+        with ThreadPoolExecutor(1) as pool:
+            return seconds_until_settled(
+                Observation(
+                    proc=PROC,
+                    deadline=Deadline(60),
+                    window=0.1,
+                    native="never",
+                    targets={stopped.pid: stopped},
+                    pool=pool,
+                )
+            )
+
+    assert seconds(2.0) == pytest.approx(4.0, abs=0.2)
+    assert seconds(60.0) == 0.0
 
 
 def test_an_own_pause_does_not_end_the_wait() -> None:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Clocks, Frame, Process, PythonThread, Stack
-from tests.unit.builders import TORCH, c10d, frame, rank, snapshot
+from tests.unit.builders import TORCH, c10d, frame, local, rank, snapshot, stack
 
 
 @pytest.mark.parametrize(
@@ -102,3 +102,23 @@ def test_a_server_whose_main_thread_waits_for_the_end_is_in_shutdown() -> None:
     (job,) = diagnose(snapshot(*found)).jobs
     assert [one.operation and one.operation.op for one in job.ranks] == ["rpc.shutdown", None]
     assert job.verdict == "waiting"
+
+
+def test_ranks_that_make_different_groups_are_in_different_calls() -> None:
+    """All ranks must make the same groups in the same order. Both names of the call are new_group."""
+    here = rank(0, *c10d("new_group", local("ranks", "[0]")), frame("experts", 33), frame("main", 74))
+    there = rank(1, *c10d("new_group", local("ranks", "[0, 1]")), frame("statistics", 43), frame("main", 76))
+    (job,) = diagnose(snapshot(here, there)).jobs
+    assert (job.verdict, job.findings[0].code) == ("hung", "HD203")
+    assert "new_group of group [0]" in job.findings[0].summary
+
+
+def test_a_library_waits_for_a_work_of_its_own() -> None:
+    """The user's source names another operation below the line, which says nothing about a work that torch waits for."""
+    own = frame("main", 86, source="w = x.full_tensor()", context="w = x.full_tensor()\ndist.destroy_process_group()")
+    library = frame("wait_tensor", 142, TORCH + "distributed/_functional_collectives.py")
+    names = ("pthread_cond_wait", "c10d::Work::wait", "c10d::wait_tensor")
+    native = stack(*(frame(name, 0, "libtorch_cpu.so", native=True, library=True) for name in names), library, own)
+    view = where(rank(1, library, own, native=native)).ranks[1]
+    assert view.operation is not None
+    assert (view.operation.op, view.state) == ("wait", "in-collective")

@@ -24,6 +24,7 @@ from hangdoc.snapshot import (
     ControlGroup,
     Counter,
     Exit,
+    FileBytes,
     Frame,
     Host,
     Loop,
@@ -393,6 +394,20 @@ def test_what_became_of_a_dataloader_worker() -> None:
     locked = helper(7, 101, frame("Data.__getitem__", 8, source="with self.lock:"), WORKER)
     assert "held when the worker was forked" in loader_stalled(locked).summary
     assert "none of its worker processes" in loader_stalled().summary
+
+
+@pytest.mark.parametrize(("busy", "verdict"), [(0.0, "hung"), (0.3, "waiting")])
+def test_a_worker_at_a_lock_that_nobody_can_release(busy: float, verdict: str) -> None:
+    """What another thread of the rank writes meanwhile does not help. But a thread of the worker may release its lock."""
+    at_lock = stack(frame("Data.__getitem__", 8, source="with self.lock:"), WORKER)
+    clocks = rank(1, pid=7, kernel={"syscall": "futex"}).clocks
+    assert isinstance(clocks, Clocks)
+    main, other = clocks.threads
+    clocks = replace(clocks, threads=(main, replace(other, cpu_ns=int(busy * 1e9))))
+    worker = helper(7, 101, clocks=clocks, stack=at_lock, stack_before=at_lock)
+    logs = FileBytes(read_bytes=0, written_bytes=12_000_000)
+    young = snapshot(in_loop(0, 4), rank(1, *LOADER, train(10), files=logs), worker, silence=2.0)
+    assert job(young).verdict == verdict
 
 
 def test_a_straggler_says_in_which_stage() -> None:
