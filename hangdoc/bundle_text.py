@@ -62,7 +62,7 @@ class Reader:
                 return False
             if int(begun[1]) != _FORMAT:
                 raise BundleTextError(
-                    f"its hangdoc {begun[2].decode('ascii', 'replace')} sends another format: install the same version"
+                    f"its hangdoc {begun[2].decode('ascii', 'replace')} uses another bundle format: install the same version"
                 )
             self.version, self.clock = begun[2].decode("ascii", "replace"), float(begun[3])
             return True

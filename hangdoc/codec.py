@@ -86,7 +86,7 @@ def decode(raw: bytes, name: str = "bundle") -> Snapshot:
         found = _DECODER.decode(plain)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         _check_schema(plain, name)
-        raise BundleError(f"{name} is damaged: {error}.") from error
+        raise BundleError(f"{name} is damaged ({error}). Copy or write it again.") from error
     if found.schema not in _READABLE:
         _check_schema(plain, name)
     try:

@@ -8,7 +8,9 @@ from hangdoc.observe.abilities import Ability, check_all
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 def command(as_json: bool) -> int:
-    """Check hangdoc's access here, and show how to fix it."""
+    """Check what hangdoc can access here.
+
+    It also shows how to fix what is missing."""
     missing, found = 0, []
     for ability in check_all():
         missing += not ability.works

@@ -26,7 +26,7 @@ from hangdoc.version import __version__
     help="Bundle to write; with --hosts, a directory for one bundle per host.",
 )
 @click.option(
-    "--armor", "as_text", is_flag=True, help="Print the bundle as text on stdout. --hosts uses this on each host."
+    "--as-text", "as_text", is_flag=True, help="Print the bundle as text on stdout. --hosts uses this on each host."
 )
 @observation_options()
 @fleet_options()
@@ -40,7 +40,7 @@ def command(output: Path | None, as_text: bool, options: Options, fleet: Hosts) 
     if as_text:
         if output is not None or fleet.hosts is not None:
             raise click.UsageError(
-                "--armor prints the bundle of this host. It cannot be combined with --output or --hosts."
+                "--as-text prints the bundle of this host. It cannot be combined with --output or --hosts."
             )
         return _print(options)
     if output is None:

@@ -42,7 +42,10 @@ def watching_options(command: F) -> F:
             "-o", "--output", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="DIR",
             help="Directory for bundle, report and page; created if missing.  [default: the current directory]",
         ),
-        patience_option("How long a hang must last before it is reported, and a wait without progress before it is an error."),
+        patience_option(
+            "How long a hang must last before it is reported. Also how long ranks may wait without progress before it is an "
+            "error."
+        ),
         click.option(
             "--interval", type=click.FloatRange(1, 86400), default=15.0, show_default=True, metavar="SECONDS",
             help="Time between two looks; longer when looking would use more than 5 % of a core.",

@@ -83,7 +83,9 @@ def check_pids(options: Options) -> None:
             os.kill(pid, 0)
         except (ProcessLookupError, OverflowError):
             raise CommandError(
-                f"no process with pid {pid}: it has ended, or it runs on another host.", NO_RANK
+                f"no process with pid {pid}: it has ended, or it runs on another host. `hangdoc diagnose` without a pid finds "
+                "the ranks of this host.",
+                NO_RANK,
             ) from None
         except PermissionError:
             raise CommandError(

@@ -37,7 +37,7 @@ def _arguments(options: Options, transport: Transport) -> tuple[str, ...]:
     timeout = max(1.0, min(options.timeout, transport.host_timeout - _TRAVEL_SECONDS))
     pids = (word for pid in options.pids for word in ("--pid", str(pid)))
     slurm = ("--slurm-job", options.slurm_job) if options.slurm_job is not None else ()
-    return ("snapshot", "--armor", "--window", f"{options.window:g}", "--timeout", f"{timeout:g}",
+    return ("snapshot", "--as-text", "--window", f"{options.window:g}", "--timeout", f"{timeout:g}",
             "--native", options.native, "--locals", options.locals, *slurm, *pids)  # fmt: skip
 
 

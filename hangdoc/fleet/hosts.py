@@ -57,7 +57,7 @@ def _nodes_of_job(job: str) -> str:
         ) from None
     except subprocess.TimeoutExpired:
         raise HostsError(
-            f"--hosts slurm:{job}: squeue did not end within {_SLURM_SECONDS} s. Name the nodes instead."
+            f"--hosts slurm:{job}: squeue did not respond within {_SLURM_SECONDS} s. Name the nodes instead."
         ) from None
     nodes = " ".join(done.stdout.split())
     if done.returncode or not nodes:

@@ -57,7 +57,7 @@ def commands(text: str, scope: Scope | None = None) -> Iterator[Simple]:
         raise ShellError(f"it is longer than {MAX_BYTES >> 20} MiB, so it is not a launch script")
     tree = _PARSER.parse(raw)
     if "\0" in text:
-        raise ShellError("it contains zero bytes, so it is not a text")
+        raise ShellError("it contains NUL characters, so it is not a text file")
     yield from _walk(tree.root_node, scope if scope is not None else Scope(), "", 0)
 
 

@@ -172,15 +172,15 @@ UNFRIENDLY = {
     "rubbish": ("head -c 300000 /dev/urandom; exit 0", "it sent no bundle"),
     "endless": ("exec tr '\\0' x < /dev/zero", "it sends data that is not a bundle"),
     "stalls": (
-        f"{HANGDOC} snapshot --armor --window 0.1 | head -1; sleep 60",
+        f"{HANGDOC} snapshot --as-text --window 0.1 | head -1; sleep 60",
         "its hangdoc started but did not finish within 8 s",
     ),
     "silent": ("sleep 60", "no reply within 8 s"),
     "absent": ("exec /nonexistent/hangdoc", "hangdoc was not found there"),
     "password": ("printf 'Password: ' > /dev/tty && read answer < /dev/tty; exit 5", "it sent no bundle (exit code 5"),
-    "changed": (f"{HANGDOC} snapshot --armor --window 0.1 | sed '2s/A/B/'", "its bundle was corrupted in transit"),
+    "changed": (f"{HANGDOC} snapshot --as-text --window 0.1 | sed '2s/A/B/'", "its bundle was corrupted in transit"),
     "mixed": (
-        f"{HANGDOC} snapshot --armor --window 0.1 | sed '2i hello there'",
+        f"{HANGDOC} snapshot --as-text --window 0.1 | sed '2i hello there'",
         "its bundle is mixed with other output",
     ),
     "escapes": ("printf '\\033[2Jgone\\n' >&2; exit 3", "it sent no bundle (exit code 3: ·[2Jgone)"),

@@ -134,7 +134,7 @@ def test_none_is_in_what_a_fleet_is_sent(frozen: Frozen) -> None:
 
     run, planted = frozen
     reader = bundle_text.Reader()
-    for line in _hangdoc("snapshot", "--armor", "--pid", str(run.launcher.pid)).splitlines():
+    for line in _hangdoc("snapshot", "--as-text", "--pid", str(run.launcher.pid)).splitlines():
         reader.feed(line)
     assert reader.raw is not None
     assert not _found(gzip.decompress(reader.raw), planted)

@@ -37,7 +37,7 @@ def test_a_bundle_survives_banners_before_and_after() -> None:
     [
         (lambda lines: [lines[0], "hello there", *lines[1:]], "mixed"),
         (lambda lines: [lines[0], lines[1][:-8] + "AAAAAAAA", *lines[2:]], "corrupted"),
-        (lambda lines: [lines[0].replace("HANGDOC 1", "HANGDOC 7"), *lines[1:]], "another format"),
+        (lambda lines: [lines[0].replace("HANGDOC 1", "HANGDOC 7"), *lines[1:]], "another bundle format"),
     ],
 )
 def test_what_is_no_bundle_is_refused(spoil: object, why: str) -> None:

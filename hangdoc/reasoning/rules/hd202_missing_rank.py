@@ -30,7 +30,9 @@ if dist.get_rank() == 0:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{ready} did not appear within 10 minutes")
         time.sleep(1)
-dist.monitored_barrier(timeout=timedelta(minutes=15))  # names the rank
+# It names the missing rank. It needs Gloo.
+gloo = dist.new_group(backend="gloo")
+dist.monitored_barrier(gloo, timeout=timedelta(minutes=15))
 ```
 
 If the work is meant to take that long, raise the timeout of the process group.
@@ -60,6 +62,12 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, Busy, Elsewhere, Hold, OnNetwork, ReadsPipe, Starves
 from hangdoc.reasoning.rules.draft import Draft, about
 
+_CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
+_WAITS_TOO_LONG = (
+    "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "
+    "process group."
+)
+
 
 @about(Asleep, AtFileLock, Elsewhere, OnNetwork, ReadsPipe, Busy, Starves)
 def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
@@ -81,6 +89,6 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
             *dead,
             *words.stacks(run, blockage.waiting),
         ],
-        remedy=f"Find out why {words.do(blamed, 'does', 'do')} not join the operation that the other ranks are waiting in.",
+        remedy=_CHILD_ENDED if because else f"Look at the line where {words.are(blamed)}. {_WAITS_TOO_LONG}",
         commands=words.look_again(first),
     )

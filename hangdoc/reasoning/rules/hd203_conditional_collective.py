@@ -14,21 +14,23 @@ leaves early makes some ranks skip it. The others wait in it forever.
 ## Example
 
 ```python
-for batch in loader:
-    model(batch).sum().backward()
-if dist.get_rank() == 0:
-    save(model)
-    dist.barrier()  # <- only rank 0 calls it
+for epoch in range(3):
+    for batch in loader:
+        model(batch).sum().backward()  # the other ranks wait here
+    if dist.get_rank() == 0:
+        save(model)
+        dist.barrier()  # <- only rank 0 calls it
 ```
 
 ## Use instead
 
 ```python
-for batch in loader:
-    model(batch).sum().backward()
-if dist.get_rank() == 0:
-    save(model)
-dist.barrier()  # every rank calls it
+for epoch in range(3):
+    for batch in loader:
+        model(batch).sum().backward()
+    if dist.get_rank() == 0:
+        save(model)
+    dist.barrier()  # every rank calls it
 ```
 
 If only some ranks should take part, create a group of them and pass it as

@@ -2,8 +2,9 @@
 
 ## What it finds
 
-Ranks, or torchrun agents that have not started any rank yet, that wait in the
-rendezvous while other ranks or nodes of the run are missing.
+Some ranks wait in the rendezvous while other ranks or nodes of the run are
+missing. The waiting processes can also be torchrun agents that have not started
+any rank yet.
 
 ## Why it hangs
 

@@ -2,8 +2,8 @@
 
 ## What it finds
 
-Ranks of the run that were not observed, ranks whose stacks or sockets could not
-be read, and runs in which all ranks wait but the evidence does not show why.
+Some ranks of the run were not observed, or their stacks or sockets could not be
+read. Or all ranks wait, and the evidence does not show why.
 
 ## Why it hangs
 
@@ -111,7 +111,9 @@ def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         victims=numbers_of(waiting),
         summary=f"{words.waiting_in(waiting, ranks)}; {what}",
         evidence=[*here, *words.stacks(run, waiting)],
-        remedy="Take a snapshot on every host and diagnose the bundles together." if unseen else _DOCTOR,
+        remedy="Observe all hosts together with --hosts. Or take a snapshot on every host and diagnose the bundles together."
+        if unseen
+        else _DOCTOR,
         commands=_SNAPSHOT if unseen else ("hangdoc doctor",),
     )
 
