@@ -45,12 +45,15 @@ class SchedulerClocks:
         if self._spent > _HOPS_SECONDS:
             return None
         begin = time.monotonic()
-        allowed = os.sched_getaffinity(0)
         try:
+            allowed = os.sched_getaffinity(0)
             os.sched_setaffinity(0, {processor})
+        except OSError:  # it is outside this container's set of processors, or the container forbids the call
+            return None
+        try:
             own = _value(self._proc.read("thread-self/sched"), b"se.exec_start")
             now = time.monotonic()
-        except (OSError, ProcError):  # it is outside this container's set of processors, for example
+        except ProcError:
             return None
         finally:
             os.sched_setaffinity(0, allowed)
