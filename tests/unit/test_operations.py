@@ -113,6 +113,15 @@ def test_ranks_that_make_different_groups_are_in_different_calls() -> None:
     assert "new_group of group [0]" in job.findings[0].summary
 
 
+def test_members_may_make_different_groups_at_the_same_time() -> None:
+    def makes(number: int) -> Process:
+        given = (local("ranks", f"[{number}]"), local("use_local_synchronization", "True"))
+        return rank(number, *c10d("new_group", *given), frame("main", 70 + number))
+
+    (job,) = diagnose(snapshot(makes(0), makes(1), silence=2.0)).jobs
+    assert job.verdict == "waiting"
+
+
 def test_a_library_waits_for_a_work_of_its_own() -> None:
     """The user's source names another operation below the line, which says nothing about a work that torch waits for."""
     own = frame("main", 86, source="w = x.full_tensor()", context="w = x.full_tensor()\ndist.destroy_process_group()")

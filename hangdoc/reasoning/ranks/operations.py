@@ -140,13 +140,19 @@ def _operation(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) ->
     if op in torch_names.POINT_TO_POINT:
         peer = _peer(op, frame)
         return Wait("p2p", Operation(op=op, origin=origin, group=group, peer=peer, backend=backend), members)
-    if op == "new_group" and (made := _local(frame, "ranks")) is not None:
+    if op == "new_group" and (made := _local(frame, "ranks")) is not None and not _among_members(frame):
         # All ranks must make the same groups in the same order: one that makes another group is in another call.
         return Wait("collective", Operation(op=op, origin=origin, group=made.text, backend=backend))
     # The rank within the group, which torch reckons from either way of naming it; older torch knows the global one only.
     root = _local(frame, "group_src", "group_dst", "src", "dst") if op in torch_names.ROOTED else None
     operation = Operation(op=op, origin=origin, group=group, backend=backend)
     return Wait("collective", operation, members, root=natural(root.text) if root is not None else None)
+
+
+def _among_members(frame: Frame) -> bool:
+    """Whether only the members of a new group make it (`use_local_synchronization`), so that others may make another one."""
+    local = _local(frame, "use_local_synchronization")
+    return local is not None and local.text != "False"
 
 
 def _local(frame: Frame, *names: str) -> Local | None:
