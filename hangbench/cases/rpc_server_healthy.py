@@ -6,7 +6,6 @@ healthy."""
 # /// hangbench
 # ranks = 3
 # verdict = ["healthy", "waiting"]
-# also = ["HD505"]
 # ///
 
 import os

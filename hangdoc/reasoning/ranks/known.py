@@ -12,6 +12,7 @@ from hangdoc.snapshot import (
     Local,
     Process,
     Progress,
+    PythonThread,
     Stack,
 )
 
@@ -26,9 +27,14 @@ def thread_names(process: Process) -> set[str]:
     return {thread.name for thread in threads(process)}
 
 
+def python_threads(process: Process) -> tuple[PythonThread, ...]:
+    """Its threads that run Python."""
+    return process.stack.threads if isinstance(process.stack, Stack) else ()
+
+
 def frames(process: Process) -> Iterator[Frame]:
     """The frames of all its Python threads."""
-    for thread in process.stack.threads if isinstance(process.stack, Stack) else ():
+    for thread in python_threads(process):
         yield from thread.frames
 
 

@@ -52,6 +52,7 @@ from collections.abc import Iterator
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.movement import cores_used
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.regex import regex
@@ -62,8 +63,8 @@ _THROTTLED = 0.15
 _PUSHED = 40
 """Involuntary context switches per second of a thread that others preempt."""
 _AT_WORK = 0.03
-_OWN_WORK = regex(r"^(pt_autograd|pt_gloo|gloo_|pt_nccl|nccl|cuda)")
-"""Threads that every rank has a few of, whatever OMP_NUM_THREADS is."""
+_OWN_WORK = regex(r"^(pt_(autograd|gloo|nccl)|gloo_|TP_|nccl|cuda)")
+"""Threads of communication libraries and of autograd (TP_: TensorPipe). OMP_NUM_THREADS does not change their number."""
 _SWAPPED_BYTES = 50_000_000
 
 
@@ -117,12 +118,15 @@ def _crowded(machine: Machine, here: dict[int, Process]) -> Iterator[Draft]:
 
 
 def _preempted(process: Process) -> int:
-    """How many of its busy threads other threads preempt."""
+    """How many of its busy compute threads other threads preempt. The threads of a pool run no Python; other threads that the
+    program started itself do, and no setting of a pool changes their number."""
     clocks = process.clocks
     if not isinstance(clocks, Clocks) or clocks.window_seconds <= 0:
         return 0
+    started = {thread.tid for thread in known.python_threads(process)} - {process.pid}
     return sum(
         thread.cpu_ns / 1e9 / clocks.window_seconds >= _AT_WORK
+        and thread.tid not in started
         and not _OWN_WORK.match(thread.name)
         and (thread.involuntary_switches or 0) / clocks.window_seconds >= _PUSHED
         for thread in clocks.threads
