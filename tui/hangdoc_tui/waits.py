@@ -64,11 +64,9 @@ def _title(picture: Picture, model: ViewModel) -> Text:
     blockage = picture.blockage
     blamed = blockage.blamed
     finding = _finding(model.job.findings, blamed, blockage.victims)
-    who = (
-        f"{phrases.ranks(blamed)} {phrases.verb(blamed, 'is the culprit', 'are the culprits')}"
-        if blamed
-        else "no culprit"
-    )
+    awaited = finding is not None and words.role(finding) == "awaited"
+    verbs = ("is awaited", "are awaited") if awaited else ("is the culprit", "are the culprits")
+    who = f"{phrases.ranks(blamed)} {phrases.verb(blamed, *verbs)}" if blamed else "no culprit"
     name = f"{finding.code} {finding.name}" if finding is not None else blockage.kind.NAME
     since = f" for {duration(blockage.age_seconds)}" if blockage.age_seconds is not None else ""
     shape = ", a cycle" if picture.cycle else ""
