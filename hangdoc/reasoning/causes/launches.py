@@ -1,5 +1,6 @@
 """Nodes that were launched with different settings: number of nodes, rendezvous endpoint, run id, or one node rank twice."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ from hangdoc.parse import natural
 from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.model import Run, environment_of
+from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Environment, Host, Process
 
@@ -27,12 +29,15 @@ class Part(msgspec.Struct, frozen=True):
     """Node rank of a launcher, rank of a rank."""
     ranks: tuple[int, ...]
     """The ranks that it starts, if it says so."""
+    init_method: str | None = None
+    """Of a rank: the URL that it passed to init_process_group, instead of the variables."""
 
 
 # (its usual name, its value, whether it matters only before the rendezvous is complete)
 _MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
     ("--nnodes", lambda part: part.nodes if part.process.launch else None, False),
     ("WORLD_SIZE", lambda part: part.nodes if part.process.launch is None else None, False),
+    ("init_method", lambda part: part.init_method, True),
     ("master address", lambda part: "localhost" if is_loopback(part.address or "") else part.address, True),
     ("master port", lambda part: part.port, True),
     ("run id", lambda part: part.run_id, False),
@@ -53,11 +58,16 @@ class LaunchesDiffer(Cause, frozen=True, kw_only=True):
 
 
 def find(run: Run) -> LaunchesDiffer | None:
-    """All settings that differ between the nodes."""
-    parts = _parts(run)
+    """All settings that differ between the nodes, else those that differ between the ranks."""
+    stuck = _stuck(run)
+    agents = _agents(run)
+    found = _differences(run, agents, stuck)
+    return _differences(run, _ranks(run, stuck), stuck) if found is None and (stuck or not agents) else found
+
+
+def _differences(run: Run, parts: list[Part], stuck: bool) -> LaunchesDiffer | None:
     if len(parts) < 2:
         return None
-    stuck = _stuck(run)
     reference = _reference(run, parts)
     wrong: dict[str, Part] = {}
     differences = []
@@ -89,21 +99,27 @@ def _culprits(run: Run, wrong: list[Part], stuck: bool) -> tuple[int, ...]:
     return tuple(sorted({*seen, *(rank for part in wrong for rank in part.ranks if stuck)}))
 
 
-def _parts(run: Run) -> list[Part]:
-    """The agents of the nodes; without agents, the ranks, if they were given different rendezvous endpoints."""
+def _agents(run: Run) -> list[Part]:
+    """The agents of the nodes."""
     agents = [(h, p) for h, p in run.launchers if p.launch is not None and p.launch.tool == "torchrun"]
     agents_on = Counter(host.name for host, _ in agents)
-    if agents:
-        return [_agent(h, p, h.name if agents_on[h.name] == 1 else f"{h.name} (pid {p.pid})") for h, p in agents]
+    return [_agent(h, p, h.name if agents_on[h.name] == 1 else f"{h.name} (pid {p.pid})") for h, p in agents]
+
+
+def _ranks(run: Run, stuck: bool) -> list[Part]:
+    """The ranks, if they were given different rendezvous endpoints."""
     by_name = {host.name: host for host in run.hosts}
-    known = [
-        (r.process, r.host, r.rank)
+    seen = [
+        (by_name[r.host], r.process, r.rank)
         for r in run.ranks.values()
-        if r.process and isinstance(r.process.environment, Environment)
+        if r.process and isinstance(r.process.environment, Environment) and r.host in by_name
     ]
-    if len({_meeting(environment_of(process)) for process, _, _ in known}) < 2:
-        return []
-    return [_rank(by_name[host], process, number) for process, host, number in known if host in by_name]
+    given = [_arguments(process) if stuck else {} for _, process, _ in seen]
+    if not all(given):  # arguments can be seen only while the call lasts
+        given = [{}] * len(seen)
+    ranks = [_rank(*one, arguments) for one, arguments in zip(seen, given, strict=True)]
+    different = {(one.address, one.port, one.nodes, one.init_method) for one in ranks}
+    return ranks if len(different) > 1 else []
 
 
 def _agent(host: Host, process: Process, place: str) -> Part:
@@ -116,15 +132,27 @@ def _agent(host: Host, process: Process, place: str) -> Part:
     return Part(host, process, place, asked.nnodes, address or None, port or None, asked.run_id, asked.node_rank, ranks)
 
 
-def _rank(host: Host, process: Process, number: int) -> Part:
+def _rank(host: Host, process: Process, number: int, given: dict[str, str]) -> Part:
     variables = environment_of(process)
-    address, port, nodes = _meeting(variables)
+    method = given.get("init_method")
+    nodes = given.get("world_size") or variables.get("WORLD_SIZE")
+    # Only `env://` reads these variables (torch/distributed/rendezvous.py).
+    address, port = (variables.get(name) if method is None else None for name in ("MASTER_ADDR", "MASTER_PORT"))
     run_id = variables.get("TORCHELASTIC_RUN_ID")
-    return Part(host, process, f"rank {number}", nodes, address, port, run_id, number, (number,))
+    return Part(host, process, f"rank {number}", nodes, address, port, run_id, number, (number,), method)
 
 
-def _meeting(variables: dict[str, str]) -> tuple[str | None, str | None, str | None]:
-    return variables.get("MASTER_ADDR"), variables.get("MASTER_PORT"), variables.get("WORLD_SIZE")
+def _arguments(process: Process) -> dict[str, str]:
+    """What a rank in init_process_group passed to it: a world size, and a URL that is not `env://`."""
+    found = {}
+    for frame in known.frames(process):
+        if frame.function == "init_process_group" and frame.file.endswith(torch_names.C10D):
+            values = {local.name: local.text.strip("\"'") for local in frame.locals}
+            if natural(values.get("world_size")):
+                found["world_size"] = values["world_size"]
+            if re.match(r"(?!env:)\w+://", values.get("init_method", "")):
+                found["init_method"] = values["init_method"]
+    return found
 
 
 def _stuck(run: Run) -> bool:

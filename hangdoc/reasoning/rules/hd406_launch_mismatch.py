@@ -77,7 +77,8 @@ def _draft(found: LaunchesDiffer, confidence: float, so: str = "") -> Draft:
     return Draft(
         confidence=confidence,
         culprits=found.culprits,
-        summary=f"the nodes were launched with different settings{so}: {'; '.join(found.differences)}",
+        summary=f"the {'nodes' if by_agents else 'ranks'} were launched with different settings{so}: "
+        f"{'; '.join(found.differences)}",
         evidence=[
             *(Evidence(None, "processes", f"{_named(part)}: {_line(part)}"[:300]) for part in parts),
             *(
@@ -85,11 +86,17 @@ def _draft(found: LaunchesDiffer, confidence: float, so: str = "") -> Draft:
                 for place, frame in waiting
             ),
         ],
-        remedy=f"Launch every {'node' if by_agents else 'rank'} with the same command, except for "
-        f"{'--node-rank' if by_agents else 'RANK and LOCAL_RANK'}: {', '.join(wrong)} {'does' if len(wrong) == 1 else 'do'} "
-        f"not match {found.reference.place}.",
+        remedy=f"{_remedy(found, by_agents)}: {', '.join(wrong)} {'does' if len(wrong) == 1 else 'do'} not match "
+        f"{found.reference.place}.",
         commands=("hangdoc launch-diff FILE...   # before the next start",),
     )
+
+
+def _remedy(found: LaunchesDiffer, by_agents: bool) -> str:
+    if any(part.init_method != found.reference.init_method for part in found.wrong):
+        return "Pass the same init_method on every rank"
+    each, except_for = ("node", "--node-rank") if by_agents else ("rank", "RANK and LOCAL_RANK")
+    return f"Launch every {each} with the same command, except for {except_for}"
 
 
 def _named(part: Part) -> str:
@@ -101,4 +108,5 @@ def _line(part: Part) -> str:
     line = " ".join(part.process.argv)
     if part.process.launch is not None:
         return line
-    return f"RANK={part.number} WORLD_SIZE={part.nodes} MASTER_ADDR={part.address} MASTER_PORT={part.port} {line}"
+    place = f"MASTER_ADDR={part.address} MASTER_PORT={part.port}" if part.init_method is None else ""
+    return " ".join(filter(None, (f"RANK={part.number} WORLD_SIZE={part.nodes}", place, line)))
