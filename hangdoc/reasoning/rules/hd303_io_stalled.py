@@ -105,11 +105,27 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
             *words.class_evidence(blockage.awaited),
             *words.stacks(run, blockage.waiting),
         ],
-        remedy="Find out why the file does not respond: check its server or mount, the disk, or the other end of the pipe. "
-        "The rank continues by itself once the file responds."
+        remedy=_remedy(file, kind.wchan, first.pid)
         + (" Until then, py-spy and debuggers that attach to it hang, too." if state == "D" else ""),
         commands=(*stat, *_kernel_stack(first.pid, state)) or words.look_again(first),
     )
+
+
+def _remedy(file: AwaitedFile | None, wchan: str, own: int | None) -> str:
+    if file is not None and file.kind == "pipe":
+        if file.holders is None:
+            return "Find out which process holds the other end of the pipe, and why it does not read."
+        readers = [one.pid for one in file.holders or () if one.pid != own]
+        if not readers:
+            return "Read the pipe in another process or thread, or write the output to a file."
+        who = ", ".join(map(str, readers))
+        return f"Find out why pid {who} does not read the pipe. The rank continues as soon as somebody reads it."
+    if "wait_for_partner" in wchan:
+        return "Start the process that opens the other end of the FIFO. The rank continues as soon as it is open."
+    if file is not None and file.full:
+        return "Free some space on the file system."
+    where = "the server of the mount" if file is not None and file.mount is not None else "the disk or the file server"
+    return f"Find out why {where} does not respond. The rank continues once it does."
 
 
 def _kernel_stack(pid: int | None, state: str) -> tuple[str, ...]:
