@@ -37,6 +37,8 @@ class Training(Struct, frozen=True, gc=False):
     """What the lines of the thread say."""
     own: tuple[Frame, ...] = ()
     """Frames of the user's own code in it, innermost first."""
+    kernel: KernelThread | None = None
+    """The same thread, as the kernel counts it; the main thread if its stack could not be read."""
 
 
 class State(Struct, frozen=True, gc=False):
@@ -60,9 +62,9 @@ def training(process: Process) -> Training:
     """Where a process that is a rank trains."""
     thread = operations.training_thread(process.stack, process.pid) if process.state not in "ZX" else None
     if thread is None:
-        return Training()
+        return Training(kernel=movement.kernel_thread(process, None))
     read = reading(thread)
-    return Training(thread, read, frames_at(thread.frames, read.own))
+    return Training(thread, read, frames_at(thread.frames, read.own), movement.kernel_thread(process, thread))
 
 
 def state_of(
@@ -76,8 +78,7 @@ def state_of(
     the world."""
     if process.state in "ZX":
         return State("dead", "zombie" if process.state == "Z" else "exited", how_it_ended(process))
-    thread = trains.thread
-    kernel = movement.kernel_thread(process, thread)
+    thread, kernel = trains.thread, trains.kernel
     share = movement.share_of(process, kernel)
     if (stopped := stopped_by(process)) is not None:
         hold = Stopped(by=stopped.by, why=stopped.why)

@@ -10,7 +10,7 @@ from hangdoc.reasoning.model import Placed, Rank, Run, Unlooked
 from hangdoc.reasoning.ranks import backends, known
 from hangdoc.reasoning.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.reasoning.ranks.given import given
-from hangdoc.reasoning.ranks.movement import cpu_percent, kernel_thread
+from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.place import where
 from hangdoc.reasoning.ranks.reading import frames_at
 from hangdoc.reasoning.ranks.states import State, Training, state_of, training
@@ -153,7 +153,6 @@ def _rank(
     thread, read, own = trains.thread, trains.read, trains.own
     place, frame = where(thread, read, own)
     frames = () if thread is None else thread.frames
-    kernel = kernel_thread(process, thread)
     return Rank(
         rank=number,
         host=host.name,
@@ -172,7 +171,7 @@ def _rank(
         work=state.work,
         cpu_percent=cpu_percent(process),
         silent_seconds=silent_seconds(connections),
-        idle_seconds=kernel.idle_seconds if kernel is not None else None,
+        idle_seconds=trains.kernel.idle_seconds if trains.kernel is not None else None,
         loop=loop_view(process, own, loop),
         training_share=state.share,
         why=state.why,
