@@ -31,7 +31,9 @@ from hangdoc.snapshot import (
     Machine,
     Process,
     Progress,
+    PythonThread,
     Snapshot,
+    Stack,
     Unavailable,
 )
 from tests.rules import CODES, fires
@@ -40,6 +42,7 @@ from tests.rules.shapes import (
     LOADER,
     WORKER,
     called,
+    crowd,
     data,
     gpu_rank,
     in_loop,
@@ -296,6 +299,18 @@ def test_three_ways_to_be_held_back() -> None:
     assert "used up its CPU quota" in throttled.summary
     assert "600 ms" in throttled.evidence[0].text
     assert "is swapping: 400 MB" in held_back(machine=machine(swapped_bytes=400_000_000)).summary
+
+
+def test_a_programs_own_python_threads_are_no_pool() -> None:
+    clocks = crowd(8)
+    working = rank(0, train(12), cpu=0.9, world=1, clocks=clocks)
+    assert isinstance(working.stack, Stack)
+    of_python = tuple(
+        PythonThread(tid=one.tid, name=None, active=True, owns_gil=False) for one in clocks.threads if one.tid != 100
+    )
+    threaded = replace(working, stack=replace(working.stack, threads=(*working.stack.threads, *of_python)))
+    assert of("HD505", job(snapshot(working, machine=machine(cores=2))))
+    assert not of("HD505", job(snapshot(threaded, machine=machine(cores=2))))
 
 
 def test_a_search_without_end_is_never_called_work_nor_hung() -> None:
