@@ -33,6 +33,8 @@ class Stat(NamedTuple):
     ppid: int
     cpu_ticks: int
     """utime + stime."""
+    children_ticks: int
+    """cutime + cstime: of the children that have ended and were waited for."""
     start_ticks: int
     """Clock ticks after boot."""
     exit_code: int
@@ -111,6 +113,7 @@ class ProcFS:
             state=rest[0],
             ppid=int(rest[1]),
             cpu_ticks=int(rest[11]) + int(rest[12]),
+            children_ticks=int(rest[13]) + int(rest[14]),
             start_ticks=int(rest[19]),
             exit_code=int(rest[-1]),
             processor=int(rest[36]) if len(rest) > 36 else None,

@@ -180,6 +180,8 @@ class Clocks(Reading, frozen=True, kw_only=True):
     resolution_ns: int
     """1 with schedstat; one clock tick if only utime/stime could be read."""
     threads: tuple[KernelThread, ...]
+    children_cpu_ns: int = 0
+    """Of the children that ended in the window: the CPU time of their whole lives, in clock ticks of 10 ms."""
 
 
 # --- identity -----------------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ _PLACE_SECONDS = 10.0
 
 _PAUSE_NS = 1_000_000
 """A thread that an observer stops and continues uses less CPU time than this."""
+_WOKEN_SECONDS = 0.005
+"""After this time, a thread that was woken by an observer waits again."""
 _BACKENDS = ("gloo_", "pt_gloo", "pt_nccl")
 """Names of the threads of torch's backends. They poll all the time, on hundreds of sockets that `sockets` reads anyway."""
 
@@ -48,6 +50,8 @@ class Reading(NamedTuple):
     state: str
     processor: int | None
     """The one that it last ran on."""
+    children_ticks: int = 0
+    """CPU time of the process's children that had ended by then, in clock ticks."""
 
     @property
     def ran(self) -> tuple[int | None, ...]:
@@ -93,6 +97,10 @@ class CpuClocks:
         for pid in self._first:
             if pid in observation.targets:
                 self.read(observation.proc, pid)
+        if woken := [pid for pid in self._second if self._was_woken(pid)]:
+            time.sleep(_WOKEN_SECONDS)
+            for pid in woken:
+                self.read(observation.proc, pid)
         self._places = {key: place for key, place in self._places.items() if key[1] in self._threads(key[0])}
 
     def read(self, proc: ProcFS, pid: int) -> Threads:
@@ -119,6 +127,17 @@ class CpuClocks:
     def _threads(self, pid: int) -> Threads:
         found = self._second.get(pid)
         return found if isinstance(found, dict) else {}
+
+    def _was_woken(self, pid: int) -> bool:
+        """Whether a thread that hardly ran in the window runs now, after a pause: it does not show what it waits for."""
+        first, second = self.readings(pid)
+        return any(
+            now.state == "R"
+            and tid in first
+            and not now.name.startswith(_BACKENDS)
+            and now.cpu_ns - first[tid].cpu_ns < _PAUSE_NS
+            for tid, now in second.items()
+        )
 
     def readings(self, pid: int) -> tuple[Threads, Threads]:
         """The threads of a process at both ends of the window; empty for an end that could not be read."""
@@ -168,9 +187,16 @@ class CpuClocks:
         if isinstance(second, Unavailable):
             return second
         threads = tuple(self._thread(pid, tid, first.get(tid), now) for tid, now in second.items())
+        # Every thread shows the sum for its process; the newest reading has the highest one.
+        before, after = (max((one.children_ticks for one in end.values()), default=0) for end in (first, second))
         exact = all(reading.slices is not None for reading in second.values())
-        tick = 1 if exact else 1_000_000_000 // observation.proc.ticks_per_second
-        return Clocks(window_seconds=self._times[1] - self._times[0], resolution_ns=tick, threads=threads)
+        tick = 1_000_000_000 // observation.proc.ticks_per_second
+        return Clocks(
+            window_seconds=self._times[1] - self._times[0],
+            resolution_ns=1 if exact else tick,
+            threads=threads,
+            children_cpu_ns=max(0, after - before) * tick,
+        )
 
     def _thread(self, pid: int, tid: int, before: Reading | None, now: Reading) -> KernelThread:
         _, place = self._places.get((pid, tid), (now, _Place()))
@@ -220,7 +246,9 @@ def threads_of(proc: ProcFS, pid: int, before: Threads | None = None) -> Threads
             continue  # the thread has ended
         if slices is None:
             cpu = stat.cpu_ticks * (1_000_000_000 // proc.ticks_per_second)
-        readings[tid] = Reading(cpu, slices, voluntary, involuntary, stat.name, stat.state, stat.processor)
+        readings[tid] = Reading(
+            cpu, slices, voluntary, involuntary, stat.name, stat.state, stat.processor, stat.children_ticks
+        )
     return readings
 
 

@@ -250,8 +250,12 @@ def _name(part: Class) -> str:
 def _opposite_order(parts: Parts) -> bool:
     """Whether each part waits in a different group, to which a rank of another part belongs as well."""
     groups = [part.first.wait.of_group for part in parts if part.first.wait is not None]
+    # All ranks are in the default group, so a wait in it shows nothing about an order, unless it is the same call: a loop over
+    # the groups.
+    one_call = len({part.first.where for part in parts}) == 1 and parts[0].first.where is not None
     return len(set(groups)) > 1 and all(
-        # All ranks are in the default group, so a wait in it shows nothing about an order.
-        members is not None and not set(members).isdisjoint(numbers_of(other for other in parts if other is not part))
+        one_call
+        if members is None
+        else not set(members).isdisjoint(numbers_of(other for other in parts if other is not part))
         for part, (_, members) in zip(parts, groups, strict=True)
     )

@@ -216,8 +216,9 @@ def counters(rank: Rank) -> list[Evidence]:
 
 
 def ended_children(run: Run, rank: Rank) -> list[Evidence]:
-    """Child processes of a rank that have ended, and how; at most three."""
-    ended = [process for process in run.helpers(rank) if process.state in "ZX"]
+    """Child processes of a rank that have ended, and how; at most three. What a child process has started is its own matter: a
+    shell's commands come and go."""
+    ended = [process for process in run.helpers(rank) if process.state in "ZX" and process.ppid == rank.pid]
     return [Evidence(rank.rank, "kernel", f"child process {p.pid} is dead: {how_it_ended(p)}") for p in ended[:3]]
 
 

@@ -14,7 +14,7 @@ _ABOUT_RANK = regex(
     r"(?i)(?<!lora_)rank|\bis_?(\w+_)?(main|master|leader|primary|coordinator|chief|zero)(\b|_)|process_index|worker_id"
     r"|\bis_(\w+_)?(first|last)_(process|stage|node)|\b(main|master|primary|chief|leader)(_?(process|proc|node|worker))?\b"
 )
-_MANY = regex(r"^not |!=| >=? ")
+_MANY = regex(r"^not |!=| >=? | in ")
 """What leaves one rank out rather than singling it out."""
 _EQUALS = regex(r"(?P<name>[A-Za-z_][\w.]*) == (?P<value>\d+)|not (?P<falsy>[A-Za-z_][\w.]*)")
 _NAME = regex(r"[A-Za-z_][\w.]*")

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from hangdoc.reasoning.ranks.holds import AtLock
-from hangdoc.reasoning.ranks.movement import thread_of
+from hangdoc.reasoning.ranks.movement import thread_of, threads_at_work
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import lines_of
 from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Stack, Unavailable
@@ -95,6 +95,8 @@ def hold_of(process: Process, thread: PythonThread, kernel: KernelThread | None)
     waiting = waiting_threads(process)
     if not any(one.tid == thread.tid for one, _ in waiting):
         return None
+    if len(waiting) == 1 and threads_at_work(process, thread):
+        return None  # one of them may hold the lock
     lines = tuple(_line(one, "is waiting for a lock") for one, _ in waiting[:4])
     if len(waiting) > 1:
         names = " and ".join(f"{_name(one)} at `{frame.source}`" for one, frame in waiting[:2])

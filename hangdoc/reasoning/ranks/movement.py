@@ -98,6 +98,17 @@ def children_transfer(helpers: Sequence[Process]) -> bool:
     return any(amount >= _CHILDS_BYTES for amount in amounts)
 
 
-def children_at_work(helpers: Sequence[Process]) -> bool:
-    """Whether a helper process of a rank uses a processor."""
-    return any(cores_used(helper) >= BUSY for helper in helpers)
+def children_at_work(process: Process, helpers: Sequence[Process]) -> bool:
+    """Whether the helper processes of a rank use a processor: one of them, or many that end after a short time."""
+    return any(cores_used(helper) >= BUSY for helper in helpers) or any(map(_waits_for_busy, (process, *helpers)))
+
+
+def _waits_for_busy(process: Process) -> bool:
+    clocks = process.clocks
+    return isinstance(clocks, Clocks) and clocks.children_cpu_ns / 1e9 >= BUSY * max(clocks.window_seconds, 0.1)
+
+
+def threads_at_work(process: Process, thread: PythonThread) -> bool:
+    """Whether the other threads of a process, but those that merely carry messages, use a processor."""
+    own = thread_of(process, thread.tid if thread.tid is not None else process.pid)
+    return cores_used(process, transport=False) - (share_of(process, own) or 0.0) >= BUSY

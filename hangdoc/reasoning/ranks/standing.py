@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.ranks import loader, locks, torch_names
+from hangdoc.reasoning.ranks import known, loader, locks, torch_names
 from hangdoc.reasoning.ranks.counters import has_end
 from hangdoc.reasoning.ranks.feeding import consumers, fetching
 from hangdoc.reasoning.ranks.holds import (
@@ -22,6 +22,7 @@ from hangdoc.reasoning.ranks.holds import (
     Unreadable,
     WaitsForInput,
 )
+from hangdoc.reasoning.ranks.movement import thread_of
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
 
@@ -121,6 +122,8 @@ def standing_of(
         about = f"waiting for output of its child process (pid {child.pid}, {child.name})"
         return Standing("waiting-child", about, lock or Elsewhere())
     network = _network(kernel, connections) if call in _NETWORK | _READ | _WRITE else None
+    if lock is None and call == _FUTEX and (served := _served(process, thread, connections)) is not None:
+        return Standing("waiting-lock", f"waiting for a thread that waits for requests on {served.address}", served)
     return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
 
 
@@ -206,6 +209,21 @@ def _network(kernel: KernelThread | None, connections: Iterable[Connection]) -> 
         return OnNetwork()
     ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
     return OnNetwork(peer=f"{peer.remote_address}:{peer.remote_port}", silent_seconds=min(ages, default=None))
+
+
+def _served(process: Process, thread: PythonThread, connections: Iterable[Connection]) -> Serves | None:
+    """What the threads that may end the wait of `thread` wait for, if that is requests: each other thread in the user's code, and
+    at least one."""
+    found = None
+    for other in known.python_threads(process):
+        kernel = thread_of(process, other.tid) if other is not thread and other.tid is not None else None
+        call = kernel.syscall if kernel is not None else None
+        network = _network(kernel, connections) if call in _NETWORK else None
+        if isinstance(network, Serves):
+            found = network
+        elif other is not thread and user_frames(other):
+            return None  # this one may have to end it
+    return found
 
 
 def _by_name(

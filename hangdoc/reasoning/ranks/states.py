@@ -11,7 +11,7 @@ from hangdoc.reasoning.ranks import known, locks, movement, operations, torch_na
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.ended import how_it_ended
 from hangdoc.reasoning.ranks.feeding import fetching
-from hangdoc.reasoning.ranks.holds import Hold, Stopped
+from hangdoc.reasoning.ranks.holds import Elsewhere, Hold, Stopped
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
 from hangdoc.reasoning.ranks.standing import standing_of
@@ -19,6 +19,7 @@ from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.snapshot import Connection, Frame, KernelThread, Process, PythonThread
 
 _CHILDREN = "its child processes are busy"
+_THREADS = "its other threads are busy"
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
 _PHASES = {
     "evaluate": "evaluating",
@@ -129,8 +130,14 @@ def _with_stack(
             return replace(base, label="computing", state="computing", why="its loop is making progress", moving=True)
         return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
     working = replace(base, label="computing", moving=True, work=movement.moved_bytes(process, helpers, others))
-    if busy or counters or not same:
-        why = f"uses {share:.0%} of a core" if busy and share else "its stack changed"
+    if busy:
+        return replace(
+            working, state=_working(process, thread), why=f"uses {share:.0%} of a core" if share else "active"
+        )
+    if working.work is None and movement.threads_at_work(process, thread):
+        working = replace(working, work=_THREADS)
+    if not same or (counters and counters_moved(process, own)):
+        why = "its counters changed" if same else "its stack changed"
         return replace(working, state=_working(process, thread), why=why)
     return _standing(process, thread, kernel, helpers, (*pairs, *others), base, working)
 
@@ -145,20 +152,24 @@ def _standing(
     working: State,
 ) -> State:
     """The state of a rank whose own thread is not making progress and is in no operation: others may work for it."""
-    children = movement.children_at_work(helpers)
+    children = movement.children_at_work(process, helpers)
     if children and any(f in frame.file for frame in thread.frames for f in torch_names.COMPILER):
         return replace(working, state="compiling", why="its compiler processes are busy", work=None)
     state, why, hold = standing_of(process, thread, kernel, helpers, connections)
     if state == "waiting-input" or hold.ends == "never":  # other work of its processes does not help
         return replace(base, state=state, why=why, hold=hold)
-    if working.work is not None:
-        return replace(working, state=_working(process, thread), why=working.work)
+    if working.work not in (None, _THREADS):
+        return replace(working, state=_working(process, thread), why=working.work or "")
+    if base.counters_moved:
+        return replace(working, state=_working(process, thread), why="counters of its other threads changed")
     if children and state == "waiting-data":
         return replace(working, state="loading-data", why="its dataloader workers are busy")
     if state == "waiting-child" and movement.children_transfer(helpers):
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
     if children:  # a pool's results, a build, a tokenizer: however it waits for them
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
+    if isinstance(hold, Elsewhere) and working.work is not None:  # a future, a queue, a lock
+        return replace(working, state="computing", why=_THREADS)
     return replace(base, state=state, why=why, hold=hold)
 
 
