@@ -44,13 +44,13 @@ class Local(Value, frozen=True, kw_only=True):
 
 
 class Exit(Value, frozen=True, kw_only=True):
-    """A statement that leaves a loop before its end."""
+    """What may leave a loop before its end."""
 
     line: int
     statement: str
-    """`break` or `return`."""
+    """`break`, `return`, or `except`: a handler of a `try` around the loop."""
     conditions: tuple[str, ...] = ()
-    """Tests of the `if`s around it inside the loop, outermost first, and the `except` around it."""
+    """Tests of the `if`s around it inside the loop, outermost first, and the `except` around it or of the handler."""
 
 
 class Loop(Value, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class Loop(Value, frozen=True, kw_only=True):
     advances: tuple[str, ...] = ()
     """Names that the loop changes in any way: targets of a `for`, `+=` by any amount, `i = i + k`."""
     exits: tuple[Exit, ...] = ()
-    """The first few `break`s and `return`s in it, in source order."""
+    """The first few of them, in source order."""
 
 
 class Frame(Value, frozen=True, kw_only=True):

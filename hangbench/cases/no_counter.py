@@ -6,7 +6,7 @@ backward."""
 # verdict = ["hung"]
 # states = ["in-collective","in-collective"]
 # operations = ["all_reduce","barrier"]
-# finding = "HD105"
+# finding = "HD101"
 # culprits = [1]
 # victims = [0]
 # ///

@@ -7,7 +7,7 @@ import ast
 import copy
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -164,7 +164,9 @@ def _dedents(line: str, indent: int) -> bool:
 
 
 def _loops(scope: ast.AST) -> tuple[Loop, ...]:
-    return tuple(_loop(node) for node in _own_nodes(scope) if isinstance(node, ast.For | ast.While | ast.AsyncFor))
+    nodes = _own_nodes(scope)
+    guards = [node for node in nodes if isinstance(node, ast.Try)]
+    return tuple(_loop(node, guards) for node in nodes if isinstance(node, ast.For | ast.While | ast.AsyncFor))
 
 
 def _conditions(scope: ast.AST, line: int) -> tuple[str, ...]:
@@ -229,10 +231,15 @@ def _statements(scope: ast.AST, *, inner: bool = True) -> Iterator[ast.AST]:
             todo.extend(getattr(node, block, ()))
 
 
-def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
+def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -> Loop:
+    """A loop; `guards` are the `try` statements of its function."""
+    exits = [
+        *_exits(node.body),
+        *(one for guard in guards if _contains(guard.body, node.lineno) for one in _caught(guard)),
+    ]
     common: dict[str, Any] = {
         "line": node.lineno, "end_line": node.end_lineno or node.lineno, "advances": _advanced_names(node),
-        "exits": tuple(sorted(_exits(node.body), key=lambda one: one.line))[:_MAX_EXITS],
+        "exits": tuple(sorted(exits, key=lambda one: one.line))[:_MAX_EXITS],
     }  # fmt: skip
     if isinstance(node, ast.While):
         counters = _incremented_names(node)
@@ -265,6 +272,14 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor) -> Loop:
         # `for batch in loader: ...; n += 1`
         counters = _incremented_names(node)
     return Loop(**common, header=header, counters=counters, start=start, bound=bound)
+
+
+def _caught(guard: ast.Try) -> Iterator[Exit]:
+    """The handlers that continue after an exception."""
+    for handler in guard.handlers:
+        if not isinstance(handler.body[-1], ast.Raise):
+            caught = f"except {ast.unparse(handler.type) if handler.type else ''}".strip()
+            yield Exit(line=handler.lineno, statement="except", conditions=(caught[:200],))
 
 
 def _exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inner: bool = False) -> Iterator[Exit]:

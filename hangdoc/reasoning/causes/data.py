@@ -1,7 +1,7 @@
 """The data of a rank that left its loop early or gets no batch, compared with the data of a rank that waits for it."""
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning.causes import amounts
+from hangdoc.reasoning.causes import amounts, exits
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.kinds import LeftLoop, Mismatch
 from hangdoc.reasoning.model import Class, Rank
@@ -14,6 +14,13 @@ class RanOut(Cause, frozen=True, kw_only=True):
     """Some ranks left the loop because they visibly have less data than those inside it."""
 
     NAME = "fewer-data"
+    left: LeftLoop
+
+
+class DataEnded(Cause, frozen=True, kw_only=True):
+    """Some ranks left a loop that ends only with its data. How much data the others have is not visible."""
+
+    NAME = "data-ended"
     left: LeftLoop
 
 
@@ -43,11 +50,11 @@ class NoData(Cause, frozen=True, kw_only=True):
     """Whether another rank has more."""
 
 
-def of_left_loop(kind: LeftLoop) -> RanOut | UnevenSplit | None:
+def of_left_loop(kind: LeftLoop) -> RanOut | UnevenSplit | DataEnded | None:
     """Why a rank left its loop, by its data; None if the data does not explain it."""
     short, inside = kind.short.first, kind.inside.first
     if not kind.differences:
-        return None
+        return DataEnded(left=kind) if exits.only_by_its_end(kind) else None
     if not _is_split(short, inside, kind.differences[0]):
         return RanOut(left=kind)
     return None if _broke_off(short) and not _takes_next(short, inside) else UnevenSplit(left=kind)

@@ -1,4 +1,4 @@
-"""The statements by which a rank may have left its loop, with the values on both ranks that decide it."""
+"""How a rank may have left its loop: its statements that leave it, with the values on both ranks that decide, or its end."""
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.kinds import LeftLoop
@@ -12,14 +12,28 @@ _SHOWN = 3
 
 
 def of(kind: LeftLoop) -> list[Evidence]:
-    """One line for each `break` and `return` of the loop, those whose variables differ between the ranks first."""
+    """One line for each statement that may leave the loop, those whose variables differ between the ranks first."""
     short, inside = kind.short.first, kind.inside.first
     lines = [(_differences(exit_, short, inside), exit_) for exit_ in kind.loop.exits]
     lines.sort(key=lambda line: not line[0])
     return [Evidence(short.rank, "source", "; ".join([_statement(exit_), *differ])) for differ, exit_ in lines[:_SHOWN]]
 
 
+def only_by_its_end(kind: LeftLoop) -> bool:
+    """Whether the loop is over a DataLoader and ends only with it: no statement leaves the loop, and the rank is still in its
+    function, so that no exception has left it either."""
+    short = kind.short.first
+    frame = next((one for one in short.program if kind.loop in one.loops), None)
+    if frame is None or kind.loop.exits or not kind.loop.header.startswith("for "):
+        return False
+    iterated = kind.loop.header.rpartition(" in ")[2]
+    loaders = {local.name for local in frame.locals if "DataLoader" in local.text}
+    return "DataLoader(" in iterated or not loaders.isdisjoint(_NAME.findall(iterated))
+
+
 def _statement(exit_: Exit) -> str:
+    if exit_.statement == "except":
+        return f"`{exit_.conditions[0]}` at line {exit_.line} catches what the loop raises"
     under = " and ".join(f"`{test}`" for test in exit_.conditions)
     return f"the loop has a `{exit_.statement}` at line {exit_.line}" + (f", if {under}" if under else "")
 

@@ -62,7 +62,9 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> tuple[Fram
     a, b, deeper = parted
     rounds = _rounds(ahead, a, behind, b)
     if rounds is None and ahead.wait is not None and ahead.wait.kind == "collective":
-        rounds = 0  # no counter tells, but `behind` cannot be a round further: it would have been in this collective, too
+        rounds = (
+            0  # no counter tells, but `behind` cannot be a round further: it would have been in this collective, too
+        )
     if a.line < b.line or rounds != 0:
         return None
     for loop in sorted(b.loops, key=lambda loop: loop.line):

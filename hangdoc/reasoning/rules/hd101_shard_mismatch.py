@@ -46,7 +46,8 @@ Or copy the same shards to every node, or wrap the loop in
 It compares the loop counters and loop bounds of both ranks, the lengths of
 their lists, the numbers of files in the directories that their environment,
 arguments and open files name, and what the trainer publishes. The stacks show
-which rank is outside the loop.
+which rank is outside the loop. A loop over a DataLoader without `break`,
+`return` or `try` ends only with its data.
 
 ## When it can be wrong
 
@@ -68,7 +69,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import amounts
-from hangdoc.reasoning.causes.data import FewerData, NoData, RanOut
+from hangdoc.reasoning.causes.data import DataEnded, FewerData, NoData, RanOut
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import left_loop
@@ -96,6 +97,21 @@ def _ran_out(run: Run, blockage: Blockage, cause: RanOut) -> Draft:
         evidence=left_loop.evidence(run, left, left.differences),
         remedy=_REMEDY,
         commands=_commands(short, inside),
+    )
+
+
+@about(DataEnded)
+def _ended(run: Run, blockage: Blockage, cause: DataEnded) -> Draft:
+    """Ranks whose loop over their data has ended."""
+    left = cause.left
+    why = f"the loop `{left.loop.header}` has no `break`, `return` or `try`: it ends with its data"
+    return Draft(
+        confidence=0.75,
+        summary=f"{words.ranks(left.short.ranks)} ran out of data{left_loop.after(left)} and left the loop; "
+        + words.waiting_in([left.inside], words.them(left.short.ranks)),
+        evidence=[Evidence(left.short.ranks[0], "source", why), *left_loop.evidence(run, left)],
+        remedy=_REMEDY,
+        commands=words.look_again(left.short.first),
     )
 
 
