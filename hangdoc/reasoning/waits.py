@@ -1,11 +1,12 @@
 """Step 4: which rank waits for which. The nodes are calls in which ranks can meet, and classes of ranks that do not wait."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from hangdoc.reasoning import graph
 from hangdoc.reasoning.model import Class, Rank, Run
 from hangdoc.reasoning.ranks import backends, torch_names
+from hangdoc.reasoning.ranks.holds import AtFileLock
 
 
 class Node(NamedTuple):
@@ -34,12 +35,15 @@ class Waits(NamedTuple):
 def draw(classes: Iterable[Class], unseen: Iterable[int]) -> Waits:
     """The graph of a run."""
     classes = tuple(classes)
+    holders = {
+        (one.first.host, one.first.pid): one.ranks for one in classes if not _at_lock(one) and not one.first.waits
+    }
     unseen = frozenset(unseen)
     everyone = unseen.union(*(one.ranks for one in classes))
     together: dict[Hashable, list[Class]] = {}
     for number, one in enumerate(classes):
         together.setdefault(_point(one) if one.first.waits else number, []).append(one)
-    nodes = [_node(tuple(group), everyone) for group in together.values()]
+    nodes = [_node(tuple(group), everyone, holders) for group in together.values()]
     if unseen:
         nodes.append(Node((), unseen, frozenset()))
     position = {rank: at for at, node in enumerate(nodes) for rank in node.ranks}
@@ -56,11 +60,19 @@ def _point(one: Class) -> Hashable:
     return ("rendezvous",) if wait.kind == "rendezvous" else (wait.kind, *wait.point)
 
 
-def _node(classes: tuple[Class, ...], everyone: frozenset[int]) -> Node:
+def _at_lock(one: Class) -> bool:
+    return isinstance(one.first.hold, AtFileLock)
+
+
+def _node(
+    classes: tuple[Class, ...], everyone: frozenset[int], holders: Mapping[tuple[str, int | None], tuple[int, ...]]
+) -> Node:
+    """`holders`: by host and process, ranks that wait for no other rank, of which one may hold a file lock."""
     here = frozenset(rank for one in classes for rank in one.ranks)
     first = classes[0].first
     if not first.waits or first.wait is None:
-        return Node(classes, here, frozenset())
+        held = first.hold.holders if isinstance(first.hold, AtFileLock) else ()
+        return Node(classes, here, frozenset(rank for one in held for rank in holders.get((first.host, one.pid), ())))
     if first.wait.kind == "p2p":
         peer = first.wait.operation.peer
         known = peer is not None and peer != first.rank

@@ -78,9 +78,9 @@ def place(rank: Rank) -> str:
 
 
 def operation(rank: Rank) -> str:
-    """The operation that a rank waits in, by torch's name."""
+    """The operation that a rank waits in, by torch's name; `flock` for any lock on a file."""
     if rank.wait is None:
-        return rank.state
+        return "flock" if isinstance(rank.hold, AtFileLock) else rank.state
     return _operation(rank.wait.kind, rank.wait.operation)
 
 
