@@ -22,6 +22,7 @@ from hangdoc.reasoning.ranks.holds import (
     Elsewhere,
     Ends,
     Hold,
+    InStore,
     OnNetwork,
     Serves,
     Starves,
@@ -114,6 +115,9 @@ def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
         classes, upstream = _classes(waits, [end.nodes]), _classes(waits, [end.upstream])
         if end.cycle or (classes and classes[0].first.waits):
             kind, culprits = cycles.kind_of(run, waits, classes) if end.cycle else points.kind_of(classes)
+            if isinstance(kind, InStore):  # not a cycle for sure: another process may set the key
+                upstream += tuple(one for one in classes if not set(one.ranks) & set(culprits))
+                classes = tuple(one for one in classes if one not in upstream)
             found.append(Blockage(kind=kind, awaited=classes, culprits=culprits, waiting=upstream))
         else:
             hold = hold_of(classes[0]) if classes else Unseen()

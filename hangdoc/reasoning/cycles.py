@@ -16,7 +16,7 @@ from hangdoc.reasoning.kinds import Apart, GroupOrder, LeftLoop, Mismatch, Point
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
 from hangdoc.reasoning.ranks import conditions, in_source, torch_names
 from hangdoc.reasoning.ranks.counters import loop_view
-from hangdoc.reasoning.ranks.holds import Ends, Hold
+from hangdoc.reasoning.ranks.holds import Ends, Hold, InStore
 from hangdoc.reasoning.ranks.place import is_ahead, left_loop
 from hangdoc.reasoning.waits import Waits, answers, is_p2p, peer_of
 from hangdoc.snapshot import Frame, Loop
@@ -39,7 +39,16 @@ def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
         return _point_to_point(run, classes)
     if (mixed := _unanswered(run, classes)) is not None:
         return mixed
-    return _by_program(_parts(classes))
+    parts = _parts(classes)
+    return _in_store(parts) or _by_program(parts)
+
+
+def _in_store(parts: Parts) -> Found | None:
+    """Ranks that wait for a key in the store, if all others wait in calls that those ranks have not reached yet."""
+    stuck = [part for part in parts if part.first.wait is not None and part.first.wait.kind == "store"]
+    others = [part for part in parts if part not in stuck]
+    ahead = any(is_ahead(one.first, other.first) for one in stuck for other in others)
+    return (InStore(), _ranks(stuck)) if stuck and others and not ahead else None
 
 
 def _ranks(classes: Iterable[Class]) -> tuple[int, ...]:

@@ -137,6 +137,12 @@ class Serves(Hold, frozen=True, kw_only=True):
     address: str
 
 
+class InStore(Hold, frozen=True, kw_only=True):
+    """It waits for a key in the store. Who would set it is not known."""
+
+    NAME = "in-store"
+
+
 class Elsewhere(Hold, frozen=True, kw_only=True):
     """It waits for something else: a child process, an event, a queue."""
 

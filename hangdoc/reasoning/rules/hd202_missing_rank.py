@@ -59,17 +59,28 @@ from hangdoc.phrases import duration
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, Busy, Elsewhere, Hold, OnNetwork, ReadsPipe, Starves
+from hangdoc.reasoning.ranks.holds import (
+    Asleep,
+    AtFileLock,
+    Busy,
+    Elsewhere,
+    Hold,
+    InStore,
+    OnNetwork,
+    ReadsPipe,
+    Starves,
+)
 from hangdoc.reasoning.rules.draft import Draft, about
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
+_KEY_NOT_SET = "Find out which process should set the key, and compare the names of the key on both sides."
 _WAITS_TOO_LONG = (
     "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "
     "process group."
 )
 
 
-@about(Asleep, AtFileLock, Elsewhere, OnNetwork, ReadsPipe, Busy, Starves)
+@about(Asleep, AtFileLock, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
 def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     """Ranks that do not reach the operation in which the others wait for them."""
     first, blamed = blockage.awaited[0].first, blockage.culprits
@@ -89,6 +100,10 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
             *dead,
             *words.stacks(run, blockage.waiting),
         ],
-        remedy=_CHILD_ENDED if because else f"Look at the line where {words.are(blamed)}. {_WAITS_TOO_LONG}",
+        remedy=_CHILD_ENDED
+        if because
+        else _KEY_NOT_SET
+        if isinstance(kind, InStore)
+        else f"Look at the line where {words.are(blamed)}. {_WAITS_TOO_LONG}",
         commands=words.look_again(first),
     )
