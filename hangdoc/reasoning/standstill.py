@@ -6,6 +6,7 @@ from hangdoc.reasoning.ranks.holds import (
     Asleep,
     AtFileLock,
     AtLock,
+    Hold,
     InFile,
     OnNetwork,
     ReadsPipe,
@@ -30,11 +31,15 @@ def _stands(rank: Rank) -> bool:
         and rank.wait is None
         and not rank.moving
         and rank.state not in ("waiting-input", "stopped")
-        and not (
-            isinstance(rank.hold, Asleep) and not rank.hold.polls and rank.cpu_percent is not None
-        )  # such a sleep ends by itself
+        and not (_ends_by_itself(rank.hold) and rank.cpu_percent is not None)
         and (rank.process is None or cores_used(rank.process, transport=False) < BUSY)
     )
+
+
+def _ends_by_itself(hold: Hold | None) -> bool:
+    if isinstance(hold, Asleep):
+        return not hold.polls
+    return hold is not None and hold.ends == "by-itself" and not isinstance(hold, Serves)
 
 
 def is_seen(run: Run) -> bool:

@@ -127,6 +127,20 @@ def standing_of(
     return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
 
 
+def pausing(process: Process, thread: PythonThread, helpers: Sequence[Process]) -> float | None:
+    """For how many more seconds a thread sleeps that may end the wait of `thread`: one of its process or of a child process.
+    Only a short sleep between two pieces of work counts, not one between two checks of a condition; None if there is none."""
+    threads = [(process, one) for one in known.python_threads(process) if one is not thread]
+    threads += [(helper, one) for helper in helpers for one in known.python_threads(helper)]
+    for owner, one in threads:
+        kernel = thread_of(owner, one.tid if one.tid is not None else owner.pid)
+        if kernel is not None and kernel.syscall in _SLEEP and user_frames(one):
+            sleep = _asleep(one, kernel)
+            if sleep.ends == "by-itself":
+                return sleep.seconds
+    return None
+
+
 def _reading(process: Process, file: AwaitedFile, ends: Ends, helpers: Sequence[Process]) -> Standing:
     """A rank that reads from an empty pipe. If its own processes hold the other end, it waits for a child process."""
     writers = None if file.holders is None else tuple(one for one in file.holders if one.pid != process.pid)

@@ -11,10 +11,10 @@ from hangdoc.reasoning.ranks import known, locks, movement, operations, torch_na
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.ended import how_it_ended
 from hangdoc.reasoning.ranks.feeding import fetching
-from hangdoc.reasoning.ranks.holds import Elsewhere, Hold, Stopped
+from hangdoc.reasoning.ranks.holds import Elsewhere, Hold, ReadsPipe, Stopped
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
-from hangdoc.reasoning.ranks.standing import standing_of
+from hangdoc.reasoning.ranks.standing import pausing, standing_of
 from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.snapshot import Connection, Frame, KernelThread, Process, PythonThread
 
@@ -170,6 +170,9 @@ def _standing(
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
     if isinstance(hold, Elsewhere) and working.work is not None:  # a future, a queue, a lock
         return replace(working, state="computing", why=_THREADS)
+    if isinstance(hold, Elsewhere | ReadsPipe) and (pause := pausing(process, thread, helpers)) is not None:
+        why = f"{why}; another thread or a child process sleeps for {pause:.1f} s and then continues"
+        hold = replace(hold, ends="by-itself")
     return replace(base, state=state, why=why, hold=hold)
 
 
