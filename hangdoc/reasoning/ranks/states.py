@@ -19,7 +19,6 @@ from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.snapshot import Connection, Frame, KernelThread, Process, PythonThread
 
 _CHILDREN = "its child processes are busy"
-_THREADS = "its other threads are busy"
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
 _PHASES = {
     "evaluate": "evaluating",
@@ -134,11 +133,11 @@ def _with_stack(
         return replace(
             working, state=_working(process, thread), why=f"uses {share:.0%} of a core" if share else "active"
         )
-    if working.work is None and movement.threads_at_work(process, thread):
-        working = replace(working, work=_THREADS)
     if not same or (counters and counters_moved(process, own)):
         why = "its counters changed" if same else "its stack changed"
-        return replace(working, state=_working(process, thread), why=why)
+        return replace(
+            working, state=_working(process, thread), why=why, work=working.work or _threads(process, thread)
+        )
     return _standing(process, thread, kernel, helpers, (*pairs, *others), base, working)
 
 
@@ -158,22 +157,27 @@ def _standing(
     state, why, hold = standing_of(process, thread, kernel, helpers, connections)
     if state == "waiting-input" or hold.ends == "never":  # other work of its processes does not help
         return replace(base, state=state, why=why, hold=hold)
-    if working.work not in (None, _THREADS):
-        return replace(working, state=_working(process, thread), why=working.work or "")
+    if working.work is not None:
+        return replace(working, state=_working(process, thread), why=working.work)
     if base.counters_moved:
-        return replace(working, state=_working(process, thread), why="counters of its other threads changed")
+        why = "counters of its other threads changed"
+        return replace(working, state=_working(process, thread), why=why, work=_threads(process, thread))
     if children and state == "waiting-data":
         return replace(working, state="loading-data", why="its dataloader workers are busy")
     if state == "waiting-child" and movement.children_transfer(helpers):
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
     if children:  # a pool's results, a build, a tokenizer: however it waits for them
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
-    if isinstance(hold, Elsewhere) and working.work is not None:  # a future, a queue, a lock
-        return replace(working, state="computing", why=_THREADS)
+    if isinstance(hold, Elsewhere) and (work := _threads(process, thread)) is not None:  # a future, a queue, a lock
+        return replace(working, state="computing", why=work, work=work)
     if isinstance(hold, Elsewhere | ReadsPipe) and (pause := pausing(process, thread, helpers)) is not None:
         why = f"{why}; another thread or a child process sleeps for {pause:.1f} s and then continues"
         hold = replace(hold, ends="by-itself")
     return replace(base, state=state, why=why, hold=hold)
+
+
+def _threads(process: Process, thread: PythonThread) -> str | None:
+    return "its other threads are busy" if movement.threads_at_work(process, thread) else None
 
 
 def _idle(share: float | None) -> str:
