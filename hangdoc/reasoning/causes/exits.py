@@ -21,10 +21,14 @@ def of(kind: LeftLoop) -> list[Evidence]:
 
 def only_by_its_end(kind: LeftLoop) -> bool:
     """Whether the loop is over a DataLoader and ends only with it: no statement leaves the loop, and the rank is still in its
-    function, so that no exception has left it either."""
-    short = kind.short.first
-    frame = next((one for one in short.program if kind.loop in one.loops), None)
-    if frame is None or kind.loop.exits or not kind.loop.header.startswith("for "):
+    function, so that no exception has left it either. And whether each iteration makes the call in which the others wait."""
+    frame, within = (
+        next((frame for frame in one.first.program if kind.loop in frame.loops), None)
+        for one in (kind.short, kind.inside)
+    )
+    if frame is None or within is None or kind.loop.exits or not kind.loop.header.startswith("for "):
+        return False
+    if set(within.conditions) - set(frame.conditions):
         return False
     iterated = kind.loop.header.rpartition(" in ")[2]
     loaders = {local.name for local in frame.locals if "DataLoader" in local.text}
