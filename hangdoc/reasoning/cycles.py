@@ -15,7 +15,7 @@ from hangdoc.reasoning.causes import amounts
 from hangdoc.reasoning.kinds import Apart, GroupOrder, LeftLoop, Mismatch, PointToPoint, Subset
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
 from hangdoc.reasoning.ranks import conditions, in_source, torch_names
-from hangdoc.reasoning.ranks.counters import loop_view
+from hangdoc.reasoning.ranks.counters import loop_view, rounds
 from hangdoc.reasoning.ranks.holds import Ends, Hold, InStore
 from hangdoc.reasoning.ranks.place import is_ahead, left_loop
 from hangdoc.reasoning.waits import Waits, answers, is_p2p, peer_of
@@ -135,7 +135,8 @@ def _did_as_many_rounds(short: Rank, waiting: Rank) -> bool:
 
 
 def _point_to_point(run: Run, classes: Parts) -> Found:
-    """A cycle of sends and receives. The rank with the most unmatched calls to it is to blame if there is only one, else all."""
+    """A cycle of sends and receives. The rank with the most unmatched calls to it is to blame if there is only one, else a rank
+    that went past its send, else all."""
     known = all(peer_of(one.first) is not None for one in classes)
     unmatched = {one.ranks: _unmatched(run, one) for one in classes}
     most = max(unmatched.values())
@@ -143,7 +144,26 @@ def _point_to_point(run: Run, classes: Parts) -> Found:
     if known and len(astray) == 1 and most > 1:
         waits = next(one for one in run.waiting if peer_of(one.first) in astray[0].ranks)
         return PointToPoint(parts=classes, pair=(astray[0], waits)), astray[0].ranks
+    if (pair := _past_its_send(classes)) is not None:
+        return PointToPoint(parts=classes, pair=pair), pair[0].ranks
     return PointToPoint(parts=classes, ends="never" if known else "unknown"), _ranks(classes)
+
+
+def _past_its_send(classes: Parts) -> tuple[Class, Class] | None:
+    """(a rank, a rank that waits to receive from it), if all receive and only the first is further than the rank that waits for
+    it, in the program or in the rounds of a loop of its own: it came past what it should have sent."""
+    if any(one.first.wait is None or one.first.wait.operation.op not in torch_names.RECEIVES for one in classes):
+        return None
+    pairs = [(sender, one) for one in classes for sender in classes if peer_of(one.first) in sender.ranks]
+    past = [(sender, one) for sender, one in pairs if _is_further(sender.first, one.first)]
+    return past[0] if len(past) == 1 else None
+
+
+def _is_further(one: Rank, other: Rank) -> bool:
+    if is_ahead(one, other) or is_ahead(other, one):
+        return is_ahead(one, other)
+    ours, theirs = rounds(one), rounds(other)
+    return ours is not None and theirs is not None and ours > theirs
 
 
 def _unmatched(run: Run, named: Class) -> int:

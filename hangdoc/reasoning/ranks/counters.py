@@ -77,6 +77,14 @@ def _view(process: Process, frame: Frame, loop: Loop) -> LoopView:
     return LoopView(loop, frame.file, frame.function, inside, counter, value, done, total)
 
 
+def rounds(rank: Rank) -> int | None:
+    """The iterations that the innermost counted loop around a rank's position has completed; None if none counts."""
+    if rank.process is None or rank.thread is None:
+        return None
+    views = (_view(rank.process, frame, loop) for frame, loop in reversed(_nest(rank.thread)))
+    return next((view.done for view in views if view.done is not None), None)
+
+
 def number(process: Process, frame: Frame, name: str) -> int | None:
     """The value of a literal or of an integer variable as a frame sees it."""
     if (literal := integer(name)) is not None:

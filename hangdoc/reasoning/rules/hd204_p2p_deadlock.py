@@ -38,8 +38,11 @@ peer is doing.
 
 ## When it can be wrong
 
-The peer could not be read from a call. hangdoc then assumes that the call may
-wait for any other rank, and lowers the confidence.
+- If two ranks wait to receive from each other, hangdoc blames the one that is
+  further in the program: it came past a send that the other one waits for. The
+  other rank may have received one message too many instead.
+- The peer could not be read from a call. hangdoc then assumes that the
+  call may wait for any other rank, and lowers the confidence.
 
 ## References
 
@@ -53,6 +56,7 @@ from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import PointToPoint
 from hangdoc.reasoning.model import Class, Run
+from hangdoc.reasoning.ranks.torch_names import RECEIVES
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.waits import is_p2p, peer_of
@@ -62,7 +66,7 @@ from hangdoc.reasoning.waits import is_p2p, peer_of
 def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     """Cycles of point-to-point calls, and calls whose peer is stuck in another operation."""
     return Draft(
-        confidence=0.9 if kind.sure else 0.6,
+        confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
         evidence=words.stacks(run, kind.pair or kind.parts),
         remedy="In each pair, one rank must send while the other receives. Or post both calls with batch_isend_irecv.",
@@ -81,7 +85,15 @@ def _summary(kind: PointToPoint) -> str:
         return f"{words.ranks(ring)} are waiting for each other: {parties.calls(kind.parts[:4])}"
     astray, waits = kind.pair
     place = "" if is_p2p(astray.first) else f" {words.place(astray.first)}"
-    return f"{words.waiting_in([waits])}, but {words.are(astray.ranks)} {words.doing(astray.first)}{place}"
+    further = f"{words.ranks(astray.ranks)} did not send it: " if _both_receive(kind) else ""
+    return f"{words.waiting_in([waits])}, but {further}{words.are(astray.ranks)} {words.doing(astray.first)}{place}"
+
+
+def _both_receive(kind: PointToPoint) -> bool:
+    """Whether a rank that waits to receive is to blame for not having sent before."""
+    return kind.pair is not None and all(
+        one.first.wait and one.first.wait.operation.op in RECEIVES for one in kind.pair
+    )
 
 
 def _calls(classes: Iterable[Class], addition: str = "") -> list[str]:
