@@ -39,8 +39,8 @@ _NETWORK = frozenset(
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
 _FUTEX = "futex"
-_SHORT_SLEEP = 60.0
-"""Seconds. A sleep up to this is a pause between two attempts; a sleep of an hour is a hang for the ranks that wait."""
+_SHORT_SLEEP = 600.0
+"""Seconds. The ranks that wait survive a sleep up to this: it is torch's shortest default timeout of a process group (NCCL's)."""
 _WAKES = 10
 """Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
