@@ -24,7 +24,9 @@ _INIT = 'mount -t tmpfs tmpfs /tmp && "$@"; exit $?'
 @click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--hangdoc", default=f"{sys.executable} -m hangdoc", help="The hangdoc command of the look.")
 @click.option("--python", default=sys.executable, help="The interpreter of the jobs.")
-@click.option("--out", default="build/blind", type=click.Path(path_type=Path), show_default=True)
+@click.option(
+    "--out", default="build/blind", type=click.Path(path_type=Path), show_default=True, help="Not below /tmp."
+)
 @click.option("--inside", "alone", hidden=True, is_flag=True)
 def main(folders: tuple[Path, ...], hangdoc: str, python: str, out: Path, alone: bool) -> None:
     """Start each case in namespaces of its own, look once, and print what is right."""
