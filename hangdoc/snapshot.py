@@ -87,6 +87,8 @@ class Frame(Value, frozen=True, kw_only=True):
     conditions: tuple[str, ...] = ()
     """Conditions that are true at the line, outermost first: tests of the `if`s around it (negated in an else branch or after a
     guard that returns), and the `except` around it."""
+    repeated: int = 0
+    """How many of `conditions`, the last ones, are inside the innermost loop around the line: each iteration tests them again."""
     contexts: tuple[str, ...] = ()
     """Context managers of the `with` statements around the line, outermost first: `torch.autocast('cpu', dtype=...)`."""
     native: bool = False

@@ -110,10 +110,12 @@ def _counted_by(rank: Rank, frame: Frame, loop: Loop) -> Rank:
 
 
 def _only_some_stay(left: LeftLoop) -> bool:
-    """Whether only some ranks make the call inside the loop: it is under a condition on the rank, or most have left the loop, and
-    no statement ends it early."""
-    few = len(left.inside.ranks) < len(left.short.ranks) and not left.loop.exits
-    return few or conditions.singled_out(left.inside.first, left.short.first)
+    """Whether only some ranks make the call inside the loop: it is under a condition on the rank; or no statement ends the loop
+    early, and most have left it or the call is under a condition on the data."""
+    inside, short = left.inside.first, left.short.first
+    few = len(left.inside.ranks) < len(left.short.ranks)
+    ended = not left.loop.exits and (few or conditions.on_data(left.loop, inside, short))
+    return ended or conditions.singled_out(inside, short)
 
 
 def _same_call(one: Rank, other: Rank) -> bool:

@@ -6,7 +6,7 @@ from hangdoc.parse import negated
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, number
 from hangdoc.regex import regex
-from hangdoc.snapshot import Frame
+from hangdoc.snapshot import Frame, Loop
 
 # What people call a condition on the rank: `rank == 0`, `master_process`, `fabric.is_global_zero`,
 # `accelerator.is_local_main_process`, `accelerator.is_last_process`.
@@ -18,6 +18,8 @@ _MANY = regex(r"^not |!=| >=? | in ")
 """What leaves one rank out rather than singling it out."""
 _EQUALS = regex(r"(?P<name>[A-Za-z_][\w.]*) == (?P<value>\d+)|not (?P<falsy>[A-Za-z_][\w.]*)")
 _NAME = regex(r"[A-Za-z_][\w.]*")
+_WORDS = frozenset({"and", "or", "not", "is", "in", "None", "True", "False", "len"})
+_STRING = regex(r"'[^']*'|\"[^\"]*\"")
 _SHORT_FOR_RANK = regex(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_?id)?|proc(ess)?_?id)")
 
 
@@ -71,6 +73,17 @@ def _compares_rank(part: str, frame: Frame, one: Rank, other: Rank) -> bool:
     if theirs is None:
         return _SHORT_FOR_RANK.fullmatch(name) is not None
     return theirs != mine and theirs in (other.rank, other.local_rank)
+
+
+def on_data(loop: Loop, inside: Rank, outside: Rank) -> bool:
+    """Whether the data decides in which iterations of a loop a rank makes the call that it waits in: a condition inside the
+    loop has a variable that differs between the ranks, or that could not be read."""
+    frame = next((frame for frame in inside.program if loop in frame.loops), None)
+    if frame is None or not frame.repeated:
+        return False
+    tests = " ".join(_STRING.sub("", test) for test in frame.conditions[-frame.repeated :])
+    names = set(_NAME.findall(tests)) - {*loop.counters, *_WORDS}
+    return any((here := _value(inside, name)) is None or here != _value(outside, name) for name in names)
 
 
 def described(one: Rank, other: Rank) -> str | None:
