@@ -226,6 +226,7 @@ def test_a_rank_outside_of_the_named_trees_is_not_dead() -> None:
     (job,) = diagnose(snapshot(alone, restricted=True, connections=to_another)).jobs
     assert (job.unseen[0].rank, "observed processes (--pid)" in job.unseen[0].why) == (1, True)
     assert all(finding.code != "HD301" for finding in job.findings)
+    assert (job.findings[0].code, job.findings[0].commands) == ("HD901", ("hangdoc diagnose",))
     both = msgspec.structs.replace(alone.identity, local_rank=0, local_world_size=2)
     below = msgspec.structs.replace(alone, identity=both)
     (job,) = diagnose(snapshot(below, restricted=True)).jobs

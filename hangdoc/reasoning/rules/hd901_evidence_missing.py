@@ -105,16 +105,28 @@ def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         else f"the state of {ranks} could not be read"
     )
     here = words.unseen(run, blockage.culprits) if unseen else words.class_evidence(blockage.awaited)
+    remedy, commands = _see_all(run) if unseen else (_DOCTOR, ("hangdoc doctor",))
     return Draft(
         confidence=0.5,
         culprits=(),
         victims=numbers_of(waiting),
         summary=f"{words.waiting_in(waiting, ranks)}; {what}",
         evidence=[*here, *words.stacks(run, waiting)],
-        remedy="Observe all hosts together with --hosts. Or take a snapshot on every host and diagnose the bundles together."
-        if unseen
-        else _DOCTOR,
-        commands=_SNAPSHOT if unseen else ("hangdoc doctor",),
+        remedy=remedy,
+        commands=commands,
+    )
+
+
+def _see_all(run: Run) -> tuple[str, tuple[str, ...]]:
+    """(remedy, commands) to observe the other ranks of a run."""
+    if any(host.restricted for host in run.hosts):
+        return (
+            "Run hangdoc without --pid: the ranks may be on the same host. If they are on other hosts, add --hosts.",
+            ("hangdoc diagnose",),
+        )
+    return (
+        "Observe all hosts together with --hosts. Or take a snapshot on every host and diagnose the bundles together.",
+        _SNAPSHOT,
     )
 
 
