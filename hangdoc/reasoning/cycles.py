@@ -103,8 +103,8 @@ def _largest_first(one: Class) -> tuple[int, tuple[int, ...]]:
 
 
 def _counted_by(rank: Rank, frame: Frame, loop: Loop) -> Rank:
-    """The rank with the counter of the loop that was left, if no loop of the user's own code counts its batches."""
-    if rank.loop is not None or rank.process is None:
+    """The rank with the counter of the loop that was left."""
+    if rank.process is None:
         return rank
     return replace(rank, loop=loop_view(rank.process, rank.program, (frame.file, frame.function, loop.line)))
 
