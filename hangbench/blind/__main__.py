@@ -27,11 +27,12 @@ _INIT = 'mount -t tmpfs tmpfs /tmp && "$@"; exit $?'
 @click.option(
     "--out", default="build/blind", type=click.Path(path_type=Path), show_default=True, help="Not below /tmp."
 )
+@click.option("--slack", default=1.0, show_default=True, help="Look so many times later: for a busy machine.")
 @click.option("--inside", "alone", hidden=True, is_flag=True)
-def main(folders: tuple[Path, ...], hangdoc: str, python: str, out: Path, alone: bool) -> None:
+def main(folders: tuple[Path, ...], hangdoc: str, python: str, out: Path, slack: float, alone: bool) -> None:
     """Start each case in namespaces of its own, look once, and print what is right."""
     if alone:
-        inside(folders[0], hangdoc.split(), Path(python), out)
+        inside(folders[0], hangdoc.split(), Path(python), out, slack)
         return
     out.mkdir(parents=True, exist_ok=True)
     results = []
@@ -44,7 +45,7 @@ def main(folders: tuple[Path, ...], hangdoc: str, python: str, out: Path, alone:
             name = f"{case.parent.name}-{case.name}"
             kept = out / f"{name}.result.json"
             if not kept.exists():
-                _run(case, hangdoc, python, out / name)
+                _run(case, hangdoc, python, out / name, slack)
             if not kept.exists():
                 click.echo(f"{name:<30} no result: see {out / name}.log")
                 continue
@@ -55,12 +56,12 @@ def main(folders: tuple[Path, ...], hangdoc: str, python: str, out: Path, alone:
         _summary(results)
 
 
-def _run(case: Path, hangdoc: str, python: str, stem: Path) -> None:
+def _run(case: Path, hangdoc: str, python: str, stem: Path, slack: float) -> None:
     with tempfile.TemporaryDirectory(prefix="blind-", dir=stem.parent) as copy:
         shutil.copytree(case, Path(copy) / case.name)
         command = [*_NAMESPACES, "bash", "-c", _INIT, "bash", sys.executable, "-m", "hangbench.blind", "--inside",
                    str((Path(copy) / case.name).absolute()), "--hangdoc", hangdoc, "--python", python,
-                   "--out", str(stem.absolute())]  # fmt: skip
+                   "--out", str(stem.absolute()), "--slack", str(slack)]  # fmt: skip
         subprocess.run(command, check=False, stdin=subprocess.DEVNULL, timeout=900)
 
 

@@ -39,8 +39,9 @@ class Result(msgspec.Struct, frozen=True):
     load: float
 
 
-def inside(folder: Path, hangdoc: list[str], python: Path, stem: Path) -> None:
-    """Start the case, look once after the time that its truth gives, and write the result. Runs in namespaces of its own."""
+def inside(folder: Path, hangdoc: list[str], python: Path, stem: Path, slack: float) -> None:
+    """Start the case, look once after the time that its truth gives (times `slack`), and write the result. Runs in namespaces of
+    its own."""
     truth = msgspec.toml.decode((folder / "truth.toml").read_bytes(), type=Truth)
     environment = {
         **os.environ, "OMP_NUM_THREADS": "1", "PORT": str(free_port()), "PYTHON": str(python),
@@ -51,7 +52,7 @@ def inside(folder: Path, hangdoc: list[str], python: Path, stem: Path) -> None:
         # Standard input stays open, as in a terminal.
         run = subprocess.Popen(["bash", "run.sh"], cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=log,
                                stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
-        time.sleep(max(truth.look_after - (time.monotonic() - began), 0.0))
+        time.sleep(max(truth.look_after * slack - (time.monotonic() - began), 0.0))
         ended = run.poll()
         load = os.getloadavg()[0]
         began = time.monotonic()

@@ -268,6 +268,9 @@ def _went_past(behind: Class, ahead: list[Class]) -> tuple[tuple[int, ...], str]
         # A rank may return from a gather or a broadcast before the others: only the rank that is furthest did not call it.
         furthest = [part for part in ahead if not any(is_ahead(other.first, part.first) for other in ahead)]
         rest = furthest[0].ranks if len(furthest) == 1 else rest
+    event = conditions.now_and_then(behind.first, ahead[0].first)
+    if event is not None and len(behind.ranks) <= len(rest):
+        return behind.ranks, f"only {ranks(behind.ranks)} called {_name(behind)}, where the framework tests `{event}`"
     reason = f"{ranks(rest)} did not call the {_name(behind)} that {do(behind.ranks, 'is', 'are')} waiting in"
     # If fewer ranks made the call than skipped it, the call itself is the mistake.
     return (behind.ranks if len(rest) > len(behind.ranks) and not rooted else rest), reason

@@ -63,8 +63,9 @@ _THROTTLED = 0.15
 _PUSHED = 40
 """Involuntary context switches per second of a thread that others preempt."""
 _AT_WORK = 0.03
-_OWN_WORK = regex(r"^(pt_(autograd|gloo|nccl)|gloo_|TP_|nccl|cuda)")
-"""Threads of communication libraries and of autograd (TP_: TensorPipe). OMP_NUM_THREADS does not change their number."""
+_OWN_WORK = regex(r"^(pt_(autograd|gloo|nccl|thread_pool)|gloo_|TP_|nccl|cuda)")
+"""Threads of communication libraries and of autograd (TP_: TensorPipe; pt_thread_pool: of RPC, c10/core/thread_pool.cc).
+OMP_NUM_THREADS does not change their number."""
 _SWAPPED_BYTES = 50_000_000
 
 
