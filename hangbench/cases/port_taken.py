@@ -7,7 +7,7 @@ the rendezvous forever.
 # situation = "port-taken"
 # verdict = ["hung"]
 # finding = "HD402"
-# culprits = []
+# culprits = [0]
 # victims = [1]
 # ready = 1
 # ///

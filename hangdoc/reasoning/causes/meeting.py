@@ -72,7 +72,9 @@ def port_taken(run: Run) -> PortTaken | None:
         namespaces = {p.namespaces.get("net") for p in host.processes if p.pid in ours or host is run.meeting_host}
         for listener in listeners:
             if listener.pid not in ours and listener.namespace in namespaces:
-                return PortTaken(host=host.name, listener=listener, culprits=(), ends="never")
+                # Rank 0 serves the store, unless its launcher does. A rank that cannot bind the port ends.
+                gone = 0 in run.unseen or (0 in run.ranks and run.ranks[0].label == "dead")
+                return PortTaken(host=host.name, listener=listener, culprits=(0,) if gone and run.ranks else (), ends="never")
     return None
 
 

@@ -66,7 +66,8 @@ def say(run: Run, blockage: Blockage, cause: PortTaken) -> Draft:
     return Draft(
         confidence=0.93,
         summary=f"port {listener.port} is taken by another process, pid {listener.pid} ({listener.name}{orphan}); {who} to it "
-        f"and {words.verb(waiting or [0], 'waits', 'wait')} forever",
+        f"and {words.verb(waiting or [0], 'waits', 'wait')} forever"
+        + ("; rank 0, which should serve the store there, is gone" if cause.culprits else ""),
         evidence=[
             Evidence(
                 None,
