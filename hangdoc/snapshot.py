@@ -135,7 +135,8 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     """A file that a system call waits for."""
 
     kind: str
-    """`path` if the call has a path as argument; `file`, `pipe`, `socket` or `other` for an open file."""
+    """`path` if the call has a path as argument; `file`, `pipe`, `socket` or `other` for an open file; `lock` for a lock file for
+    which the process polls."""
     name: str
     """The path, or what /proc/PID/fd shows: `pipe:[7]`, `anon_inode:[eventfd]`."""
     descriptor: int | None = None
@@ -439,6 +440,8 @@ class Process(Value, frozen=True, kw_only=True):
     recorder: FlightRecorder | Unavailable = Unavailable(reason="not looked at")
     parts: tuple[int, ...] = ()
     """Only in a bundle, instead of values that many ranks have: their positions in the bundle's `parts`."""
+    polled_lock: AwaitedFile | None = None
+    """The lock file for which its main thread polls (filelock, torch.utils.cpp_extension)."""
     deep_seconds_ago: float = 0.0
     """Age, at the end of the window, of the expensive evidence: both stacks, native, interpreter, the counters of progress, data,
     runtime and recorder. 0 if it was read in the window, or if the process has not run since the reading."""

@@ -118,7 +118,7 @@ def _open(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool
     link = proc.link(f"{pid}/fd/{descriptor}")
     if link.startswith("/"):
         known = at_path(proc, pid, link)
-        locks = _lock_holders(proc, f"{proc.root}/{pid}/fd/{descriptor}") if locked and known.mount is None else None
+        locks = lock_holders(proc, f"{proc.root}/{pid}/fd/{descriptor}") if locked and known.mount is None else None
         return AwaitedFile(
             kind="file", descriptor=descriptor, name=link, mount=known.mount, full=known.full, holders=locks
         )
@@ -178,7 +178,27 @@ def _holder(proc: ProcFS, pid: int) -> Holder:
     return Holder(pid=pid, name=stat.name, state=stat.state)
 
 
-def _lock_holders(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:
+def openers(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:
+    """The processes that have a file open, by the path that their links show; None if none was found and there may be one: a
+    process could not be read, or it shows a file of this name below another root."""
+    held: list[Holder] = []
+    hidden = False
+    for other in proc.pids():
+        try:
+            links = proc.links(f"{other}/fd").values()
+            if path in links:
+                held.append(_holder(proc, other))
+            hidden = hidden or any(link.endswith(f"/{posixpath.basename(path)}") for link in links if link != path)
+        except Gone:
+            continue
+        except ProcError:
+            hidden = True
+        if len(held) == _MAX_HOLDERS:
+            break
+    return None if hidden and not held else tuple(held)
+
+
+def lock_holders(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:
     """The holders of locks on a file (proc_locks(5)); None if that can't be read, or if the lock belongs to another host."""
     try:
         status = os.stat(path)

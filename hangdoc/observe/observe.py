@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hangdoc import redact
-from hangdoc.observe import naps, natives
+from hangdoc.observe import lock_files, naps, natives
 from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
@@ -290,6 +290,8 @@ def process(
         fields["namespaces"] = {name: proc.link(f"{pid}/ns/{name}") for name in ("net", "pid", "mnt")}
     except ProcError:
         pass
+    if target.role == "rank" and isinstance(stack := evidence.get("stack"), Stack):
+        fields["polled_lock"] = lock_files.polled(proc, pid, stack)
     environment = target.environment
     progress = evidence.pop("progress", Progress(counters=()))
     if isinstance(progress, Progress):

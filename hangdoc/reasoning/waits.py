@@ -71,7 +71,7 @@ def _node(
     here = frozenset(rank for one in classes for rank in one.ranks)
     first = classes[0].first
     if not first.waits or first.wait is None:
-        held = first.hold.holders if isinstance(first.hold, AtFileLock) else ()
+        held = (first.hold.holders if isinstance(first.hold, AtFileLock) else None) or ()
         return Node(classes, here, frozenset(rank for one in held for rank in holders.get((first.host, one.pid), ())))
     if first.wait.kind == "p2p":
         peer = first.wait.operation.peer

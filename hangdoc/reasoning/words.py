@@ -107,8 +107,10 @@ def doing(rank: Rank) -> str:
             who = ", ".join(f"pid {one.pid} ({one.name})" for one in writers) or "no other process"
             return f"waiting for data from a pipe that {who} can write to"
         case AtFileLock(path=path, holders=holders):
-            who = ", ".join(f"pid {one.pid} ({one.name})" for one in holders)
-            return f"waiting for a lock on {path}" + (f" (held by {who})" if who else "")
+            stopped = {one.pid: ", stopped" for one in holders or () if one.state in "Tt"}
+            who = ", ".join(f"pid {one.pid} ({one.name}{stopped.get(one.pid, '')})" for one in holders or ())
+            held = f" (held by {who})" if who else " (held by no process)" if holders is not None else ""
+            return f"waiting for a lock on {path}{held}"
         case Asleep(polls=True):
             return "polling (asleep between attempts)"
         case Asleep(seconds=seconds) if seconds is not None:

@@ -74,7 +74,9 @@ def port_taken(run: Run) -> PortTaken | None:
             if listener.pid not in ours and listener.namespace in namespaces:
                 # Rank 0 serves the store, unless its launcher does. A rank that cannot bind the port ends.
                 gone = 0 in run.unseen or (0 in run.ranks and run.ranks[0].label == "dead")
-                return PortTaken(host=host.name, listener=listener, culprits=(0,) if gone and run.ranks else (), ends="never")
+                return PortTaken(
+                    host=host.name, listener=listener, culprits=(0,) if gone and run.ranks else (), ends="never"
+                )
     return None
 
 

@@ -47,8 +47,8 @@ def singled_out(one: Rank, other: Rank) -> bool:
 
 
 def now_and_then(one: Rank, other: Rank) -> str | None:
-    """The condition of a framework under which `one` makes its call, and `other` is not: it saves, evaluates or stops now and then
-    (`self.control.should_save`). The framework is right, so what asked for it differs between the ranks. None for none."""
+    """The condition of a framework under which `one` makes its call, and `other` is not: it saves, evaluates or stops now and
+    then (`self.control.should_save`). The framework is right, so what asked for it differs between the ranks. None for none."""
     theirs = [test for frame in other.program for test in frame.conditions]
     found = (test for frame in one.program if frame.library for test in frame.conditions if test not in theirs)
     return next((test for test in found if test.startswith("self.") and " " not in test), None)

@@ -122,11 +122,12 @@ class OnNetwork(Hold, frozen=True, kw_only=True):
 
 
 class AtFileLock(Hold, frozen=True, kw_only=True):
-    """It waits for a lock on a file that another process holds."""
+    """It waits for a lock on a file that another process holds. It never ends if no running process holds it."""
 
     NAME = "at-file-lock"
     path: str
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[Holder, ...] | None = None
+    """None if unknown."""
 
 
 class Serves(Hold, frozen=True, kw_only=True):

@@ -106,14 +106,13 @@ def standing_of(
         if call in _SLEEP:
             waits = replace(waits, ends=_asleep(thread, kernel).ends)
         return Standing("waiting-data", "loading data itself", waits if kernel is not None else Unreadable())
+    if call in _SLEEP and process.polled_lock is not None and thread.tid == process.pid:
+        return _at_file_lock(process, process.polled_lock)
     lock = locks.hold_of(process, thread, kernel)
     if call in _SLEEP:
         return Standing("sleeping", "in nanosleep", lock or _asleep(thread, kernel))
     if call in _FILE_LOCK and file is not None:
-        holders = tuple(one for one in file.holders or () if one.pid != process.pid)
-        return Standing(
-            "waiting-lock", f"waiting for a lock on {file.name}", AtFileLock(path=file.name, holders=holders)
-        )
+        return _at_file_lock(process, file)
     if reads_pipe and file is not None:
         return _reading(process, file, stuck.ends, helpers)
     if call in _READ | _WRITE and file is not None and file.kind in ("file", "pipe"):
@@ -139,6 +138,14 @@ def pausing(process: Process, thread: PythonThread, helpers: Sequence[Process]) 
             if sleep.ends == "by-itself":
                 return sleep.seconds
     return None
+
+
+def _at_file_lock(process: Process, file: AwaitedFile) -> Standing:
+    """A rank that waits for a file lock. It never gets it from a stopped process, nor if no process has it."""
+    holders = None if file.holders is None else tuple(one for one in file.holders if one.pid != process.pid)
+    lost = holders is not None and all(one.state in "TtZX" for one in holders)
+    hold = AtFileLock(path=file.name, holders=holders, ends="never" if lost else "unknown")
+    return Standing("waiting-lock", f"waiting for a lock on {file.name}", hold)
 
 
 def _reading(process: Process, file: AwaitedFile, ends: Ends, helpers: Sequence[Process]) -> Standing:

@@ -102,8 +102,18 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         ],
         remedy=_CHILD_ENDED
         if because
-        else _KEY_NOT_SET
-        if isinstance(kind, InStore)
-        else f"Look at the line where {words.are(blamed)}. {_WAITS_TOO_LONG}",
+        else _remedy(kind) or f"Look at the line where {words.are(blamed)}. {_WAITS_TOO_LONG}",
         commands=words.look_again(first),
     )
+
+
+def _remedy(kind: Hold) -> str | None:
+    match kind:
+        case InStore():
+            return _KEY_NOT_SET
+        case AtFileLock(ends="never", holders=()):
+            return f"No process holds the lock: an earlier program left {kind.path} behind. Delete this file."
+        case AtFileLock(holders=holders) if holders:
+            which = ", ".join(str(one.pid) for one in holders)
+            return f"See what holds the lock: `ps -o pid,ppid,stat,etime,args -p {which}`. Continue it (`kill -CONT`) or end it."
+    return None

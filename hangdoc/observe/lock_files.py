@@ -1,0 +1,57 @@
+"""The lock file for which a thread polls: it tries to get the lock, sleeps, and tries again.
+
+No system call names the file, so its path is read from the variables of the library that polls.
+"""
+
+import ast
+import os
+import posixpath
+from itertools import pairwise
+
+from hangdoc.observe import files
+from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.snapshot import AwaitedFile, Frame, Stack
+
+_FILELOCK = "/filelock/"
+_BATON = "/torch/utils/file_baton.py"
+_PATHS = ("canonical_path", "lock_filename")
+"""Variables of filelock with the path, the absolute one first."""
+
+
+def polled(proc: ProcFS, pid: int, stack: Stack) -> AwaitedFile | None:
+    """The lock file for which the main thread polls, if it exists, with the processes that hold the lock."""
+    frames = next((t.frames for t in stack.threads if t.tid == pid), ())
+    for frame, caller in pairwise(frames):
+        if frame.file.endswith(_BATON):
+            folder = _variable(caller, "build_directory")  # torch.utils.cpp_extension
+            return _found(proc, pid, posixpath.join(folder, "lock"), by_existence=True) if folder else None
+        if _FILELOCK in frame.file and (path := next(filter(None, (_variable(frame, name) for name in _PATHS)), None)):
+            soft = any(local.name == "self" and "SoftFileLock" in local.text for local in frame.locals)
+            return _found(proc, pid, path, by_existence=soft)
+    return None
+
+
+def _variable(frame: Frame, name: str) -> str | None:
+    """The value of a variable that is a string."""
+    text = next((local.text for local in frame.locals if local.name == name), "")
+    try:
+        value = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _found(proc: ProcFS, pid: int, path: str, *, by_existence: bool) -> AwaitedFile | None:
+    """`by_existence`: the lock is the file itself, and the process that made it keeps it open."""
+    try:
+        path = posixpath.join(proc.link(f"{pid}/cwd"), path)
+        seen = f"{proc.root}/{pid}/root{path}"
+        place = files.at_path(proc, pid, path)
+        if place.mount is not None:  # the holder may be on another host, and the server may not answer
+            return AwaitedFile(kind="lock", name=path, mount=place.mount)
+        if not os.path.exists(seen):
+            return None
+    except (ProcError, OSError):
+        return None
+    holders = files.openers(proc, path) if by_existence else files.lock_holders(proc, seen)
+    return AwaitedFile(kind="lock", name=path, holders=holders)
