@@ -11,7 +11,7 @@ from hangdoc.reasoning.ranks import known, locks, movement, operations, torch_na
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.ended import how_it_ended
 from hangdoc.reasoning.ranks.feeding import fetching
-from hangdoc.reasoning.ranks.holds import Elsewhere, Hold, ReadsPipe, Stopped
+from hangdoc.reasoning.ranks.holds import Elsewhere, Hold, ReadsPipe
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
 from hangdoc.reasoning.ranks.standing import pausing, standing_of
@@ -81,8 +81,7 @@ def state_of(
     thread, kernel = trains.thread, trains.kernel
     share = movement.share_of(process, kernel)
     if (stopped := stopped_by(process)) is not None:
-        hold = Stopped(by=stopped.by, why=stopped.why)
-        return State("blocked", "stopped", stopped.why, share=share, hold=hold)
+        return State("blocked", "stopped", stopped.why, share=share, hold=stopped)
     if thread is None or trains.read is None:
         return _without_stack(process, share, pairs)
     if process.deep_seconds_ago:  # where it was then says nothing of where it is now, but that it is not there any more

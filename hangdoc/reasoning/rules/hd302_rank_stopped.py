@@ -57,7 +57,7 @@ from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import LauncherStopped
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import Hold, Stopped, WaitsForInput
-from hangdoc.reasoning.ranks.stopped import Stop, stopped_by
+from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Process
 
@@ -102,7 +102,7 @@ def check(run: Run) -> Iterator[Draft]:
             yield _stopped_launcher(run, process, stop)
 
 
-def _stopped_launcher(run: Run, process: Process, stop: Stop, ended: tuple[int, ...] = ()) -> Draft:
+def _stopped_launcher(run: Run, process: Process, stop: Stopped, ended: tuple[int, ...] = ()) -> Draft:
     over = f"; {words.have(ended)} ended" if ended else ""
     return Draft(
         confidence=0.95,
