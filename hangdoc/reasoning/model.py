@@ -142,7 +142,7 @@ class Rank(Struct, frozen=True, gc=False):
     @property
     def waits(self) -> bool:
         """Whether it is blocked in an operation that another rank has to complete."""
-        return self.wait is not None and self.label == "blocked"
+        return self.wait is not None
 
 
 class Class(Struct, frozen=True, gc=False):
@@ -191,6 +191,11 @@ class Run:
     """What blocks it, the most severe first."""
 
     @cached_property
+    def host(self) -> dict[str, Host]:
+        """Its hosts by their names."""
+        return {host.name: host for host in self.hosts}
+
+    @cached_property
     def _by_host(self) -> dict[str, list[Rank]]:
         found: dict[str, list[Rank]] = {}
         for rank in self.ranks.values():
@@ -211,6 +216,11 @@ class Run:
     def living(self) -> tuple[Rank, ...]:
         """The ranks that are not dead. Each has a process."""
         return tuple(rank for rank in self.ranks.values() if rank.label != "dead")
+
+    @cached_property
+    def processes(self) -> dict[int, Process]:
+        """The processes of the living ranks."""
+        return {rank.rank: rank.process for rank in self.living if rank.process is not None}
 
     @cached_property
     def waiting(self) -> tuple[Class, ...]:
@@ -248,8 +258,10 @@ def numbers_of(classes: Iterable[Class]) -> Iterator[int]:
         yield from one.ranks
 
 
-def environment_of(process: Process) -> dict[str, str]:
+def environment_of(process: Process | None) -> dict[str, str]:
     """The environment of a rank: the variables that it started with, and those that it has set since."""
+    if process is None:
+        return {}
     started = process.environment.variables if isinstance(process.environment, Environment) else {}
     inside = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
     return {**started, **inside} if inside else started

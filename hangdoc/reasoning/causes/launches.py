@@ -108,11 +108,10 @@ def _agents(run: Run) -> list[Part]:
 
 def _ranks(run: Run, stuck: bool) -> list[Part]:
     """The ranks, if they were given different rendezvous endpoints."""
-    by_name = {host.name: host for host in run.hosts}
     seen = [
-        (by_name[r.host], r.process, r.rank)
+        (run.host[r.host], r.process, r.rank)
         for r in run.ranks.values()
-        if r.process and isinstance(r.process.environment, Environment) and r.host in by_name
+        if r.process and isinstance(r.process.environment, Environment)
     ]
     given = [_arguments(process) if stuck else {} for _, process, _ in seen]
     if not all(given):  # arguments can be seen only while the call lasts
@@ -157,7 +156,7 @@ def _arguments(process: Process) -> dict[str, str]:
 
 def _stuck(run: Run) -> bool:
     """Whether the nodes have not completed the rendezvous."""
-    return all(one.first.waits and one.first.in_rendezvous for one in run.classes)
+    return all(one.first.in_rendezvous for one in run.classes)
 
 
 def _reference(run: Run, parts: list[Part]) -> Part:

@@ -125,7 +125,7 @@ def loopback(address: str) -> bool:
 def meeting(run: Run) -> Iterator[tuple[Host, tuple[Rank, ...]]]:
     """The ranks of each host that wait in a rendezvous of several hosts."""
     for host in run.hosts if several_hosts(run) else ():
-        if here := tuple(rank for rank in run.on(host.name) if rank.waits and rank.in_rendezvous and not rank.moving):
+        if here := tuple(rank for rank in run.on(host.name) if rank.in_rendezvous and not rank.moving):
             yield host, here
 
 
@@ -140,7 +140,7 @@ def several_hosts(run: Run) -> bool:
 
 def named_interface(rank: Rank) -> tuple[str, str] | None:
     """The variable that sets the interface of a rank, and its value."""
-    variables = environment_of(rank.process) if rank.process is not None else {}
+    variables = environment_of(rank.process)
     names = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     return next(((name, variables[name]) for name in names if variables.get(name)), None)
 

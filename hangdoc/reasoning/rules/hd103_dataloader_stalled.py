@@ -92,9 +92,8 @@ def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
 
 def _shortage(run: Run, rank: Rank, workers: Iterable[Process]) -> list[Evidence]:
     """Memory shortages that kill or block workers: the OOM killer, a full /dev/shm."""
-    (host,) = (host for host in run.hosts if host.name == rank.host)
-    found = words.oom_kills([host], workers)
-    machine = host.machine
+    host = run.host[rank.host]
+    found, machine = words.oom_kills([host], workers), host.machine
     if isinstance(machine, Machine) and machine.shared_total_bytes and machine.shared_free_bytes is not None:
         total, free = machine.shared_total_bytes, machine.shared_free_bytes
         if free < 0.02 * total:

@@ -56,7 +56,7 @@ from hangdoc.snapshot import Connections
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for all orphans of a run."""
-    orphans = {r.rank: r.process for r in run.living if r.process is not None and r.process.launcher_gone}
+    orphans = {rank: process for rank, process in run.processes.items() if process.launcher_gone}
     if not orphans:
         return
     pids = [process.pid for process in orphans.values()]

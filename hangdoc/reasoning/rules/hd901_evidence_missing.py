@@ -121,15 +121,15 @@ def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
 def check(run: Run) -> Iterator[Draft]:
     """Stacks and sockets that could not be read."""
     refused = [
-        (rank, rank.process.stack.reason)
-        for rank in run.living
-        if rank.process is not None and isinstance(rank.process.stack, Unavailable)
+        (rank, process.pid, process.stack.reason)
+        for rank, process in run.processes.items()
+        if isinstance(process.stack, Unavailable)
     ]
     if refused:
         yield _unread(
-            f"the stacks of {words.ranks(r.rank for r, _ in refused)} could not be read: {refused[0][1]}"
+            f"the stacks of {words.ranks(rank for rank, _, _ in refused)} could not be read: {refused[0][2]}"
             + ("; what they are waiting for is unknown" if len(refused) == len(run.living) else ""),
-            [Evidence(rank.rank, "stacks", f"pid {rank.pid}: {why}") for rank, why in refused[:8]],
+            [Evidence(rank, "stacks", f"pid {pid}: {why}") for rank, pid, why in refused[:8]],
         )
     if run.still and run.age_seconds is None and (hosts := run.blind_hosts()):
         yield _unread(
