@@ -234,12 +234,7 @@ class Run:
 
     @cached_property
     def _helpers(self) -> dict[tuple[str, int | None], list[Process]]:
-        found: dict[tuple[str, int | None], list[Process]] = {}
-        for host in self.hosts:
-            for process in host.processes:
-                if process.role == "helper":
-                    found.setdefault((host.name, process.owner), []).append(process)
-        return found
+        return helpers_on(self.hosts)
 
     def blind_hosts(self) -> list[tuple[str, str]]:
         """Hosts whose sockets could not be read, with the reason. How long their ranks have waited is unknown."""
@@ -256,6 +251,16 @@ def numbers_of(classes: Iterable[Class]) -> Iterator[int]:
     """The ranks in some classes."""
     for one in classes:
         yield from one.ranks
+
+
+def helpers_on(hosts: Iterable[Host]) -> dict[tuple[str, int | None], list[Process]]:
+    """The helper processes of each rank, by its host and pid."""
+    found: dict[tuple[str, int | None], list[Process]] = {}
+    for host in hosts:
+        for process in host.processes:
+            if process.role == "helper":
+                found.setdefault((host.name, process.owner), []).append(process)
+    return found
 
 
 def environment_of(process: Process | None) -> dict[str, str]:

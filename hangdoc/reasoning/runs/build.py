@@ -6,7 +6,7 @@ from dataclasses import replace
 from hangdoc.parse import natural
 from hangdoc.reasoning.causes.network import interface_with
 from hangdoc.reasoning.classes import classes_of
-from hangdoc.reasoning.model import Placed, Rank, Run, Unlooked
+from hangdoc.reasoning.model import Placed, Rank, Run, helpers_on
 from hangdoc.reasoning.ranks import backends, known
 from hangdoc.reasoning.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.reasoning.ranks.given import given
@@ -15,10 +15,10 @@ from hangdoc.reasoning.ranks.place import where
 from hangdoc.reasoning.ranks.reading import frames_at
 from hangdoc.reasoning.ranks.states import State, Training, state_of, training
 from hangdoc.reasoning.runs import absent, gather, launch
-from hangdoc.reasoning.runs.gather import Gathered
+from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.links import Connected, pairs_of, silent_seconds
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Connection, Host, Launch, Process, Snapshot
+from hangdoc.snapshot import Connection, Host, Process, Snapshot
 
 
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
@@ -39,23 +39,14 @@ def _lost_its_launcher(part: Gathered) -> bool:
 
 
 def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
-    members = {p.identity.rank: (host, p) for host, p in run.members if p.identity is not None}
-    launchers = run.launchers
+    members, launchers = run.by_rank, run.launchers
     first = next(iter(members.values()), None)
     world = _world_size(members, launchers)
     if world is not None and not 0 < world <= launch.MAX_RANKS:
         world = None  # a damaged or foreign number, not a run
     hosts = {host.name for host, _ in (*members.values(), *launchers)}
     ranks = _ranks(members, pairs_of(members, run.master))
-    unseen: dict[int, Unlooked] = {}
-    if world is not None:
-        absent.fill_in(
-            [rank for rank in range(world) if rank not in ranks], list(run.zombies), members, ranks, unseen,
-            alone_on=run.alone_on,
-            launchers=launchers,
-            stores=gather.store_ports([run]),
-            unreached=snapshot.unreached,
-        )  # fmt: skip
+    unseen = absent.fill_in(run, world or 0, ranks, snapshot.unreached)
     tool = next((p.launch.tool for _, p in launchers if p.launch is not None), None)
     if tool is None and any(_spawned(process) is not None for _, process in launchers):
         tool = "mp.spawn"
@@ -104,15 +95,11 @@ def _world_size(members: dict[int, Placed], launchers: list[Placed]) -> int | No
             return spawned
         asked = process.launch
         if asked is not None and not members:
-            nodes, per_node = _nodes(asked), natural(asked.nproc_per_node)
+            nodes = launch.nodes(process) if asked.nnodes else 1
+            per_node = natural(asked.nproc_per_node)
             if nodes is not None and per_node is not None:
                 return nodes * per_node
     return len(members) or None
-
-
-def _nodes(asked: Launch) -> int | None:
-    """The number of nodes a launch needs at least (`2`, or `2:4`)."""
-    return natural((asked.nnodes or "1").partition(":")[0])
 
 
 def _spawned(launcher: Process) -> int | None:
@@ -125,11 +112,7 @@ def _spawned(launcher: Process) -> int | None:
 
 
 def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
-    helpers: dict[tuple[str, int | None], list[Process]] = {}
-    for host in {host.name: host for host, _ in members.values()}.values():
-        for process in host.processes:
-            if process.role == "helper":
-                helpers.setdefault((host.name, process.owner), []).append(process)
+    helpers = helpers_on({host.name: host for host, _ in members.values()}.values())
     trains = {number: training(process) for number, (_, process) in members.items()}
     loop = common_loop(one.own for one in trains.values())
     found = {}

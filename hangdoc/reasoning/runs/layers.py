@@ -1,17 +1,12 @@
 """Ranks with the name of one run that are of several: the run itself, and what is left over of earlier ones."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from hangdoc.reasoning.model import Placed
 from hangdoc.reasoning.runs.absent import has_met
+from hangdoc.reasoning.runs.gathered import numbers_of
 from hangdoc.reasoning.runs.links import peers_by_connection
 from hangdoc.snapshot import Process
-
-
-def numbers_of(members: Iterable[Placed]) -> set[int]:
-    """The ranks that some processes are."""
-    return {process.identity.rank for _, process in members if process.identity is not None}
 
 
 def layers_of(members: list[Placed], launchers: list[Placed], stores: set[int]) -> list[list[Placed]]:
