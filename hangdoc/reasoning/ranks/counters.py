@@ -7,7 +7,7 @@ from hangdoc.parse import integer
 from hangdoc.reasoning.model import LoopView, Rank
 from hangdoc.reasoning.ranks import known
 from hangdoc.regex import regex
-from hangdoc.snapshot import Counter, Frame, Interpreter, Loop, Process, Progress, PythonThread, Stack
+from hangdoc.snapshot import Counter, Frame, Interpreter, Loop, Process, Progress, PythonThread
 
 _ENDLESS = 1 << 30
 """A bound that is not meant to be reached (`range(10**12)`): the loop ends when its data does."""
@@ -139,8 +139,7 @@ def comes_on(process: Process, thread: PythonThread | None) -> bool:
     if progress.beacon is not None and progress.beacon.moved:
         return True
     moved = {(c.file, c.function, c.name): c for c in progress.counters if c.before != c.after}
-    threads = process.stack.threads if isinstance(process.stack, Stack) else ()
-    return bool(moved) and any(_counts(other, moved, main=other is thread) for other in threads)
+    return bool(moved) and any(_counts(other, moved, main=other is thread) for other in known.python_threads(process))
 
 
 def goes_round(process: Process, thread: PythonThread | None) -> bool:

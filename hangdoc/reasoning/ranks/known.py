@@ -32,6 +32,11 @@ def python_threads(process: Process) -> tuple[PythonThread, ...]:
     return process.stack.threads if isinstance(process.stack, Stack) else ()
 
 
+def threads_before(process: Process) -> tuple[PythonThread, ...]:
+    """The same at the first of the two looks."""
+    return process.stack_before.threads if isinstance(process.stack_before, Stack) else ()
+
+
 def frames(process: Process) -> Iterator[Frame]:
     """The frames of all its Python threads."""
     for thread in python_threads(process):

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from hangdoc.reasoning.ranks import locks, torch_names
+from hangdoc.reasoning.ranks import known, locks, torch_names
 from hangdoc.reasoning.ranks.ended import how_it_ended
 from hangdoc.reasoning.ranks.holds import WaitsForLoader
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.ranks.stopped import stopped_by
-from hangdoc.snapshot import Frame, Process, PythonThread, Stack
+from hangdoc.snapshot import Frame, Process, PythonThread
 
 
 def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
@@ -68,10 +68,8 @@ def _is_worker(helper: Process) -> bool:
 
 
 def _worker_thread(helper: Process) -> PythonThread | None:
-    if not isinstance(helper.stack, Stack):
-        return None
     file, function = torch_names.DATALOADER_WORKER
-    for thread in helper.stack.threads:
+    for thread in known.python_threads(helper):
         if any(f.file.endswith(file) and f.function == function for f in thread.frames):
             return thread
     return None

@@ -2,11 +2,12 @@
 
 from collections.abc import Collection
 
+from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.holds import AtLock
 from hangdoc.reasoning.ranks.movement import thread_of, threads_at_work
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import lines_of
-from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Stack, Unavailable
+from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Unavailable
 
 _FUTEX = "futex"
 _WAITS_FOR_GIL = 50
@@ -20,14 +21,8 @@ def gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | No
     A thread that is stuck in C code while it holds the GIL blocks all others. A thread that computes releases the GIL on request,
     unless the others keep requesting it without success.
     """
-    if not isinstance(process.stack, Stack) or not isinstance(process.stack_before, Stack):
-        return None
-    for other in process.stack.threads:
-        if not other.owns_gil or other.tid in (thread.tid, None) or not other.frames:
-            continue
-        before = (t for t in process.stack_before.threads if t.owns_gil and t.tid == other.tid)
-        earlier = next(before, None)
-        if earlier is None or lines_of(earlier) != lines_of(other):
+    for other in known.python_threads(process):
+        if other.tid in (thread.tid, None) or not other.frames or not keeps_gil(process, other):
             continue
         window = process.clocks.window_seconds if isinstance(process.clocks, Clocks) else 0.0
         mine = thread_of(process, other.tid)
@@ -38,22 +33,18 @@ def gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | No
     return None
 
 
-def keeps_gil(process: Process, thread: PythonThread | None) -> bool:
-    """Whether `thread` itself is stuck while it holds the GIL: it is in a C call that does not release it."""
-    if thread is None or not thread.owns_gil or not isinstance(process.stack_before, Stack):
-        return False
-    return any(
-        t.tid == thread.tid and t.owns_gil and lines_of(t) == lines_of(thread) for t in process.stack_before.threads
+def keeps_gil(process: Process, thread: PythonThread) -> bool:
+    """Whether a thread held the GIL at both looks, at the same line."""
+    return thread.owns_gil and any(
+        t.tid == thread.tid and t.owns_gil and lines_of(t) == lines_of(thread) for t in known.threads_before(process)
     )
 
 
 def waiting_threads(process: Process) -> list[tuple[PythonThread, Frame]]:
     """Threads that are at a `with lock:` or an `.acquire(` of the user's code, in the futex system call, in both stacks."""
-    if not isinstance(process.stack, Stack) or not isinstance(process.stack_before, Stack):
-        return []
-    before = {t.tid: t for t in process.stack_before.threads}
+    before = {t.tid: t for t in known.threads_before(process)}
     found = []
-    for thread in process.stack.threads:
+    for thread in known.python_threads(process):
         own = user_frames(thread)
         earlier = before.get(thread.tid)
         if not own or earlier is None or lines_of(earlier) != lines_of(thread) or not _takes_a_lock(thread, own[0]):

@@ -73,9 +73,9 @@ def wait_in(process: Process) -> Wait | None:
 
 def beside(process: Process, thread: PythonThread | None, wait: Wait | None) -> list[tuple[PythonThread, Wait]]:
     """Other threads of a process that are in a collective of the group in which `thread` waits, each with its operation."""
-    if wait is None or wait.kind != "collective" or isinstance(process.stack, Unavailable):
+    if wait is None or wait.kind != "collective":
         return []
-    others = (one for one in process.stack.threads if one is not thread and reading(one).in_c10d)
+    others = (one for one in known.python_threads(process) if one is not thread and reading(one).in_c10d)
     found = ((one, other) for one in others if (other := wait_of(process, one)) is not None)
     return [(one, other) for one, other in found if (other.kind, other.of_group) == (wait.kind, wait.of_group)]
 

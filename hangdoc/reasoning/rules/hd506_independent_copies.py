@@ -55,7 +55,7 @@ from hangdoc.reasoning import words
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.reasoning.rules.draft import Draft
-from hangdoc.snapshot import Interpreter, Stack
+from hangdoc.snapshot import Interpreter
 
 _TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/_tensor.py")
 
@@ -91,8 +91,8 @@ def _alone(rank: Rank) -> bool:
 def _trains(rank: Rank) -> bool:
     """Whether it is in the model, the backward or the optimizer in either stack, so that its start-up is over. Importing these
     files is not training."""
-    stacks = (rank.process.stack, rank.process.stack_before) if rank.process is not None else ()
-    threads = [thread for stack in stacks if isinstance(stack, Stack) for thread in stack.threads]
+    process = rank.process
+    threads = (*known.python_threads(process), *known.threads_before(process)) if process is not None else ()
     return any(
         part in frame.file
         for thread in threads
