@@ -79,16 +79,32 @@ class LoopView(Struct, frozen=True, gc=False):
     total: int | None
 
 
-class Rank(Struct, frozen=True, gc=False):
+class State(Struct, frozen=True, gc=False):
+    """What was concluded about a rank."""
+
+    label: Label | None
+    state: str
+    why: str
+    """One phrase with the evidence for the state."""
+    wait: Wait | None = None
+    moving: bool = False
+    """Whether anything progressed during the observation: CPU of its own work, stack, counters, bytes, beacon."""
+    counters_moved: bool = False
+    work: str | None = None
+    """What progresses besides counters and stacks, as text: files, other connections, child processes."""
+    training_share: float | None = None
+    """Share of the observation for which its training thread was on a core; None if it could not be measured."""
+    hold: Hold | None = None
+    """What blocks it, if it waits for no other rank."""
+
+
+class Rank(State, frozen=True, gc=False, kw_only=True):
     """One rank. `process` is None where the rank is known to be gone and left nothing."""
 
     rank: int
     host: str
     process: Process | None
-    local_rank: int | None
-    label: Label | None
-    state: str
-    wait: Wait | None = None
+    local_rank: int | None = None
     thread: PythonThread | None = None
     own: tuple[Frame, ...] = ()
     """Frames of the user's own code in that thread, innermost first."""
@@ -97,25 +113,14 @@ class Rank(Struct, frozen=True, gc=False):
     where: Where | None = None
     frame: Frame | None = None
     """The frame `where` names."""
-    moving: bool = False
-    """Whether anything progressed during the observation: CPU of its own work, stack, counters, bytes, beacon."""
-    counters_moved: bool = False
-    work: str | None = None
-    """What progresses besides counters and stacks, as text."""
     cpu_percent: float | None = None
     silent_seconds: float | None = None
     """Since the last byte on its connections to other ranks."""
     idle_seconds: float | None = None
     """For how long its training thread had not run when the observation began, at least; None if unknown."""
     loop: LoopView | None = None
-    training_share: float | None = None
-    """Share of the observation for which its training thread was on a core; None if it could not be measured."""
-    why: str = ""
-    """One phrase with the evidence for the state."""
     connections: tuple[Connection, ...] = ()
     """To other ranks."""
-    hold: Hold | None = None
-    """What blocks it, if it waits for no other rank."""
     given: tuple[tuple[int, ...], str] | None = None
     """See `ranks.given.Given`."""
 

@@ -31,9 +31,9 @@ def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[
         if (ended := next(zombies, None)) is not None:
             where, process = ended
             state = "zombie" if process.state == "Z" else "exited"
-            ranks[number] = Rank(number, where.name, process, None, "dead", state, why=how_it_ended(process))
+            ranks[number] = Rank("dead", state, how_it_ended(process), rank=number, host=where.name, process=process)
         elif host is not None and arrived and host not in unreadable:
-            ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
+            ranks[number] = Rank("dead", "missing", "its process is gone", rank=number, host=host, process=None)
         else:
             unseen[number] = _unlooked(host, unreadable, unreached, restricted=restricted)
     return unseen

@@ -3,17 +3,19 @@
 from collections import Counter
 from dataclasses import replace
 
+from msgspec.structs import asdict
+
 from hangdoc.parse import natural
 from hangdoc.reasoning.causes.network import interface_with
 from hangdoc.reasoning.classes import classes_of
-from hangdoc.reasoning.model import Placed, Rank, Run, helpers_on
+from hangdoc.reasoning.model import Placed, Rank, Run, State, helpers_on
 from hangdoc.reasoning.ranks import backends, known
 from hangdoc.reasoning.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.reasoning.ranks.given import given
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.place import where
 from hangdoc.reasoning.ranks.reading import frames_at
-from hangdoc.reasoning.ranks.states import State, Training, state_of, training
+from hangdoc.reasoning.ranks.states import Training, state_of, training
 from hangdoc.reasoning.runs import absent, gather, launch
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.links import Connected, pairs_of, silent_seconds
@@ -137,28 +139,20 @@ def _rank(
     place, frame = where(thread, read, own)
     frames = () if thread is None else thread.frames
     return Rank(
+        **asdict(state),
         rank=number,
         host=host.name,
         process=process,
         local_rank=process.identity.local_rank if process.identity else None,
-        label=state.label,
-        state=state.state,
-        wait=state.wait,
         thread=thread,
         own=own,
         program=own if read is None or read.program == read.own else frames_at(frames, read.program),
         where=place,
         frame=frame,
-        moving=state.moving,
-        counters_moved=state.counters_moved,
-        work=state.work,
         cpu_percent=cpu_percent(process),
         silent_seconds=silent_seconds(connections),
         idle_seconds=trains.kernel.idle_seconds if trains.kernel is not None else None,
         loop=loop_view(process, own, loop),
-        training_share=state.share,
-        why=state.why,
         connections=connections,
-        hold=state.hold,
         given=given(process, frames, read, state.wait) if read is not None else None,
     )
