@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from hangdoc.diagnosis import Evidence, Operation
+from hangdoc.phrases import also as also
 from hangdoc.phrases import caller, duration
 from hangdoc.phrases import do as do
 from hangdoc.phrases import ranks as ranks
@@ -58,12 +59,6 @@ def be(which: Iterable[int]) -> str:
 def them(which: Iterable[int]) -> str:
     """`it` or `them`, by the number of ranks."""
     return verb(which, "it", "them")
-
-
-def also(which: Iterable[int]) -> str:
-    """` (also ranks 1-3)` for the ranks after the first one; empty for one rank."""
-    _, *others = sorted(set(which))
-    return f" (also {ranks(others)})" if others else ""
 
 
 # --- what a rank is doing ----------------------------------------------------------------------------------------------
