@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hangdoc.diagnosis import Label, Operation, Where
 from hangdoc.parse import natural
@@ -58,6 +59,10 @@ class Wait(Struct, frozen=True, gc=False):
             self.members,
             origin if origin in ("ddp-backward", "store") else None,
         )
+
+    def having(self, **known: Any) -> "Wait":
+        """The same wait, with more known of its operation."""
+        return replace(self, operation=replace(self.operation, **known))
 
     @property
     def of_group(self) -> tuple[str | None, tuple[int, ...] | None]:

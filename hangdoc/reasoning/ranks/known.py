@@ -37,6 +37,12 @@ def threads_before(process: Process) -> tuple[PythonThread, ...]:
     return process.stack_before.threads if isinstance(process.stack_before, Stack) else ()
 
 
+def native_of(process: Process, thread: PythonThread) -> PythonThread | None:
+    """One of these threads with its C++ frames; None where they were not read."""
+    threads = process.native.threads if isinstance(process.native, Stack) else ()
+    return next((one for one in threads if one.name == thread.name), None)
+
+
 def frames(process: Process) -> Iterator[Frame]:
     """The frames of all its Python threads."""
     for thread in python_threads(process):

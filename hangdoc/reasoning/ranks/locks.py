@@ -5,7 +5,7 @@ from collections.abc import Collection
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.holds import AtLock
 from hangdoc.reasoning.ranks.movement import thread_of, threads_at_work
-from hangdoc.reasoning.ranks.place import user_frames
+from hangdoc.reasoning.ranks.place import innermost, user_frames
 from hangdoc.reasoning.ranks.reading import lines_of
 from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Unavailable
 
@@ -56,11 +56,11 @@ def waiting_threads(process: Process) -> list[tuple[PythonThread, Frame]]:
 
 
 def _takes_a_lock(thread: PythonThread, frame: Frame) -> bool:
-    innermost = next((f for f in thread.frames if not f.native), None)
-    if innermost is not None and "importlib._bootstrap" in innermost.file and "acquire" in innermost.function:
+    top = innermost(thread)
+    if top is not None and "importlib._bootstrap" in top.file and "acquire" in top.function:
         return True
     source = frame.source or ""
-    inside = innermost is frame or (innermost is not None and innermost.file.endswith("/threading.py"))
+    inside = top is frame or (top is not None and top.file.endswith("/threading.py"))
     return inside and (source.startswith(("with ", "async with ")) or ".acquire(" in source)
 
 
@@ -111,18 +111,11 @@ def _name(thread: PythonThread) -> str:
     return thread.name or str(thread.tid)
 
 
-def _own(thread: PythonThread) -> Frame | None:
-    frames = [f for f in thread.frames if not f.native]
-    return next((f for f in frames if not f.library), frames[0] if frames else None)
-
-
 def _at(thread: PythonThread) -> str:
-    frame = _own(thread)
-    return (
-        f"at {frame.file.rpartition('/')[2]}:{frame.line}" + (f" `{frame.source}`" if frame.source else "")
-        if frame
-        else "at an unknown line"
-    )
+    frame = next(iter(user_frames(thread)), None) or innermost(thread)
+    if frame is None:
+        return "at an unknown line"
+    return f"at {frame.file.rpartition('/')[2]}:{frame.line}" + (f" `{frame.source}`" if frame.source else "")
 
 
 def _line(thread: PythonThread, what: str) -> str:

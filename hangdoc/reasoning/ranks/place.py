@@ -21,6 +21,11 @@ def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
     return () if thread is None else tuple([f for f in thread.frames if not f.library and not f.native])
 
 
+def innermost(thread: PythonThread) -> Frame | None:
+    """The innermost Python frame."""
+    return next((frame for frame in thread.frames if not frame.native), None)
+
+
 def where(thread: PythonThread | None, read: Reading | None, own: Sequence[Frame]) -> tuple[Where | None, Frame | None]:
     """The innermost frame of the user's `own` code; where there is none, the innermost Python frame outside torch."""
     if thread is None or read is None:
