@@ -53,7 +53,7 @@ from collections.abc import Iterator
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks import known, torch_names
+from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Interpreter
 
@@ -85,7 +85,7 @@ def _alone(rank: Rank) -> bool:
     process = rank.process
     if process is None or not rank.moving or rank.connections or not isinstance(process.interpreter, Interpreter):
         return False
-    return not process.interpreter.groups and not known.thread_names(process) & torch_names.GLOO_THREADS
+    return not process.interpreter.groups
 
 
 def _trains(rank: Rank) -> bool:
