@@ -77,6 +77,12 @@ def _view(process: Process, frame: Frame, loop: Loop) -> LoopView:
     return LoopView(loop, frame.file, frame.function, inside, counter, value, done, total)
 
 
+def around(frame: Frame) -> list[Loop]:
+    """The loops of its function that a frame is in, the outermost first."""
+    inside = (loop for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
+    return sorted(inside, key=lambda loop: loop.line)
+
+
 def rounds(rank: Rank) -> int | None:
     """The iterations that the innermost counted loop around a rank's position has completed; None if none counts."""
     if rank.process is None or rank.thread is None:
@@ -178,13 +184,7 @@ def _counts(thread: PythonThread, moved: dict[tuple[str, str, str], Counter], *,
 
 def _nest(thread: PythonThread) -> list[tuple[Frame, Loop]]:
     """The loops of the user's own code that a thread is in, the outermost first."""
-    return [
-        (frame, loop)
-        for frame in reversed(thread.frames)
-        if not frame.library
-        for loop in sorted(frame.loops, key=lambda loop: loop.line)
-        if loop.line <= frame.line <= loop.end_line
-    ]
+    return [(frame, loop) for frame in reversed(thread.frames) if not frame.library for loop in around(frame)]
 
 
 def _moves_on(frame: Frame, loop: Loop) -> set[str]:

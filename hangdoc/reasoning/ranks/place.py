@@ -8,7 +8,7 @@ from hangdoc.diagnosis import Where
 from hangdoc.parse import negated
 from hangdoc.program import is_entry
 from hangdoc.reasoning.model import Rank
-from hangdoc.reasoning.ranks.counters import number
+from hangdoc.reasoning.ranks.counters import around, number
 from hangdoc.reasoning.ranks.reading import Reading
 from hangdoc.reasoning.ranks.torch_names import plain
 from hangdoc.snapshot import Frame, Loop, PythonThread
@@ -72,16 +72,15 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> tuple[Fram
         )
     if a.line < b.line or rounds != 0:
         return None
-    for loop in sorted(b.loops, key=lambda loop: loop.line):
-        if loop.line <= b.line <= loop.end_line < a.line:
+    for loop in around(b):
+        if loop.end_line < a.line:
             return a, loop
     if a.line == b.line and not _is_argument(a, ours, deeper):
         return None  # both are inside that line, in calls of which neither comes first
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
     # the user's call is that call's own business (gathering one tensor after another).
     called = (frame for frame in deeper if a.library or not frame.library)
-    inside = (loop for frame in called for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
-    return next(((a, loop) for loop in inside), None)
+    return next(((a, loop) for frame in called for loop in around(frame)), None)
 
 
 def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
