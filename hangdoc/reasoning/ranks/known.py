@@ -1,14 +1,18 @@
-"""What was read of a process; empty where it could not be read."""
+"""What was read of a process, and of the sockets of a host; empty where it could not be read."""
 
 from collections.abc import Iterable, Iterator
 
 from hangdoc.snapshot import (
     BeaconReading,
     Clocks,
+    Connection,
+    Connections,
     Frame,
     Group,
+    Host,
     Interpreter,
     KernelThread,
+    Listener,
     Local,
     Process,
     Progress,
@@ -71,3 +75,13 @@ def beacon(process: Process | None) -> BeaconReading | None:
     """What its trainer publishes."""
     progress = process.progress if process is not None else None
     return progress.beacon if isinstance(progress, Progress) else None
+
+
+def connections(host: Host) -> tuple[Connection, ...]:
+    """The connections of a host, listening sockets too."""
+    return host.connections.connections if isinstance(host.connections, Connections) else ()
+
+
+def listeners(host: Host) -> tuple[Listener, ...]:
+    """The processes of a host that listen."""
+    return host.connections.listeners if isinstance(host.connections, Connections) else ()
