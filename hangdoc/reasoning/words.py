@@ -14,8 +14,8 @@ from hangdoc.reasoning.causes.agreement import Agreement
 from hangdoc.reasoning.kinds import Standstill
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
 from hangdoc.reasoning.ranks import recorded
-from hangdoc.reasoning.ranks.ended import how_it_ended
 from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, OnNetwork, ReadsPipe, Serves
+from hangdoc.reasoning.ranks.stopped import how_it_ended
 from hangdoc.snapshot import Connection, Host, Process, Progress
 
 _SIGKILL = 9

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from hangdoc.reasoning.ranks import known, locks, torch_names
-from hangdoc.reasoning.ranks.ended import how_it_ended
 from hangdoc.reasoning.ranks.holds import WaitsForLoader
 from hangdoc.reasoning.ranks.movement import kernel_thread
-from hangdoc.reasoning.ranks.stopped import stopped_by
+from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
 from hangdoc.snapshot import Frame, Process, PythonThread
 
 

@@ -8,13 +8,12 @@ from msgspec.structs import replace
 from hangdoc.reasoning.model import BUSY, State
 from hangdoc.reasoning.ranks import known, locks, movement, operations, torch_names
 from hangdoc.reasoning.ranks.counters import counters_moved
-from hangdoc.reasoning.ranks.ended import how_it_ended
 from hangdoc.reasoning.ranks.feeding import fetching
 from hangdoc.reasoning.ranks.holds import Elsewhere, ReadsPipe
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
 from hangdoc.reasoning.ranks.standing import pausing, standing_of
-from hangdoc.reasoning.ranks.stopped import stopped_by
+from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
 from hangdoc.snapshot import Connection, Frame, KernelThread, Process, PythonThread
 
 _CHILDREN = "its child processes are busy"

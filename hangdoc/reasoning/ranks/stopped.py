@@ -1,12 +1,16 @@
-"""Whether a process is stopped during the whole observation: by a signal, a frozen control group or a tracer.
+"""Whether a process is stopped during the whole observation (by a signal, a frozen control group or a tracer), and how it ended.
 
 A short stop does not count: a tracer that attaches for a moment is another observer (py-spy, hangdoc), and a CPU limiter stops
 and continues a rank several times a second.
 """
 
-from hangdoc.reasoning.ranks.holds import Stopped
-from hangdoc.snapshot import Clocks, KernelState, Process
+import signal
 
+from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.ranks.holds import Stopped
+from hangdoc.snapshot import KernelState, Process
+
+_SIGNALS = frozenset(signal.Signals)
 _OBSERVERS = frozenset({"py-spy"})
 """Tracers that let go by themselves. On a busy machine, a dump of native frames may take longer than the observation."""
 _RAN_NS = 1_000_000
@@ -36,6 +40,16 @@ def stopped_by(process: Process) -> Stopped | None:
 
 def _ran(process: Process, *, ns: int, switches: int) -> bool:
     """Whether the main thread ran during the observation, for at least `ns` or `switches`. A debugger may hold it alone."""
-    threads = process.clocks.threads if isinstance(process.clocks, Clocks) else ()
-    main = [thread for thread in threads if thread.tid == process.pid]
+    main = [thread for thread in known.threads(process) if thread.tid == process.pid]
     return any(t.cpu_ns >= ns or (t.voluntary_switches or 0) >= switches for t in main)
+
+
+def how_it_ended(process: Process) -> str:
+    """The exit code or signal of a process that has ended, as text (waitpid(2))."""
+    code = process.exit_code
+    if code is None:
+        return "exit status unknown"
+    if code & 0x7F:
+        number = code & 0x7F
+        return f"killed by {signal.Signals(number).name if number in _SIGNALS else f'signal {number}'}"
+    return f"exited with code {code >> 8 & 0xFF}"

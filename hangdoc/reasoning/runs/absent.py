@@ -2,7 +2,7 @@
 
 from hangdoc.reasoning.model import Placed, Rank, Unlooked
 from hangdoc.reasoning.ranks import known, operations
-from hangdoc.reasoning.ranks.ended import how_it_ended
+from hangdoc.reasoning.ranks.stopped import how_it_ended
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.links import lead_elsewhere
 from hangdoc.snapshot import Process, RankIdentity, Unreached
