@@ -74,11 +74,7 @@ class LoopView(Struct, frozen=True, gc=False):
     """The loop over the data that a rank is in or has left, with its counter."""
 
     loop: Loop
-    file: str
-    function: str
     inside: bool
-    counter: str | None
-    value: int | None
     done: int | None
     """Rounds completed."""
     total: int | None

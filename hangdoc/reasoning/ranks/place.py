@@ -139,8 +139,6 @@ def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> tuple[Fram
 def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
     """How many rounds `one` is ahead of `other` in the outermost loop that holds both frames and tells them apart; 0
     for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
-    if one.process is None or other.process is None:
-        return None
     for loop in sorted(a.loops, key=lambda loop: loop.line):
         if loop.line <= min(a.line, b.line) and max(a.line, b.line) <= loop.end_line:
             ours = [number(one.process, a, name) for name in loop.counters]
