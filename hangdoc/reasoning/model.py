@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -70,6 +70,15 @@ class Wait(Struct, frozen=True, gc=False):
         return self.operation.group, self.members
 
 
+class Given(NamedTuple):
+    """The tensor that a rank passed to its collective."""
+
+    lines: tuple[int, ...]
+    """At which one of torch's calls makes another: broadcast_object_list sends a size first, then what it is of."""
+    tensor: str
+    """Of the innermost call, as `float32[64, 8]`."""
+
+
 class LoopView(Struct, frozen=True, gc=False):
     """The loop over the data that a rank is in or has left, with its counter."""
 
@@ -122,8 +131,7 @@ class Rank(State, frozen=True, gc=False, kw_only=True):
     loop: LoopView | None = None
     connections: tuple[Connection, ...] = ()
     """To other ranks."""
-    given: tuple[tuple[int, ...], str] | None = None
-    """See `ranks.given.Given`."""
+    given: Given | None = None
 
     @property
     def pid(self) -> int | None:
