@@ -13,10 +13,10 @@ from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.agreement import Agreement
 from hangdoc.reasoning.kinds import Standstill
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
-from hangdoc.reasoning.ranks import recorded
+from hangdoc.reasoning.ranks import known, recorded
 from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, OnNetwork, ReadsPipe, Serves
 from hangdoc.reasoning.ranks.stopped import how_it_ended
-from hangdoc.snapshot import Connection, Host, Process, Progress
+from hangdoc.snapshot import Connection, Host, Process
 
 _SIGKILL = 9
 _STATES = {
@@ -202,8 +202,7 @@ def unseen(run: Run, which: Iterable[int]) -> list[Evidence]:
 
 def counters(rank: Rank) -> list[Evidence]:
     """The counters of a rank that changed during the observation, at most three."""
-    progress = rank.process.progress if rank.process is not None else None
-    moved = [c for c in progress.counters if c.before != c.after] if isinstance(progress, Progress) else []
+    moved = known.moved_counters(rank.process)
     return [
         Evidence(rank.rank, "progress", f"`{c.name}` in {c.function} went from {c.before} to {c.after}")
         for c in sorted(moved, key=lambda c: (not c.looped, c.function, c.name))[:3]

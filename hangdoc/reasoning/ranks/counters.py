@@ -112,16 +112,18 @@ def batches(rank: Rank) -> tuple[int | None, int | None]:
 def counters_moved(process: Process, among: Sequence[Frame] | None = None) -> bool:
     """Whether any integer of the user's code, or the beacon, changed during the window; with `among`, integers of these
     frames only."""
-    progress = process.progress
-    if not isinstance(progress, Progress):
-        return False
-    if progress.beacon is not None and progress.beacon.moved:
+    if _beacon_moved(process):
         return True
-    moved = [c for c in progress.counters if c.before != c.after]
-    if not moved or among is None:
+    moved = known.moved_counters(process)
+    if among is None:
         return bool(moved)
     functions = {(frame.file, frame.function) for frame in among}
     return any((c.file, c.function) in functions for c in moved)
+
+
+def _beacon_moved(process: Process) -> bool:
+    beacon = known.beacon(process)
+    return beacon is not None and beacon.moved
 
 
 def comes_on(process: Process, thread: PythonThread | None) -> bool:
@@ -132,12 +134,9 @@ def comes_on(process: Process, thread: PythonThread | None) -> bool:
     is the training. Inside another loop it may run forever and yield nothing to it (a search, a retry). So may a loop with an
     end that is restarted again and again.
     """
-    progress = process.progress
-    if not isinstance(progress, Progress):
-        return False
-    if progress.beacon is not None and progress.beacon.moved:
+    if _beacon_moved(process):
         return True
-    moved = {(c.file, c.function, c.name): c for c in progress.counters if c.before != c.after}
+    moved = {(c.file, c.function, c.name): c for c in known.moved_counters(process)}
     return bool(moved) and any(_counts(other, moved, main=other is thread) for other in known.python_threads(process))
 
 

@@ -7,6 +7,7 @@ from hangdoc.snapshot import (
     Clocks,
     Connection,
     Connections,
+    Counter,
     Frame,
     Group,
     Host,
@@ -75,6 +76,12 @@ def beacon(process: Process | None) -> BeaconReading | None:
     """What its trainer publishes."""
     progress = process.progress if process is not None else None
     return progress.beacon if isinstance(progress, Progress) else None
+
+
+def moved_counters(process: Process | None) -> list[Counter]:
+    """The integers of the user's code that changed during the observation."""
+    progress = process.progress if process is not None else None
+    return [c for c in progress.counters if c.before != c.after] if isinstance(progress, Progress) else []
 
 
 def connections(host: Host) -> tuple[Connection, ...]:
