@@ -65,7 +65,6 @@ from hangdoc.snapshot import Machine, Process
 
 @about(WaitsForLoader)
 def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
-    """One finding for all ranks that wait for their dataloaders for the same reason."""
     first, who = blockage.awaited[0].first, blockage.culprits
     alone = len(who) == 1
     wait = (

@@ -71,7 +71,6 @@ _REMEDIES = {
 
 @about(Stopped, WaitsForInput)
 def _ranks(run: Run, blockage: Blockage, kind: Hold) -> Draft:
-    """Ranks that are stopped or wait for user input."""
     ranks = [run.ranks[number] for number in blockage.culprits]
     first = ranks[0]
     by, why = (kind.by, kind.why) if isinstance(kind, Stopped) else ("input", first.why)
@@ -91,7 +90,6 @@ def _ranks(run: Run, blockage: Blockage, kind: Hold) -> Draft:
 
 @about(LauncherStopped)
 def _launcher(run: Run, blockage: Blockage, kind: LauncherStopped) -> Draft:
-    """A stopped launcher whose ranks have ended."""
     return _stopped_launcher(run, kind.launcher, kind.stop, kind.ended)
 
 

@@ -59,7 +59,6 @@ _DOCTOR = "Run `hangdoc doctor` on that host: it shows what is missing and how t
 
 @about(SameCall)
 def _same_call(run: Run, blockage: Blockage, kind: SameCall) -> Draft:
-    """All ranks of a group wait in one call."""
     who = set(numbers_of(blockage.awaited))
     return _unexplained(
         run,
@@ -73,7 +72,6 @@ def _same_call(run: Run, blockage: Blockage, kind: SameCall) -> Draft:
 
 @about(Standstill)
 def _standstill(run: Run, blockage: Blockage, kind: Standstill) -> Draft:
-    """No rank waits for another, and none makes progress."""
     who = set(numbers_of(blockage.awaited))
     return _unexplained(
         run,
@@ -96,7 +94,6 @@ def _unexplained(run: Run, blockage: Blockage, summary: str, remedy: str) -> Dra
 
 @about(Unseen, Unreadable)
 def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
-    """Ranks wait for ranks that were not observed, or whose state could not be read."""
     ranks, waiting = words.ranks(blockage.culprits), blockage.waiting or run.still
     unseen = isinstance(kind, Unseen)
     what = (
