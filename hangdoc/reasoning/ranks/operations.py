@@ -68,9 +68,10 @@ def wait_of(process: Process, thread: PythonThread | None, read: Reading | None 
     return found.having(backend=backend)
 
 
-def wait_in(process: Process) -> Wait | None:
-    """The operation that the training thread of a process is in."""
-    return wait_of(process, training_thread(process.stack, process.pid))
+def in_rendezvous(process: Process) -> bool:
+    """Whether the training thread of a process is in a rendezvous."""
+    wait = wait_of(process, training_thread(process.stack, process.pid))
+    return wait is not None and wait.kind == "rendezvous"
 
 
 def beside(process: Process, thread: PythonThread | None, wait: Wait | None) -> list[tuple[PythonThread, Wait]]:

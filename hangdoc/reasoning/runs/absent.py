@@ -91,7 +91,4 @@ def has_met(process: Process) -> bool:
     """Whether a rank has completed its rendezvous, so that all other ranks have been there too."""
     if known.groups(process):
         return True
-    wait = operations.wait_in(process)
-    if wait is not None and wait.kind == "rendezvous":
-        return False
-    return "pt_gloo_runloop" in known.thread_names(process)
+    return "pt_gloo_runloop" in known.thread_names(process) and not operations.in_rendezvous(process)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 
 from msgspec.structs import asdict
 
@@ -41,26 +42,19 @@ def _lost_its_launcher(part: Gathered) -> bool:
 
 
 def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
-    members, launchers = run.by_rank, run.launchers
-    first = next(iter(members.values()), None)
-    world = _world_size(members, launchers)
+    members = run.by_rank
+    world = _world_size(run)
     if world is not None and not 0 < world <= launch.MAX_RANKS:
         world = None  # a damaged or foreign number, not a run
-    hosts = {host.name for host, _ in (*members.values(), *launchers)}
+    hosts = {host.name for host, _ in run.processes}
     ranks = _ranks(members, pairs_of(members, run.master))
     unseen = absent.fill_in(run, world or 0, ranks, snapshot.unreached)
-    tool = next((p.launch.tool for _, p in launchers if p.launch is not None), None)
-    if tool is None and any(_spawned(process) is not None for _, process in launchers):
-        tool = "mp.spawn"
-    if tool is None and first is not None and first[1].identity is not None:
-        source = first[1].identity.source
-        tool = source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None
     return Run(
         id=_id(run),
         hosts=tuple(host for host in snapshot.hosts if host.name in hosts),
-        launchers=tuple(launchers),
-        launcher=tool,
-        backend=backends.of_run(process for _, process in members.values()),
+        launchers=tuple(run.launchers),
+        launcher=_launcher(run),
+        backend=backends.of_run(process for _, process in run.members),
         world_size=world,
         master=run.master,
         ranks=ranks,
@@ -69,6 +63,15 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
         meeting_host=_meeting_host(snapshot, run.master),
         classes=classes_of(ranks.values()),
     )
+
+
+def _launcher(run: Gathered) -> str | None:
+    """What started its ranks."""
+    tool = next((process.launch.tool for _, process in run.launchers if process.launch is not None), None)
+    if tool is None and any(_spawned(process) is not None for _, process in run.launchers):
+        return "mp.spawn"
+    source = next((who.source for who in run.identities), None)
+    return tool or (source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None)
 
 
 def _meeting_host(snapshot: Snapshot, master: str | None) -> Host | None:
@@ -84,24 +87,21 @@ def _id(run: Gathered) -> str:
     return f"{run.run_id or 'run'}@{run.master}" if run.master is not None else run.name
 
 
-def _world_size(members: dict[int, Placed], launchers: list[Placed]) -> int | None:
-    for _, process in members.values():
-        identity = process.identity
-        if identity is not None and identity.world_size is not None:
-            return identity.world_size
-    for _, process in members.values():
-        if groups := known.groups(process):
-            return len(groups[0].ranks)
-    for _, process in launchers:
-        if (spawned := _spawned(process)) is not None and members:
-            return spawned
-        asked = process.launch
-        if asked is not None and not members:
+def _world_size(run: Gathered) -> int | None:
+    published = (who.world_size for who in run.identities if who.world_size is not None)
+    listed = (len(groups[0].ranks) for _, process in run.members if (groups := known.groups(process)))
+    if (size := next(chain(published, listed), None)) is not None:
+        return size
+    for _, process in run.launchers:
+        if run.members:
+            if (spawned := _spawned(process)) is not None:
+                return spawned
+        elif (asked := process.launch) is not None:
             nodes = launch.nodes(process) if asked.nnodes else 1
             per_node = natural(asked.nproc_per_node)
             if nodes is not None and per_node is not None:
                 return nodes * per_node
-    return len(members) or None
+    return len(run.numbers) or None
 
 
 def _spawned(launcher: Process) -> int | None:

@@ -157,8 +157,7 @@ def _join_waiting_agents(runs: list[Gathered]) -> None:
 
 def _is_complete(run: Gathered) -> bool:
     """Whether all ranks that a run expects are there: then it waits for no node."""
-    worlds = {process.identity.world_size for _, process in run.members if process.identity is not None}
-    return worlds == {len(run.numbers)}
+    return {who.world_size for who in run.identities} == {len(run.numbers)}
 
 
 def _split(run: Gathered) -> list[Gathered]:

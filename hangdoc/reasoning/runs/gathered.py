@@ -1,15 +1,9 @@
 """The processes of one run, before anything is concluded about its ranks."""
 
-from collections.abc import Iterable
-
 import msgspec
 
 from hangdoc.reasoning.model import Placed
-
-
-def numbers_of(members: Iterable[Placed]) -> set[int]:
-    """The ranks that some processes are."""
-    return {process.identity.rank for _, process in members if process.identity is not None}
+from hangdoc.snapshot import RankIdentity
 
 
 class Gathered(msgspec.Struct):
@@ -30,19 +24,26 @@ class Gathered(msgspec.Struct):
     """Above 0 for the ranks of an earlier run of the same name; counts them."""
 
     @property
+    def processes(self) -> list[Placed]:
+        """Its ranks and its launchers."""
+        return [*self.members, *self.launchers]
+
+    @property
+    def identities(self) -> list[RankIdentity]:
+        """Of its ranks."""
+        return [process.identity for _, process in self.members if process.identity is not None]
+
+    @property
     def numbers(self) -> set[int]:
         """Its ranks."""
-        return numbers_of(self.members)
+        return {who.rank for who in self.identities}
 
     @property
     def by_rank(self) -> dict[int, Placed]:
         """The process of each rank."""
-        return {
-            process.identity.rank: (host, process) for host, process in self.members if process.identity is not None
-        }
+        return {who.rank: place for who, place in zip(self.identities, self.members, strict=True)}
 
     @property
     def stores(self) -> set[int]:
         """Ports of its stores, as its variables name them."""
-        identities = (process.identity for _, process in self.members)
-        return {who.master_port for who in identities if who is not None and who.master_port is not None}
+        return {who.master_port for who in self.identities if who.master_port is not None}
