@@ -108,6 +108,6 @@ def _unnoticed(survivor: Rank) -> str:
 
 def _death(run: Run, rank: Rank) -> str:
     if rank.process is None:
-        others = words.ranks(other.rank for other in run.living)
+        others = words.ranks(run.processes)
         return f"no process on {rank.host} any more; it had completed the rendezvous with {others}"
     return f"pid {rank.process.pid} is a zombie (parent pid {rank.process.ppid}): {rank.why}"
