@@ -58,6 +58,12 @@ def ranks(which: Iterable[int]) -> str:
     return f"rank{'s' * (len(set(which)) != 1)} {numbers(which)}"
 
 
+def also(which: Iterable[int]) -> str:
+    """` (also ranks 1-3)` for the ranks after the first one; empty for one rank."""
+    _, *others = sorted(set(which))
+    return f" (also {ranks(others)})" if others else ""
+
+
 def beginning(report: str) -> str:
     """The first lines of a report, at most up to the evidence of its first finding, for logs."""
     lines = [line for line in report.splitlines() if line.strip()]

@@ -94,7 +94,7 @@ class Blockage(Struct, frozen=True):
 
 def of(run: Run, waits: Waits) -> tuple[Blockage, ...]:
     """What blocks a run, the most severe first."""
-    idle = not run.waiting and standstill.is_idle(run)
+    idle = standstill.is_idle(run)
     found = [_aged(run, one) for one in [*_with_rendezvous(run, _at_ends(run, waits)), *_of_launchers(run)]]
     found.sort(key=lambda one: (isinstance(one.kind, _UNKNOWN), _GRAVITY[one.ends], not one.old, one.culprits))
     if idle:  # if a rank is dead, the living ones poll for it

@@ -41,8 +41,8 @@ class Compared:
 
 def compared(run: Run) -> list[Compared]:
     """Everything that the ranks were started with or set themselves, what differs first, by gravity."""
-    arguments = {r.rank: settings.options(r.process.argv) for r in run.living if r.process is not None}
-    variables = {r.rank: environment_of(r.process) for r in run.living if r.process is not None}
+    arguments = {rank: settings.options(process.argv) for rank, process in run.processes.items()}
+    variables = {rank: environment_of(process) for rank, process in run.processes.items()}
     found = [
         *(_one("argument", name, arguments, settings.argument(name)) for name in _names(arguments)),
         *(

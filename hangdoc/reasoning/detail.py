@@ -1,6 +1,7 @@
 """What a page shows of a job beyond its diagnosis: who waits for whom as a drawing of few nodes, batches, stacks, settings."""
 
 from collections.abc import Hashable, Iterable
+from typing import NamedTuple
 
 from hangdoc.detail import Batches, Detail, Setting, WaitGraph, WaitNode
 from hangdoc.diagnosis import Diagnosis, Job
@@ -10,8 +11,15 @@ from hangdoc.reasoning.ranks.counters import batches
 
 MOST_NODES = 20
 """A drawing with more can't be read."""
-_Group = tuple[tuple[int, ...], tuple[Rank, ...]]
-"""Ranks, and those of them that somebody looked at."""
+
+
+class _Group(NamedTuple):
+    """The ranks of one node of the drawing."""
+
+    ranks: tuple[int, ...]
+    seen: tuple[Rank, ...]
+    """Those of them that were observed."""
+    awaits: frozenset[int]
 
 
 def details(diagnosis: Diagnosis, runs: Iterable[Run]) -> tuple[Detail, ...]:
@@ -32,63 +40,54 @@ def detail(job: Job, run: Run) -> Detail:
     )
 
 
-def wait_graph(run: Run, culprits: frozenset[int], most: int = MOST_NODES) -> WaitGraph:
-    """Who waits for whom, in at most so many nodes. Ranks that wait at one point are one node, culprits
-    among them another."""
-    if run.waits is None:
-        return WaitGraph()
-    groups: list[_Group] = []
-    awaits: list[frozenset[int]] = []
-    for node in run.waits.nodes:
-        for ranks in (node.ranks & culprits, node.ranks - culprits):
-            if ranks:
-                ordered = tuple(sorted(ranks))
-                groups.append((ordered, tuple(run.ranks[rank] for rank in ordered if rank in run.ranks)))
-                awaits.append(node.awaits)
-    edges = _edges(groups, awaits)
-    ends = {end for edge in edges for end in edge}
-    kept = [at for at in range(len(groups)) if at in ends or set(groups[at][0]) & culprits]
-    apart = sum(len(ranks) for at, (ranks, _) in enumerate(groups) if at not in set(kept))
-    groups, awaits = [groups[at] for at in kept], [awaits[at] for at in kept]
-    if len(groups) > most:
-        groups, awaits = _collapsed(groups, awaits, culprits, most)
-    nodes = tuple(_node(ranks, seen, run, culprits) for ranks, seen in groups)
-    return WaitGraph(nodes, _edges(groups, awaits), apart)
+def wait_graph(run: Run, culprits: frozenset[int]) -> WaitGraph:
+    """Who waits for whom, in at most MOST_NODES nodes. Ranks that wait at one point are one node, culprits among them another."""
+    nodes = run.waits.nodes if run.waits is not None else ()
+    groups = [
+        _group(run, ranks, node.awaits)
+        for node in nodes
+        for ranks in (node.ranks & culprits, node.ranks - culprits)
+        if ranks
+    ]
+    ends = {end for edge in _edges(groups) for end in edge}
+    kept = [group for at, group in enumerate(groups) if at in ends or not culprits.isdisjoint(group.ranks)]
+    apart = sum(len(group.ranks) for group in groups) - sum(len(group.ranks) for group in kept)
+    if len(kept) > MOST_NODES:
+        kept = _collapsed(run, kept, culprits)
+    return WaitGraph(tuple(_node(run, group, culprits) for group in kept), _edges(kept), apart)
 
 
-def _edges(groups: list[_Group], awaits: list[frozenset[int]]) -> tuple[tuple[int, int], ...]:
-    position = {rank: at for at, (ranks, _) in enumerate(groups) for rank in ranks}
-    found = {(at, position[rank]) for at, awaited in enumerate(awaits) for rank in awaited if rank in position}
+def _group(run: Run, ranks: Iterable[int], awaits: frozenset[int]) -> _Group:
+    ordered = tuple(sorted(ranks))
+    return _Group(ordered, tuple(run.ranks[rank] for rank in ordered if rank in run.ranks), awaits)
+
+
+def _edges(groups: list[_Group]) -> tuple[tuple[int, int], ...]:
+    position = {rank: at for at, group in enumerate(groups) for rank in group.ranks}
+    found = {(at, position[rank]) for at, group in enumerate(groups) for rank in group.awaits if rank in position}
     return tuple(sorted(found))
 
 
-def _collapsed(
-    groups: list[_Group], awaits: list[frozenset[int]], culprits: frozenset[int], most: int
-) -> tuple[list[_Group], list[frozenset[int]]]:
+def _collapsed(run: Run, groups: list[_Group], culprits: frozenset[int]) -> list[_Group]:
     """One group for all that do the same at one place, whomever they name; and if these are still too many, one for the rest."""
-    together: dict[Hashable, list[int]] = {}
-    for at, (ranks, seen) in enumerate(groups):
-        first = seen[0] if seen else None
+    together: dict[tuple[bool, Hashable], list[_Group]] = {}
+    for group in groups:
+        first = group.seen[0] if group.seen else None
         same = first and (first.state, first.wait and first.wait.operation.op, first.where)
-        together.setdefault((bool(culprits & set(ranks)), same), []).append(at)
-    order = sorted(together.items(), key=lambda item: not item[0][0])  # type: ignore[index]
-    parts = [members for _, members in order]
-    if len(parts) > most:
-        parts = [*parts[: most - 1], [at for members in parts[most - 1 :] for at in members]]
-    return (
-        [_union([groups[at] for at in members]) for members in parts],
-        [frozenset().union(*(awaits[at] for at in members)) for members in parts],
-    )
+        together.setdefault((culprits.isdisjoint(group.ranks), same), []).append(group)
+    parts = [alike for _, alike in sorted(together.items(), key=lambda item: item[0][0])]
+    if len(parts) > MOST_NODES:
+        first_ones, rest = parts[: MOST_NODES - 1], parts[MOST_NODES - 1 :]
+        parts = [*first_ones, [group for alike in rest for group in alike]]
+    return [
+        _group(run, (rank for one in alike for rank in one.ranks), frozenset().union(*(one.awaits for one in alike)))
+        for alike in parts
+    ]
 
 
-def _union(groups: Iterable[_Group]) -> _Group:
-    groups = list(groups)
-    seen = sorted((rank for _, some in groups for rank in some), key=lambda rank: rank.rank)
-    return tuple(sorted(rank for ranks, _ in groups for rank in ranks)), tuple(seen)
-
-
-def _node(ranks: tuple[int, ...], seen: tuple[Rank, ...], run: Run, culprits: frozenset[int]) -> WaitNode:
-    guilty = bool(culprits & set(ranks))
+def _node(run: Run, group: _Group, culprits: frozenset[int]) -> WaitNode:
+    ranks, seen = group.ranks, group.seen
+    guilty = not culprits.isdisjoint(ranks)
     if not seen:
         return WaitNode(ranks, None, run.unseen[ranks[0]].why if ranks[0] in run.unseen else "not seen", culprit=guilty)
     first = seen[0]

@@ -54,7 +54,7 @@ def examine(
 def _examined(run: Run) -> Run:
     """The run with what differs in it and what blocks it."""
     drawn = waits.draw(run.classes, run.unseen)
-    idle = not run.waiting and standstill.is_idle(run) and standstill.is_seen(run)
+    idle = standstill.is_idle(run) and standstill.is_seen(run)
     run = replace(run, differing=disagreements.of(run), launches=launches.find(run))
     run = replace(run, waits=drawn, age_seconds=waits.silence(run, standstill=idle))
     return replace(run, blockages=blockages.of(run, drawn))

@@ -25,68 +25,31 @@ def ends(edges: Mapping[Node, Collection[Node]]) -> list[End[Node]]:
 
     Raises KeyError for an edge to a node that is no key.
     """
-    component = _components(edges)
-    members: dict[int, list[Node]] = {}
-    for node in edges:
-        members.setdefault(component[node], []).append(node)
-    leaves = {
-        number: {component[far] for near in nodes for far in edges[near]} - {number}
-        for number, nodes in members.items()
-    }
-    before: dict[int, set[int]] = {number: set() for number in members}
-    for number, further in leaves.items():
+    before: dict[Node, list[Node]] = {node: [] for node in edges}
+    for node, further in edges.items():
         for far in further:
-            before[far].add(number)
-    found = []
-    for number, nodes in members.items():
-        if leaves[number]:
+            before[far].append(node)
+    found: list[End[Node]] = []
+    placed: set[Node] = set()
+    for start in edges:
+        if start in placed:
             continue
-        upstream = {node for other in _reachable(number, before) - {number} for node in members[other]}
-        cycle = len(nodes) > 1 or nodes[0] in edges[nodes[0]]
-        found.append(End(frozenset(nodes), cycle, frozenset(upstream)))
-    return found
+        node = start
+        while not (after := _reached(node, edges)).keys() <= (back := _reached(node, before)).keys():
+            node = next(far for far in reversed(after) if far not in back)  # a node further on, with no way back
+        cycle = len(after) > 1 or node in edges[node]
+        found.append(End(frozenset(after), cycle, frozenset(back.keys() - after.keys())))
+        placed.update(back)
+    position = {node: at for at, node in enumerate(edges)}
+    return sorted(found, key=lambda end: min(position[node] for node in end.nodes))
 
 
-def _reachable(start: int, edges: Mapping[int, set[int]]) -> set[int]:
-    reached, todo = {start}, [start]
+def _reached(start: Node, edges: Mapping[Node, Collection[Node]]) -> dict[Node, None]:
+    """The nodes that a node reaches, itself included, as the keys of a dict: in the order in which they are found."""
+    reached, todo = {start: None}, [start]
     while todo:
-        for far in edges[todo.pop()] - reached:
-            reached.add(far)
-            todo.append(far)
+        for far in edges[todo.pop()]:
+            if far not in reached:
+                reached[far] = None
+                todo.append(far)
     return reached
-
-
-def _components(edges: Mapping[Node, Collection[Node]]) -> dict[Node, int]:
-    """The number of each node's strongly connected component (Tarjan 1972, without recursion)."""
-    index: dict[Node, int] = {}
-    lowest: dict[Node, int] = {}
-    component: dict[Node, int] = {}
-    path: list[Node] = []
-    for root in edges:
-        if root in index:
-            continue
-        index[root] = lowest[root] = len(index)
-        path.append(root)
-        calls = [(root, iter(edges[root]))]
-        while calls:
-            node, rest = calls[-1]
-            for far in rest:
-                if far not in index:
-                    index[far] = lowest[far] = len(index)
-                    path.append(far)
-                    calls.append((far, iter(edges[far])))
-                    break
-                if far not in component:
-                    lowest[node] = min(lowest[node], index[far])
-            else:
-                calls.pop()
-                if calls:
-                    caller = calls[-1][0]
-                    lowest[caller] = min(lowest[caller], lowest[node])
-                if lowest[node] == index[node]:
-                    while True:
-                        member = path.pop()
-                        component[member] = index[node]
-                        if member == node:
-                            break
-    return component

@@ -14,7 +14,6 @@ from hangdoc import run_identity
 from hangdoc.diagnosis import Finding
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Placed, Run, numbers_of
-from hangdoc.snapshot import Host
 
 _DIGITS = 16
 
@@ -43,28 +42,17 @@ def apart(ids: Iterable[str]) -> Iterator[str]:
 
 def instance(run: Run) -> Instance:
     """What tells this run from all others, an earlier one of the same name included."""
-    hosts = {host.name: host for host in run.hosts}
-    living = (
-        (rank.rank, hosts[rank.host], rank.process)
-        for rank in run.ranks.values()
-        if rank.process is not None and rank.label != "dead" and rank.host in hosts
-    )
-    lowest = min(living, key=lambda one: one[0], default=None)
-    if lowest is not None:
-        _, host, process = lowest
-        name = run_identity.digest_of(process.identity) if process.identity is not None else None
-        return (name or "", *_process((host, process)))
-    return min(map(_process, run.launchers), default=(run.id,))
+    if not run.processes:
+        return min(map(_process, run.launchers), default=(run.id,))
+    lowest = min(run.processes)
+    process = run.processes[lowest]
+    name = run_identity.digest_of(process.identity) if process.identity is not None else None
+    return (name or "", *_process((run.host[run.ranks[lowest].host], process)))
 
 
 def _process(place: Placed) -> Instance:
     host, process = place
-    return _machine(host), str(process.pid)
-
-
-def _machine(host: Host) -> str:
-    """The same under all names by which a machine is reached."""
-    return host.machine_id or host.name
+    return host.machine_id or host.name, str(process.pid)  # a machine may be reached under several names
 
 
 def _digest(run: Instance, what: str, ranks: tuple[int, ...]) -> str:

@@ -5,8 +5,7 @@ from typing import ClassVar
 from hangdoc.reasoning.causes.agreement import Agreement
 from hangdoc.reasoning.causes.amounts import Difference
 from hangdoc.reasoning.model import Class
-from hangdoc.reasoning.ranks.holds import Ends, Hold
-from hangdoc.reasoning.ranks.stopped import Stop
+from hangdoc.reasoning.ranks.holds import Ends, Hold, Stopped
 from hangdoc.snapshot import Frame, Loop, Process
 
 
@@ -139,7 +138,7 @@ class LauncherStopped(Hold, frozen=True, kw_only=True):
     NAME = "launcher-stopped"
     ends: Ends = "never"
     launcher: Process
-    stop: Stop
+    stop: Stopped
     ended: tuple[int, ...]
 
 

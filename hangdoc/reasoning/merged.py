@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from hangdoc.detail import Branch as Branch
 from hangdoc.reasoning.model import Rank
-from hangdoc.snapshot import Frame, PythonThread, Stack
+from hangdoc.reasoning.ranks import known
+from hangdoc.snapshot import Frame
 
 Place = tuple[str, str, int]
 """File, function and line of a frame."""
@@ -32,13 +33,9 @@ def frames_of(rank: Rank, *, native: bool = False) -> tuple[Frame, ...]:
 
 def _frames(rank: Rank, native: bool) -> tuple[Frame, ...]:
     thread = rank.thread
-    if native and rank.process is not None and isinstance(rank.process.native, Stack) and thread is not None:
-        thread = _same(rank.process.native.threads, thread) or thread
+    if native and rank.process is not None and thread is not None:
+        thread = known.native_of(rank.process, thread) or thread
     return tuple(reversed(thread.frames)) if thread is not None else ()
-
-
-def _same(threads: tuple[PythonThread, ...], thread: PythonThread) -> PythonThread | None:
-    return next((other for other in threads if other.name == thread.name), None)
 
 
 def _below(ranks: Iterable[int], paths: dict[int, tuple[Frame, ...]], depth: int) -> tuple[Branch, ...]:

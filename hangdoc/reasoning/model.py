@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from hangdoc.diagnosis import Label, Operation, Where
 from hangdoc.parse import natural
@@ -59,36 +60,61 @@ class Wait(Struct, frozen=True, gc=False):
             origin if origin in ("ddp-backward", "store") else None,
         )
 
+    def having(self, **known: Any) -> "Wait":
+        """The same wait, with more known of its operation."""
+        return replace(self, operation=replace(self.operation, **known))
+
     @property
     def of_group(self) -> tuple[str | None, tuple[int, ...] | None]:
         """Equal for calls of one group."""
         return self.operation.group, self.members
 
 
+class Given(NamedTuple):
+    """The tensor that a rank passed to its collective."""
+
+    lines: tuple[int, ...]
+    """At which one of torch's calls makes another: broadcast_object_list sends a size first, then what it is of."""
+    tensor: str
+    """Of the innermost call, as `float32[64, 8]`."""
+
+
 class LoopView(Struct, frozen=True, gc=False):
     """The loop over the data that a rank is in or has left, with its counter."""
 
     loop: Loop
-    file: str
-    function: str
     inside: bool
-    counter: str | None
-    value: int | None
     done: int | None
     """Rounds completed."""
     total: int | None
 
 
-class Rank(Struct, frozen=True, gc=False):
+class State(Struct, frozen=True, gc=False):
+    """What was concluded about a rank."""
+
+    label: Label | None
+    state: str
+    why: str
+    """One phrase with the evidence for the state."""
+    wait: Wait | None = None
+    moving: bool = False
+    """Whether anything progressed during the observation: CPU of its own work, stack, counters, bytes, beacon."""
+    counters_moved: bool = False
+    work: str | None = None
+    """What progresses besides counters and stacks, as text: files, other connections, child processes."""
+    training_share: float | None = None
+    """Share of the observation for which its training thread was on a core; None if it could not be measured."""
+    hold: Hold | None = None
+    """What blocks it, if it waits for no other rank."""
+
+
+class Rank(State, frozen=True, gc=False, kw_only=True):
     """One rank. `process` is None where the rank is known to be gone and left nothing."""
 
     rank: int
     host: str
     process: Process | None
-    local_rank: int | None
-    label: Label | None
-    state: str
-    wait: Wait | None = None
+    local_rank: int | None = None
     thread: PythonThread | None = None
     own: tuple[Frame, ...] = ()
     """Frames of the user's own code in that thread, innermost first."""
@@ -97,27 +123,15 @@ class Rank(Struct, frozen=True, gc=False):
     where: Where | None = None
     frame: Frame | None = None
     """The frame `where` names."""
-    moving: bool = False
-    """Whether anything progressed during the observation: CPU of its own work, stack, counters, bytes, beacon."""
-    counters_moved: bool = False
-    work: str | None = None
-    """What progresses besides counters and stacks, as text."""
     cpu_percent: float | None = None
     silent_seconds: float | None = None
     """Since the last byte on its connections to other ranks."""
     idle_seconds: float | None = None
     """For how long its training thread had not run when the observation began, at least; None if unknown."""
     loop: LoopView | None = None
-    training_share: float | None = None
-    """Share of the observation for which its training thread was on a core; None if it could not be measured."""
-    why: str = ""
-    """One phrase with the evidence for the state."""
     connections: tuple[Connection, ...] = ()
     """To other ranks."""
-    hold: Hold | None = None
-    """What blocks it, if it waits for no other rank."""
-    given: tuple[tuple[int, ...], str] | None = None
-    """See `ranks.given.Given`."""
+    given: Given | None = None
 
     @property
     def pid(self) -> int | None:
@@ -142,7 +156,7 @@ class Rank(Struct, frozen=True, gc=False):
     @property
     def waits(self) -> bool:
         """Whether it is blocked in an operation that another rank has to complete."""
-        return self.wait is not None and self.label == "blocked"
+        return self.wait is not None
 
 
 class Class(Struct, frozen=True, gc=False):
@@ -191,6 +205,11 @@ class Run:
     """What blocks it, the most severe first."""
 
     @cached_property
+    def host(self) -> dict[str, Host]:
+        """Its hosts by their names."""
+        return {host.name: host for host in self.hosts}
+
+    @cached_property
     def _by_host(self) -> dict[str, list[Rank]]:
         found: dict[str, list[Rank]] = {}
         for rank in self.ranks.values():
@@ -213,6 +232,11 @@ class Run:
         return tuple(rank for rank in self.ranks.values() if rank.label != "dead")
 
     @cached_property
+    def processes(self) -> dict[int, Process]:
+        """The processes of the living ranks."""
+        return {rank.rank: rank.process for rank in self.living if rank.process is not None}
+
+    @cached_property
     def waiting(self) -> tuple[Class, ...]:
         """Classes that wait for other ranks."""
         return tuple(one for one in self.classes if one.first.waits)
@@ -224,12 +248,7 @@ class Run:
 
     @cached_property
     def _helpers(self) -> dict[tuple[str, int | None], list[Process]]:
-        found: dict[tuple[str, int | None], list[Process]] = {}
-        for host in self.hosts:
-            for process in host.processes:
-                if process.role == "helper":
-                    found.setdefault((host.name, process.owner), []).append(process)
-        return found
+        return helpers_on(self.hosts)
 
     def blind_hosts(self) -> list[tuple[str, str]]:
         """Hosts whose sockets could not be read, with the reason. How long their ranks have waited is unknown."""
@@ -248,8 +267,20 @@ def numbers_of(classes: Iterable[Class]) -> Iterator[int]:
         yield from one.ranks
 
 
-def environment_of(process: Process) -> dict[str, str]:
+def helpers_on(hosts: Iterable[Host]) -> dict[tuple[str, int | None], list[Process]]:
+    """The helper processes of each rank, by its host and pid."""
+    found: dict[tuple[str, int | None], list[Process]] = {}
+    for host in hosts:
+        for process in host.processes:
+            if process.role == "helper":
+                found.setdefault((host.name, process.owner), []).append(process)
+    return found
+
+
+def environment_of(process: Process | None) -> dict[str, str]:
     """The environment of a rank: the variables that it started with, and those that it has set since."""
+    if process is None:
+        return {}
     started = process.environment.variables if isinstance(process.environment, Environment) else {}
     inside = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
     return {**started, **inside} if inside else started

@@ -60,8 +60,7 @@ def _tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:
     within: dict[tuple[int, ...], dict[int, str]] = {}
     for one in classes:
         if one.first.given is not None:
-            lines, tensor = one.first.given
-            within.setdefault(lines, {}).update(dict.fromkeys(one.ranks, tensor))
+            within.setdefault(one.first.given.lines, {}).update(dict.fromkeys(one.ranks, one.first.given.tensor))
     for shown in within.values():
         values = agreement({rank: _amount(tensor) for rank, tensor in shown.items()})
         if values.differs:

@@ -20,15 +20,15 @@ TELLING = (AtLock, AtFileLock, InFile, OnNetwork, ReadsPipe, Serves, WaitsForLoa
 
 
 def is_idle(run: Run) -> bool:
-    """Whether each living rank is blocked on its own (by a file, a lock, a worker), and none of its threads works. False if a
-    group uses NCCL, because the host cannot see the work of a GPU."""
-    return "nccl" not in backends.parts(run.backend) and bool(run.living) and all(map(_stands, run.living))
+    """Whether no rank waits for another, each living rank is blocked on its own (by a file, a lock, a worker), and none of its
+    threads works. False if a group uses NCCL, because the host cannot see the work of a GPU."""
+    hidden = "nccl" in backends.parts(run.backend)
+    return not run.waiting and not hidden and bool(run.living) and all(map(_stands, run.living))
 
 
 def _stands(rank: Rank) -> bool:
     return (
         rank.label == "blocked"
-        and rank.wait is None
         and not rank.moving
         and rank.state not in ("waiting-input", "stopped")
         and not (_ends_by_itself(rank.hold) and rank.cpu_percent is not None)

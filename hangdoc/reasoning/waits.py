@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from hangdoc.reasoning import graph
-from hangdoc.reasoning.model import Class, Rank, Run
+from hangdoc.reasoning.model import Class, Rank, Run, Wait
 from hangdoc.reasoning.ranks import backends, torch_names
 from hangdoc.reasoning.ranks.holds import AtFileLock
 
@@ -36,13 +36,16 @@ def draw(classes: Iterable[Class], unseen: Iterable[int]) -> Waits:
     """The graph of a run."""
     classes = tuple(classes)
     holders = {
-        (one.first.host, one.first.pid): one.ranks for one in classes if not _at_lock(one) and not one.first.waits
+        (one.first.host, one.first.pid): one.ranks
+        for one in classes
+        if not one.first.waits and not isinstance(one.first.hold, AtFileLock)
     }
     unseen = frozenset(unseen)
     everyone = unseen.union(*(one.ranks for one in classes))
     together: dict[Hashable, list[Class]] = {}
     for number, one in enumerate(classes):
-        together.setdefault(_point(one) if one.first.waits else number, []).append(one)
+        wait = one.first.wait
+        together.setdefault(number if wait is None else _point(wait, one.ranks), []).append(one)
     nodes = [_node(tuple(group), everyone, holders) for group in together.values()]
     if unseen:
         nodes.append(Node((), unseen, frozenset()))
@@ -51,17 +54,11 @@ def draw(classes: Iterable[Class], unseen: Iterable[int]) -> Waits:
     return Waits(tuple(nodes), tuple(graph.ends(edges)), position)
 
 
-def _point(one: Class) -> Hashable:
-    wait = one.first.wait
-    assert wait is not None  # noqa: S101  (only classes that wait get here)
+def _point(wait: Wait, ranks: tuple[int, ...]) -> Hashable:
     if wait.kind == "p2p":
         peer = wait.operation.peer
-        return ("p2p", wait.operation.op, peer, one.ranks if peer is not None else None)
+        return ("p2p", wait.operation.op, peer, ranks if peer is not None else None)
     return ("rendezvous",) if wait.kind == "rendezvous" else (wait.kind, *wait.point)
-
-
-def _at_lock(one: Class) -> bool:
-    return isinstance(one.first.hold, AtFileLock)
 
 
 def _node(
@@ -70,15 +67,15 @@ def _node(
     """`holders`: by host and process, ranks that wait for no other rank, of which one may hold a file lock."""
     here = frozenset(rank for one in classes for rank in one.ranks)
     first = classes[0].first
-    if not first.waits or first.wait is None:
+    if first.wait is None:
         held = (first.hold.holders if isinstance(first.hold, AtFileLock) else None) or ()
         return Node(classes, here, frozenset(rank for one in held for rank in holders.get((first.host, one.pid), ())))
     if first.wait.kind == "p2p":
         peer = first.wait.operation.peer
-        known = peer is not None and peer != first.rank
+        if peer is not None and peer != first.rank:
+            return Node(classes, here, frozenset({peer}))
         # Of several ranks with unknown peers, each may wait for another of them.
-        others = everyone if len(here) > 1 else everyone - here
-        return Node(classes, here, frozenset({peer}) if known and peer is not None else others)
+        return Node(classes, here, everyone if len(here) > 1 else everyone - here)
     members = frozenset(first.wait.members) if first.wait.members is not None else everyone
     return Node(classes, here, members - here)
 
@@ -106,8 +103,7 @@ def _quiet_seconds(rank: Rank, *, by_thread: bool) -> float | None:
     is how long the training thread has not run (`by_thread`), except in a rendezvous, where it runs for each attempt."""
     if rank.silent_seconds is not None and not rank.uses_rpc:
         return rank.silent_seconds
-    meets = rank.wait is not None and rank.wait.kind == "rendezvous"
-    return rank.idle_seconds if by_thread and not meets else None
+    return rank.idle_seconds if by_thread and not rank.in_rendezvous else None
 
 
 def _uses_nccl(rank: Rank) -> bool:
@@ -116,7 +112,7 @@ def _uses_nccl(rank: Rank) -> bool:
 
 def is_p2p(rank: Rank) -> bool:
     """Whether a rank waits in a send or a receive."""
-    return rank.waits and rank.wait is not None and rank.wait.kind == "p2p"
+    return rank.wait is not None and rank.wait.kind == "p2p"
 
 
 def peer_of(rank: Rank) -> int | None:

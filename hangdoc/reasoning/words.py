@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from hangdoc.diagnosis import Evidence, Operation
+from hangdoc.phrases import also as also
 from hangdoc.phrases import caller, duration
 from hangdoc.phrases import do as do
 from hangdoc.phrases import ranks as ranks
@@ -12,10 +13,10 @@ from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.agreement import Agreement
 from hangdoc.reasoning.kinds import Standstill
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
-from hangdoc.reasoning.ranks import recorded
-from hangdoc.reasoning.ranks.ended import how_it_ended
+from hangdoc.reasoning.ranks import known, recorded
 from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, OnNetwork, ReadsPipe, Serves
-from hangdoc.snapshot import Connection, Host, Process, Progress
+from hangdoc.reasoning.ranks.stopped import how_it_ended
+from hangdoc.snapshot import Connection, Host, Process
 
 _SIGKILL = 9
 _STATES = {
@@ -58,12 +59,6 @@ def be(which: Iterable[int]) -> str:
 def them(which: Iterable[int]) -> str:
     """`it` or `them`, by the number of ranks."""
     return verb(which, "it", "them")
-
-
-def also(which: Iterable[int]) -> str:
-    """` (also ranks 1-3)` for the ranks after the first one; empty for one rank."""
-    _, *others = sorted(set(which))
-    return f" (also {ranks(others)})" if others else ""
 
 
 # --- what a rank is doing ----------------------------------------------------------------------------------------------
@@ -209,8 +204,7 @@ def unseen(run: Run, which: Iterable[int]) -> list[Evidence]:
 
 def counters(rank: Rank) -> list[Evidence]:
     """The counters of a rank that changed during the observation, at most three."""
-    progress = rank.process.progress if rank.process is not None else None
-    moved = [c for c in progress.counters if c.before != c.after] if isinstance(progress, Progress) else []
+    moved = known.moved_counters(rank.process)
     return [
         Evidence(rank.rank, "progress", f"`{c.name}` in {c.function} went from {c.before} to {c.after}")
         for c in sorted(moved, key=lambda c: (not c.looped, c.function, c.name))[:3]

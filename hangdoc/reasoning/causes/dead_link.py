@@ -4,6 +4,7 @@ from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import Stopped
+from hangdoc.reasoning.runs.links import end, other_end
 from hangdoc.snapshot import Connection
 
 _BACKOFF = 3
@@ -27,21 +28,12 @@ def find(run: Run) -> DeadLink | None:
     if not dead or any(isinstance(rank.hold, Stopped) for rank in run.ranks.values()):
         return None
     # Data that the kernel has not sent is lost if the other end could receive more.
-    room = {_ends_of(c) for r in run.ranks.values() for c in r.connections if not c.receive_queue_bytes}
+    room = {end(c) for r in run.ranks.values() for c in r.connections if not c.receive_queue_bytes}
     lost: dict[int, tuple[Connection, ...]] = {}
     for rank, c in dead:
-        if _unanswered(c) or _seen_from_peer(c) in room:
+        if _unanswered(c) or other_end(c) in room:
             lost[rank] = (*lost.get(rank, ()), c)
     return DeadLink(lost=lost, culprits=tuple(_cut_off(run, lost)), ends="never") if lost else None
-
-
-def _ends_of(c: Connection) -> tuple[str, int, str, int]:
-    """All that tells it from others: many connections of a rank may have the port at which it listens."""
-    return c.local_address, c.local_port, c.remote_address, c.remote_port
-
-
-def _seen_from_peer(c: Connection) -> tuple[str, int, str, int]:
-    return c.remote_address, c.remote_port, c.local_address, c.local_port
 
 
 def _is_silent(c: Connection) -> bool:
@@ -65,11 +57,11 @@ def _cut_off(run: Run, dead: dict[int, tuple[Connection, ...]]) -> list[int]:
     known = {address for host in run.hosts for one in network.interfaces(host, None) for address in one.addresses}
     if known and run.unseen and all(c.remote_address not in known for lost in dead.values() for c in lost):
         return sorted(run.unseen)
-    lost = {_seen_from_peer(c) for connections in dead.values() for c in connections}
+    lost = {other_end(c) for connections in dead.values() for c in connections}
     counted = {
         rank.rank: number
         for rank in run.ranks.values()
-        if (number := sum(_ends_of(c) in lost for c in rank.connections) + len(dead.get(rank.rank, ())))
+        if (number := sum(end(c) in lost for c in rank.connections) + len(dead.get(rank.rank, ())))
     }
     most = max(counted.values())
     # A rank at the end of all of them is cut off; with a single link, the side is unknown.

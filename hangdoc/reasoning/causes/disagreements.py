@@ -55,10 +55,9 @@ def of(run: Run) -> tuple[Differs, ...]:
 
 def _options(run: Run) -> list[OptionDiffers]:
     """All options that differ and must or should agree, those that change collectives first."""
-    ranks = run.living
-    lines = {argv: settings.options(argv) for argv in {rank.process.argv for rank in ranks if rank.process}}
-    settable = _configuration(ranks)
-    given = {rank.rank: _given(rank, lines[rank.process.argv], settable) for rank in ranks if rank.process}
+    lines = {argv: settings.options(argv) for argv in {process.argv for process in run.processes.values()}}
+    settable = _configuration(run.living)
+    given = {rank: _given(run.ranks[rank], lines[process.argv], settable) for rank, process in run.processes.items()}
     different = list({id(one): one for one in given.values()}.values())
     on_lines = {name for options in lines.values() for name in options}
     found = []
@@ -75,9 +74,9 @@ def _options(run: Run) -> list[OptionDiffers]:
 def _variables(run: Run) -> list[VariableDiffers]:
     """All variables that differ and have an effect under the run's backend."""
     environments = {
-        rank.rank: environment_of(rank.process)
-        for rank in run.living
-        if rank.process is not None and isinstance(rank.process.environment, Environment)
+        rank: environment_of(process)
+        for rank, process in run.processes.items()
+        if isinstance(process.environment, Environment)
     }
     found = []
     for name in sorted(set().union(*environments.values())):

@@ -12,7 +12,7 @@ from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.model import Run, environment_of
 from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Environment, Host, Process
+from hangdoc.snapshot import Environment, Host, Launch, Process
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -101,18 +101,18 @@ def _culprits(run: Run, wrong: list[Part], stuck: bool) -> tuple[int, ...]:
 
 def _agents(run: Run) -> list[Part]:
     """The agents of the nodes."""
-    agents = [(h, p) for h, p in run.launchers if p.launch is not None and p.launch.tool == "torchrun"]
-    agents_on = Counter(host.name for host, _ in agents)
-    return [_agent(h, p, h.name if agents_on[h.name] == 1 else f"{h.name} (pid {p.pid})") for h, p in agents]
+    agents = [(h, p, p.launch) for h, p in run.launchers if p.launch is not None and p.launch.tool == "torchrun"]
+    agents_on = Counter(host.name for host, _, _ in agents)
+    alone = {name for name, number in agents_on.items() if number == 1}
+    return [_agent(h, p, asked, h.name if h.name in alone else f"{h.name} (pid {p.pid})") for h, p, asked in agents]
 
 
 def _ranks(run: Run, stuck: bool) -> list[Part]:
     """The ranks, if they were given different rendezvous endpoints."""
-    by_name = {host.name: host for host in run.hosts}
     seen = [
-        (by_name[r.host], r.process, r.rank)
+        (run.host[r.host], r.process, r.rank)
         for r in run.ranks.values()
-        if r.process and isinstance(r.process.environment, Environment) and r.host in by_name
+        if r.process and isinstance(r.process.environment, Environment)
     ]
     given = [_arguments(process) if stuck else {} for _, process, _ in seen]
     if not all(given):  # arguments can be seen only while the call lasts
@@ -122,13 +122,12 @@ def _ranks(run: Run, stuck: bool) -> list[Part]:
     return ranks if len(different) > 1 else []
 
 
-def _agent(host: Host, process: Process, place: str) -> Part:
-    asked = process.launch
-    assert asked is not None  # noqa: S101  (only launchers with a launch get here)
+def _agent(host: Host, process: Process, asked: Launch, place: str) -> Part:
     address, _, port = (asked.endpoint or "").rpartition(":")
     per_node = natural(asked.nproc_per_node or "1")
-    known = asked.node_rank is not None and per_node is not None and per_node < 1024
-    ranks = tuple((asked.node_rank or 0) * (per_node or 0) + n for n in range(per_node or 0)) if known else ()
+    ranks: tuple[int, ...] = ()
+    if asked.node_rank is not None and per_node is not None and per_node < 1024:
+        ranks = tuple(range(asked.node_rank * per_node, (asked.node_rank + 1) * per_node))
     return Part(host, process, place, asked.nnodes, address or None, port or None, asked.run_id, asked.node_rank, ranks)
 
 
@@ -157,7 +156,7 @@ def _arguments(process: Process) -> dict[str, str]:
 
 def _stuck(run: Run) -> bool:
     """Whether the nodes have not completed the rendezvous."""
-    return all(one.first.waits and one.first.in_rendezvous for one in run.classes)
+    return all(one.first.in_rendezvous for one in run.classes)
 
 
 def _reference(run: Run, parts: list[Part]) -> Part:

@@ -7,8 +7,9 @@ from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.causes.network import Call
 from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.holds import Stopped
-from hangdoc.snapshot import Connections, Host, Listener, Machine
+from hangdoc.snapshot import Host, Listener, Machine
 
 
 class PortTaken(Cause, frozen=True, kw_only=True):
@@ -65,8 +66,7 @@ def port_taken(run: Run) -> PortTaken | None:
     """A process of another run or program that listens at the rendezvous endpoint."""
     _, port = run.endpoint
     for host in _meeting_hosts(run) if port is not None else ():
-        seen = host.connections.listeners if isinstance(host.connections, Connections) else ()
-        if not (listeners := [one for one in seen if one.port == port and one.pid is not None]):
+        if not (listeners := [one for one in known.listeners(host) if one.port == port and one.pid is not None]):
             continue
         ours = _own(run, host)
         namespaces = {p.namespaces.get("net") for p in host.processes if p.pid in ours or host is run.meeting_host}
@@ -123,12 +123,12 @@ def unusable_interface(run: Run) -> UnusableInterface | None:
 
 def _unusable(rank: Rank, host: Host, name: str) -> str | None:
     """Why no peer on another host can reach this interface; None if it may, or if a list or a prefix is given."""
-    known = network.interfaces(host, network.namespace_of(rank.process))
-    if not known or any(c in name for c in ",^="):
+    there = network.interfaces(host, network.namespace_of(rank.process))
+    if not there or any(c in name for c in ",^="):
         return None
-    interface = next((one for one in known if one.name == name), None)
+    interface = next((one for one in there if one.name == name), None)
     if interface is None:
-        return None if any(one.name.startswith(name) for one in known) else "does not exist there"
+        return None if any(one.name.startswith(name) for one in there) else "does not exist there"
     if interface.addresses and all(network.loopback(address) for address in interface.addresses):
         return "is a loopback interface"
     if not interface.up:

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import msgspec
 
 from hangdoc.reasoning.model import Rank, Run, environment_of
+from hangdoc.reasoning.ranks import known
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Connection, Connections, Host, Interface, Machine, Process
+from hangdoc.snapshot import Connection, Host, Interface, Machine, Process
 
 _ANY = ("0.0.0.0", "::", "*")  # noqa: S104  (what a socket is bound to, read from elsewhere)
 _SECONDS = 7
@@ -50,8 +51,8 @@ class Call(msgspec.Struct, frozen=True):
     @property
     def wrong_address(self) -> bool:
         """Whether the listener's address is outside all networks of the caller."""
-        known = networks(self.host, self.connection.namespace)
-        outside = bool(known) and not any(within(self.connection.remote_address, one) for one in known)
+        near = networks(self.host, self.connection.namespace)
+        outside = bool(near) and not any(within(self.connection.remote_address, one) for one in near)
         return self.listener is not None and outside
 
     @property
@@ -125,7 +126,7 @@ def loopback(address: str) -> bool:
 def meeting(run: Run) -> Iterator[tuple[Host, tuple[Rank, ...]]]:
     """The ranks of each host that wait in a rendezvous of several hosts."""
     for host in run.hosts if several_hosts(run) else ():
-        if here := tuple(rank for rank in run.on(host.name) if rank.waits and rank.in_rendezvous and not rank.moving):
+        if here := tuple(rank for rank in run.on(host.name) if rank.in_rendezvous and not rank.moving):
             yield host, here
 
 
@@ -140,7 +141,7 @@ def several_hosts(run: Run) -> bool:
 
 def named_interface(rank: Rank) -> tuple[str, str] | None:
     """The variable that sets the interface of a rank, and its value."""
-    variables = environment_of(rank.process) if rank.process is not None else {}
+    variables = environment_of(rank.process)
     names = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     return next(((name, variables[name]) for name in names if variables.get(name)), None)
 
@@ -149,6 +150,6 @@ def _connections(run: Run, state: str) -> Iterator[tuple[Host, Connection]]:
     """The connections in a state of the run's own processes."""
     pids = {(rank.host, rank.pid) for rank in run.ranks.values()} | {(h.name, p.pid) for h, p in run.launchers}
     for host in run.hosts:
-        for c in host.connections.connections if isinstance(host.connections, Connections) else ():
+        for c in known.connections(host):
             if c.state == state and (host.name, c.pid) in pids:
                 yield host, c

@@ -71,7 +71,7 @@ def _compares_rank(part: str, frame: Frame, one: Rank, other: Rank) -> bool:
     """Whether a condition compares a variable that holds the rank, whatever it is called: on both ranks it has the value
     that the rank's number is. A loop's counter may have it by chance."""
     found = _EQUALS.fullmatch(part)
-    if found is None or one.process is None:
+    if found is None:
         return False
     name, wanted = found["name"] or found["falsy"], int(found["value"] or 0)
     mine = number(one.process, frame, name)
@@ -113,7 +113,5 @@ def described(one: Rank, other: Rank) -> str | None:
 
 def _value(rank: Rank, name: str) -> int | None:
     """A variable's value in the innermost frame of the user's code that has it."""
-    if rank.process is None:
-        return None
     values = (number(rank.process, frame, name) for frame in rank.own)
     return next((value for value in values if value is not None), None)

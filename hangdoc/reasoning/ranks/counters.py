@@ -2,12 +2,13 @@
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from hangdoc.parse import integer
 from hangdoc.reasoning.model import LoopView, Rank
 from hangdoc.reasoning.ranks import known
 from hangdoc.regex import regex
-from hangdoc.snapshot import Counter, Frame, Interpreter, Loop, Process, Progress, PythonThread, Stack
+from hangdoc.snapshot import Counter, Frame, Loop, Process, Progress, PythonThread
 
 _ENDLESS = 1 << 30
 """A bound that is not meant to be reached (`range(10**12)`): the loop ends when its data does."""
@@ -59,43 +60,41 @@ def loop_view(process: Process, own: Sequence[Frame], key: LoopKey | None) -> Lo
     return None
 
 
-def _view(process: Process, frame: Frame, loop: Loop) -> LoopView:
+def _view(process: Process | None, frame: Frame, loop: Loop) -> LoopView:
     inside = loop.line <= frame.line <= loop.end_line
-    counter = value = None
-    for name in loop.counters:
-        if (value := number(process, frame, name)) is not None:
-            counter = name
-            break
-    done = None
-    if value is not None:
-        counted = loop.header.startswith("while") or loop.start is None
+    values = (number(process, frame, name) for name in loop.counters)
+    done = value = next((value for value in values if value is not None), None)
+    if value is not None and loop.start is not None and not loop.header.startswith("while"):
         # A finished `for` keeps its last index, and so does one that fetches its next element.
         in_body = inside and frame.line != loop.line
-        done = value if counted else value - (loop.start or 0) + (0 if in_body else 1)
+        done = value - loop.start + (0 if in_body else 1)
     bound = number(process, frame, loop.bound) if loop.bound else None
     total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
-    return LoopView(loop, frame.file, frame.function, inside, counter, value, done, total)
+    return LoopView(loop, inside, done, total)
+
+
+def around(frame: Frame) -> list[Loop]:
+    """The loops of its function that a frame is in, the outermost first."""
+    inside = (loop for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
+    return sorted(inside, key=lambda loop: loop.line)
 
 
 def rounds(rank: Rank) -> int | None:
     """The iterations that the innermost counted loop around a rank's position has completed; None if none counts."""
-    if rank.process is None or rank.thread is None:
+    if rank.thread is None:
         return None
     views = (_view(rank.process, frame, loop) for frame, loop in reversed(_nest(rank.thread)))
     return next((view.done for view in views if view.done is not None), None)
 
 
-def number(process: Process, frame: Frame, name: str) -> int | None:
+def number(process: Process | None, frame: Frame, name: str) -> int | None:
     """The value of a literal or of an integer variable as a frame sees it."""
     if (literal := integer(name)) is not None:
         return literal
-    scopes = [frame.locals]
-    if isinstance(process.interpreter, Interpreter) and (frame.function == "<module>" or not frame.locals):
-        scopes.append(process.interpreter.globals)
-    for scope in scopes:
-        for local in scope:
-            if local.name == name and (value := integer(local.text)) is not None:
-                return value
+    in_module = frame.function == "<module>" or not frame.locals
+    for local in chain(frame.locals, known.module(process) if in_module else ()):
+        if local.name == name and (value := integer(local.text)) is not None:
+            return value
     return None
 
 
@@ -113,16 +112,18 @@ def batches(rank: Rank) -> tuple[int | None, int | None]:
 def counters_moved(process: Process, among: Sequence[Frame] | None = None) -> bool:
     """Whether any integer of the user's code, or the beacon, changed during the window; with `among`, integers of these
     frames only."""
-    progress = process.progress
-    if not isinstance(progress, Progress):
-        return False
-    if progress.beacon is not None and progress.beacon.moved:
+    if _beacon_moved(process):
         return True
-    moved = [c for c in progress.counters if c.before != c.after]
-    if not moved or among is None:
+    moved = known.moved_counters(process)
+    if among is None:
         return bool(moved)
     functions = {(frame.file, frame.function) for frame in among}
     return any((c.file, c.function) in functions for c in moved)
+
+
+def _beacon_moved(process: Process) -> bool:
+    beacon = known.beacon(process)
+    return beacon is not None and beacon.moved
 
 
 def comes_on(process: Process, thread: PythonThread | None) -> bool:
@@ -133,14 +134,10 @@ def comes_on(process: Process, thread: PythonThread | None) -> bool:
     is the training. Inside another loop it may run forever and yield nothing to it (a search, a retry). So may a loop with an
     end that is restarted again and again.
     """
-    progress = process.progress
-    if not isinstance(progress, Progress):
-        return False
-    if progress.beacon is not None and progress.beacon.moved:
+    if _beacon_moved(process):
         return True
-    moved = {(c.file, c.function, c.name): c for c in progress.counters if c.before != c.after}
-    threads = process.stack.threads if isinstance(process.stack, Stack) else ()
-    return bool(moved) and any(_counts(other, moved, main=other is thread) for other in threads)
+    moved = {(c.file, c.function, c.name): c for c in known.moved_counters(process)}
+    return bool(moved) and any(_counts(other, moved, main=other is thread) for other in known.python_threads(process))
 
 
 def goes_round(process: Process, thread: PythonThread | None) -> bool:
@@ -179,13 +176,7 @@ def _counts(thread: PythonThread, moved: dict[tuple[str, str, str], Counter], *,
 
 def _nest(thread: PythonThread) -> list[tuple[Frame, Loop]]:
     """The loops of the user's own code that a thread is in, the outermost first."""
-    return [
-        (frame, loop)
-        for frame in reversed(thread.frames)
-        if not frame.library
-        for loop in sorted(frame.loops, key=lambda loop: loop.line)
-        if loop.line <= frame.line <= loop.end_line
-    ]
+    return [(frame, loop) for frame in reversed(thread.frames) if not frame.library for loop in around(frame)]
 
 
 def _moves_on(frame: Frame, loop: Loop) -> set[str]:

@@ -1,7 +1,8 @@
 """Whether a rank is fetching its next batch, and whether one arrives."""
 
+from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.counters import counters_moved
-from hangdoc.snapshot import Frame, Process, PythonThread, Stack
+from hangdoc.snapshot import Frame, Process, PythonThread
 
 
 def fetching(thread: PythonThread | None) -> bool:
@@ -25,9 +26,9 @@ def starves(process: Process, thread: PythonThread | None) -> bool:
     """Whether a thread was fetching the same next element in both stacks: its consumers are at the same lines, and none of their
     counters changed. Counters of the iterator itself may change, because it may run in an endless loop."""
     now = consumers(thread)
-    if not now or thread is None or not isinstance(process.stack_before, Stack) or counters_moved(process, among=now):
+    if not now or thread is None or counters_moved(process, among=now):
         return False
-    earlier = [t for t in process.stack_before.threads if t.tid == thread.tid and t.name == thread.name]
+    earlier = [t for t in known.threads_before(process) if t.tid == thread.tid and t.name == thread.name]
     places = [(frame.file, frame.function, frame.line) for frame in now]
     # The first stack has no source to find the consumers in, and needs none: they are its outermost frames.
     return any(

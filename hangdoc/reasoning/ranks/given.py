@@ -1,6 +1,6 @@
 """The tensor that a rank passed to the collective in which it waits."""
 
-from hangdoc.reasoning.model import Wait
+from hangdoc.reasoning.model import Given, Wait
 from hangdoc.reasoning.ranks import recorded
 from hangdoc.reasoning.ranks.reading import Reading
 from hangdoc.regex import regex
@@ -16,16 +16,13 @@ _ARGUMENTS = {
     "reduce_scatter_tensor": ("input", "output"),
 }
 """Which must have the same number of elements on all ranks."""
-Given = tuple[tuple[int, ...], str]
-"""The lines at which one of torch's calls makes another (broadcast_object_list sends a size first, then what it is of), and
-the tensor of the innermost as `float32[64, 8]`."""
 
 
 def given(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait | None) -> Given | None:
     """The tensor of a rank, by the frames of its thread; None if it could not be read, or may differ between ranks."""
     if wait is None or wait.kind != "collective" or (tensor := _tensor(process, frames, read, wait)) is None:
         return None
-    return tuple(frames[at].line for at in read.c10d[1:]), tensor
+    return Given(tuple(frames[at].line for at in read.c10d[1:]), tensor)
 
 
 def _tensor(process: Process, frames: tuple[Frame, ...], read: Reading, wait: Wait) -> str | None:

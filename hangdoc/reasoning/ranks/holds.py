@@ -40,6 +40,7 @@ class Stopped(Hold, frozen=True, kw_only=True):
     ends: Ends = "never"
     by: Literal["freezer", "tracer", "signal"]
     why: str
+    """It follows `is` in a sentence."""
 
     @property
     def alike(self) -> Hashable:

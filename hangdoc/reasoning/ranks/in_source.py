@@ -6,6 +6,7 @@ from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
 from hangdoc.reasoning.model import Wait
 from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.ranks.place import innermost, user_frames
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Loop, PythonThread
 
@@ -18,22 +19,19 @@ _WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize|to_here)\s*\(")
 def wait_of(thread: PythonThread) -> Wait | None:
     """The operation of a `work.wait()` in the user's own innermost frame, by the call that made the work; None where the
     source shows none. Less sure than native frames: the same line may wait for another thing."""
-    top = next((f for f in thread.frames if not f.native), None)
-    if top is not None and top is _user_frame(thread) and _STORE_CALL.search(top.source or ""):
+    frame = _user_frame(thread)
+    source = frame.source or "" if frame is not None and frame is innermost(thread) else ""
+    if _STORE_CALL.search(source):
         return Wait("store", Operation(op="wait", origin="store"), sure=False)
-    if top is None or top is not _user_frame(thread) or not _WAIT_CALL.search(top.source or ""):
+    op = operation(thread) if _WAIT_CALL.search(source) else None
+    if op is None or op not in torch_names.OPERATIONS:
         return None
-    op = operation(thread)
-    if op in torch_names.POINT_TO_POINT:
-        peer = _peer(op, thread)
-        return Wait("p2p", Operation(op=op, origin="user", peer=peer), sure=False)
-    if op not in torch_names.COLLECTIVES:
-        return None
-    return Wait("collective", Operation(op=op, origin="user"), sure=False, root=root_of(op, thread))
+    called = Operation(op=op, origin="user", peer=_peer(op, thread))
+    return Wait(torch_names.kind(op), called, sure=False, root=root_of(op, thread))
 
 
 def _user_frame(thread: PythonThread) -> Frame | None:
-    return next((f for f in thread.frames if not f.library and not f.native), None)
+    return next(iter(user_frames(thread)), None)
 
 
 def operation(thread: PythonThread) -> str:
@@ -44,7 +42,7 @@ def operation(thread: PythonThread) -> str:
     direct = torch_names.calls_in(frame.source or "")
     if direct:
         return direct[-1]
-    if frame is not next((f for f in thread.frames if not f.native), None):
+    if frame is not innermost(thread):
         return "wait"  # a library waits for a work of its own
     lines = frame.context.splitlines()
     waited = waited_for(frame)
@@ -69,6 +67,8 @@ def waited_for(frame: Frame) -> str | None:
 def posted_peer(op: str, thread: PythonThread) -> int | None:
     """The peer of a send or receive that native frames name: the one to which all go that the user's innermost frame has
     posted with batch_isend_irecv, else the one in its source."""
+    if op not in torch_names.POINT_TO_POINT:
+        return None
     frame = _user_frame(thread)
     alike = torch_names.SENDS if op in torch_names.SENDS else torch_names.RECEIVES
     calls = (_POSTED.fullmatch(local.text) for local in (frame.locals if frame is not None else ()))
@@ -79,6 +79,8 @@ def posted_peer(op: str, thread: PythonThread) -> int | None:
 
 def _peer(op: str, thread: PythonThread) -> int | None:
     """`src=`/`dst=` of a send or receive in the user's source."""
+    if op not in torch_names.POINT_TO_POINT:
+        return None
     return _argument(op.removeprefix("i")[:4], "dst" if op in torch_names.SENDS else "src", thread)
 
 

@@ -1,14 +1,19 @@
-"""What was read of a process; empty where it could not be read."""
+"""What was read of a process, and of the sockets of a host; empty where it could not be read."""
 
 from collections.abc import Iterable, Iterator
 
 from hangdoc.snapshot import (
     BeaconReading,
     Clocks,
+    Connection,
+    Connections,
+    Counter,
     Frame,
     Group,
+    Host,
     Interpreter,
     KernelThread,
+    Listener,
     Local,
     Process,
     Progress,
@@ -30,6 +35,17 @@ def thread_names(process: Process) -> set[str]:
 def python_threads(process: Process) -> tuple[PythonThread, ...]:
     """Its threads that run Python."""
     return process.stack.threads if isinstance(process.stack, Stack) else ()
+
+
+def threads_before(process: Process) -> tuple[PythonThread, ...]:
+    """The same at the first of the two looks."""
+    return process.stack_before.threads if isinstance(process.stack_before, Stack) else ()
+
+
+def native_of(process: Process, thread: PythonThread) -> PythonThread | None:
+    """One of these threads with its C++ frames; None where they were not read."""
+    threads = process.native.threads if isinstance(process.native, Stack) else ()
+    return next((one for one in threads if one.name == thread.name), None)
 
 
 def frames(process: Process) -> Iterator[Frame]:
@@ -60,3 +76,19 @@ def beacon(process: Process | None) -> BeaconReading | None:
     """What its trainer publishes."""
     progress = process.progress if process is not None else None
     return progress.beacon if isinstance(progress, Progress) else None
+
+
+def moved_counters(process: Process | None) -> list[Counter]:
+    """The integers of the user's code that changed during the observation."""
+    progress = process.progress if process is not None else None
+    return [c for c in progress.counters if c.before != c.after] if isinstance(progress, Progress) else []
+
+
+def connections(host: Host) -> tuple[Connection, ...]:
+    """The connections of a host, listening sockets too."""
+    return host.connections.connections if isinstance(host.connections, Connections) else ()
+
+
+def listeners(host: Host) -> tuple[Listener, ...]:
+    """The processes of a host that listen."""
+    return host.connections.listeners if isinstance(host.connections, Connections) else ()

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from hangdoc.reasoning.ranks import locks, torch_names
-from hangdoc.reasoning.ranks.ended import how_it_ended
+from hangdoc.reasoning.ranks import known, locks, torch_names
 from hangdoc.reasoning.ranks.holds import WaitsForLoader
 from hangdoc.reasoning.ranks.movement import kernel_thread
-from hangdoc.reasoning.ranks.stopped import stopped_by
-from hangdoc.snapshot import Frame, Process, PythonThread, Stack
+from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
+from hangdoc.snapshot import Frame, Process, PythonThread
 
 
 def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
@@ -16,12 +15,13 @@ def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
     workers = sorted((helper for helper in helpers if _is_worker(helper)), key=lambda worker: worker.pid)
     dead = [worker for worker in workers if worker.state in "ZX"]
     stopped = [worker for worker in workers if stopped_by(worker) is not None]
-    stuck = [worker for worker in workers if worker not in dead + stopped and place_of(worker) is not None]
+    alive = (worker for worker in workers if worker not in dead + stopped)
+    stuck = [(worker, frame) for worker in alive if (frame := place_of(worker)) is not None]
     # The state shows that its workers are not busy, so a runnable worker does not get CPU.
     starved = [
         w for w in workers if w.state == "R" or ((main := kernel_thread(w, None)) is not None and main.state == "R")
     ]
-    shown = (*dead, *stopped, *stuck)[:4]
+    shown = (*dead, *stopped, *(worker for worker, _ in stuck))[:4]
     likely = 0.9 if stuck else 0.6
     if inside is not None:
         about = f"it loads data itself (num_workers=0) and has not returned from {inside.function}"
@@ -38,15 +38,14 @@ def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
         return WaitsForLoader(about=about, certainty=likely, worker=starved[0], shown=shown)
     if not stuck:
         return WaitsForLoader(about="its workers are not making progress", certainty=likely, shown=tuple(workers[:1]))
-    frame = place_of(stuck[0])
-    assert frame is not None  # noqa: S101  (that is what makes it stuck)
+    first, frame = stuck[0]
     lock = (frame.source or "").startswith("with ") or ".acquire(" in (frame.source or "")
     held = ", where it waits for a lock that may have been held when the worker was forked" if lock else ""
     about = f"has not returned from {frame.function}{held}"
     # Only a thread of the worker could release such a lock. All workers must be at one: another one may deliver a batch.
-    never = len(stuck) == len(workers) and all(map(_at_dead_lock, stuck))
+    never = len(stuck) == len(workers) and all(_at_dead_lock(worker) for worker, _ in stuck)
     return WaitsForLoader(
-        about=about, certainty=likely, worker=stuck[0], shown=shown, ends="never" if never else "unknown"
+        about=about, certainty=likely, worker=first, shown=shown, ends="never" if never else "unknown"
     )
 
 
@@ -68,10 +67,8 @@ def _is_worker(helper: Process) -> bool:
 
 
 def _worker_thread(helper: Process) -> PythonThread | None:
-    if not isinstance(helper.stack, Stack):
-        return None
     file, function = torch_names.DATALOADER_WORKER
-    for thread in helper.stack.threads:
+    for thread in known.python_threads(helper):
         if any(f.file.endswith(file) and f.function == function for f in thread.frames):
             return thread
     return None

@@ -2,11 +2,12 @@
 
 from collections.abc import Collection
 
+from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.holds import AtLock
 from hangdoc.reasoning.ranks.movement import thread_of, threads_at_work
-from hangdoc.reasoning.ranks.place import user_frames
+from hangdoc.reasoning.ranks.place import innermost, user_frames
 from hangdoc.reasoning.ranks.reading import lines_of
-from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Stack, Unavailable
+from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Unavailable
 
 _FUTEX = "futex"
 _WAITS_FOR_GIL = 50
@@ -20,14 +21,8 @@ def gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | No
     A thread that is stuck in C code while it holds the GIL blocks all others. A thread that computes releases the GIL on request,
     unless the others keep requesting it without success.
     """
-    if not isinstance(process.stack, Stack) or not isinstance(process.stack_before, Stack):
-        return None
-    for other in process.stack.threads:
-        if not other.owns_gil or other.tid in (thread.tid, None) or not other.frames:
-            continue
-        before = (t for t in process.stack_before.threads if t.owns_gil and t.tid == other.tid)
-        earlier = next(before, None)
-        if earlier is None or lines_of(earlier) != lines_of(other):
+    for other in known.python_threads(process):
+        if other.tid in (thread.tid, None) or not other.frames or not keeps_gil(process, other):
             continue
         window = process.clocks.window_seconds if isinstance(process.clocks, Clocks) else 0.0
         mine = thread_of(process, other.tid)
@@ -38,22 +33,18 @@ def gil_holder(process: Process, thread: PythonThread, kernel: KernelThread | No
     return None
 
 
-def keeps_gil(process: Process, thread: PythonThread | None) -> bool:
-    """Whether `thread` itself is stuck while it holds the GIL: it is in a C call that does not release it."""
-    if thread is None or not thread.owns_gil or not isinstance(process.stack_before, Stack):
-        return False
-    return any(
-        t.tid == thread.tid and t.owns_gil and lines_of(t) == lines_of(thread) for t in process.stack_before.threads
+def keeps_gil(process: Process, thread: PythonThread) -> bool:
+    """Whether a thread held the GIL at both looks, at the same line."""
+    return thread.owns_gil and any(
+        t.tid == thread.tid and t.owns_gil and lines_of(t) == lines_of(thread) for t in known.threads_before(process)
     )
 
 
 def waiting_threads(process: Process) -> list[tuple[PythonThread, Frame]]:
     """Threads that are at a `with lock:` or an `.acquire(` of the user's code, in the futex system call, in both stacks."""
-    if not isinstance(process.stack, Stack) or not isinstance(process.stack_before, Stack):
-        return []
-    before = {t.tid: t for t in process.stack_before.threads}
+    before = {t.tid: t for t in known.threads_before(process)}
     found = []
-    for thread in process.stack.threads:
+    for thread in known.python_threads(process):
         own = user_frames(thread)
         earlier = before.get(thread.tid)
         if not own or earlier is None or lines_of(earlier) != lines_of(thread) or not _takes_a_lock(thread, own[0]):
@@ -65,11 +56,11 @@ def waiting_threads(process: Process) -> list[tuple[PythonThread, Frame]]:
 
 
 def _takes_a_lock(thread: PythonThread, frame: Frame) -> bool:
-    innermost = next((f for f in thread.frames if not f.native), None)
-    if innermost is not None and "importlib._bootstrap" in innermost.file and "acquire" in innermost.function:
+    top = innermost(thread)
+    if top is not None and "importlib._bootstrap" in top.file and "acquire" in top.function:
         return True
     source = frame.source or ""
-    inside = innermost is frame or (innermost is not None and innermost.file.endswith("/threading.py"))
+    inside = top is frame or (top is not None and top.file.endswith("/threading.py"))
     return inside and (source.startswith(("with ", "async with ")) or ".acquire(" in source)
 
 
@@ -120,18 +111,11 @@ def _name(thread: PythonThread) -> str:
     return thread.name or str(thread.tid)
 
 
-def _own(thread: PythonThread) -> Frame | None:
-    frames = [f for f in thread.frames if not f.native]
-    return next((f for f in frames if not f.library), frames[0] if frames else None)
-
-
 def _at(thread: PythonThread) -> str:
-    frame = _own(thread)
-    return (
-        f"at {frame.file.rpartition('/')[2]}:{frame.line}" + (f" `{frame.source}`" if frame.source else "")
-        if frame
-        else "at an unknown line"
-    )
+    frame = next(iter(user_frames(thread)), None) or innermost(thread)
+    if frame is None:
+        return "at an unknown line"
+    return f"at {frame.file.rpartition('/')[2]}:{frame.line}" + (f" `{frame.source}`" if frame.source else "")
 
 
 def _line(thread: PythonThread, what: str) -> str:

@@ -1,5 +1,7 @@
 """Which operation a stack is in: from Python frames, then native ones, then the user's own source line."""
 
+from itertools import takewhile
+
 from msgspec import structs
 
 from hangdoc.diagnosis import Operation
@@ -63,19 +65,20 @@ def wait_of(process: Process, thread: PythonThread | None, read: Reading | None 
     backend = backends.of_group(known.groups(process), found.operation.group)
     if backend is None:
         return found
-    return structs.replace(found, operation=structs.replace(found.operation, backend=backend))
+    return found.having(backend=backend)
 
 
-def wait_in(process: Process) -> Wait | None:
-    """The operation that the training thread of a process is in."""
-    return wait_of(process, training_thread(process.stack, process.pid))
+def in_rendezvous(process: Process) -> bool:
+    """Whether the training thread of a process is in a rendezvous."""
+    wait = wait_of(process, training_thread(process.stack, process.pid))
+    return wait is not None and wait.kind == "rendezvous"
 
 
 def beside(process: Process, thread: PythonThread | None, wait: Wait | None) -> list[tuple[PythonThread, Wait]]:
     """Other threads of a process that are in a collective of the group in which `thread` waits, each with its operation."""
-    if wait is None or wait.kind != "collective" or isinstance(process.stack, Unavailable):
+    if wait is None or wait.kind != "collective":
         return []
-    others = (one for one in process.stack.threads if one is not thread and reading(one).in_c10d)
+    others = (one for one in known.python_threads(process) if one is not thread and reading(one).in_c10d)
     found = ((one, other) for one in others if (other := wait_of(process, one)) is not None)
     return [(one, other) for one, other in found if (other.kind, other.of_group) == (wait.kind, wait.of_group)]
 
@@ -85,13 +88,9 @@ def _found(process: Process, thread: PythonThread, read: Reading) -> Wait | None
     if found is None or found.kind != "collective":
         return found
     if not found.sure and (only := recorded.only_pending(process)) and found.operation.op in ("wait", only[0]):
-        found = structs.replace(found, operation=structs.replace(found.operation, op=only[0], group=only[1]), sure=True)
+        found = structs.replace(found.having(op=only[0], group=only[1]), sure=True)
     entry = recorded.stuck(process, found)
-    return (
-        structs.replace(found, operation=structs.replace(found.operation, seq=entry.seq))
-        if entry is not None
-        else found
-    )
+    return found.having(seq=entry.seq) if entry is not None else found
 
 
 def _named(process: Process, thread: PythonThread, read: Reading) -> Wait | None:
@@ -137,16 +136,13 @@ def _from_store(thread: PythonThread) -> Wait | None:
 def _operation(op: str, frame: Frame, origin: str, groups: tuple[Group, ...]) -> Wait:
     group, members = _group(frame, groups)
     backend = backends.of_group(groups, group)
-    if op in torch_names.POINT_TO_POINT:
-        peer = _peer(op, frame)
-        return Wait("p2p", Operation(op=op, origin=origin, group=group, peer=peer, backend=backend), members)
     if op == "new_group" and (made := _local(frame, "ranks")) is not None and not _among_members(frame):
         # All ranks must make the same groups in the same order: one that makes another group is in another call.
         return Wait("collective", Operation(op=op, origin=origin, group=made.text, backend=backend))
     # The rank within the group, which torch reckons from either way of naming it; older torch knows the global one only.
     root = _local(frame, "group_src", "group_dst", "src", "dst") if op in torch_names.ROOTED else None
-    operation = Operation(op=op, origin=origin, group=group, backend=backend)
-    return Wait("collective", operation, members, root=natural(root.text) if root is not None else None)
+    operation = Operation(op=op, origin=origin, group=group, peer=_peer(op, frame), backend=backend)
+    return Wait(torch_names.kind(op), operation, members, root=natural(root.text) if root is not None else None)
 
 
 def _among_members(frame: Frame) -> bool:
@@ -176,6 +172,8 @@ def _group(frame: Frame, groups: tuple[Group, ...]) -> tuple[str | None, tuple[i
 
 def _peer(op: str, frame: Frame) -> int | None:
     """The global rank that a point-to-point call names."""
+    if op not in torch_names.POINT_TO_POINT:
+        return None
     names = ("dst", "group_dst") if op in torch_names.SENDS else ("src", "group_src")
     local = _local(frame, *names)
     return natural(local.text) if local is not None else None
@@ -191,17 +189,11 @@ def _direct_call(thread: PythonThread) -> str | None:
 
 
 def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ...]) -> Wait | None:
-    if isinstance(process.native, Unavailable):
-        return None
-    native = _native_thread(process.native, thread)
+    native = known.native_of(process, thread)
     if native is None:
         return None
-    names = []
-    for frame in native.frames:  # innermost first, down to the first Python frame: older calls are not this wait
-        if not frame.native:
-            break
-        names.append(frame.function)
-    text = "\n".join(names)
+    # Innermost first, down to the first Python frame: older calls are not this wait.
+    text = "\n".join(frame.function for frame in takewhile(lambda frame: frame.native, native.frames))
     called = origin(thread.frames) if thread.frames else None
     if torch_names.NATIVE_CONNECT.search(text):
         return Wait("rendezvous", Operation(op="init_process_group"))
@@ -212,27 +204,23 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
             caller = caller or called
             if op == "broadcast" and called == "ddp-forward":
                 caller = "ddp-forward"
-            if op in torch_names.POINT_TO_POINT:
-                return Wait("p2p", Operation(op=op, origin=caller, peer=in_source.posted_peer(op, thread)))
-            return Wait("collective", Operation(op=op, origin=caller))
+            peer = in_source.posted_peer(op, thread)
+            return Wait(torch_names.kind(op), Operation(op=op, origin=caller, peer=peer))
     if torch_names.NATIVE_FUTURE_WAIT.search(text) and any(map(torch_names.is_rpc, known.thread_names(process))):
         return Wait("p2p", Operation(op="rpc_async", origin="user"))
     if torch_names.NATIVE_WORK_WAIT.search(text):
         op = in_source.operation(thread)
-        kind = "p2p" if op in torch_names.POINT_TO_POINT else "collective"
-        peer = in_source.posted_peer(op, thread) if kind == "p2p" else None
-        root = in_source.root_of(op, thread) if kind == "collective" else None
-        return Wait(kind, Operation(op=op, origin=called, peer=peer), sure=op != "wait", root=root)
+        operation = Operation(op=op, origin=called, peer=in_source.posted_peer(op, thread))
+        return Wait(torch_names.kind(op), operation, sure=op != "wait", root=in_source.root_of(op, thread))
     return None
 
 
 def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
     """The wait of a thread that spins in the GPU's driver for what NCCL does; None for any other."""
-    nccl = any(map(torch_names.NCCL_THREADS.match, known.thread_names(process)))
-    if isinstance(process.native, Unavailable) or not nccl:
+    native = known.native_of(process, thread)
+    if native is None or not any(map(torch_names.NCCL_THREADS.match, known.thread_names(process))):
         return None
-    native = _native_thread(process.native, thread)
-    inner = [] if native is None else native.frames[:12]
+    inner = native.frames[:12]
     if not any(f.native and torch_names.NATIVE_GPU_SPIN.search(f"{f.function} {f.file}") for f in inner):
         return None
     groups = known.groups(process)
@@ -245,8 +233,3 @@ def gpu_spin(process: Process, thread: PythonThread) -> Wait | None:
         return None  # Gloo's: what it waits for in the driver is a copy of its own
     operation = Operation(op=called.op, origin=torch_names.GPU_WAIT, group=called.group, backend=backend)
     return Wait("collective", operation, named.members, sure=False)
-
-
-def _native_thread(native: Stack, thread: PythonThread) -> PythonThread | None:
-    same = [t for t in native.threads if t.name == thread.name]
-    return same[0] if same else None

@@ -8,7 +8,7 @@ from hangdoc.diagnosis import Where
 from hangdoc.parse import negated
 from hangdoc.program import is_entry
 from hangdoc.reasoning.model import Rank
-from hangdoc.reasoning.ranks.counters import number
+from hangdoc.reasoning.ranks.counters import around, number
 from hangdoc.reasoning.ranks.reading import Reading
 from hangdoc.reasoning.ranks.torch_names import plain
 from hangdoc.snapshot import Frame, Loop, PythonThread
@@ -19,6 +19,11 @@ Frames = Sequence[Frame]
 def user_frames(thread: PythonThread | None) -> tuple[Frame, ...]:
     """Frames of the user's own code, innermost first."""
     return () if thread is None else tuple([f for f in thread.frames if not f.library and not f.native])
+
+
+def innermost(thread: PythonThread) -> Frame | None:
+    """The innermost Python frame."""
+    return next((frame for frame in thread.frames if not frame.native), None)
 
 
 def where(thread: PythonThread | None, read: Reading | None, own: Sequence[Frame]) -> tuple[Where | None, Frame | None]:
@@ -67,16 +72,15 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> tuple[Fram
         )
     if a.line < b.line or rounds != 0:
         return None
-    for loop in sorted(b.loops, key=lambda loop: loop.line):
-        if loop.line <= b.line <= loop.end_line < a.line:
+    for loop in around(b):
+        if loop.end_line < a.line:
             return a, loop
     if a.line == b.line and not _is_argument(a, ours, deeper):
         return None  # both are inside that line, in calls of which neither comes first
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
     # the user's call is that call's own business (gathering one tensor after another).
     called = (frame for frame in deeper if a.library or not frame.library)
-    inside = (loop for frame in called for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
-    return next(((a, loop) for loop in inside), None)
+    return next(((a, loop) for frame in called for loop in around(frame)), None)
 
 
 def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
@@ -135,8 +139,6 @@ def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> tuple[Fram
 def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
     """How many rounds `one` is ahead of `other` in the outermost loop that holds both frames and tells them apart; 0
     for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
-    if one.process is None or other.process is None:
-        return None
     for loop in sorted(a.loops, key=lambda loop: loop.line):
         if loop.line <= min(a.line, b.line) and max(a.line, b.line) <= loop.end_line:
             ours = [number(one.process, a, name) for name in loop.counters]

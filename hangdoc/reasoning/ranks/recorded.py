@@ -1,7 +1,9 @@
 """What torch's flight recorder adds: the collective in which a rank waits, its tensor, and how far each rank has come."""
 
+from collections import Counter
+
 from hangdoc.diagnosis import Evidence
-from hangdoc.phrases import ranks
+from hangdoc.phrases import also
 from hangdoc.reasoning.model import Run, Wait, form
 from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.snapshot import FlightRecorder, Process, Recorded, RecordedGroup
@@ -9,10 +11,10 @@ from hangdoc.snapshot import FlightRecorder, Process, Recorded, RecordedGroup
 _SHOWN = 8
 
 
-def of(process: Process | None) -> tuple[RecordedGroup, ...]:
+def of(process: Process) -> tuple[RecordedGroup, ...]:
     """The groups in the recorder of a rank; none if it was read before the rank last made progress."""
-    recorder = process.recorder if process is not None else None
-    if process is None or not isinstance(recorder, FlightRecorder):
+    recorder = process.recorder
+    if not isinstance(recorder, FlightRecorder):
         return ()
     if recorder.age_seconds > 0:
         beacon = known.beacon(process)
@@ -21,14 +23,10 @@ def of(process: Process | None) -> tuple[RecordedGroup, ...]:
     return recorder.groups
 
 
-def stuck(process: Process | None, wait: Wait) -> Recorded | None:
+def stuck(process: Process, wait: Wait) -> Recorded | None:
     """The first incomplete collective of the group that a rank waits in, if it matches what the rank waits for."""
-    if wait.kind != "collective":
-        return None
-    if not (groups := of(process)):
-        return None
     group = wait.operation.group
-    same = [g for g in groups if (g.name == group if group is not None else g.default)]
+    same = [g for g in of(process) if (g.name == group if group is not None else g.default)]
     for entry in same[0].pending if len(same) == 1 else ():
         if form(_op(entry)) == form(wait.operation.op):
             return entry
@@ -54,29 +52,17 @@ def tensor(process: Process, wait: Wait) -> str | None:
 
 def evidence(run: Run) -> list[Evidence]:
     """How far each rank has come in the group in which most ranks are stuck; empty if no recorder was read."""
-    pending: dict[str, int] = {}
-    recorded = [
-        r for r in run.ranks.values() if r.process is not None and isinstance(r.process.recorder, FlightRecorder)
-    ]
-    for rank in recorded:
-        for group in of(rank.process):
-            pending[group.name] = pending.get(group.name, 0) + bool(group.pending)
-    if not any(pending.values()):
+    recorded = {rank.rank: of(rank.process) for rank in run.ranks.values() if rank.process is not None}
+    pending = Counter(group.name for groups in recorded.values() for group in groups if group.pending)
+    if not pending:
         return []
     name = max(sorted(pending), key=lambda key: pending[key])
     lines: dict[str, list[int]] = {}
-    for rank in sorted(recorded, key=lambda rank: rank.rank):
-        for group in of(rank.process):
+    for rank, groups in sorted(recorded.items()):
+        for group in groups:
             if group.name == name:
-                lines.setdefault(_line(group), []).append(rank.rank)
-    return [
-        Evidence(
-            rank=numbers[0],
-            probe="flight recorder",
-            text=text + (f" (also {ranks(numbers[1:])})" if numbers[1:] else ""),
-        )
-        for text, numbers in list(lines.items())[:_SHOWN]
-    ]
+                lines.setdefault(_line(group), []).append(rank)
+    return [Evidence(at[0], "flight recorder", f"{text}{also(at)}") for text, at in list(lines.items())[:_SHOWN]]
 
 
 def _line(group: RecordedGroup) -> str:

@@ -5,17 +5,15 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hangdoc.diagnosis import Label
-from hangdoc.reasoning.model import BUSY, Wait
+from hangdoc.reasoning.model import BUSY, State
 from hangdoc.reasoning.ranks import known, locks, movement, operations, torch_names
 from hangdoc.reasoning.ranks.counters import counters_moved
-from hangdoc.reasoning.ranks.ended import how_it_ended
 from hangdoc.reasoning.ranks.feeding import fetching
-from hangdoc.reasoning.ranks.holds import Elsewhere, Hold, ReadsPipe, Stopped
+from hangdoc.reasoning.ranks.holds import Elsewhere, ReadsPipe
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
 from hangdoc.reasoning.ranks.standing import pausing, standing_of
-from hangdoc.reasoning.ranks.stopped import stopped_by
+from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
 from hangdoc.snapshot import Connection, Frame, KernelThread, Process, PythonThread
 
 _CHILDREN = "its child processes are busy"
@@ -41,23 +39,6 @@ class Training(Struct, frozen=True, gc=False):
     """The same thread, as the kernel counts it; the main thread if its stack could not be read."""
 
 
-class State(Struct, frozen=True, gc=False):
-    """What was concluded about a rank."""
-
-    label: Label | None
-    state: str
-    why: str
-    wait: Wait | None = None
-    moving: bool = False
-    counters_moved: bool = False
-    work: str | None = None
-    """What progresses besides counters and stacks, as text: files, other connections, child processes."""
-    share: float | None = None
-    """Share of the observation for which the thread was on a core."""
-    hold: Hold | None = None
-    """What blocks a rank, if that is not another rank."""
-
-
 def training(process: Process) -> Training:
     """Where a process that is a rank trains."""
     thread = operations.training_thread(process.stack, process.pid) if process.state not in "ZX" else None
@@ -81,15 +62,14 @@ def state_of(
     thread, kernel = trains.thread, trains.kernel
     share = movement.share_of(process, kernel)
     if (stopped := stopped_by(process)) is not None:
-        hold = Stopped(by=stopped.by, why=stopped.why)
-        return State("blocked", "stopped", stopped.why, share=share, hold=hold)
+        return State("blocked", "stopped", stopped.why, training_share=share, hold=stopped)
     if thread is None or trains.read is None:
         return _without_stack(process, share, pairs)
     if process.deep_seconds_ago:  # where it was then says nothing of where it is now, but that it is not there any more
         why = (
             f"it has run since its stack was read {process.deep_seconds_ago:.0f} s ago, and may be at another line now"
         )
-        return State("computing", _working(process, thread), why, moving=True, share=share)
+        return State("computing", _working(process, thread), why, moving=True, training_share=share)
     return _with_stack(process, thread, trains.read, trains.own, kernel, share, helpers, pairs, others)
 
 
@@ -97,8 +77,8 @@ def _without_stack(process: Process, share: float | None, pairs: Iterable[Connec
     moved = counters_moved(process) or movement.transferred(pairs)
     if share is not None and share >= BUSY:
         why = f"uses {share:.0%} of a core; its stack could not be read"
-        return State("computing", "computing", why, moving=True, share=share)
-    return State(None, "unknown", "its stack could not be read", moving=moved, share=share)
+        return State("computing", "computing", why, moving=True, training_share=share)
+    return State(None, "unknown", "its stack could not be read", moving=moved, training_share=share)
 
 
 def _with_stack(
@@ -118,7 +98,7 @@ def _with_stack(
     counters = counters_moved(process, own if wait is not None and operations.is_main(thread, process.pid) else None)
     same, bytes_moved = movement.same_place(process, thread, read), movement.transferred(pairs)
     moved = counters or not same or bytes_moved
-    base = State("blocked", "unknown", "", None, moved, counters, share=share)
+    base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
     busy = thread.active if share is None else share >= BUSY
     if busy and same and not counters and (spin := operations.gpu_spin(process, thread)) is not None:
         return replace(base, state="in-collective", why="spins in the GPU driver", wait=spin, moving=False)

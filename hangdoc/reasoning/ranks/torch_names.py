@@ -13,35 +13,12 @@ from hangdoc.regex import regex
 C10D = "torch/distributed/distributed_c10d.py"
 
 COLLECTIVES = frozenset(
-    [
-        "all_reduce",
-        "all_reduce_coalesced",
-        "reduce",
-        "broadcast",
-        "broadcast_object_list",
-        "barrier",
-        "monitored_barrier",
-        "all_gather",
-        "all_gather_coalesced",
-        "all_gather_into_tensor",
-        "all_gather_object",
-        "all_gather_single",
-        "gather",
-        "gather_object",
-        "reduce_scatter",
-        "reduce_scatter_tensor",
-        "reduce_scatter_single",
-        "scatter",
-        "scatter_object_list",
-        "all_to_all",
-        "all_to_all_single",
-        "all_to_all_coalesced",
-        "new_group",
-        "new_subgroups",
-        "split_group",
-        "destroy_process_group",
-    ]
-)
+    ["all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "broadcast_object_list", "barrier", "monitored_barrier",
+     "all_gather", "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object", "all_gather_single",
+     "gather", "gather_object", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single",
+     "scatter", "scatter_object_list", "all_to_all", "all_to_all_single", "all_to_all_coalesced",
+     "new_group", "new_subgroups", "split_group", "destroy_process_group"]
+)  # fmt: skip
 RPC_CALLS = frozenset({"rpc_sync", "rpc_async", "to_here"})
 """One rank waits for another one. Which one cannot be read: an RPC goes to a name, and only C++ knows whose name it is."""
 POINT_TO_POINT = RPC_CALLS | {
@@ -49,19 +26,9 @@ POINT_TO_POINT = RPC_CALLS | {
 }  # fmt: skip
 OPERATIONS = COLLECTIVES | POINT_TO_POINT
 RENDEZVOUS = frozenset(
-    [
-        "init_process_group",
-        "_new_process_group_helper",
-        "_create_c10d_store",
-        "_store_based_barrier",
-        "rendezvous",
-        "init_device_mesh",
-        "_tcp_rendezvous_handler",
-        "_env_rendezvous_handler",
-        "_file_rendezvous_handler",
-        "init_rpc",
-    ]
-)
+    ["init_process_group", "_new_process_group_helper", "_create_c10d_store", "_store_based_barrier", "rendezvous",
+     "init_device_mesh", "_tcp_rendezvous_handler", "_env_rendezvous_handler", "_file_rendezvous_handler", "init_rpc"]
+)  # fmt: skip
 ROOTED = frozenset(
     ["broadcast", "broadcast_object_list", "gather", "gather_object", "reduce", "scatter", "scatter_object_list"]
 )
@@ -152,6 +119,12 @@ NATIVE_GPU_SPIN = regex(
     r"libcuda|\bcu(Stream|Ctx|Event)Synchronize|cuda(Stream|Device|Event)Synchronize|c10::cuda::CUDAStream::synchronize"
 )
 NCCL_THREADS = regex(r"^(pt_nccl|nccl|cuda-EvtHandlr|cuda0)")
+
+
+def kind(op: str) -> Literal["p2p", "collective"]:
+    """What an operation is to a `Wait`."""
+    return "p2p" if op in POINT_TO_POINT else "collective"
+
 
 _CALL = regex(
     r"\b(?:" + "|".join(sorted((*COLLECTIVES, *POINT_TO_POINT, *ALIASES), key=len, reverse=True)) + r")(?=\s*\()"

@@ -40,23 +40,17 @@ def hold_of(rank: Rank) -> Hold:
     if process.deep_seconds_ago:  # never more than that: an old stack is no evidence against a rank
         return Works(what=rank.why)
     counted = comes_on(process, thread)
-    if rank.state in _BY_TORCH or (rank.work is not None and not fetching(thread)):
-        return Works(what=rank.work or _what(rank, counted), certain=counted)
-    if goes_round(process, thread):
+    what = rank.work or ("its counters change" if counted else _LONG.get(rank.state))
+    beside = rank.state in _BY_TORCH or (rank.work is not None and not fetching(thread))
+    if not beside and goes_round(process, thread):
         return Starves() if starves(process, thread) else Busy()
-    if rank.work is not None or rank.state in _LONG:
-        return Works(what=rank.work or _what(rank, counted), certain=counted)
-    if counted:
-        return Works(what=_what(rank, counted), certain=True)
+    if what is not None:
+        return Works(what=what, certain=counted)
     seen = isinstance(process.progress, Progress) and all(frame.source for frame in rank.own)
     if rank.counters_moved or not seen:
         return Busy(ends="by-itself" if rank.counters_moved else "unknown")
     share = rank.training_share or 0.0
     return Works(what=f"it uses {share:.0%} of a core and is not in an endless loop") if share >= BUSY else Busy()
-
-
-def _what(rank: Rank, counted: bool) -> str:
-    return "its counters change" if counted else _LONG[rank.state]
 
 
 def _is_unclear(rank: Rank, process: Process) -> bool:

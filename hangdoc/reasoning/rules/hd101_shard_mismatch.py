@@ -83,7 +83,6 @@ _REMEDY = (
 
 @about(RanOut)
 def _ran_out(run: Run, blockage: Blockage, cause: RanOut) -> Draft:
-    """Ranks that ran out of data and left the loop."""
     left, strongest = cause.left, cause.left.differences[0]
     short, inside = left.short.first, left.inside.first
     total = batches(inside)[1] if batches(short)[0] is not None else None
@@ -102,7 +101,6 @@ def _ran_out(run: Run, blockage: Blockage, cause: RanOut) -> Draft:
 
 @about(DataEnded)
 def _ended(run: Run, blockage: Blockage, cause: DataEnded) -> Draft:
-    """Ranks whose loop over their data has ended."""
     left = cause.left
     why = f"the loop `{left.loop.header}` has no `break`, `return` or `try`: it ends with its data"
     return Draft(
@@ -117,7 +115,6 @@ def _ended(run: Run, blockage: Blockage, cause: DataEnded) -> Draft:
 
 @about(FewerData)
 def _has_fewer(run: Run, blockage: Blockage, cause: FewerData) -> Draft:
-    """Ranks with less data that are in another call than the rest; their loop could not be seen."""
     short, more, strongest = cause.short, cause.more, cause.differences[0]
     return Draft(
         confidence=0.5 + 0.4 * strongest.weight,
@@ -134,7 +131,6 @@ def _has_fewer(run: Run, blockage: Blockage, cause: FewerData) -> Draft:
 
 @about(NoData)
 def _starved(run: Run, blockage: Blockage, cause: NoData) -> Draft:
-    """Ranks that spin in a loader without data."""
     rank, waiting = blockage.awaited[0].first, blockage.waiting[0]
     who = blockage.culprits
     loader = words.verb(who, "its dataloader, which has", "their dataloaders, which have")

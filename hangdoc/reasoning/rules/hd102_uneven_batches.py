@@ -60,7 +60,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(UnevenSplit)
 def say(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
-    """Ranks that left the loop before others because they had fewer batches of the same data."""
     left, inside = cause.left, cause.left.inside
     return Draft(
         confidence=0.85,

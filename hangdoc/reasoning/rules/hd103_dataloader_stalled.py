@@ -55,18 +55,16 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks.ended import how_it_ended
 from hangdoc.reasoning.ranks.holds import WaitsForLoader
 from hangdoc.reasoning.ranks.loader import place_of
 from hangdoc.reasoning.ranks.movement import kernel_thread
-from hangdoc.reasoning.ranks.stopped import stopped_by
+from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Machine, Process
 
 
 @about(WaitsForLoader)
 def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
-    """One finding for all ranks that wait for their dataloaders for the same reason."""
     first, who = blockage.awaited[0].first, blockage.culprits
     alone = len(who) == 1
     wait = (
@@ -92,9 +90,8 @@ def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
 
 def _shortage(run: Run, rank: Rank, workers: Iterable[Process]) -> list[Evidence]:
     """Memory shortages that kill or block workers: the OOM killer, a full /dev/shm."""
-    (host,) = (host for host in run.hosts if host.name == rank.host)
-    found = words.oom_kills([host], workers)
-    machine = host.machine
+    host = run.host[rank.host]
+    found, machine = words.oom_kills([host], workers), host.machine
     if isinstance(machine, Machine) and machine.shared_total_bytes and machine.shared_free_bytes is not None:
         total, free = machine.shared_total_bytes, machine.shared_free_bytes
         if free < 0.02 * total:

@@ -68,7 +68,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(LeftLoop)
 def say(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
-    """Ranks that left the loop before others."""
     short, inside = kind.short.first, kind.inside
     done = batches(short)[0]
     total = short.loop.total if short.loop is not None else None

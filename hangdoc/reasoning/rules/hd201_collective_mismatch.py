@@ -64,7 +64,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(Mismatch)
 def _different_calls(run: Run, blockage: Blockage, kind: Mismatch) -> Draft:
-    """Ranks in different collectives at the same point."""
     reason = f" ({kind.reason})" if kind.reason else ""
     return Draft(
         # An operation that was inferred, not read from a frame, is weak evidence of a mismatch.
@@ -79,7 +78,6 @@ def _different_calls(run: Run, blockage: Blockage, kind: Mismatch) -> Draft:
 
 @about(Roots)
 def _different_roots(run: Run, blockage: Blockage, kind: Roots) -> Draft:
-    """Ranks in one collective with different roots."""
     odd = run.ranks[kind.values.values[-1][1][0]]
     return Draft(
         confidence=0.93,
@@ -92,7 +90,6 @@ def _different_roots(run: Run, blockage: Blockage, kind: Roots) -> Draft:
 
 @about(Threads)
 def _two_threads(run: Run, blockage: Blockage, kind: Threads) -> Draft:
-    """Ranks of which two threads are in collectives of one group."""
     first, name, op = kind.calls[0]
     who = blockage.culprits
     return Draft(

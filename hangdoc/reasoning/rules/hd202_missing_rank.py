@@ -82,7 +82,6 @@ _WAITS_TOO_LONG = (
 
 @about(Asleep, AtFileLock, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
 def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
-    """Ranks that do not reach the operation in which the others wait for them."""
     first, blamed = blockage.awaited[0].first, blockage.culprits
     why = first.why if first.why != words.doing(first) else ""
     cpu = f"{first.cpu_percent:.0f}% CPU" if first.cpu_percent is not None and "core" not in why else ""

@@ -64,7 +64,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(Subset)
 def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
-    """A collective that only some ranks of the group call."""
     return Draft(
         # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
         confidence=0.9 if kind.sure else 0.6,

@@ -64,7 +64,6 @@ from hangdoc.reasoning.waits import is_p2p, peer_of
 
 @about(PointToPoint)
 def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
-    """Cycles of point-to-point calls, and calls whose peer is stuck in another operation."""
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),

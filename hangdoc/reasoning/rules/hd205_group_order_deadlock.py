@@ -63,7 +63,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(GroupOrder)
 def say(run: Run, blockage: Blockage, kind: GroupOrder) -> Draft:
-    """A cycle of ranks over several groups."""
     return Draft(
         confidence=0.9,
         summary=f"ranks entered the collectives of their groups in conflicting order: {parties.calls(kind.parts[::-1])}",

@@ -59,7 +59,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(Tensors)
 def say(run: Run, blockage: Blockage, kind: Tensors) -> Draft:
-    """A collective in which ranks wait with tensors that do not match."""
     shown = [(kind.shown[group[0]], group) for _, group in kind.values.values[:4]]
     operation = words.operation(run.ranks[shown[0][1][0]])
     return Draft(

@@ -57,7 +57,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(Dead)
 def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
-    """Dead ranks that others wait for."""
     dead = [run.ranks[number] for number in blockage.culprits]
     survivor = blockage.waiting[0].first
     kills = words.oom_kills(run.hosts, [rank.process for rank in dead])
@@ -84,7 +83,6 @@ def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
 
 @about(Ended)
 def _over(run: Run, blockage: Blockage, kind: Ended) -> Draft:
-    """All ranks are dead. torchrun's agent polls its ranks; another parent may never notice."""
     first = run.ranks[(blockage.culprits or kind.ranks)[0]]
     zombies = [rank for number in kind.ranks[:8] if (rank := run.ranks[number]).process is not None]
     return Draft(
@@ -110,6 +108,6 @@ def _unnoticed(survivor: Rank) -> str:
 
 def _death(run: Run, rank: Rank) -> str:
     if rank.process is None:
-        others = words.ranks(other.rank for other in run.living)
+        others = words.ranks(run.processes)
         return f"no process on {rank.host} any more; it had completed the rendezvous with {others}"
     return f"pid {rank.process.pid} is a zombie (parent pid {rank.process.ppid}): {rank.why}"

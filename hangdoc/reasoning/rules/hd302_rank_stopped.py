@@ -57,7 +57,7 @@ from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import LauncherStopped
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import Hold, Stopped, WaitsForInput
-from hangdoc.reasoning.ranks.stopped import Stop, stopped_by
+from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Process
 
@@ -71,7 +71,6 @@ _REMEDIES = {
 
 @about(Stopped, WaitsForInput)
 def _ranks(run: Run, blockage: Blockage, kind: Hold) -> Draft:
-    """Ranks that are stopped or wait for user input."""
     ranks = [run.ranks[number] for number in blockage.culprits]
     first = ranks[0]
     by, why = (kind.by, kind.why) if isinstance(kind, Stopped) else ("input", first.why)
@@ -91,7 +90,6 @@ def _ranks(run: Run, blockage: Blockage, kind: Hold) -> Draft:
 
 @about(LauncherStopped)
 def _launcher(run: Run, blockage: Blockage, kind: LauncherStopped) -> Draft:
-    """A stopped launcher whose ranks have ended."""
     return _stopped_launcher(run, kind.launcher, kind.stop, kind.ended)
 
 
@@ -102,7 +100,7 @@ def check(run: Run) -> Iterator[Draft]:
             yield _stopped_launcher(run, process, stop)
 
 
-def _stopped_launcher(run: Run, process: Process, stop: Stop, ended: tuple[int, ...] = ()) -> Draft:
+def _stopped_launcher(run: Run, process: Process, stop: Stopped, ended: tuple[int, ...] = ()) -> Draft:
     over = f"; {words.have(ended)} ended" if ended else ""
     return Draft(
         confidence=0.95,

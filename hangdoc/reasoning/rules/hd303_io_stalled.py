@@ -83,7 +83,6 @@ _MEANINGS = {
 
 @about(InFile)
 def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
-    """Ranks that are stuck on a file while others wait for them, or while no rank makes progress."""
     first, file = blockage.awaited[0].first, kind.file
     kernel = kernel_thread(first.process, first.thread) if first.process is not None else None
     state = kernel.state if kernel is not None else "?"

@@ -74,7 +74,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(AtLock)
 def say(run: Run, blockage: Blockage, kind: AtLock) -> Draft:
-    """A rank that is blocked by a lock of its own process."""
     first, blamed = blockage.awaited[0].first, blockage.culprits
     where = f"on rank {first.rank}, " if len(blamed) > 1 else ""
     return Draft(

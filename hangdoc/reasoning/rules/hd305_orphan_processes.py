@@ -50,22 +50,17 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning import words
 from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.rules.draft import Draft
-from hangdoc.snapshot import Connections
 
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for all orphans of a run."""
-    orphans = {r.rank: r.process for r in run.living if r.process is not None and r.process.launcher_gone}
+    orphans = {rank: process for rank, process in run.processes.items() if process.launcher_gone}
     if not orphans:
         return
     pids = [process.pid for process in orphans.values()]
-    listening = {
-        listener.pid: listener.port
-        for host in run.hosts
-        if isinstance(host.connections, Connections)
-        for listener in host.connections.listeners
-    }
+    listening = {listener.pid: listener.port for host in run.hosts for listener in known.listeners(host)}
     port = next((listening[pid] for pid in pids if pid in listening), None)
     holds = f" and {words.verb(orphans, 'holds', 'hold')} port {port}" if port is not None else ""
     yield Draft(

@@ -63,7 +63,6 @@ from hangdoc.reasoning.runs import launch
 
 @about(Rendezvous)
 def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
-    """Ranks in an incomplete rendezvous."""
     absent = blockage.culprits
     here = list(numbers_of(kind.arrived))
     elsewhere = [n for n in absent if n in run.unseen and run.unseen[n].elsewhere]
@@ -111,7 +110,6 @@ def _apart(run: Run, blockage: Blockage, kind: Apart) -> Draft:
 
 @about(AgentsWait)
 def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
-    """Launchers that wait for other nodes."""
     agents = [process for process, _ in kind.agents]
     nodes, absent = launch.nodes(agents[0]), launch.absent_nodes(agents)
     complete = nodes is not None and len(agents) >= nodes  # whatever node ranks they claim

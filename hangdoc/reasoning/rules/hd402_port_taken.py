@@ -57,7 +57,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(PortTaken)
 def say(run: Run, blockage: Blockage, cause: PortTaken) -> Draft:
-    """Another process on the master port of a run that waits in its rendezvous."""
     listener, host, waiting = cause.listener, cause.host, blockage.victims
     command = " ".join(listener.argv)[:120] or listener.name
     age = f", started {duration(listener.started_seconds_ago)} ago" if listener.started_seconds_ago is not None else ""

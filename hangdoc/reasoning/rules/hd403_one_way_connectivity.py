@@ -59,7 +59,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(NoAnswer)
 def say(run: Run, blockage: Blockage, cause: NoAnswer) -> Draft:
-    """Connection attempts that get no reply."""
     first, outgoing = cause.first, cause.outgoing
     _, master = run.endpoint
     to_master = first.connection.remote_port == master

@@ -58,7 +58,6 @@ from hangdoc.snapshot import Host
 
 @about(UnusableInterface)
 def _named(run: Run, blockage: Blockage, cause: UnusableInterface) -> Draft:
-    """A host whose ranks were given an interface that no other host can reach."""
     host, value = cause.host, cause.value
     return Draft(
         confidence=0.9,
@@ -72,7 +71,6 @@ def _named(run: Run, blockage: Blockage, cause: UnusableInterface) -> Draft:
 
 @about(UnreachableAddress)
 def _unreachable(run: Run, blockage: Blockage, cause: UnreachableAddress) -> Draft:
-    """A host whose ranks listen on an address that another host cannot reach."""
     call, (host, _, namespace, rank) = cause.call, cause.listener
     address = call.connection.remote_address
     interface = network.interface_with(host, namespace, address)

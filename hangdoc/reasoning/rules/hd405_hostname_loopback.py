@@ -57,7 +57,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(LoopbackName)
 def say(run: Run, blockage: Blockage, cause: LoopbackName) -> Draft:
-    """A host whose ranks publish a loopback address."""
     host, addresses = cause.host, ", ".join(cause.addresses)
     return Draft(
         confidence=0.8,

@@ -59,7 +59,6 @@ from hangdoc.reasoning.runs import launch
 
 @about(LaunchesDiffer)
 def say(run: Run, blockage: Blockage, cause: LaunchesDiffer) -> Draft:
-    """Nodes that were launched with different settings and cannot complete the rendezvous."""
     return _draft(cause, 0.92, " and cannot connect")
 
 

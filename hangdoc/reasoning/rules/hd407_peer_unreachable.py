@@ -60,7 +60,6 @@ from hangdoc.snapshot import Connection
 
 @about(DeadLink)
 def say(run: Run, blockage: Blockage, cause: DeadLink) -> Draft:
-    """All ranks at the ends of dead connections."""
     first = min(cause.lost)
     address = cause.lost[first][0].remote_address
     return Draft(

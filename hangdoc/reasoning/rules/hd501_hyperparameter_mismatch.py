@@ -68,7 +68,6 @@ _WORDING = differs.Wording(
 
 @about(OptionDiffers)
 def say(run: Run, blockage: Blockage, cause: OptionDiffers) -> Draft:
-    """Ranks that wait for each other, and an argument that differs although it must be the same on all ranks."""
     return differs.draft(_WORDING, _options(run), 0.92, run.waiting)
 
 

@@ -66,7 +66,6 @@ _WORDING = differs.Wording(
 
 @about(VariableDiffers)
 def say(run: Run, blockage: Blockage, cause: VariableDiffers) -> Draft:
-    """Ranks that wait for each other, and a variable that differs although it must be the same on all ranks."""
     return differs.draft(_WORDING, [cause], 0.9, run.waiting)
 
 

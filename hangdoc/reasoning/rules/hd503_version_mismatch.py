@@ -58,7 +58,6 @@ _WORDING = differs.Wording(
 
 @about(VersionDiffers)
 def say(run: Run, blockage: Blockage, cause: VersionDiffers) -> Draft:
-    """Ranks that wait for each other and run different versions."""
     return differs.draft(_WORDING, [cause], 0.8, run.waiting)
 
 

@@ -53,9 +53,9 @@ from collections.abc import Iterator
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks import known, torch_names
+from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.rules.draft import Draft
-from hangdoc.snapshot import Interpreter, Stack
+from hangdoc.snapshot import Interpreter
 
 _TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/functional.py", "torch/_tensor.py")
 
@@ -85,14 +85,14 @@ def _alone(rank: Rank) -> bool:
     process = rank.process
     if process is None or not rank.moving or rank.connections or not isinstance(process.interpreter, Interpreter):
         return False
-    return not process.interpreter.groups and not known.thread_names(process) & torch_names.GLOO_THREADS
+    return not process.interpreter.groups
 
 
 def _trains(rank: Rank) -> bool:
     """Whether it is in the model, the backward or the optimizer in either stack, so that its start-up is over. Importing these
     files is not training."""
-    stacks = (rank.process.stack, rank.process.stack_before) if rank.process is not None else ()
-    threads = [thread for stack in stacks if isinstance(stack, Stack) for thread in stack.threads]
+    process = rank.process
+    threads = (*known.python_threads(process), *known.threads_before(process)) if process is not None else ()
     return any(
         part in frame.file
         for thread in threads

@@ -127,10 +127,7 @@ def _stages(rank: Rank) -> dict[str, float]:
 
 def _resources(slow: Rank, other: Rank) -> str:
     """Which setting gives the slow rank less of its CPU."""
-    mine, theirs = (
-        environment_of(rank.process).get("OMP_NUM_THREADS") if rank.process is not None else None
-        for rank in (slow, other)
-    )
+    mine, theirs = (environment_of(rank.process).get("OMP_NUM_THREADS") for rank in (slow, other))
     if mine != theirs:
         return (
             f"OMP_NUM_THREADS is {mine or 'not set'} on rank {slow.rank} and {theirs or 'not set'} on rank {other.rank}"

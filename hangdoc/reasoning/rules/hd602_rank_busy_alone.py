@@ -64,7 +64,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(Works)
 def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
-    """Busy ranks that others wait for."""
     first, blamed = blockage.awaited[0].first, blockage.culprits
     return Draft(
         confidence=0.85 if kind.certain else 0.75,
@@ -83,7 +82,6 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
 
 @about(Serves)
 def _serves(run: Run, blockage: Blockage, kind: Serves) -> Draft:
-    """Ranks that wait for requests, while others wait for them."""
     return Draft(
         confidence=0.75,
         summary=words.awaited(run, blockage),

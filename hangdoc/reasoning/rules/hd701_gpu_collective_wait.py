@@ -73,7 +73,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 @about(Spinning)
 def say(run: Run, blockage: Blockage, kind: Spinning) -> Draft:
-    """All ranks of a group spin in the GPU driver."""
     return _draft(run)
 
 

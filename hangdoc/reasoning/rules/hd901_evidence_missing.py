@@ -59,7 +59,6 @@ _DOCTOR = "Run `hangdoc doctor` on that host: it shows what is missing and how t
 
 @about(SameCall)
 def _same_call(run: Run, blockage: Blockage, kind: SameCall) -> Draft:
-    """All ranks of a group wait in one call."""
     who = set(numbers_of(blockage.awaited))
     return _unexplained(
         run,
@@ -73,7 +72,6 @@ def _same_call(run: Run, blockage: Blockage, kind: SameCall) -> Draft:
 
 @about(Standstill)
 def _standstill(run: Run, blockage: Blockage, kind: Standstill) -> Draft:
-    """No rank waits for another, and none makes progress."""
     who = set(numbers_of(blockage.awaited))
     return _unexplained(
         run,
@@ -96,7 +94,6 @@ def _unexplained(run: Run, blockage: Blockage, summary: str, remedy: str) -> Dra
 
 @about(Unseen, Unreadable)
 def _unknown(run: Run, blockage: Blockage, kind: Hold) -> Draft:
-    """Ranks wait for ranks that were not observed, or whose state could not be read."""
     ranks, waiting = words.ranks(blockage.culprits), blockage.waiting or run.still
     unseen = isinstance(kind, Unseen)
     what = (
@@ -133,15 +130,15 @@ def _see_all(run: Run) -> tuple[str, tuple[str, ...]]:
 def check(run: Run) -> Iterator[Draft]:
     """Stacks and sockets that could not be read."""
     refused = [
-        (rank, rank.process.stack.reason)
-        for rank in run.living
-        if rank.process is not None and isinstance(rank.process.stack, Unavailable)
+        (rank, process.pid, process.stack.reason)
+        for rank, process in run.processes.items()
+        if isinstance(process.stack, Unavailable)
     ]
     if refused:
         yield _unread(
-            f"the stacks of {words.ranks(r.rank for r, _ in refused)} could not be read: {refused[0][1]}"
+            f"the stacks of {words.ranks(rank for rank, _, _ in refused)} could not be read: {refused[0][2]}"
             + ("; what they are waiting for is unknown" if len(refused) == len(run.living) else ""),
-            [Evidence(rank.rank, "stacks", f"pid {rank.pid}: {why}") for rank, why in refused[:8]],
+            [Evidence(rank, "stacks", f"pid {pid}: {why}") for rank, pid, why in refused[:8]],
         )
     if run.still and run.age_seconds is None and (hosts := run.blind_hosts()):
         yield _unread(

@@ -2,48 +2,41 @@
 
 from hangdoc.reasoning.model import Placed, Rank, Unlooked
 from hangdoc.reasoning.ranks import known, operations
-from hangdoc.reasoning.ranks.ended import how_it_ended
+from hangdoc.reasoning.ranks.stopped import how_it_ended
+from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.links import lead_elsewhere
 from hangdoc.snapshot import Process, RankIdentity, Unreached
 
 
-def fill_in(
-    missing: list[int],
-    dead: list[Placed],
-    members: dict[int, Placed],
-    ranks: dict[int, Rank],
-    unseen: dict[int, Unlooked],
-    *,
-    alone_on: str | None,
-    launchers: list[Placed],
-    stores: set[int],
-    unreached: tuple[Unreached, ...] = (),
-) -> None:
-    """Add the `missing` ranks: those that must be on an observed host are dead (the zombies in `dead` first), the others were
-    not observed. `alone_on`: the only host of the run, because its rendezvous endpoint is a loopback address. Some processes of
-    one of the `launchers` may be unreadable; any of them may be such a rank. `unreached`: the hosts that sent no evidence; a
-    missing rank may be there."""
+def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[Unreached, ...]) -> dict[int, Unlooked]:
+    """Add the dead ones of the missing ranks of a run to `ranks`; why each other one was not observed. Those that must be on an
+    observed host are dead (the zombies first). Some processes of one of the launchers may be unreadable; any of them may be such
+    a rank. `unreached`: the hosts that sent no evidence; a missing rank may be there."""
+    unseen: dict[int, Unlooked] = {}
+    missing = [rank for rank in range(world) if rank not in ranks]
     if not missing:
-        return
-    unreadable = {host.name: p.unreadable_below for host, p in launchers if p.unreadable_below}
-    whole = {(host.name, p.pid) for host, p in launchers if p.whole_tree}
-    restricted = any(host.restricted for host, _ in members.values())
-    arrived = any(has_met(process) for _, process in members.values())
+        return unseen
+    members, zombies = run.by_rank, iter(run.zombies)
+    unreadable = {host.name: p.unreadable_below for host, p in run.launchers if p.unreadable_below}
+    whole = {(host.name, p.pid) for host, p in run.launchers if p.whole_tree}
+    restricted = any(host.restricted for host, _ in run.members)
+    arrived = any(has_met(process) for _, process in run.members)
     # Ranks that have completed the rendezvous are connected. If they are connected only to each other, no other rank is alive.
-    beside = restricted and not (arrived and lead_elsewhere(members, stores) is False)
+    beside = restricted and not (arrived and lead_elsewhere(members, run.stores) is False)
     homes, otherwise = _homes(members, whole, missing, beside=beside)
-    if otherwise is None and members and (not beside or all(not host.restricted for host, _ in members.values())):
-        otherwise = alone_on
+    if otherwise is None and members and (not beside or all(not host.restricted for host, _ in run.members)):
+        otherwise = run.alone_on
     for number in missing:
         host = homes.get(number, otherwise)
-        if dead:
-            where, process = dead.pop(0)
+        if (ended := next(zombies, None)) is not None:
+            where, process = ended
             state = "zombie" if process.state == "Z" else "exited"
-            ranks[number] = Rank(number, where.name, process, None, "dead", state, why=how_it_ended(process))
+            ranks[number] = Rank("dead", state, how_it_ended(process), rank=number, host=where.name, process=process)
         elif host is not None and arrived and host not in unreadable:
-            ranks[number] = Rank(number, host, None, None, "dead", "missing", why="its process is gone")
+            ranks[number] = Rank("dead", "missing", "its process is gone", rank=number, host=host, process=None)
         else:
             unseen[number] = _unlooked(host, unreadable, unreached, restricted=restricted)
+    return unseen
 
 
 def _unlooked(
@@ -98,7 +91,4 @@ def has_met(process: Process) -> bool:
     """Whether a rank has completed its rendezvous, so that all other ranks have been there too."""
     if known.groups(process):
         return True
-    wait = operations.wait_in(process)
-    if wait is not None and wait.kind == "rendezvous":
-        return False
-    return "pt_gloo_runloop" in known.thread_names(process)
+    return "pt_gloo_runloop" in known.thread_names(process) and not operations.in_rendezvous(process)

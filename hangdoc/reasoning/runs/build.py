@@ -2,23 +2,26 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
+
+from msgspec.structs import asdict
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.causes.network import interface_with
 from hangdoc.reasoning.classes import classes_of
-from hangdoc.reasoning.model import Placed, Rank, Run, Unlooked
+from hangdoc.reasoning.model import Placed, Rank, Run, State, helpers_on
 from hangdoc.reasoning.ranks import backends, known
 from hangdoc.reasoning.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.reasoning.ranks.given import given
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.place import where
 from hangdoc.reasoning.ranks.reading import frames_at
-from hangdoc.reasoning.ranks.states import State, Training, state_of, training
+from hangdoc.reasoning.ranks.states import Training, state_of, training
 from hangdoc.reasoning.runs import absent, gather, launch
-from hangdoc.reasoning.runs.gather import Gathered
+from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.links import Connected, pairs_of, silent_seconds
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Connection, Host, Launch, Process, Snapshot
+from hangdoc.snapshot import Connection, Host, Process, Snapshot
 
 
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
@@ -39,35 +42,19 @@ def _lost_its_launcher(part: Gathered) -> bool:
 
 
 def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
-    members = {p.identity.rank: (host, p) for host, p in run.members if p.identity is not None}
-    launchers = run.launchers
-    first = next(iter(members.values()), None)
-    world = _world_size(members, launchers)
+    members = run.by_rank
+    world = _world_size(run)
     if world is not None and not 0 < world <= launch.MAX_RANKS:
         world = None  # a damaged or foreign number, not a run
-    hosts = {host.name for host, _ in (*members.values(), *launchers)}
+    hosts = {host.name for host, _ in run.processes}
     ranks = _ranks(members, pairs_of(members, run.master))
-    unseen: dict[int, Unlooked] = {}
-    if world is not None:
-        absent.fill_in(
-            [rank for rank in range(world) if rank not in ranks], list(run.zombies), members, ranks, unseen,
-            alone_on=run.alone_on,
-            launchers=launchers,
-            stores=gather.store_ports([run]),
-            unreached=snapshot.unreached,
-        )  # fmt: skip
-    tool = next((p.launch.tool for _, p in launchers if p.launch is not None), None)
-    if tool is None and any(_spawned(process) is not None for _, process in launchers):
-        tool = "mp.spawn"
-    if tool is None and first is not None and first[1].identity is not None:
-        source = first[1].identity.source
-        tool = source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None
+    unseen = absent.fill_in(run, world or 0, ranks, snapshot.unreached)
     return Run(
         id=_id(run),
         hosts=tuple(host for host in snapshot.hosts if host.name in hosts),
-        launchers=tuple(launchers),
-        launcher=tool,
-        backend=backends.of_run(process for _, process in members.values()),
+        launchers=tuple(run.launchers),
+        launcher=_launcher(run),
+        backend=backends.of_run(process for _, process in run.members),
         world_size=world,
         master=run.master,
         ranks=ranks,
@@ -76,6 +63,15 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
         meeting_host=_meeting_host(snapshot, run.master),
         classes=classes_of(ranks.values()),
     )
+
+
+def _launcher(run: Gathered) -> str | None:
+    """What started its ranks."""
+    tool = next((process.launch.tool for _, process in run.launchers if process.launch is not None), None)
+    if tool is None and any(_spawned(process) is not None for _, process in run.launchers):
+        return "mp.spawn"
+    source = next((who.source for who in run.identities), None)
+    return tool or (source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None)
 
 
 def _meeting_host(snapshot: Snapshot, master: str | None) -> Host | None:
@@ -91,28 +87,21 @@ def _id(run: Gathered) -> str:
     return f"{run.run_id or 'run'}@{run.master}" if run.master is not None else run.name
 
 
-def _world_size(members: dict[int, Placed], launchers: list[Placed]) -> int | None:
-    for _, process in members.values():
-        identity = process.identity
-        if identity is not None and identity.world_size is not None:
-            return identity.world_size
-    for _, process in members.values():
-        if groups := known.groups(process):
-            return len(groups[0].ranks)
-    for _, process in launchers:
-        if (spawned := _spawned(process)) is not None and members:
-            return spawned
-        asked = process.launch
-        if asked is not None and not members:
-            nodes, per_node = _nodes(asked), natural(asked.nproc_per_node)
+def _world_size(run: Gathered) -> int | None:
+    published = (who.world_size for who in run.identities if who.world_size is not None)
+    listed = (len(groups[0].ranks) for _, process in run.members if (groups := known.groups(process)))
+    if (size := next(chain(published, listed), None)) is not None:
+        return size
+    for _, process in run.launchers:
+        if run.members:
+            if (spawned := _spawned(process)) is not None:
+                return spawned
+        elif (asked := process.launch) is not None:
+            nodes = launch.nodes(process) if asked.nnodes else 1
+            per_node = natural(asked.nproc_per_node)
             if nodes is not None and per_node is not None:
                 return nodes * per_node
-    return len(members) or None
-
-
-def _nodes(asked: Launch) -> int | None:
-    """The number of nodes a launch needs at least (`2`, or `2:4`)."""
-    return natural((asked.nnodes or "1").partition(":")[0])
+    return len(run.numbers) or None
 
 
 def _spawned(launcher: Process) -> int | None:
@@ -125,11 +114,7 @@ def _spawned(launcher: Process) -> int | None:
 
 
 def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
-    helpers: dict[tuple[str, int | None], list[Process]] = {}
-    for host in {host.name: host for host, _ in members.values()}.values():
-        for process in host.processes:
-            if process.role == "helper":
-                helpers.setdefault((host.name, process.owner), []).append(process)
+    helpers = helpers_on({host.name: host for host, _ in members.values()}.values())
     trains = {number: training(process) for number, (_, process) in members.items()}
     loop = common_loop(one.own for one in trains.values())
     found = {}
@@ -154,28 +139,20 @@ def _rank(
     place, frame = where(thread, read, own)
     frames = () if thread is None else thread.frames
     return Rank(
+        **asdict(state),
         rank=number,
         host=host.name,
         process=process,
         local_rank=process.identity.local_rank if process.identity else None,
-        label=state.label,
-        state=state.state,
-        wait=state.wait,
         thread=thread,
         own=own,
         program=own if read is None or read.program == read.own else frames_at(frames, read.program),
         where=place,
         frame=frame,
-        moving=state.moving,
-        counters_moved=state.counters_moved,
-        work=state.work,
         cpu_percent=cpu_percent(process),
         silent_seconds=silent_seconds(connections),
         idle_seconds=trains.kernel.idle_seconds if trains.kernel is not None else None,
         loop=loop_view(process, own, loop),
-        training_share=state.share,
-        why=state.why,
         connections=connections,
-        hold=state.hold,
         given=given(process, frames, read, state.wait) if read is not None else None,
     )

@@ -7,38 +7,14 @@ give healthy ranks the parent 1.
 
 from collections.abc import Iterable
 
-import msgspec
-
 from hangdoc import run_identity
 from hangdoc.parse import natural
 from hangdoc.reasoning.model import Placed, environment_of
-from hangdoc.reasoning.runs.layers import layers_of, numbers_of
+from hangdoc.reasoning.runs.gathered import Gathered
+from hangdoc.reasoning.runs.layers import layers_of
 from hangdoc.reasoning.runs.links import peers_by_connection
 from hangdoc.reasoning.runs.strayed import join_strayed
 from hangdoc.snapshot import Host, Launch, Process, RankIdentity, Snapshot
-
-
-class Gathered(msgspec.Struct):
-    """The processes of one run."""
-
-    name: str
-    """Equal for processes that belong together by their variables or their launch line."""
-    master: str | None = None
-    run_id: str | None = None
-    alone_on: str | None = None
-    """The host that all of the run is on, where its meeting point is a loopback address."""
-    members: list[Placed] = msgspec.field(default_factory=list)
-    """Ranks with an identity."""
-    launchers: list[Placed] = msgspec.field(default_factory=list)
-    zombies: list[Placed] = msgspec.field(default_factory=list)
-    """Ended processes that may have been ranks of this run."""
-    left_over: int = 0
-    """Above 0 for the ranks of an earlier run of the same name; counts them."""
-
-    @property
-    def numbers(self) -> set[int]:
-        """Its ranks."""
-        return numbers_of(self.members)
 
 
 def gather(snapshot: Snapshot) -> list[Gathered]:
@@ -100,7 +76,7 @@ def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
         return runs
     of = {(host.name, process.pid): run for run in runs for host, process in run.members}
     numbers = {run.name: run.numbers for run in runs}
-    for one, other in peers_by_connection(snapshot.hosts, set(of), store_ports(runs)):
+    for one, other in peers_by_connection(snapshot.hosts, set(of), set().union(*(run.stores for run in runs))):
         kept, gone = of[one], of[other]
         if kept is gone or not numbers[kept.name].isdisjoint(numbers[gone.name]):
             continue
@@ -112,12 +88,6 @@ def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
             of[host.name, process.pid] = kept
         gone.members = []
     return [run for run in runs if run.members]
-
-
-def store_ports(runs: Iterable[Gathered]) -> set[int]:
-    """Ports of the runs' stores, as their variables name them."""
-    identities = (process.identity for run in runs for _, process in run.members)
-    return {who.master_port for who in identities if who is not None and who.master_port is not None}
 
 
 # --- launchers -------------------------------------------------------------------------------------------------------
@@ -187,8 +157,7 @@ def _join_waiting_agents(runs: list[Gathered]) -> None:
 
 def _is_complete(run: Gathered) -> bool:
     """Whether all ranks that a run expects are there: then it waits for no node."""
-    worlds = {process.identity.world_size for _, process in run.members if process.identity is not None}
-    return worlds == {len(run.numbers)}
+    return {who.world_size for who in run.identities} == {len(run.numbers)}
 
 
 def _split(run: Gathered) -> list[Gathered]:
@@ -197,7 +166,7 @@ def _split(run: Gathered) -> list[Gathered]:
     gone = {process.launcher_gone for _, process in run.members}
     if len(run.members) < 2 or not (len(run.numbers) < len(run.members) or len(gone) > 1):
         return [run]
-    run.members, *others = layers_of(run.members, run.launchers, store_ports([run]))
+    run.members, *others = layers_of(run.members, run.launchers, run.stores)
     return [
         run,
         *(

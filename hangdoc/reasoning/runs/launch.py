@@ -60,7 +60,7 @@ def script(run: "Run") -> str | None:
 
 def absent_nodes(agents: Sequence[Process]) -> list[int] | None:
     """The node ranks without a waiting agent; None if a waiting agent does not state its node rank, or if enough agents wait."""
-    needed = nodes(agents[0]) if agents else None
+    needed = nodes(agents[0])
     present = sorted(p.launch.node_rank for p in agents if p.launch and p.launch.node_rank is not None)
     if needed is None or len(agents) >= needed or len(present) < len(agents):
         return None
@@ -69,7 +69,7 @@ def absent_nodes(agents: Sequence[Process]) -> list[int] | None:
 
 def absent_ranks(agents: Sequence[Process]) -> tuple[int, ...]:
     """The ranks of these nodes."""
-    asked = agents[0].launch if agents else None
+    asked = agents[0].launch
     per_node = natural(asked.nproc_per_node or "1") if asked is not None else None
     if not per_node or per_node >= 1024:
         return ()

@@ -1,17 +1,11 @@
 """Ranks with the name of one run that are of several: the run itself, and what is left over of earlier ones."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from hangdoc.reasoning.model import Placed
 from hangdoc.reasoning.runs.absent import has_met
 from hangdoc.reasoning.runs.links import peers_by_connection
 from hangdoc.snapshot import Process
-
-
-def numbers_of(members: Iterable[Placed]) -> set[int]:
-    """The ranks that some processes are."""
-    return {process.identity.rank for _, process in members if process.identity is not None}
 
 
 def layers_of(members: list[Placed], launchers: list[Placed], stores: set[int]) -> list[list[Placed]]:
@@ -29,6 +23,11 @@ def layers_of(members: list[Placed], launchers: list[Placed], stores: set[int]) 
     return [layer.members for layer in layers]
 
 
+def _numbers_of(members: list[Placed]) -> set[int]:
+    """The ranks that some processes are."""
+    return {process.identity.rank for _, process in members if process.identity is not None}
+
+
 class _Part(NamedTuple):
     members: list[Placed]
     numbers: set[int]
@@ -36,7 +35,7 @@ class _Part(NamedTuple):
 
 def _parts(members: list[Placed], launchers: list[Placed], stores: set[int]) -> list[list[Placed]]:
     """The ranks that are proven to belong together: by live connections, or by one launcher that is alive."""
-    part_of = {(host.name, p.pid): _Part([(host, p)], numbers_of([(host, p)])) for host, p in members}
+    part_of = {(host.name, p.pid): _Part([(host, p)], _numbers_of([(host, p)])) for host, p in members}
     hosts = tuple({host.name: host for host, _ in members}.values())
     pairs = list(peers_by_connection(hosts, set(part_of), stores))
     agents = {(host.name, process.pid) for host, process in launchers}
@@ -73,7 +72,7 @@ class _Layer(NamedTuple):
         """A layer of these ranks alone."""
         return cls(
             part,
-            numbers_of(part),
+            _numbers_of(part),
             {process.launcher_gone for _, process in part},
             {(process.launcher_gone, host.name, _node(process)) for host, process in part},
             {has_met(process) for _, process in part},

@@ -1,9 +1,10 @@
 """Connections between ranks, and how long they have been silent."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.model import Placed
+from hangdoc.reasoning.ranks import known
 from hangdoc.snapshot import Connection, Connections, Host
 
 End = tuple[str, str, int, str, int]
@@ -19,69 +20,69 @@ def peers_by_connection(
     stores = stores | store_ports(hosts, wanted)
     owner: dict[End, tuple[tuple[str, int], Connection]] = {}
     for host in hosts:
-        for c in host.connections.connections if isinstance(host.connections, Connections) else ():
+        for c in known.connections(host):
             who = (host.name, c.pid)
-            if who in wanted and c.state == "ESTABLISHED" and not {c.local_port, c.remote_port} & stores:
-                owner[_end(c)] = who, c
+            if who in wanted and c.state == "ESTABLISHED" and not _of_store(c, stores):
+                owner[end(c)] = who, c
     for who, c in owner.values():
-        peer = owner.get(_other_end(c))
+        peer = owner.get(other_end(c))
         if peer is not None and peer[0] != who:
             yield who, peer[0]
 
 
-def store_ports(hosts: Iterable[Host], pids: set[tuple[str, int]]) -> set[int]:
+def store_ports(hosts: Iterable[Host], pids: Collection[tuple[str, int | None]]) -> set[int]:
     """Ports at which processes, (host, pid) of `pids`, serve a store. Whoever serves a TCPStore is also its client
     (torch/csrc/distributed/c10d/TCPStore.cpp), so it has a connection to itself; no backend connects a rank to itself."""
     found = set()
     for host in hosts:
-        connections = host.connections.connections if isinstance(host.connections, Connections) else ()
-        listening = {(c.pid, c.local_port) for c in connections if c.state == "LISTEN" and (host.name, c.pid) in pids}
+        mine = [c for c in known.connections(host) if (host.name, c.pid) in pids]
+        listening = {(c.pid, c.local_port) for c in mine if c.state == "LISTEN"}
         if not listening:
             continue
-        mine = [c for c in connections if (host.name, c.pid) in pids and c.state == "ESTABLISHED"]
-        ends = {(c.pid, _end(c)) for c in mine}
-        found |= {c.local_port for c in mine if (c.pid, c.local_port) in listening and (c.pid, _other_end(c)) in ends}
+        mine = [c for c in mine if c.state == "ESTABLISHED"]
+        ends = {(c.pid, end(c)) for c in mine}
+        found |= {c.local_port for c in mine if (c.pid, c.local_port) in listening and (c.pid, other_end(c)) in ends}
     return found
 
 
-def _end(c: Connection) -> End:
-    address = c.local_address
-    scope = c.namespace if address.startswith("127.") else ""
-    return scope, address, c.local_port, c.remote_address, c.remote_port
+def _of_store(c: Connection, stores: Collection[int | None]) -> bool:
+    return c.local_port in stores or c.remote_port in stores
 
 
-def _other_end(c: Connection) -> End:
-    """`_end` of the same connection in the other process."""
-    address = c.local_address
-    scope = c.namespace if address.startswith("127.") else ""
-    return scope, c.remote_address, c.remote_port, address, c.local_port
+def end(c: Connection) -> End:
+    """All that tells a connection from others: many connections of a rank may have the port at which it listens."""
+    return _scope(c), c.local_address, c.local_port, c.remote_address, c.remote_port
+
+
+def other_end(c: Connection) -> End:
+    """`end` of the same connection in the other process."""
+    return _scope(c), c.remote_address, c.remote_port, c.local_address, c.local_port
+
+
+def _scope(c: Connection) -> str:
+    return c.namespace if c.local_address.startswith("127.") else ""
 
 
 def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
     """Each rank's connections to other ranks of the job, and those of it and its helpers to the world, listening ones too.
     Helpers inherit copies of them; connections to the store show nothing."""
-    hosts: dict[str, tuple[Host, dict[int, int]]] = {}
-    for rank, (host, process) in members.items():
-        found = hosts.get(host.name) or hosts.setdefault(host.name, (host, {}))
-        found[1][process.pid] = rank
-    pids = {(name, pid) for name, (_, ranks) in hosts.items() for pid in ranks}
-    stores = store_ports((host for host, _ in hosts.values()), pids) | {natural((master or "").rpartition(":")[2])}
+    hosts = {host.name: host for host, _ in members.values()}
+    rank_of: dict[tuple[str, int | None], int] = {(host.name, p.pid): rank for rank, (host, p) in members.items()}
+    stores = store_ports(hosts.values(), rank_of.keys()) | {natural((master or "").rpartition(":")[2])}
     owners: dict[End, int] = {}
     mine: dict[int, list[Connection]] = {rank: [] for rank in members}
     helpers: dict[int, list[Connection]] = {}
     local_addresses: set[str] = set()
-    for host, ranks in hosts.values():
-        if not isinstance(host.connections, Connections):
-            continue
-        of_helper = {p.pid: ranks[p.owner] for p in host.processes if p.role == "helper" and p.owner in ranks}
-        for c in host.connections.connections:
+    for host in hosts.values():
+        parent = {process.pid: process.owner for process in host.processes if process.role == "helper"}
+        for c in known.connections(host):
             local_addresses.add(c.local_address)
-            if c.local_port in stores or c.remote_port in stores:
+            if _of_store(c, stores):
                 continue
-            if (of := ranks.get(c.pid)) is not None:
+            if (of := rank_of.get((host.name, c.pid))) is not None:
                 mine[of].append(c)
-                owners[_end(c)] = of
-            elif (of := of_helper.get(c.pid)) is not None:
+                owners[end(c)] = of
+            elif (of := rank_of.get((host.name, parent.get(c.pid)))) is not None:
                 helpers.setdefault(of, []).append(c)
     return {rank: _parted(rank, mine[rank], helpers.get(rank, ()), owners, local_addresses) for rank in members}
 
@@ -95,13 +96,13 @@ def _parted(
         if c.state == "LISTEN":
             others.append(c)
             continue
-        peer = owners.get(_other_end(c))
+        peer = owners.get(other_end(c))
         # The other end is an observed rank, or may be a rank on a host that was not observed.
         if peer != rank if peer is not None else c.remote_address not in local:
             kept.append(c)
         if peer is None:
             others.append(c)
-    others += [c for c in of_helpers if c.state != "LISTEN" and _end(c) not in owners]
+    others += [c for c in of_helpers if c.state != "LISTEN" and end(c) not in owners]
     return tuple(kept), tuple(others)
 
 
@@ -114,12 +115,11 @@ def lead_elsewhere(members: dict[int, Placed], stores: set[int]) -> bool | None:
     for host in hosts.values():
         if not isinstance(host.connections, Connections):
             return None
-        live = [c for c in host.connections.connections if c.state == "ESTABLISHED"]
-        ends, here = {_end(c) for c in live}, {c.local_address for c in live}
+        live = [c for c in known.connections(host) if c.state == "ESTABLISHED"]
+        ends, here = {end(c) for c in live}, {c.local_address for c in live}
         for c in live:
-            of_store = c.local_port in stores or c.remote_port in stores
-            ours = (host.name, c.pid) in mine and c.remote_address in here and not of_store
-            if ours and _other_end(c) not in ends:
+            ours = (host.name, c.pid) in mine and c.remote_address in here and not _of_store(c, stores)
+            if ours and other_end(c) not in ends:
                 return True
     return False
 

@@ -1,18 +1,15 @@
 """Launches of one run with different rendezvous endpoints or run ids, which cannot complete the rendezvous."""
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.ranks import operations
 from hangdoc.reasoning.runs import launch
-from hangdoc.snapshot import Connections, Host, Process
-
-if TYPE_CHECKING:
-    from hangdoc.reasoning.runs.gather import Gathered
+from hangdoc.reasoning.runs.gathered import Gathered
+from hangdoc.snapshot import Connections
 
 
-def join_strayed(runs: "list[Gathered]") -> None:
+def join_strayed(runs: list[Gathered]) -> None:
     """Make one run of those that wait for the rest of their ranks, start the same program, complement each other and were
     given different meeting points. It keeps the meeting point of node 0. The finding is HD406."""
     waiting: dict[tuple[str, int | None], list[Gathered]] = {}
@@ -23,7 +20,7 @@ def join_strayed(runs: "list[Gathered]") -> None:
         together = [
             run for run in parts if program and all(_complete(run, other) for other in parts if other is not run)
         ]
-        on_one_host = len({host.name for run in together for host, _ in _processes(run)}) < len(together)
+        on_one_host = len({host.name for run in together for host, _ in run.processes}) < len(together)
         shared = all(_same_but_for_its_id(run, together[0]) for run in together[1:])
         if len(together) < 2 or (on_one_host and not shared and not any(_nobody_listens(run) for run in together)):
             continue
@@ -35,31 +32,25 @@ def join_strayed(runs: "list[Gathered]") -> None:
             runs.remove(run)
 
 
-def _waits_for_the_rest(run: "Gathered") -> bool:
+def _waits_for_the_rest(run: Gathered) -> bool:
     if not run.members:
         return bool(run.launchers) and all(launch.waits_for_nodes(process) for _, process in run.launchers)
-    return all(_in_rendezvous(process) for _, process in run.members)
+    return all(operations.in_rendezvous(process) for _, process in run.members)
 
 
-def _in_rendezvous(process: Process) -> bool:
-    wait = operations.wait_in(process)
-    return wait is not None and wait.kind == "rendezvous"
+def _program(run: Gathered) -> str:
+    _, process = run.processes[0]
+    return launch.program(process.argv)
 
 
-def _program(run: "Gathered") -> str:
-    source = run.launchers if not run.members else run.members
-    return launch.program(source[0][1].argv)
-
-
-def _world(run: "Gathered") -> int | None:
+def _world(run: Gathered) -> int | None:
     """What both parts expect: ranks, or nodes where no rank was started."""
-    identities = [process.identity for _, process in run.members if process.identity is not None]
-    if identities:
-        return identities[0].world_size
+    if run.identities:
+        return run.identities[0].world_size
     return next((launch.nodes(process) for _, process in run.launchers), None)
 
 
-def _complete(one: "Gathered", other: "Gathered") -> bool:
+def _complete(one: Gathered, other: Gathered) -> bool:
     """Whether two parts can belong to one run: they have no rank or node in common. Agents on one host must state their node
     ranks, or have the same launch line except for the run id; agents on several hosts need not."""
     if bool(one.members) != bool(other.members):
@@ -74,33 +65,29 @@ def _complete(one: "Gathered", other: "Gathered") -> bool:
     return True
 
 
-def _same_but_for_its_id(one: "Gathered", other: "Gathered") -> bool:
+def _same_but_for_its_id(one: Gathered, other: Gathered) -> bool:
     """Whether agents were given the same launch line, meeting point included, and different run ids."""
     return one.run_id != other.run_id and set(_lines(one)) == set(_lines(other)) != set()
 
 
-def _lines(run: "Gathered") -> Iterator[tuple[str, ...]]:
+def _lines(run: Gathered) -> Iterator[tuple[str, ...]]:
     for _, process in run.launchers:
         asked = process.launch.run_id if process.launch is not None else None
         yield tuple(word for word in process.argv if asked is None or asked not in word)
 
 
-def _nodes(run: "Gathered") -> Iterator[int | None]:
+def _nodes(run: Gathered) -> Iterator[int | None]:
     yield from (process.launch.node_rank for _, process in run.launchers if process.launch is not None)
 
 
-def _first_node(run: "Gathered") -> int:
+def _first_node(run: Gathered) -> int:
     return min((n for n in (*run.numbers, *_nodes(run)) if n is not None), default=0)
 
 
-def _processes(run: "Gathered") -> Iterable[tuple[Host, Process]]:
-    return (*run.members, *run.launchers)
-
-
-def _nobody_listens(run: "Gathered") -> bool:
+def _nobody_listens(run: Gathered) -> bool:
     """Whether the rendezvous endpoint is on a host of this run, and no process listens there."""
     port = natural((run.master or "").rpartition(":")[2])
     if port is None or run.alone_on is None:
         return False
-    seen = [host.connections for host, _ in _processes(run) if host.name == run.alone_on]
+    seen = [host.connections for host, _ in run.processes if host.name == run.alone_on]
     return any(isinstance(c, Connections) and all(one.port != port for one in c.listeners) for c in seen)
