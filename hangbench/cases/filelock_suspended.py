@@ -17,7 +17,7 @@ import sys
 import torch.distributed as dist
 from filelock import FileLock
 
-BUILD = "import filelock, time; filelock.FileLock('tokens.lock').acquire(); print(1, flush=True); time.sleep(9999)"
+BUILD = "import filelock, time; lock = filelock.FileLock('tokens.lock'); lock.acquire(); print(1, flush=True); time.sleep(9999)"
 
 
 def suspended_builder():
