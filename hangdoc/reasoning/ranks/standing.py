@@ -126,18 +126,28 @@ def standing_of(
     return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
 
 
-def pausing(process: Process, thread: PythonThread, helpers: Sequence[Process]) -> float | None:
-    """For how many more seconds a thread sleeps that may end the wait of `thread`: one of its process or of a child process.
-    Only a short sleep between two pieces of work counts, not one between two checks of a condition; None if there is none."""
+def continues(process: Process, thread: PythonThread, helpers: Sequence[Process]) -> str | None:
+    """Why the wait of `thread` ends by itself, as a clause: another thread of its process, or one of a child process, continues
+    soon although it uses no processor. None if none does."""
     threads = [(process, one) for one in known.python_threads(process) if one is not thread]
     threads += [(helper, one) for helper in helpers for one in known.python_threads(helper)]
+    own = thread_of(process, thread.tid if thread.tid is not None else process.pid)
     for owner, one in threads:
         kernel = thread_of(owner, one.tid if one.tid is not None else owner.pid)
-        if kernel is not None and kernel.syscall in _SLEEP and user_frames(one):
-            sleep = _asleep(one, kernel)
-            if sleep.ends == "by-itself":
-                return sleep.seconds
+        if kernel is None or not user_frames(one):
+            continue
+        # A short sleep between two pieces of work, not one between two checks of a condition.
+        if kernel.syscall in _SLEEP and (sleep := _asleep(one, kernel)).ends == "by-itself":
+            return f"another thread or a child process sleeps for {sleep.seconds:.1f} s and then continues"
+        # A blocked write is woken when somebody reads. An observer that pauses the process wakes all of its threads alike.
+        if kernel.syscall in _WRITE and own is not None and _wakes(kernel) > _wakes(own) + 1:
+            file = in_words(kernel.files[0]) if kernel.files else "a file"
+            return f"another thread writes to {file}, and another process reads it"
     return None
+
+
+def _wakes(kernel: KernelThread) -> int:
+    return kernel.voluntary_switches or 0
 
 
 def _at_file_lock(process: Process, file: AwaitedFile) -> Standing:

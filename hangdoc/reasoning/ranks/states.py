@@ -12,7 +12,7 @@ from hangdoc.reasoning.ranks.feeding import fetching
 from hangdoc.reasoning.ranks.holds import Elsewhere, ReadsPipe
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
-from hangdoc.reasoning.ranks.standing import pausing, standing_of
+from hangdoc.reasoning.ranks.standing import continues, standing_of
 from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
 from hangdoc.snapshot import Connection, Frame, KernelThread, Process, PythonThread
 
@@ -150,9 +150,8 @@ def _standing(
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
     if isinstance(hold, Elsewhere) and (work := _threads(process, thread)) is not None:  # a future, a queue, a lock
         return replace(working, state="computing", why=work, work=work)
-    if isinstance(hold, Elsewhere | ReadsPipe) and (pause := pausing(process, thread, helpers)) is not None:
-        why = f"{why}; another thread or a child process sleeps for {pause:.1f} s and then continues"
-        hold = replace(hold, ends="by-itself")
+    if isinstance(hold, Elsewhere | ReadsPipe) and (soon := continues(process, thread, helpers)) is not None:
+        why, hold = f"{why}; {soon}", replace(hold, ends="by-itself")
     return replace(base, state=state, why=why, hold=hold)
 
 

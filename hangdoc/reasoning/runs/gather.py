@@ -145,14 +145,25 @@ def _from_launch_line(alone: dict[str, Gathered], host: Host, process: Process) 
 
 def _join_waiting_agents(runs: list[Gathered]) -> None:
     """An agent that still waits for its node belongs to the run whose endpoint it was given; not to one that has all of its
-    ranks, nor to the left-overs of an earlier one."""
+    ranks, nor to the left-overs of an earlier one. Where an elastic run has all of its ranks, the agents that wait in the same
+    rendezvous are spare."""
     for agents in [run for run in runs if not run.members and run.master is not None]:
         for run in runs:
             left_over = all(process.launcher_gone for _, process in run.members) or _is_complete(run)
-            if run.members and run.master == agents.master and run.alone_on == agents.alone_on and not left_over:
+            called = run.master == agents.master and run.alone_on == agents.alone_on and not left_over
+            if run.members and (called or _rendezvous(run) & _rendezvous(agents)):
                 run.launchers += agents.launchers
                 runs.remove(agents)
                 break
+
+
+def _rendezvous(run: Gathered) -> set[tuple[str, str, str]]:
+    """The rendezvous that the launchers of a run have in their launch lines: where a loopback address is valid, endpoint, id."""
+    return {
+        (host.name if run_identity.is_loopback(asked.endpoint.rpartition(":")[0]) else "", asked.endpoint, asked.run_id)
+        for host, process in run.launchers
+        if (asked := process.launch) is not None and asked.endpoint is not None and asked.run_id is not None
+    }
 
 
 def _is_complete(run: Gathered) -> bool:
