@@ -91,6 +91,8 @@ class Frame(Value, frozen=True, kw_only=True):
     """How many of `conditions`, the last ones, are inside the innermost loop around the line: each iteration tests them again."""
     contexts: tuple[str, ...] = ()
     """Context managers of the `with` statements around the line, outermost first: `torch.autocast('cpu', dtype=...)`."""
+    leaves: int | None = None
+    """The last line of the `with` block that it leaves, in the `__exit__` of its context manager; `line` is the first one."""
     native: bool = False
     library: bool = False
     """True for the standard library and site-packages, which are not the user's code."""

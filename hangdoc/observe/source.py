@@ -56,16 +56,20 @@ class Sources:
         )
 
     def _thread(self, pid: int, started: float, thread: PythonThread) -> PythonThread:
-        frames = []
+        frames: list[Frame] = []
         context_given = False
         program_frames = {id(frame) for frame in program(thread.frames)}
         for frame in thread.frames:
-            annotated = self._frame(pid, started, frame, context=not context_given, loops=id(frame) in program_frames)
+            leaving = bool(frames) and frames[-1].function.endswith("__exit__")
+            annotated = self._frame(
+                pid, started, frame, context=not context_given, loops=id(frame) in program_frames, leaving=leaving
+            )
             context_given = context_given or annotated.context is not None
             frames.append(annotated)
         return msgspec.structs.replace(thread, frames=tuple(frames))
 
-    def _frame(self, pid: int, started: float, frame: Frame, *, context: bool, loops: bool) -> Frame:
+    def _frame(self, pid: int, started: float, frame: Frame, *, context: bool, loops: bool, leaving: bool) -> Frame:
+        """`leaving`: it calls the `__exit__` of a context manager."""
         if frame.native or not frame.file.startswith("/"):
             return frame
         key, lines = self._files.lines(pid, started, frame.file, library=frame.library)
@@ -80,7 +84,11 @@ class Sources:
             frame,
             source=source,
             context="\n".join(around) if context and not frame.library else None,
-            **found._asdict(),
+            loops=found.loops,
+            conditions=found.conditions,
+            repeated=found.repeated,
+            contexts=found.contexts,
+            leaves=found.block_end if leaving else None,
         )
 
     def _structure_of(self, key: Key, lines: Lines, frame: Frame) -> Structure:

@@ -19,6 +19,8 @@ class Structure(NamedTuple):
     conditions: tuple[str, ...] = ()
     repeated: int = 0
     contexts: tuple[str, ...] = ()
+    block_end: int | None = None
+    """The last line of the `with` block that begins at the line."""
 
 
 def structure(scope: ast.AST, line: int) -> Structure:
@@ -27,7 +29,11 @@ def structure(scope: ast.AST, line: int) -> Structure:
     innermost = max((loop.line for loop in loops if loop.line <= line <= loop.end_line), default=None)
     conditions = _conditions(scope, line)
     repeated = 0 if innermost is None else sum(at > innermost for at, _ in conditions)
-    return Structure(loops, tuple(text[:200] for _, text in conditions), repeated, _contexts(scope, line))
+    begun = (
+        n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and n.lineno <= line < n.body[0].lineno
+    )
+    block_end = next((node.end_lineno for node in begun), None)
+    return Structure(loops, tuple(text[:200] for _, text in conditions), repeated, _contexts(scope, line), block_end)
 
 
 def _loops(scope: ast.AST) -> tuple[Loop, ...]:

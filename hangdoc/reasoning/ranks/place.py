@@ -70,12 +70,12 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> tuple[Fram
         rounds = (
             0  # no counter tells, but `behind` cannot be a round further: it would have been in this collective, too
         )
-    if a.line < b.line or rounds != 0:
+    if _at(a) < _at(b) or rounds != 0:
         return None
     for loop in around(b):
-        if loop.end_line < a.line:
+        if loop.end_line < _at(a):
             return a, loop
-    if a.line == b.line and not _is_argument(a, ours, deeper):
+    if _at(a) == _at(b) and not _is_argument(a, ours, deeper):
         return None  # both are inside that line, in calls of which neither comes first
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
     # the user's call is that call's own business (gathering one tensor after another).
@@ -107,7 +107,7 @@ def _called(call: ast.Call) -> str:
 def is_ahead(one: Rank, other: Rank) -> bool:
     """Whether `one` has come further in the program than `other`: a round on, or behind its line in the same round."""
     parted = _parting(one, one.own, other, other.own)
-    if parted is None or parted[0].line == parted[1].line:
+    if parted is None or _at(parted[0]) == _at(parted[1]):
         parted = _parting(one, one.program, other, other.program)
     if parted is None:
         return False
@@ -120,7 +120,12 @@ def is_ahead(one: Rank, other: Rank) -> bool:
     # Two branches of one `if` are beside each other, not one behind the other; a handler is beside what it guards.
     beside = any(negated(test) in b.conditions for test in a.conditions)
     handles = any(test.startswith("except") and test not in b.conditions for test in a.conditions)
-    return a.line > b.line and not beside and not handles
+    return _at(a) > _at(b) and not beside and not handles
+
+
+def _at(frame: Frame) -> float:
+    """The line of a frame; if it leaves a `with` block, behind its last line."""
+    return frame.line if frame.leaves is None else frame.leaves + 0.5
 
 
 def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> tuple[Frame, Frame, Frames] | None:
@@ -131,7 +136,7 @@ def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> tuple[Fram
         if (a.file, a.function) != (b.file, b.function):
             break
         last = (a, b, theirs[index + 1 :])
-        if a.line != b.line or _rounds(one, a, other, b) not in (0, None):
+        if _at(a) != _at(b) or _rounds(one, a, other, b) not in (0, None):
             break
     return last
 
@@ -140,7 +145,7 @@ def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
     """How many rounds `one` is ahead of `other` in the outermost loop that holds both frames and tells them apart; 0
     for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
     for loop in sorted(a.loops, key=lambda loop: loop.line):
-        if loop.line <= min(a.line, b.line) and max(a.line, b.line) <= loop.end_line:
+        if loop.line <= min(_at(a), _at(b)) and max(_at(a), _at(b)) <= loop.end_line:
             ours = [number(one.process, a, name) for name in loop.counters]
             theirs = [number(other.process, b, name) for name in loop.counters]
             known = [(x, y) for x, y in zip(ours, theirs, strict=True) if x is not None and y is not None]
