@@ -72,6 +72,10 @@ def by_environment(environment: Mapping[str, str], network: str = "") -> RankIde
                 node_rank=node,
                 **rendezvous_fields(environment, network),
             )
+    # WORLD_SIZE was forgotten, and the script takes itself for a single process.
+    rank = natural(environment.get("RANK"))
+    if rank is not None and not {"MASTER_ADDR", "MASTER_PORT"} - set(environment) and "WORLD_SIZE" not in environment:
+        return RankIdentity(rank=rank, source="RANK", **rendezvous_fields(environment, network))
     return None
 
 

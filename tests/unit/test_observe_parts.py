@@ -180,6 +180,7 @@ def test_only_named_trees(tmp_path: Path) -> None:
         ({"RANK": "2", "WORLD_SIZE": "2"}, None),
         ({"RANK": "x", "WORLD_SIZE": "2"}, None),
         ({"RANK": "1"}, None),
+        ({"RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, (1, "RANK")),
     ],
 )
 def test_identity(environment: dict[str, str], expected: tuple[int, str] | None) -> None:

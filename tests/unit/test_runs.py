@@ -145,6 +145,17 @@ def test_agents_that_wait_at_the_port_of_a_complete_run_are_another_run() -> Non
     assert ranks_of(value) == [[], [0]]
 
 
+def test_a_spare_agent_of_an_elastic_run_waits_in_its_rendezvous() -> None:
+    """The ranks have another master than the rendezvous of the agents."""
+    same = Launch(tool="torchrun", nnodes="1:1", nproc_per_node="1", endpoint="127.0.0.1:29600", run_id="nightly")
+    starter = launcher(launch=same)
+    rank_0 = told(0, train(12), world=1, port=29511, cpu=0.9, owner=starter.pid, ppid=starter.pid)
+    spare = msgspec.structs.replace(agent(0, 99, 29600), launch=same)
+    assert ranks_of(snapshot(starter, rank_0, spare, silence=None)) == [[0]]
+    other = msgspec.structs.replace(spare, launch=msgspec.structs.replace(same, run_id="another"))
+    assert ranks_of(snapshot(starter, rank_0, other, silence=None)) == [[], [0]]
+
+
 # --- launches that never meet ----------------------------------------------------------------------------------------
 
 

@@ -63,7 +63,7 @@ _TRAINING = ("torch/autograd/", "torch/nn/modules/", "torch/optim/", "torch/nn/f
 def check(run: Run) -> Iterator[Draft]:
     """One finding for a run whose ranks train independently."""
     ranks = run.ranks.values()
-    if len(ranks) < 2 or not run.launchers or run.unseen or run.backend is not None:
+    if len(ranks) < 2 or run.unseen or run.backend is not None:
         return
     if all(map(_alone, ranks)) and any(map(_trains, ranks)):
         who = list(run.ranks)
