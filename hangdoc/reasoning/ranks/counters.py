@@ -23,28 +23,20 @@ def counters_in(frames: Iterable[Frame]) -> set[str]:
 
 def common_loop(stacks: Iterable[Sequence[Frame]]) -> LoopKey | None:
     """The loop that best counts the run's batches: one that most ranks have a part in (inside it, or behind it in the
-    same function), over data rather than over numbers, innermost for data, outermost for numbers; but no loop over numbers around
-    a counted loop over data, because it counts epochs."""
+    same function), over data rather than over numbers, innermost for data, outermost for numbers."""
     inside: Tally[LoopKey] = Tally()
     part: Tally[LoopKey] = Tally()
     quality: dict[LoopKey, tuple[int, int]] = {}
-    epochs: set[LoopKey] = set()
     for frames in stacks:
-        outer: list[LoopKey] = []
         for depth, frame in enumerate(reversed(frames)):  # 0 is outermost
-            for loop in sorted(frame.loops, key=lambda loop: loop.line):
+            for loop in frame.loops:
                 key = (frame.file, frame.function, loop.line)
-                if loop.line <= frame.line <= loop.end_line:
-                    inside[key] += 1
-                    if _score(loop) == 3:
-                        epochs.update(outer)
-                    else:
-                        outer.append(key)
+                inside[key] += loop.line <= frame.line <= loop.end_line
                 part[key] += loop.line <= frame.line  # inside it, or behind it in the same function
                 score = _score(loop)
                 nesting = depth * 100_000 + loop.line
                 quality[key] = (score, nesting if score == 3 else -nesting)
-    candidates = [key for key in inside if quality[key][0] > 0 and key not in epochs]
+    candidates = [key for key in inside if inside[key] and quality[key][0] > 0]
     return max(candidates, key=lambda key: (part[key], quality[key], inside[key], key), default=None)
 
 
