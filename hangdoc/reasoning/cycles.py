@@ -240,8 +240,8 @@ def _by_program(parts: Parts) -> Found:
         return GroupOrder(parts=parts, ends=ends), everyone
     if len(earliest) == 1 and all(earliest[0] in others for others in behind if others):
         first = parts[earliest[0]]
-        blamed, reason = _went_past(first, [part for part in parts if part is not first])
-        return Subset(parts=parts, reason=reason, ends=ends), blamed
+        subset, blamed = _went_past(first, parts)
+        return replace(subset, ends=ends), blamed
     smallest = parts[0]
     if beside_each_other and all(len(part.ranks) > len(smallest.ranks) for part in parts[1:]):
         reason = f"{do(smallest.ranks, 'differs', 'differ')} from all others"
@@ -260,8 +260,10 @@ def _behind(parts: Parts) -> list[set[int]]:
     return behind
 
 
-def _went_past(behind: Class, ahead: list[Class]) -> tuple[tuple[int, ...], str]:
-    """(ranks to blame, reason), of some ranks that wait in a call and others that are further in the program."""
+def _went_past(behind: Class, parts: Parts) -> tuple[Subset, tuple[int, ...]]:
+    """The kind, and the ranks to blame: some ranks wait in a call, and all others are further in the program."""
+    ahead = [part for part in parts if part is not behind]
+    name, does = _name(behind), do(behind.ranks, "is", "are") + " waiting in"
     rest = _ranks(ahead)
     rooted = behind.first.wait is not None and behind.first.wait.operation.op in torch_names.ROOTED
     if rooted and len(ahead) > 1:
@@ -270,10 +272,15 @@ def _went_past(behind: Class, ahead: list[Class]) -> tuple[tuple[int, ...], str]
         rest = furthest[0].ranks if len(furthest) == 1 else rest
     event = conditions.now_and_then(behind.first, ahead[0].first)
     if event is not None and len(behind.ranks) <= len(rest):
-        return behind.ranks, f"only {ranks(behind.ranks)} called {_name(behind)}, where the framework tests `{event}`"
-    reason = f"{ranks(rest)} did not call the {_name(behind)} that {do(behind.ranks, 'is', 'are')} waiting in"
-    # If fewer ranks made the call than skipped it, the call itself is the mistake.
-    return (behind.ranks if len(rest) > len(behind.ranks) and not rooted else rest), reason
+        test, frame = event
+        reason = f"only {ranks(behind.ranks)} called {name}, in {frame.function} under `{test}`"
+        return Subset(parts=parts, reason=reason, asked=test), behind.ranks
+    if len(rest) > len(behind.ranks) and not rooted:
+        # Fewer ranks made the call than skipped it, so the call itself is the mistake.
+        return Subset(
+            parts=parts, reason=f"only {ranks(behind.ranks)} called {name}; {do(rest, 'is', 'are')} past it"
+        ), behind.ranks
+    return Subset(parts=parts, reason=f"{ranks(rest)} did not call the {name} that {does}"), rest
 
 
 def _name(part: Class) -> str:

@@ -39,6 +39,8 @@ class Subset(Cycle, frozen=True, kw_only=True):
     parts: tuple[Class, ...]
     """One class for each call, the smallest first."""
     reason: str
+    asked: str | None = None
+    """The condition under which a framework makes the call, if it is the framework's."""
 
 
 class GroupOrder(Cycle, frozen=True, kw_only=True):

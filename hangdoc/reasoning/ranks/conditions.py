@@ -46,12 +46,13 @@ def singled_out(one: Rank, other: Rank) -> bool:
     )
 
 
-def now_and_then(one: Rank, other: Rank) -> str | None:
-    """The condition of a framework under which `one` makes its call, and `other` is not: it saves, evaluates or stops now and
-    then (`self.control.should_save`). The framework is right, so what asked for it differs between the ranks. None for none."""
+def now_and_then(one: Rank, other: Rank) -> tuple[str, Frame] | None:
+    """The condition of a framework under which `one` makes its call, and `other` is not, with the frame that tests it: it saves,
+    evaluates or stops now and then (`self.control.should_save`). The framework is right, so what asked for it differs between the
+    ranks. None for none."""
     theirs = [test for frame in other.program for test in frame.conditions]
-    found = (test for frame in one.program if frame.library for test in frame.conditions if test not in theirs)
-    return next((test for test in found if test.startswith("self.") and " " not in test), None)
+    found = ((test, frame) for frame in one.program if frame.library for test in frame.conditions if test not in theirs)
+    return next(((test, frame) for test, frame in found if test.startswith("self.") and " " not in test), None)
 
 
 def _parts(test: str) -> list[str]:

@@ -1,6 +1,9 @@
 """Why torch's DataLoader delivers no batch: its worker processes, or the rank itself if it has none."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+
+from msgspec.structs import replace
 
 from hangdoc.reasoning.ranks import known, locks, torch_names
 from hangdoc.reasoning.ranks.holds import WaitsForLoader
@@ -9,8 +12,11 @@ from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
 from hangdoc.snapshot import Frame, Process, PythonThread
 
 
-def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
-    """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank."""
+def hold_of(
+    thread: PythonThread, helpers: Sequence[Process], waiting: Callable[[Process, PythonThread], str | None]
+) -> WaitsForLoader:
+    """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank. `waiting` says what a thread
+    of a process is waiting for, as a clause, if it is known."""
     inside = _loads_itself(thread)
     workers = sorted((helper for helper in helpers if _is_worker(helper)), key=lambda worker: worker.pid)
     dead = [worker for worker in workers if worker.state in "ZX"]
@@ -39,9 +45,12 @@ def hold_of(thread: PythonThread, helpers: Sequence[Process]) -> WaitsForLoader:
     if not stuck:
         return WaitsForLoader(about="its workers are not making progress", certainty=likely, shown=tuple(workers[:1]))
     first, frame = stuck[0]
-    lock = (frame.source or "").startswith("with ") or ".acquire(" in (frame.source or "")
-    held = ", where it waits for a lock that may have been held when the worker was forked" if lock else ""
-    about = f"has not returned from {frame.function}{held}"
+    inner = worker_thread(first)
+    clause = waiting(first, replace(inner, frames=_above_the_loop(inner))) if inner is not None else None
+    if _at_dead_lock(first):
+        clause = "waiting for a lock that was held when the worker was forked"
+    what = f": {clause}" if clause is not None else ""
+    about = f"has not returned from {frame.function}{what}"
     # Only a thread of the worker could release such a lock. All workers must be at one: another one may deliver a batch.
     never = len(stuck) == len(workers) and all(_at_dead_lock(worker) for worker, _ in stuck)
     return WaitsForLoader(
@@ -63,10 +72,11 @@ def _loads_itself(thread: PythonThread) -> Frame | None:
 
 
 def _is_worker(helper: Process) -> bool:
-    return helper.name == "pt_data_worker" or _worker_thread(helper) is not None
+    return helper.name == "pt_data_worker" or worker_thread(helper) is not None
 
 
-def _worker_thread(helper: Process) -> PythonThread | None:
+def worker_thread(helper: Process) -> PythonThread | None:
+    """The thread of a worker process that makes its batches."""
     file, function = torch_names.DATALOADER_WORKER
     for thread in known.python_threads(helper):
         if any(f.file.endswith(file) and f.function == function for f in thread.frames):
@@ -76,12 +86,11 @@ def _worker_thread(helper: Process) -> PythonThread | None:
 
 def place_of(helper: Process) -> Frame | None:
     """The innermost frame of the user's code above the worker loop; None if the worker waits for work in its queue."""
-    thread = _worker_thread(helper)
-    if thread is None:
-        return None
-    for frame in thread.frames:
-        if frame.file.endswith(torch_names.DATALOADER_WORKER[0]):
-            return None
-        if not frame.library and not frame.native:
-            return frame
-    return None
+    thread = worker_thread(helper)
+    frames = _above_the_loop(thread) if thread is not None else ()
+    return next((frame for frame in frames if not frame.library and not frame.native), None)
+
+
+def _above_the_loop(thread: PythonThread) -> tuple[Frame, ...]:
+    """The frames that a worker's loop called. Below it are those of the rank that forked the worker."""
+    return tuple(takewhile(lambda frame: not frame.file.endswith(torch_names.DATALOADER_WORKER[0]), thread.frames))

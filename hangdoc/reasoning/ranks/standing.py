@@ -22,7 +22,7 @@ from hangdoc.reasoning.ranks.holds import (
     Unreadable,
     WaitsForInput,
 )
-from hangdoc.reasoning.ranks.movement import thread_of
+from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
 
@@ -100,7 +100,8 @@ def standing_of(
     ):
         return Standing("waiting-io", f"in a file system call ({in_words(file) or f'wchan {wchan or call}'})", stuck)
     if any(f.file.endswith(torch_names.DATALOADER) for f in thread.frames):
-        waits = loader.hold_of(thread, helpers)
+        connections = tuple(connections)
+        waits = loader.hold_of(thread, helpers, lambda worker, one: _worker_waits(worker, one, connections))
         if not waits.by_rank:
             return Standing("waiting-data", "waiting for a dataloader worker", waits)
         if call in _SLEEP:
@@ -124,6 +125,12 @@ def standing_of(
     if lock is None and call == _FUTEX and (served := _served(process, thread, connections)) is not None:
         return Standing("waiting-lock", f"waiting for a thread that waits for requests on {served.address}", served)
     return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
+
+
+def _worker_waits(worker: Process, thread: PythonThread, connections: Sequence[Connection]) -> str | None:
+    """What a thread of a dataloader worker waits for; None if the kernel's data could not be read."""
+    kernel = kernel_thread(worker, thread)
+    return standing_of(worker, thread, kernel, (), connections).why if kernel is not None else None
 
 
 def continues(process: Process, thread: PythonThread, helpers: Sequence[Process]) -> str | None:

@@ -74,6 +74,7 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
 _KEY_NOT_SET = "Find out which process should set the key, and compare the names of the key on both sides."
+_MAY_END = "This may still end by itself: run hangdoc again in a few minutes, and compare."
 _WAITS_TOO_LONG = (
     "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "
     "process group."
@@ -102,7 +103,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         remedy=_CHILD_ENDED
         if because
         else _remedy(kind) or f"Look at the line where {words.are(blamed)}. {_WAITS_TOO_LONG}",
-        commands=words.look_again(first),
+        commands=_look_at_holders(kind) or words.look_again(first),
     )
 
 
@@ -111,8 +112,18 @@ def _remedy(kind: Hold) -> str | None:
         case InStore():
             return _KEY_NOT_SET
         case AtFileLock(ends="never", holders=()):
-            return f"No process holds the lock: an earlier program left {kind.path} behind. Delete this file."
+            return (
+                f"No process holds the lock: an earlier program left {kind.path} behind. Stop the run, check that no other host "
+                "uses this file, and delete it."
+            )
         case AtFileLock(holders=holders) if holders:
-            which = ", ".join(str(one.pid) for one in holders)
-            return f"See what holds the lock: `ps -o pid,ppid,stat,etime,args -p {which}`. Continue it (`kill -CONT`) or end it."
+            return "Find out what holds the lock. If it is stopped, continue it with `kill -CONT`; else let it end, or end it."
+        case OnNetwork(peer=peer) if peer is not None:
+            return f"Check the server at {peer}. Give the request a timeout."
     return None
+
+
+def _look_at_holders(kind: Hold) -> tuple[str, ...]:
+    """The command that shows the processes that hold a lock."""
+    holders = (kind.holders if isinstance(kind, AtFileLock) else None) or ()
+    return (f"ps -o pid,ppid,stat,etime,args -p {','.join(str(one.pid) for one in holders)}",) if holders else ()

@@ -61,6 +61,15 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
 
+_CALL_ON_ALL = (
+    "Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a local value "
+    "decides, all_reduce the decision first."
+)
+_SET_ON_ALL = (
+    "Find out what sets `{}` on {} only: a callback, a signal handler, a setting. Set it on all ranks: all_reduce the decision "
+    "first."
+)
+
 
 @about(Subset)
 def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
@@ -69,7 +78,6 @@ def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
         confidence=0.9 if kind.sure else 0.6,
         summary=f"{kind.reason} (waiting: {parties.calls(kind.parts[::-1])})",
         evidence=parties.evidence(run, kind.parts),
-        remedy="Make the call on every rank of the group, or pass a group that contains only the ranks that call it. If a "
-        "local value decides, all_reduce the decision first.",
+        remedy=_CALL_ON_ALL if kind.asked is None else _SET_ON_ALL.format(kind.asked, words.ranks(blockage.culprits)),
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )

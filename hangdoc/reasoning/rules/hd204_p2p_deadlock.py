@@ -68,7 +68,7 @@ def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
         evidence=words.stacks(run, kind.pair or kind.parts),
-        remedy="In each pair, one rank must send while the other receives. Or post both calls with batch_isend_irecv.",
+        remedy=_remedy(kind),
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )
 
@@ -84,8 +84,18 @@ def _summary(kind: PointToPoint) -> str:
         return f"{words.ranks(ring)} are waiting for each other: {parties.calls(kind.parts[:4])}"
     astray, waits = kind.pair
     place = "" if is_p2p(astray.first) else f" {words.place(astray.first)}"
-    further = f"{words.ranks(astray.ranks)} did not send it: " if _both_receive(kind) else ""
-    return f"{words.waiting_in([waits])}, but {further}{words.are(astray.ranks)} {words.doing(astray.first)}{place}"
+    skipped = f"{words.ranks(astray.ranks)} did not call the matching send: " if _both_receive(kind) else ""
+    return f"{words.waiting_in([waits])}, but {skipped}{words.are(astray.ranks)} {words.doing(astray.first)}{place}"
+
+
+def _remedy(kind: PointToPoint) -> str:
+    if kind.pair is None:
+        return "In each pair, one rank must send while the other receives. Or post both calls with batch_isend_irecv."
+    astray, waits = kind.pair
+    return (
+        f"Compare the calls of {words.ranks(astray.ranks)} with what {words.do(waits.ranks, 'expects', 'expect')}: a send or a "
+        "receive was skipped, or it names another rank."
+    )
 
 
 def _both_receive(kind: PointToPoint) -> bool:

@@ -73,7 +73,7 @@ def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
         evidence=[
             *(Evidence(rank.rank, "processes", _death(run, rank)) for rank in dead[:8]),
             *kills,
-            Evidence(survivor.rank, "stacks", f"is still waiting: {_unnoticed(survivor)}"),
+            Evidence(survivor.rank, "stacks", f"it did not notice the end: {_unnoticed(survivor)}"),
             *words.stacks(run, blockage.waiting),
         ],
         remedy="Read the dead rank's last output and the kernel log. Then restart the run; it cannot continue.",
@@ -101,6 +101,8 @@ def _unnoticed(survivor: Rank) -> str:
         return "it waits for a store key, and the store does not report a dead writer"
     if wait is not None and wait.operation.group is not None:
         return f"it waits in group {wait.operation.group} for a rank that itself waits for the dead rank"
+    if survivor.in_rendezvous:
+        return "it is in the rendezvous, where ranks are not connected yet"
     if any(c.state == "ESTABLISHED" for c in survivor.connections):
         return "some of its connections to other ranks are still open"
     return "its connections are closed, but the error was swallowed or never checked"

@@ -106,7 +106,9 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
         ],
         remedy=_remedy(file, kind.wchan, first.pid)
         + (" Until then, py-spy and debuggers that attach to it hang, too." if state == "D" else ""),
-        commands=(*stat, *_kernel_stack(first.pid, state)) or words.look_again(first),
+        commands=(*stat, *_kernel_stack(first.pid, state))
+        or _look_at_readers(file, first.pid)
+        or words.look_again(first),
     )
 
 
@@ -125,6 +127,12 @@ def _remedy(file: AwaitedFile | None, wchan: str, own: int | None) -> str:
         return "Free some space on the file system."
     where = "the server of the mount" if file is not None and file.mount is not None else "the disk or the file server"
     return f"Find out why {where} does not respond. The rank continues once it does."
+
+
+def _look_at_readers(file: AwaitedFile | None, own: int | None) -> tuple[str, ...]:
+    """The command that shows the processes that should read a pipe."""
+    readers = [str(one.pid) for one in (file.holders if file is not None else None) or () if one.pid != own]
+    return (f"ps -o pid,ppid,stat,etime,args -p {','.join(readers)}",) if readers else ()
 
 
 def _kernel_stack(pid: int | None, state: str) -> tuple[str, ...]:

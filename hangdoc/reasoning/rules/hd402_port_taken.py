@@ -75,7 +75,7 @@ def say(run: Run, blockage: Blockage, cause: PortTaken) -> Draft:
             ),
             *words.class_evidence(run.waiting),
         ],
-        remedy="Terminate that process if it is left over from an earlier run, or start this run on another port.",
+        remedy="Start this run on another port. If that process is left over from an earlier run, terminate it.",
         commands=(
             f"ps -o pid,ppid,etime,args -p {listener.pid}   # on {host}",
             f"ss -ltnp {shlex.quote(f'sport = :{listener.port}')}",
