@@ -5,12 +5,11 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from hangdoc_trainer.offspring import free_port
-
-_WORST = ("hung", "unknown", "waiting", "healthy")
 
 
 class Truth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,21 +65,25 @@ def inside(folder: Path, hangdoc: list[str], python: Path, stem: Path, slack: fl
         [*hangdoc, "diagnose", str(bundle)], capture_output=True, text=True, timeout=300, check=False
     )
     stem.with_suffix(".txt").write_text(note + report.stdout + look.stderr)
-    result = _answer(json.loads(look.stdout) if look.stdout.strip() else {"jobs": []}, seconds, load)
+    result = _answer(json.loads(look.stdout) if look.stdout.strip() else {"verdict": "none", "jobs": []}, seconds, load)
     stem.with_suffix(".result.json").write_bytes(msgspec.json.encode(result))
 
 
-def _answer(document: dict[str, object], seconds: float, load: float) -> Result:
-    jobs: list[dict[str, object]] = document["jobs"]  # type: ignore[assignment]
-    verdicts = tuple(str(job["verdict"]) for job in jobs)
-    job = min(jobs, key=lambda job: _WORST.index(str(job["verdict"])), default={"verdict": "none", "findings": []})
-    findings: list[dict[str, object]] = job["findings"]  # type: ignore[assignment]
-    first = next((f for f in findings if f["severity"] != "info"), findings[0] if findings else None)
-    if first is None:
-        return Result(str(job["verdict"]), None, None, (), verdicts, round(seconds, 1), round(load, 1))
-    culprits: list[int] = first["culprits"]  # type: ignore[assignment]
-    return Result(str(job["verdict"]), str(first["code"]), str(first["severity"]), tuple(culprits), verdicts,
-                  round(seconds, 1), round(load, 1))  # fmt: skip
+def _answer(document: dict[str, Any], seconds: float, load: float) -> Result:
+    nothing: dict[str, Any] = {"verdict": "none", "findings": []}
+    jobs: list[dict[str, Any]] = document["jobs"]
+    job = next((job for job in jobs if job["verdict"] == document["verdict"]), nothing)
+    findings: list[dict[str, Any]] = job["findings"]
+    first = next((f for f in findings if f["severity"] != "info"), findings[0] if findings else {})
+    return Result(
+        verdict=job["verdict"],
+        leading=first.get("code"),
+        severity=first.get("severity"),
+        culprits=tuple(first.get("culprits", ())),
+        jobs=tuple(job["verdict"] for job in jobs),
+        seconds=round(seconds, 1),
+        load=round(load, 1),
+    )
 
 
 def rating(truth: Truth, result: Result) -> str:

@@ -7,7 +7,7 @@ import os
 import posixpath
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from hangdoc.observe import syscalls
 from hangdoc.parse import integer
@@ -157,13 +157,35 @@ def _is_full(mount: str) -> bool:
 
 def _other_end(proc: ProcFS, link: str, writes: bool) -> tuple[Holder, ...] | None:
     """The holders of the other end of a pipe; None if none was found and some processes could not be read."""
+
+    def holds(pid: int, links: dict[str, str]) -> bool:
+        return any(_writes(proc, pid, fd) != writes for fd in [int(fd) for fd, to in links.items() if to == link])
+
+    return _that_hold(proc, holds)
+
+
+def openers(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:
+    """The processes that have a file open, by the path that their links show; None if none was found and there may be one: a
+    process could not be read, or it shows a file of this name below another root."""
+    name = f"/{posixpath.basename(path)}"
+
+    def holds(pid: int, links: dict[str, str]) -> bool | None:
+        return path in links.values() or (None if any(link.endswith(name) for link in links.values()) else False)
+
+    return _that_hold(proc, holds)
+
+
+def _that_hold(proc: ProcFS, holds: Callable[[int, dict[str, str]], bool | None]) -> tuple[Holder, ...] | None:
+    """The first few processes for whose pid and open files `holds` is true; None if there is none, but it is None for one, or one
+    could not be read."""
     held: list[Holder] = []
     hidden = False
-    for other in proc.pids():
+    for pid in proc.pids():
         try:
-            ends = [int(fd) for fd, target in proc.links(f"{other}/fd").items() if target == link]
-            if any(_writes(proc, other, fd) != writes for fd in ends):
-                held.append(_holder(proc, other))
+            found = holds(pid, proc.links(f"{pid}/fd"))
+            if found:
+                held.append(_holder(proc, pid))
+            hidden = hidden or found is None
         except Gone:
             continue
         except (ProcError, ValueError):
@@ -176,26 +198,6 @@ def _other_end(proc: ProcFS, link: str, writes: bool) -> tuple[Holder, ...] | No
 def _holder(proc: ProcFS, pid: int) -> Holder:
     stat = proc.stat(str(pid))
     return Holder(pid=pid, name=stat.name, state=stat.state)
-
-
-def openers(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:
-    """The processes that have a file open, by the path that their links show; None if none was found and there may be one: a
-    process could not be read, or it shows a file of this name below another root."""
-    held: list[Holder] = []
-    hidden = False
-    for other in proc.pids():
-        try:
-            links = proc.links(f"{other}/fd").values()
-            if path in links:
-                held.append(_holder(proc, other))
-            hidden = hidden or any(link.endswith(f"/{posixpath.basename(path)}") for link in links if link != path)
-        except Gone:
-            continue
-        except ProcError:
-            hidden = True
-        if len(held) == _MAX_HOLDERS:
-            break
-    return None if hidden and not held else tuple(held)
 
 
 def lock_holders(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:

@@ -18,7 +18,7 @@ from hangdoc.reasoning.ranks import conditions, in_source, torch_names
 from hangdoc.reasoning.ranks.counters import loop_view, rounds
 from hangdoc.reasoning.ranks.holds import Ends, Hold, InStore
 from hangdoc.reasoning.ranks.place import is_ahead, left_loop
-from hangdoc.reasoning.waits import Waits, answers, is_p2p, peer_of
+from hangdoc.reasoning.waits import Waits, answers, is_p2p, peer_of, receives
 from hangdoc.snapshot import Frame, Loop
 
 Parts = tuple[Class, ...]
@@ -154,7 +154,7 @@ def _point_to_point(run: Run, classes: Parts) -> Found:
 def _past_its_send(classes: Parts) -> tuple[Class, Class] | None:
     """(a rank, a rank that waits to receive from it), if all receive and only the first is further than the rank that waits for
     it, in the program or in the rounds of a loop of its own: it came past what it should have sent."""
-    if any(one.first.wait is None or one.first.wait.operation.op not in torch_names.RECEIVES for one in classes):
+    if not all(receives(one.first) for one in classes):
         return None
     pairs = [(sender, one) for one in classes for sender in classes if peer_of(one.first) in sender.ranks]
     past = [(sender, one) for sender, one in pairs if _is_further(sender.first, one.first)]
@@ -162,10 +162,10 @@ def _past_its_send(classes: Parts) -> tuple[Class, Class] | None:
 
 
 def _is_further(one: Rank, other: Rank) -> bool:
-    if is_ahead(one, other) or is_ahead(other, one):
-        return is_ahead(one, other)
+    if is_ahead(one, other):
+        return True
     ours, theirs = rounds(one), rounds(other)
-    return ours is not None and theirs is not None and ours > theirs
+    return not is_ahead(other, one) and ours is not None and theirs is not None and ours > theirs
 
 
 def _unmatched(run: Run, named: Class) -> int:
@@ -207,8 +207,7 @@ def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
         if not sends or peer is None or answers(one.first, peer):
             continue
         for other in stuck:
-            receives = other.first.wait is not None and other.first.wait.operation.op in torch_names.RECEIVES
-            if receives and peer.rank not in other.ranks and peer_of(other.first) in one.ranks:
+            if receives(other.first) and peer.rank not in other.ranks and peer_of(other.first) in one.ranks:
                 return one, other
     return None
 

@@ -115,6 +115,11 @@ def is_p2p(rank: Rank) -> bool:
     return rank.wait is not None and rank.wait.kind == "p2p"
 
 
+def receives(rank: Rank) -> bool:
+    """Whether a rank waits to receive from another one."""
+    return rank.wait is not None and rank.wait.operation.op in torch_names.RECEIVES
+
+
 def peer_of(rank: Rank) -> int | None:
     """The rank that a waiting rank's send or receive names, if it is known."""
     return rank.wait.operation.peer if rank.wait is not None else None

@@ -240,6 +240,12 @@ def values_by_rank(values: Agreement[str | None, int]) -> str:
     return "; ".join(f"{'not set' if value is None else value[:60]} on {ranks(group)}" for value, group in shown)
 
 
+def show(pids: Iterable[int]) -> tuple[str, ...]:
+    """The command that shows some processes; none for no process."""
+    listed = ",".join(map(str, pids))
+    return (f"ps -o pid,ppid,stat,etime,args -p {listed}",) if listed else ()
+
+
 def look_again(which: Rank | Process) -> tuple[str, ...]:
     """The command that shows the stack of a process."""
     return (f"py-spy dump --pid {which.pid}",) if which.pid is not None else ()

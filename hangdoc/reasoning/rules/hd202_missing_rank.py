@@ -74,7 +74,6 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
 _KEY_NOT_SET = "Find out which process should set the key, and compare the names of the key on both sides."
-_MAY_END = "This may still end by itself: run hangdoc again in a few minutes, and compare."
 _WAITS_TOO_LONG = (
     "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "
     "process group."
@@ -91,6 +90,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     idle = first.idle_seconds if first.idle_seconds is not None and first.idle_seconds >= 1.0 else None
     still = "none of its counters changed" if idle is None else f"it has not run for {duration(idle)}"
     progress = "its counters changed" if first.counters_moved else still
+    holders = (kind.holders if isinstance(kind, AtFileLock) else None) or ()
     return Draft(
         confidence=0.9 if kind.ends == "never" else 0.6 if first.label == "computing" else 0.75,
         summary=words.awaited(run, blockage) + because,
@@ -103,7 +103,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         remedy=_CHILD_ENDED
         if because
         else _remedy(kind) or f"Look at the line where {words.are(blamed)}. {_WAITS_TOO_LONG}",
-        commands=_look_at_holders(kind) or words.look_again(first),
+        commands=words.show(one.pid for one in holders) or words.look_again(first),
     )
 
 
@@ -121,9 +121,3 @@ def _remedy(kind: Hold) -> str | None:
         case OnNetwork(peer=peer) if peer is not None:
             return f"Check the server at {peer}. Give the request a timeout."
     return None
-
-
-def _look_at_holders(kind: Hold) -> tuple[str, ...]:
-    """The command that shows the processes that hold a lock."""
-    holders = (kind.holders if isinstance(kind, AtFileLock) else None) or ()
-    return (f"ps -o pid,ppid,stat,etime,args -p {','.join(str(one.pid) for one in holders)}",) if holders else ()

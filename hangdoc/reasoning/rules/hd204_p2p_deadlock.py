@@ -56,10 +56,9 @@ from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import PointToPoint
 from hangdoc.reasoning.model import Class, Run
-from hangdoc.reasoning.ranks.torch_names import RECEIVES
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
-from hangdoc.reasoning.waits import is_p2p, peer_of
+from hangdoc.reasoning.waits import is_p2p, peer_of, receives
 
 
 @about(PointToPoint)
@@ -100,9 +99,7 @@ def _remedy(kind: PointToPoint) -> str:
 
 def _both_receive(kind: PointToPoint) -> bool:
     """Whether a rank that waits to receive is to blame for not having sent before."""
-    return kind.pair is not None and all(
-        one.first.wait and one.first.wait.operation.op in RECEIVES for one in kind.pair
-    )
+    return kind.pair is not None and all(receives(one.first) for one in kind.pair)
 
 
 def _calls(classes: Iterable[Class], addition: str = "") -> list[str]:

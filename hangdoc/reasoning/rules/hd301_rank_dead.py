@@ -90,7 +90,7 @@ def _over(run: Run, blockage: Blockage, kind: Ended) -> Draft:
         summary=f"all ranks are dead (rank {first.rank}: {first.why}), but the launcher (pid {kind.launcher.pid}) is still alive",
         evidence=[Evidence(r.rank, "processes", f"pid {r.pid} is a zombie: {r.why}") for r in zombies],
         remedy="Read the ranks' last output, then terminate the launcher. The run is over.",
-        commands=(f"ps -o pid,ppid,stat,etime,args -p {kind.launcher.pid}",),
+        commands=words.show([kind.launcher.pid]),
     )
 
 

@@ -107,7 +107,7 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
         remedy=_remedy(file, kind.wchan, first.pid)
         + (" Until then, py-spy and debuggers that attach to it hang, too." if state == "D" else ""),
         commands=(*stat, *_kernel_stack(first.pid, state))
-        or _look_at_readers(file, first.pid)
+        or words.show(_readers(file, first.pid))
         or words.look_again(first),
     )
 
@@ -116,7 +116,7 @@ def _remedy(file: AwaitedFile | None, wchan: str, own: int | None) -> str:
     if file is not None and file.kind == "pipe":
         if file.holders is None:
             return "Find out which process holds the other end of the pipe, and why it does not read."
-        readers = [one.pid for one in file.holders or () if one.pid != own]
+        readers = _readers(file, own)
         if not readers:
             return "Read the pipe in another process or thread, or write the output to a file."
         who = ", ".join(map(str, readers))
@@ -129,10 +129,9 @@ def _remedy(file: AwaitedFile | None, wchan: str, own: int | None) -> str:
     return f"Find out why {where} does not respond. The rank continues once it does."
 
 
-def _look_at_readers(file: AwaitedFile | None, own: int | None) -> tuple[str, ...]:
-    """The command that shows the processes that should read a pipe."""
-    readers = [str(one.pid) for one in (file.holders if file is not None else None) or () if one.pid != own]
-    return (f"ps -o pid,ppid,stat,etime,args -p {','.join(readers)}",) if readers else ()
+def _readers(file: AwaitedFile | None, own: int | None) -> list[int]:
+    """The processes that should read a full pipe; `own` is the pid of the rank."""
+    return [one.pid for one in (file.holders if file is not None else None) or () if one.pid != own]
 
 
 def _kernel_stack(pid: int | None, state: str) -> tuple[str, ...]:
