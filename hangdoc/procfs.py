@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 _READ_BYTES = 8192
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
 
 
 class ProcError(Exception):
@@ -53,6 +55,14 @@ class ProcFS:
     def pids(self) -> list[int]:
         """All processes, ascending."""
         return sorted(int(name) for name in os.listdir(self.root) if name.isdigit())
+
+    def shows_all(self) -> bool:
+        """Whether `pids` has every process of the machine: /proc shows those of one pid namespace and of its descendants
+        (pid_namespaces(7))."""
+        try:
+            return self.link("self/ns/pid") == _FIRST_PID_NAMESPACE
+        except ProcError:
+            return False
 
     def tids(self, pid: int) -> list[int]:
         """All threads of a process, ascending; raises ProcError."""

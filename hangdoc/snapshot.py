@@ -152,7 +152,7 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     """Whether this is the write end of a pipe."""
     holders: tuple[Holder, ...] | None = None
     """The first few holders of the other end of a pipe, or of the lock that the call waits for. None if not searched, or if none
-    was found and some processes could not be read."""
+    was found and some processes could not be seen."""
 
 
 class KernelThread(Value, frozen=True, kw_only=True):

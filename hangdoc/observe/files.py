@@ -156,23 +156,25 @@ def _is_full(mount: str) -> bool:
 
 
 def _other_end(proc: ProcFS, link: str, writes: bool) -> tuple[Holder, ...] | None:
-    """The holders of the other end of a pipe; None if none was found and some processes could not be read."""
+    """The holders of the other end of a pipe; None if none was found. A pipe without another end blocks nobody (pipe(7)), so it
+    belongs to a process that cannot be seen."""
 
     def holds(pid: int, links: dict[str, str]) -> bool:
         return any(_writes(proc, pid, fd) != writes for fd in [int(fd) for fd, to in links.items() if to == link])
 
-    return _that_hold(proc, holds)
+    return _that_hold(proc, holds) or None
 
 
 def openers(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:
     """The processes that have a file open, by the path that their links show; None if none was found and there may be one: a
-    process could not be read, or it shows a file of this name below another root."""
+    process could not be read or is in another pid namespace, or it shows a file of this name below another root."""
     name = f"/{posixpath.basename(path)}"
 
     def holds(pid: int, links: dict[str, str]) -> bool | None:
         return path in links.values() or (None if any(link.endswith(name) for link in links.values()) else False)
 
-    return _that_hold(proc, holds)
+    found = _that_hold(proc, holds)
+    return found if found or proc.shows_all() else None
 
 
 def _that_hold(proc: ProcFS, holds: Callable[[int, dict[str, str]], bool | None]) -> tuple[Holder, ...] | None:

@@ -180,9 +180,24 @@ def test_a_pipe_of_which_nobody_else_holds_the_other_end_never_ends() -> None:
         )
         return rank(1, train(12), kernel={"syscall": "read", "wchan": "anon_pipe_read", "files": (pipe,)})
 
-    for young in (snapshot(in_loop(0, 4), reads(101), silence=2.0), snapshot(in_loop(0, 4), reads(), silence=2.0)):
-        assert (job(young).verdict, job(young).findings[0].code) == ("hung", "HD202")
+    young = job(snapshot(in_loop(0, 4), reads(101), silence=2.0))
+    assert (young.verdict, young.findings[0].code) == ("hung", "HD202")
     assert job(snapshot(in_loop(0, 4), reads(9), silence=2.0)).verdict == "waiting"
+    assert (
+        job(snapshot(in_loop(0, 4), reads(), silence=2.0)).verdict == "waiting"
+    )  # held by a process outside the container
+
+
+@pytest.mark.parametrize(
+    ("holders", "verdict"), [((), "hung"), (None, "waiting"), ((9,), "waiting"), ((101,), "waiting")]
+)
+def test_a_lock_file_that_no_process_holds_is_never_free(holders: tuple[int, ...] | None, verdict: str) -> None:
+    """Pid 9 is stopped, perhaps for a moment; 101 is the rank itself: another of its threads may hold the lock."""
+    held = None if holders is None else tuple(Holder(pid=pid, name="x", state="T") for pid in holders)
+    file = AwaitedFile(kind="file", name="/data/x.lock", holders=held)
+    waits = rank(1, train(12), kernel={"syscall": "flock", "files": (file,)})
+    found = job(snapshot(in_loop(0, 4), waits, silence=2.0))
+    assert (found.verdict, found.findings[0].code) == (verdict, "HD202")
 
 
 def test_counters_at_the_header_of_a_loop() -> None:

@@ -148,7 +148,7 @@ def test_agents_that_wait_at_the_port_of_a_complete_run_are_another_run() -> Non
 def test_a_spare_agent_of_an_elastic_run_waits_in_its_rendezvous() -> None:
     """The ranks have another master than the rendezvous of the agents."""
     same = Launch(tool="torchrun", nnodes="1:1", nproc_per_node="1", endpoint="127.0.0.1:29600", run_id="nightly")
-    starter = launcher(launch=same)
+    starter = launcher(launch=same, namespaces={"net": "net:[1]"})
     rank_0 = told(0, train(12), world=1, port=29511, cpu=0.9, owner=starter.pid, ppid=starter.pid)
     spare = msgspec.structs.replace(agent(0, 99, 29600), launch=same)
     assert ranks_of(snapshot(starter, rank_0, spare, silence=None)) == [[0]]
@@ -178,6 +178,23 @@ def test_ranks_of_two_runs_that_each_wait_for_another_host_are_not_joined() -> N
     found = diagnose(snapshot(plain(0, 29661), plain(1, 29662), connections=listening(29661, 29662)))
     assert len(found.jobs) == 2
     assert all(finding.code != "HD406" for job in found.jobs for finding in job.findings)
+
+
+def on_two_hosts(one: Snapshot, other: Snapshot) -> Snapshot:
+    hosts = (*one.hosts, *(msgspec.structs.replace(host, name="h1") for host in other.hosts))
+    return Snapshot(hangdoc="test", hosts=hosts)
+
+
+def test_localhost_is_another_address_on_each_host() -> None:
+    """Both hosts are in the network namespace of that number."""
+    found = diagnose(on_two_hosts(snapshot(plain(0, 29661)), snapshot(plain(1, 29661))))
+    (job,) = found.jobs
+    assert (job.verdict, job.findings[0].code, job.findings[0].culprits) == ("hung", "HD406", (1,))
+    assert "each host waits for the others at itself" in job.findings[0].summary
+    name = "localhost(net:[1]):29661"
+    alone = [told(number, train(12), run=name, port=29661, cpu=0.9, owner=None) for number in (0, 1)]
+    apart = on_two_hosts(snapshot(alone[0], silence=None), snapshot(alone[1], silence=None))
+    assert ranks_of(apart) == [[0], [1]]
 
 
 def test_two_agents_on_one_host_with_different_ports() -> None:

@@ -108,6 +108,17 @@ def test_who_holds_the_lock_on_a_file(tmp_path: Path) -> None:
     assert [one.pid for one in found.holders or ()] == [os.getpid()]
 
 
+def test_who_has_a_lock_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No holder is proof only where the processes of all containers are visible."""
+    path = tmp_path / "lock"
+    with path.open("w"):
+        assert [one.pid for one in files.openers(PROC, str(path)) or ()] == [os.getpid()]
+    monkeypatch.setattr(ProcFS, "shows_all", lambda _: True)
+    assert files.openers(PROC, str(path)) == ()
+    monkeypatch.setattr(ProcFS, "shows_all", lambda _: False)
+    assert files.openers(PROC, str(path)) is None
+
+
 def test_a_mount_is_said_where_it_is_not_local(tmp_path: Path) -> None:
     mounts = tmp_path / "9"
     mounts.mkdir()

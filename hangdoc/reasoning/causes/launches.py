@@ -32,13 +32,18 @@ class Part(msgspec.Struct, frozen=True):
     init_method: str | None = None
     """Of a rank: the URL that it passed to init_process_group, instead of the variables."""
 
+    @property
+    def meets_at(self) -> str | None:
+        """The master address. A loopback address names each host itself."""
+        return f"localhost of {self.host.name}" if is_loopback(self.address or "") else self.address
+
 
 # (its usual name, its value, whether it matters only before the rendezvous is complete)
 _MUST_AGREE: tuple[tuple[str, Callable[[Part], str | None], bool], ...] = (
     ("--nnodes", lambda part: part.nodes if part.process.launch else None, False),
     ("WORLD_SIZE", lambda part: part.nodes if part.process.launch is None else None, False),
     ("init_method", lambda part: part.init_method, True),
-    ("master address", lambda part: "localhost" if is_loopback(part.address or "") else part.address, True),
+    ("master address", lambda part: part.meets_at, True),
     ("master port", lambda part: part.port, True),
     ("run id", lambda part: part.run_id, False),
 )
@@ -55,6 +60,12 @@ class LaunchesDiffer(Cause, frozen=True, kw_only=True):
     """The part that the others must match."""
     met: bool
     """Whether the run trains in spite of the differences."""
+
+    @property
+    def one_name(self) -> bool:
+        """Whether the only difference is what `localhost` is on each host."""
+        given = {(part.address, part.port, part.nodes, part.init_method, part.run_id) for part in self.parts}
+        return len(given) == 1 and len(self.differences) == 1
 
 
 def find(run: Run) -> LaunchesDiffer | None:
@@ -118,7 +129,7 @@ def _ranks(run: Run, stuck: bool) -> list[Part]:
     if not all(given):  # arguments can be seen only while the call lasts
         given = [{}] * len(seen)
     ranks = [_rank(*one, arguments) for one, arguments in zip(seen, given, strict=True)]
-    different = {(one.address, one.port, one.nodes, one.init_method) for one in ranks}
+    different = {(one.meets_at, one.port, one.nodes, one.init_method) for one in ranks}
     return ranks if len(different) > 1 else []
 
 

@@ -108,12 +108,12 @@ def standing_of(
             waits = replace(waits, ends=_asleep(thread, kernel).ends)
         return Standing("waiting-data", "loading data itself", waits if kernel is not None else Unreadable())
     if call in _SLEEP and process.polled_lock is not None and thread.tid == process.pid:
-        return _at_file_lock(process, process.polled_lock)
+        return _at_file_lock(process.polled_lock)
     lock = locks.hold_of(process, thread, kernel)
     if call in _SLEEP:
         return Standing("sleeping", "in nanosleep", lock or _asleep(thread, kernel))
     if call in _FILE_LOCK and file is not None:
-        return _at_file_lock(process, file)
+        return _at_file_lock(file)
     if reads_pipe and file is not None:
         return _reading(process, file, stuck.ends, helpers)
     if call in _READ | _WRITE and file is not None and file.kind in ("file", "pipe"):
@@ -157,11 +157,10 @@ def _wakes(kernel: KernelThread) -> int:
     return kernel.voluntary_switches or 0
 
 
-def _at_file_lock(process: Process, file: AwaitedFile) -> Standing:
-    """A rank that waits for a file lock. It never gets it from a stopped process, nor if no process has it."""
-    holders = None if file.holders is None else tuple(one for one in file.holders if one.pid != process.pid)
-    lost = holders is not None and all(one.state in "TtZX" for one in holders)
-    hold = AtFileLock(path=file.name, holders=holders, ends="never" if lost else "unknown")
+def _at_file_lock(file: AwaitedFile) -> Standing:
+    """A rank that waits for a file lock. It never gets one that no process has. A holder may be another thread of the rank, and
+    one that is stopped may be stopped for a moment."""
+    hold = AtFileLock(path=file.name, holders=file.holders, ends="never" if file.holders == () else "unknown")
     return Standing("waiting-lock", f"waiting for a lock on {file.name}", hold)
 
 
@@ -194,8 +193,8 @@ def _abandoned(process: Process, thread: PythonThread, wchan: str, file: Awaited
     return locks.others_are_idle(process, {thread.tid or process.pid}) and (
         file is not None
         and file.kind == "pipe"
-        and file.holders is not None
-        and all(one.pid == process.pid for one in file.holders)
+        # Without holders they could not be seen: a pipe without another end blocks nobody.
+        and {one.pid for one in file.holders or ()} == {process.pid}
     )
 
 

@@ -82,7 +82,7 @@ _WAITS_TOO_LONG = (
 
 @about(Asleep, AtFileLock, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
 def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
-    first, blamed = blockage.awaited[0].first, blockage.culprits
+    first = blockage.awaited[0].first
     why = first.why if first.why != words.doing(first) else ""
     cpu = f"{first.cpu_percent:.0f}% CPU" if first.cpu_percent is not None and "core" not in why else ""
     dead = words.ended_children(run, first)
@@ -100,11 +100,15 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
             *dead,
             *words.stacks(run, blockage.waiting),
         ],
-        remedy=_CHILD_ENDED
-        if because
-        else _remedy(kind) or f"Look at the line where {words.are(blamed)}. {_WAITS_TOO_LONG}",
+        remedy=_CHILD_ENDED if because else _remedy(kind) or _in_general(blockage),
         commands=words.show(one.pid for one in holders) or words.look_again(first),
     )
+
+
+def _in_general(blockage: Blockage) -> str:
+    if blockage.severity == "info":
+        return "This may still end by itself. Run hangdoc again in a few minutes, and compare."
+    return f"Look at the line where {words.are(blockage.culprits)}. {_WAITS_TOO_LONG}"
 
 
 def _remedy(kind: Hold) -> str | None:
@@ -118,6 +122,8 @@ def _remedy(kind: Hold) -> str | None:
             )
         case AtFileLock(holders=holders) if holders:
             return "Find out what holds the lock. If it is stopped, continue it with `kill -CONT`; else let it end, or end it."
+        case AtFileLock(path=path):
+            return f"Find out which process holds {path}: hangdoc sees no process of other containers and hosts."
         case OnNetwork(peer=peer) if peer is not None:
             return f"Check the server at {peer}. Give the request a timeout."
     return None

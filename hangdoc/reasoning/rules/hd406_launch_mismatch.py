@@ -5,12 +5,12 @@
 torchrun agents of one run, on one or several hosts, with different numbers of
 nodes, master addresses, ports or run ids, or two agents with the same node
 rank. Also ranks without a launcher that were given different rendezvous
-endpoints.
+endpoints, or `localhost` on several hosts.
 
 ## Why it hangs
 
 Each agent waits at its own endpoint for its own number of nodes. On a different
-port, no other node arrives. Two agents with node rank 0 wait for node rank 1,
+port, no other node arrives. `localhost` is another address on each host. Two agents with node rank 0 wait for node rank 1,
 which does not exist. torchrun logs nothing until its timeout: 15 minutes by
 default, 10 with `--rdzv-backend c10d`.
 
@@ -71,13 +71,14 @@ def check(run: Run) -> Iterator[Draft]:
 def _draft(found: LaunchesDiffer, confidence: float, so: str = "") -> Draft:
     parts = found.parts[:8]
     by_agents = found.parts[0].process.launch is not None
-    wrong = sorted(part.place for part in found.wrong)
     waiting = [(part.place, frame) for part in parts if (frame := launch.in_rendezvous(part.process)) is not None]
     return Draft(
         confidence=confidence,
         culprits=found.culprits,
-        summary=f"the {'nodes' if by_agents else 'ranks'} were launched with different settings{so}: "
-        f"{'; '.join(found.differences)}",
+        summary=_one_name(found)
+        if found.one_name
+        else f"the {'nodes' if by_agents else 'ranks'} were launched with different "
+        f"settings{so}: {'; '.join(found.differences)}",
         evidence=[
             *(Evidence(None, "processes", f"{_named(part)}: {_line(part)}"[:300]) for part in parts),
             *(
@@ -85,17 +86,27 @@ def _draft(found: LaunchesDiffer, confidence: float, so: str = "") -> Draft:
                 for place, frame in waiting
             ),
         ],
-        remedy=f"{_remedy(found, by_agents)}: {', '.join(wrong)} {'does' if len(wrong) == 1 else 'do'} not match "
-        f"{found.reference.place}.",
+        remedy=_remedy(found, by_agents),
         commands=("hangdoc launch-diff FILE...   # before the next start",),
     )
 
 
+def _one_name(found: LaunchesDiffer) -> str:
+    hosts = sorted({part.host.name for part in found.parts})
+    named = " and ".join(hosts) if len(hosts) == 2 else f"{len(hosts)} hosts"
+    return f"the master address is {found.reference.address} on {named}, so each host waits for the others at itself"
+
+
 def _remedy(found: LaunchesDiffer, by_agents: bool) -> str:
-    if any(part.init_method != found.reference.init_method for part in found.wrong):
-        return "Pass the same init_method on every rank"
+    reference = found.reference
+    if found.one_name:
+        return f"Use an address of {reference.host.name} as the master address on all hosts: localhost is each host itself."
+    wrong = sorted(part.place for part in found.wrong)
+    but = f"{', '.join(wrong)} {'does' if len(wrong) == 1 else 'do'} not match {reference.place}"
+    if any(part.init_method != reference.init_method for part in found.wrong):
+        return f"Pass the same init_method on every rank: {but}."
     each, except_for = ("node", "--node-rank") if by_agents else ("rank", "RANK and LOCAL_RANK")
-    return f"Launch every {each} with the same command, except for {except_for}"
+    return f"Launch every {each} with the same command, except for {except_for}: {but}."
 
 
 def _named(part: Part) -> str:

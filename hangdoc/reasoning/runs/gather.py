@@ -48,12 +48,11 @@ def _start(found: dict[str, Gathered], host: Host, process: Process, who: RankId
         address, port = now.get("MASTER_ADDR"), natural(now.get("MASTER_PORT"))
     master = f"{address}:{port}" if address is not None else None
     digest = run_identity.digest_of(who)
-    network = process.namespaces.get("net", host.name)
-    local = address is not None and run_identity.is_loopback(address)
+    local = _loopback_of(host, process, address)
     if digest is not None:
-        name = digest
+        name = f"{digest} {local or ''}"
     elif master is not None:
-        name = f"{who.run_id}@{master} {network if local else ''}"
+        name = f"{who.run_id}@{master} {local or ''}"
     else:
         name = f"{host.name}:{process.owner or process.pid}"
     run = found.get(name) or found.setdefault(name, Gathered(name))
@@ -61,6 +60,13 @@ def _start(found: dict[str, Gathered], host: Host, process: Process, who: RankId
     run.run_id = run.run_id or _shown(who)
     run.alone_on = run.alone_on or (host.name if local else None)
     return run
+
+
+def _loopback_of(host: Host, process: Process, address: str | None) -> str | None:
+    """Which loopback network an address names: the first network namespace has the same number on all hosts. None for any other
+    address."""
+    local = address is not None and run_identity.is_loopback(address)
+    return f"{host.name} {process.namespaces.get('net', '')}" if local else None
 
 
 def _shown(who: RankIdentity) -> str | None:
@@ -134,10 +140,10 @@ def _from_launch_line(alone: dict[str, Gathered], host: Host, process: Process) 
     asked = process.launch or Launch(tool="?")
     run_id = asked.run_id or "none"
     if asked.endpoint is None:
-        name, local = f"{host.name}:{process.pid}", False
+        name, local = f"{host.name}:{process.pid}", None
     else:
-        local = run_identity.is_loopback(asked.endpoint.rpartition(":")[0] or asked.endpoint)
-        name = f"{run_id}@{asked.endpoint} {process.namespaces.get('net', host.name) if local else ''}"
+        local = _loopback_of(host, process, asked.endpoint.rpartition(":")[0] or asked.endpoint)
+        name = f"{run_id}@{asked.endpoint} {local or ''}"
     return alone.setdefault(
         name, Gathered(name, master=asked.endpoint, run_id=run_id, alone_on=host.name if local else None)
     )
@@ -157,10 +163,10 @@ def _join_waiting_agents(runs: list[Gathered]) -> None:
                 break
 
 
-def _rendezvous(run: Gathered) -> set[tuple[str, str, str]]:
-    """The rendezvous that the launchers of a run have in their launch lines: where a loopback address is valid, endpoint, id."""
+def _rendezvous(run: Gathered) -> set[tuple[str | None, str, str]]:
+    """The rendezvous that the launchers of a run have in their launch lines: the loopback network, endpoint, id."""
     return {
-        (host.name if run_identity.is_loopback(asked.endpoint.rpartition(":")[0]) else "", asked.endpoint, asked.run_id)
+        (_loopback_of(host, process, asked.endpoint.rpartition(":")[0]), asked.endpoint, asked.run_id)
         for host, process in run.launchers
         if (asked := process.launch) is not None and asked.endpoint is not None and asked.run_id is not None
     }
