@@ -155,6 +155,17 @@ class ProcFS:
             found.append(value.decode("utf-8", "replace").strip() if at >= 0 else None)
         return found
 
+    def io(self, pid: int) -> dict[str, int]:
+        """/proc/PID/io: bytes by the names of proc_pid_io(5). Raises ProcError."""
+        try:
+            found = {
+                name: int(count)
+                for name, _, count in (line.partition(": ") for line in self.text(f"{pid}/io").splitlines())
+            }
+        except ValueError as error:
+            raise ProcError(f"{self.root}/{pid}/io has an unknown format") from error
+        return {"rchar": 0, "wchar": 0, "read_bytes": 0, "write_bytes": 0} | found
+
     def words(self, name: str) -> tuple[str, ...]:
         """The words of a NUL-separated file such as cmdline and environ. Raises ProcError."""
         return tuple(self.read(name).decode("utf-8", "replace").rstrip("\0").split("\0"))

@@ -131,6 +131,8 @@ class Holder(Value, frozen=True, kw_only=True):
     name: str
     state: str
     """The kernel's letter (proc_pid_stat(5))."""
+    works: bool = False
+    """It or a descendant used a processor, read or wrote. Only for the holder of a lock in another process."""
 
 
 class AwaitedFile(Value, frozen=True, kw_only=True):

@@ -7,18 +7,17 @@ import os
 import posixpath
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from hangdoc.observe import syscalls
+from hangdoc.observe import holders, syscalls
 from hangdoc.parse import integer
-from hangdoc.procfs import Gone, ProcError, ProcFS
+from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Holder
 
 _LOCAL = frozenset({"ext4", "xfs", "btrfs", "overlay", "tmpfs", "ext3", "ext2", "zfs", "proc", "sysfs", "devtmpfs"})
 _MAX_PATH = 512
 _MAX_FILES = 16
-_MAX_HOLDERS = 3
 _ACCESS_MODE = 0o3
 _WRITE_ONLY = 0o1
 _ABSOLUTE = 1
@@ -118,7 +117,9 @@ def _open(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool
     link = proc.link(f"{pid}/fd/{descriptor}")
     if link.startswith("/"):
         known = at_path(proc, pid, link)
-        locks = lock_holders(proc, f"{proc.root}/{pid}/fd/{descriptor}") if locked and known.mount is None else None
+        locks = (
+            holders.of_lock(proc, pid, f"{proc.root}/{pid}/fd/{descriptor}") if locked and known.mount is None else None
+        )
         return AwaitedFile(
             kind="file", descriptor=descriptor, name=link, mount=known.mount, full=known.full, holders=locks
         )
@@ -126,8 +127,8 @@ def _open(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool
         return AwaitedFile(kind="socket", descriptor=descriptor, name=link, inode=int(match[1]))
     if link.startswith("pipe:"):
         writes = _writes(proc, pid, descriptor)
-        holders = _other_end(proc, link, writes) if search else None
-        return AwaitedFile(kind="pipe", descriptor=descriptor, name=link, writes=writes, holders=holders)
+        others = _other_end(proc, link, writes) if search else None
+        return AwaitedFile(kind="pipe", descriptor=descriptor, name=link, writes=writes, holders=others)
     return AwaitedFile(kind="other", descriptor=descriptor, name=link)
 
 
@@ -162,66 +163,7 @@ def _other_end(proc: ProcFS, link: str, writes: bool) -> tuple[Holder, ...] | No
     def holds(pid: int, links: dict[str, str]) -> bool:
         return any(_writes(proc, pid, fd) != writes for fd in [int(fd) for fd, to in links.items() if to == link])
 
-    return _that_hold(proc, holds) or None
-
-
-def openers(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:
-    """The processes that have a file open, by the path that their links show; None if none was found and there may be one: a
-    process could not be read or is in another pid namespace, or it shows a file of this name below another root."""
-    name = f"/{posixpath.basename(path)}"
-
-    def holds(pid: int, links: dict[str, str]) -> bool | None:
-        return path in links.values() or (None if any(link.endswith(name) for link in links.values()) else False)
-
-    found = _that_hold(proc, holds)
-    return found if found or proc.shows_all() else None
-
-
-def _that_hold(proc: ProcFS, holds: Callable[[int, dict[str, str]], bool | None]) -> tuple[Holder, ...] | None:
-    """The first few processes for whose pid and open files `holds` is true; None if there is none, but it is None for one, or one
-    could not be read."""
-    held: list[Holder] = []
-    hidden = False
-    for pid in proc.pids():
-        try:
-            found = holds(pid, proc.links(f"{pid}/fd"))
-            if found:
-                held.append(_holder(proc, pid))
-            hidden = hidden or found is None
-        except Gone:
-            continue
-        except (ProcError, ValueError):
-            hidden = True
-        if len(held) == _MAX_HOLDERS:
-            break
-    return None if hidden and not held else tuple(held)
-
-
-def _holder(proc: ProcFS, pid: int) -> Holder:
-    stat = proc.stat(str(pid))
-    return Holder(pid=pid, name=stat.name, state=stat.state)
-
-
-def lock_holders(proc: ProcFS, path: str) -> tuple[Holder, ...] | None:
-    """The holders of locks on a file (proc_locks(5)); None if that can't be read, or if the lock belongs to another host."""
-    try:
-        status = os.stat(path)
-        lines = proc.text("locks").splitlines()
-    except (OSError, ProcError):
-        return None
-    wanted = (os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
-    held: list[Holder] = []
-    for fields in (line.split() for line in lines):
-        if len(fields) < 6 or fields[1] == "->":  # "->" marks a process that waits for the lock
-            continue
-        major, _, rest = fields[5].partition(":")
-        minor, _, inode = rest.partition(":")
-        try:
-            if (int(major, 16), int(minor, 16), int(inode)) == wanted and int(fields[4]) > 0:
-                held.append(_holder(proc, int(fields[4])))
-        except (ProcError, ValueError):
-            continue
-    return tuple(held[:_MAX_HOLDERS]) or None
+    return holders.with_files(proc, holds) or None
 
 
 def _writes(proc: ProcFS, pid: int, descriptor: int) -> bool:

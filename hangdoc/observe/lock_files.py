@@ -6,20 +6,16 @@ No system call names the file, so its path is read from the variables of the lib
 import ast
 import os
 import posixpath
-import time
-from functools import lru_cache
 from itertools import pairwise
 
-from hangdoc.observe import files
+from hangdoc.observe import files, holders
 from hangdoc.procfs import ProcError, ProcFS
-from hangdoc.snapshot import AwaitedFile, Frame, Holder, Stack
+from hangdoc.snapshot import AwaitedFile, Frame, Stack
 
 _FILELOCK = "/filelock/"
 _BATON = "/torch/utils/file_baton.py"
 _PATHS = ("canonical_path", "lock_filename")
 """Variables of filelock with the path, the absolute one first."""
-_FRESH_SECONDS = 10.0
-"""The search for a holder reads the files of all processes, and all ranks may poll for one lock."""
 
 
 def polled(proc: ProcFS, pid: int, stack: Stack) -> AwaitedFile | None:
@@ -57,12 +53,5 @@ def _found(proc: ProcFS, pid: int, path: str, *, by_existence: bool) -> AwaitedF
             return None
     except (ProcError, OSError):
         return None
-    fresh = int(time.monotonic() / _FRESH_SECONDS)
-    holders = _openers(proc, path, fresh) if by_existence else files.lock_holders(proc, seen)
-    return AwaitedFile(kind="lock", name=path, holders=holders)
-
-
-@lru_cache(8)
-def _openers(proc: ProcFS, path: str, fresh: int) -> tuple[Holder, ...] | None:
-    """The processes that have a file open. `fresh` is the number of the period in which this is valid."""
-    return files.openers(proc, path)
+    found = holders.of_lock_file(proc, pid, path) if by_existence else holders.of_lock(proc, pid, seen)
+    return AwaitedFile(kind="lock", name=path, holders=found)

@@ -48,7 +48,7 @@ class Storage:
 
 def _read(observation: Observation, pid: int) -> _Reading:
     try:
-        fields = dict(line.split(": ") for line in observation.proc.text(f"{pid}/io").splitlines())
-        return int(fields["read_bytes"]), int(fields["write_bytes"])
-    except (ProcError, KeyError, ValueError) as error:
+        counts = observation.proc.io(pid)
+        return counts["read_bytes"], counts["write_bytes"]
+    except ProcError as error:
         return Unavailable(reason=str(error))

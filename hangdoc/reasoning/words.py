@@ -102,8 +102,10 @@ def doing(rank: Rank) -> str:
             who = ", ".join(f"pid {one.pid} ({one.name})" for one in writers) or "no other process"
             return f"waiting for data from a pipe that {who} can write to"
         case AtFileLock(path=path, holders=holders):
-            stopped = {one.pid: ", stopped" for one in holders or () if one.state in "Tt"}
-            who = ", ".join(f"pid {one.pid} ({one.name}{stopped.get(one.pid, '')})" for one in holders or ())
+            how = {
+                one.pid: ", at work" if one.works else ", stopped" if one.state in "Tt" else "" for one in holders or ()
+            }
+            who = ", ".join(f"pid {one.pid} ({one.name}{how[one.pid]})" for one in holders or ())
             held = f" (held by {who})" if who else " (held by no process)" if holders is not None else ""
             return f"waiting for a lock on {path}{held}"
         case Asleep(polls=True):

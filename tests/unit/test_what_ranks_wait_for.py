@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import files, pyspy, syscalls
+from hangdoc.observe import files, holders, pyspy, syscalls
 from hangdoc.observe.clocks import _waiting_place
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
@@ -31,11 +32,11 @@ PROC = ProcFS()
 
 @contextmanager
 def child(program: str, *arguments: str, **more: object) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", program, *arguments], **more)  # type: ignore[call-overload]
+    process = subprocess.Popen([sys.executable, "-c", program, *arguments], start_new_session=True, **more)  # type: ignore[call-overload]
     try:
         yield process
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
@@ -108,15 +109,27 @@ def test_who_holds_the_lock_on_a_file(tmp_path: Path) -> None:
     assert [one.pid for one in found.holders or ()] == [os.getpid()]
 
 
+@pytest.mark.parametrize(("then", "works"), [("time.sleep(99)", False), ("while True: pass", True)])
+def test_whether_the_holder_of_a_lock_is_at_work(then: str, works: bool, tmp_path: Path) -> None:
+    """Its child does the work."""
+    path = tmp_path / "x.lock"
+    hold = f"import fcntl, os, sys, time; f = open('{path}', 'a'); fcntl.flock(f, 2); print(1, flush=True); "
+    with child(hold + f"os.fork() or exec('{then}'); time.sleep(99)", stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline()
+        with child(f"import fcntl; fcntl.flock(open('{path}', 'a'), 2)") as waiting:
+            found = waits_on(waiting.pid, "file")
+    assert [(one.pid, one.works) for one in found.holders or ()] == [(holder.pid, works)]
+
+
 def test_who_has_a_lock_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No holder is proof only where the processes of all containers are visible."""
     path = tmp_path / "lock"
     with path.open("w"):
-        assert [one.pid for one in files.openers(PROC, str(path)) or ()] == [os.getpid()]
+        assert [one.pid for one in holders.openers(PROC, str(path), -1) or ()] == [os.getpid()]
     monkeypatch.setattr(ProcFS, "shows_all", lambda _: True)
-    assert files.openers(PROC, str(path)) == ()
+    assert holders.openers(PROC, str(path), -2) == ()
     monkeypatch.setattr(ProcFS, "shows_all", lambda _: False)
-    assert files.openers(PROC, str(path)) is None
+    assert holders.openers(PROC, str(path), -3) is None
 
 
 def test_a_mount_is_said_where_it_is_not_local(tmp_path: Path) -> None:

@@ -123,7 +123,8 @@ class OnNetwork(Hold, frozen=True, kw_only=True):
 
 
 class AtFileLock(Hold, frozen=True, kw_only=True):
-    """It waits for a lock on a file that another process holds. It never ends if no process holds it."""
+    """It waits for a lock on a file that another process holds. It never ends if no process holds it, and by
+    itself if the holder is at work."""
 
     NAME = "at-file-lock"
     path: str

@@ -160,7 +160,9 @@ def _wakes(kernel: KernelThread) -> int:
 def _at_file_lock(file: AwaitedFile) -> Standing:
     """A rank that waits for a file lock. It never gets one that no process has. A holder may be another thread of the rank, and
     one that is stopped may be stopped for a moment."""
-    hold = AtFileLock(path=file.name, holders=file.holders, ends="never" if file.holders == () else "unknown")
+    works = any(one.works for one in file.holders or ())
+    ends: Ends = "never" if file.holders == () else "by-itself" if works else "unknown"
+    hold = AtFileLock(path=file.name, holders=file.holders, ends=ends)
     return Standing("waiting-lock", f"waiting for a lock on {file.name}", hold)
 
 

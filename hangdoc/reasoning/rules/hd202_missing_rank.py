@@ -120,6 +120,8 @@ def _remedy(kind: Hold) -> str | None:
                 f"No process holds the lock: an earlier program left {kind.path} behind. Stop the run, check that no other host "
                 "uses this file, and delete it."
             )
+        case AtFileLock(ends="by-itself"):
+            return "The rank continues when the holder of the lock releases it. Run hangdoc again in a few minutes, and compare."
         case AtFileLock(holders=holders) if holders:
             return "Find out what holds the lock. If it is stopped, continue it with `kill -CONT`; else let it end, or end it."
         case AtFileLock(path=path):
