@@ -23,8 +23,8 @@ _PERIOD_SECONDS = 10.0
 
 
 def of_lock_file(proc: ProcFS, pid: int, path: str) -> tuple[Holder, ...] | None:
-    """The holders of a lock that is the file itself, for which process `pid` waits: the process that made it keeps it open. None as
-    for `openers`."""
+    """The holders of a lock that is the file itself, for which process `pid` waits. Its maker keeps it open. None as for
+    `openers`."""
     return _at_work(proc, openers(proc, path, _period()), pid)
 
 
