@@ -139,8 +139,8 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     """A file that a system call waits for."""
 
     kind: str
-    """`path` if the call has a path as argument; `file`, `pipe`, `socket` or `other` for an open file; `lock` for a lock file for
-    which the process polls."""
+    """`path` if the call has a path as argument; `file`, `pipe` (also a FIFO), `socket` or `other` for an open file; `lock` for a
+    lock file for which the process polls."""
     name: str
     """The path, or what /proc/PID/fd shows: `pipe:[7]`, `anon_inode:[eventfd]`."""
     descriptor: int | None = None
@@ -175,6 +175,8 @@ class KernelThread(Value, frozen=True, kw_only=True):
     """What the call waits for."""
     sleep_seconds: float | None = None
     """For a sleep (nanosleep(2), clock_nanosleep(2)), the longest time until it ends."""
+    timed: bool | None = None
+    """Whether the call also ends after some time. If not, only what it waits for wakes the thread, or an observer."""
     idle_seconds: float | None = None
     """For how long it had not run when the window began (`hangdoc.observe.last_run`); None if unknown. Its wait is at least as
     old: another observer that stops the process, like `py-spy dump`, makes the thread run for a moment."""

@@ -34,6 +34,7 @@ class _Place(NamedTuple):
     syscall: str | None = None
     files: tuple[AwaitedFile, ...] = ()
     sleep_seconds: float | None = None
+    timed: bool | None = None
     read_at: float = 0.0
     """Monotonic."""
 
@@ -212,6 +213,7 @@ class CpuClocks:
             syscall=place.syscall,
             files=place.files,
             sleep_seconds=place.sleep_seconds,
+            timed=place.timed,
             idle_seconds=round(max(0.0, self._times[0] - last_run), 3) if last_run is not None else None,
         )
 
@@ -272,8 +274,9 @@ def _waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = True) 
         pass
     try:
         call, arguments = files.system_call(proc, task)
-        call = syscalls.interrupted(place.wchan) if call == syscalls.RESTART else call
-        place = place._replace(syscall=call)
+        restarted = call == syscalls.RESTART
+        call = syscalls.interrupted(place.wchan) if restarted else call
+        place = place._replace(syscall=call, timed=restarted or (syscalls.timed(call, arguments) if call else None))
         if call and files_too and arguments:
             place = place._replace(sleep_seconds=files.sleep_seconds(proc, pid, call, arguments))
             place = place._replace(files=files.awaited(proc, pid, call, arguments, search=tid == pid))

@@ -5,6 +5,7 @@ Only links, mount tables and a few bytes of memory are read. The file itself is 
 
 import os
 import posixpath
+import stat
 import struct
 import time
 from collections.abc import Iterable
@@ -117,6 +118,8 @@ def _open(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool
     link = proc.link(f"{pid}/fd/{descriptor}")
     if link.startswith("/"):
         known = at_path(proc, pid, link)
+        if known.mount is None and _is_fifo(f"{proc.root}/{pid}/fd/{descriptor}"):
+            return _pipe(proc, pid, descriptor, link, search=search)
         locks = (
             holders.of_lock(proc, pid, f"{proc.root}/{pid}/fd/{descriptor}") if locked and known.mount is None else None
         )
@@ -126,10 +129,21 @@ def _open(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool
     if (match := _SOCKET.match(link)) is not None:
         return AwaitedFile(kind="socket", descriptor=descriptor, name=link, inode=int(match[1]))
     if link.startswith("pipe:"):
-        writes = _writes(proc, pid, descriptor)
-        others = _other_end(proc, link, writes) if search else None
-        return AwaitedFile(kind="pipe", descriptor=descriptor, name=link, writes=writes, holders=others)
+        return _pipe(proc, pid, descriptor, link, search=search)
     return AwaitedFile(kind="other", descriptor=descriptor, name=link)
+
+
+def _pipe(proc: ProcFS, pid: int, descriptor: int, link: str, *, search: bool) -> AwaitedFile:
+    writes = _writes(proc, pid, descriptor)
+    others = _other_end(proc, link, writes) if search else None
+    return AwaitedFile(kind="pipe", descriptor=descriptor, name=link, writes=writes, holders=others)
+
+
+def _is_fifo(path: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def at_path(proc: ProcFS, pid: int, path: str) -> AwaitedFile:

@@ -57,6 +57,27 @@ SELECTS = frozenset({"select", "pselect6"})
 EPOLLS = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
 
 
+_SIGN = 1 << 31
+"""Of an int. The upper half of a register with an int is undefined."""
+_TIMEOUTS = {"futex": 3, "ppoll": 2, "select": 4, "pselect6": 4, "epoll_pwait2": 3, "futex_waitv": 3}
+"""Index of the argument that points to the timeout."""
+_MILLISECONDS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
+"""Index of the argument that is the timeout, negative for none."""
+_UNTIMED = WITH_FILE - {"connect", "ioctl"} | {"wait4", "waitid"}
+
+
+def timed(call: str, arguments: list[int]) -> bool | None:
+    """Whether a call ends after some time even if nothing else happens; None if that is not known. A socket that was given a
+    timeout (socket(7)) is not recognised; Python's sockets poll instead."""
+    if call in SLEEPS:
+        return True
+    if call in _TIMEOUTS and len(arguments) > _TIMEOUTS[call]:
+        return arguments[_TIMEOUTS[call]] != 0
+    if call in _MILLISECONDS and len(arguments) > _MILLISECONDS[call]:
+        return not arguments[_MILLISECONDS[call]] & _SIGN
+    return False if call in _UNTIMED else None
+
+
 def interrupted(wchan: str | None) -> str | None:
     """The original call of a restart_syscall; None if `wchan` does not show it."""
     return next((call for function, call in _INTERRUPTED.items() if (wchan or "").startswith(function)), None)

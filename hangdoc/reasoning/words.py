@@ -14,7 +14,7 @@ from hangdoc.reasoning.causes.agreement import Agreement
 from hangdoc.reasoning.kinds import Standstill
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
 from hangdoc.reasoning.ranks import known, recorded
-from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, OnNetwork, ReadsPipe, Serves
+from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, BlocksItsChild, OnNetwork, ReadsPipe, Serves
 from hangdoc.reasoning.ranks.stopped import how_it_ended
 from hangdoc.snapshot import Connection, Host, Process
 
@@ -98,9 +98,13 @@ def doing(rank: Rank) -> str:
             return f"waiting for a reply from {peer}" if peer else "waiting on the network"
         case Serves(address=address):
             return f"waiting for requests on {address}"
-        case ReadsPipe(writers=writers) if writers is not None:
-            who = ", ".join(f"pid {one.pid} ({one.name})" for one in writers) or "no other process"
-            return f"waiting for data from a pipe that {who} can write to"
+        case BlocksItsChild():
+            return rank.why
+        case ReadsPipe(writers=writers, fifo=fifo) if writers is not None or fifo is not None:
+            who = ", ".join(f"pid {one.pid} ({one.name})" for one in writers or ()) or (
+                "no process that hangdoc sees" if writers is None else "no other process"
+            )
+            return f"waiting for data from {fifo or 'a pipe'} that {who} can write to"
         case AtFileLock(path=path, holders=holders):
             how = {
                 one.pid: ", at work" if one.works else ", stopped" if one.state in "Tt" else "" for one in holders or ()

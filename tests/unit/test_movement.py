@@ -189,6 +189,27 @@ def test_a_pipe_of_which_nobody_else_holds_the_other_end_never_ends() -> None:
 
 
 @pytest.mark.parametrize(
+    ("timed", "woken", "other_woken", "verdict"),
+    [
+        (False, 4.0, None, "waiting"),  # what it waits for came four seconds ago
+        (False, 59.0, None, "hung"),
+        (True, 4.0, None, "hung"),  # woken by its own timer
+        (None, 4.0, None, "hung"),
+        (False, 4.0, 59.0, "waiting"),
+        (False, 4.0, 4.02, "hung"),  # an observer has woken both
+    ],
+)
+def test_a_wait_begins_anew_when_what_it_waits_for_comes(
+    timed: bool | None, woken: float, other_woken: float | None, verdict: str
+) -> None:
+    process = rank(1, train(12), kernel={"syscall": "futex", "timed": timed, "idle_seconds": woken})
+    assert isinstance(process.clocks, Clocks)
+    other = () if other_woken is None else (replace(process.clocks.threads[0], tid=7, idle_seconds=other_woken),)
+    process = replace(process, clocks=replace(process.clocks, threads=(*process.clocks.threads, *other)))
+    assert job(snapshot(in_loop(0, 4), process, silence=60.0)).verdict == verdict
+
+
+@pytest.mark.parametrize(
     ("holders", "verdict"), [((), "hung"), (None, "waiting"), ((9,), "waiting"), ((101,), "waiting")]
 )
 def test_a_lock_file_that_no_process_holds_is_never_free(holders: tuple[int, ...] | None, verdict: str) -> None:

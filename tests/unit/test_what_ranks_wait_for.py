@@ -132,6 +132,41 @@ def test_who_has_a_lock_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert holders.openers(PROC, str(path), -3) is None
 
 
+def test_a_fifo_is_a_pipe_with_a_path(tmp_path: Path) -> None:
+    fifo = tmp_path / "rows"
+    os.mkfifo(fifo)
+    with child(f"open('{fifo}').read()") as process, fifo.open("w"):
+        found = waits_on(process.pid, "pipe")
+        assert (found.name, [one.pid for one in found.holders or ()]) == (str(fifo), [os.getpid()])
+
+
+@pytest.mark.parametrize(
+    ("call", "timed"),
+    [
+        ("os.read(os.pipe()[0], 1)", False),
+        ("time.sleep(99)", True),
+        ("threading.Event().wait()", False),
+        ("threading.Event().wait(99)", True),
+        ("select.select([os.pipe()[0]], [], [])", False),
+        ("select.select([os.pipe()[0]], [], [], 99)", True),
+        ("selectors.EpollSelector().select()", False),
+        ("selectors.EpollSelector().select(99)", True),
+        ("subprocess.run(['sleep', '99'])", False),
+    ],
+)
+def test_whether_a_wait_has_a_timeout(call: str, timed: bool) -> None:
+    program = f"import os, select, selectors, subprocess, threading, time; print(1, flush=True); {call}"
+    with child(program, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        bound = time.monotonic() + 10
+        while (
+            PROC.stat(str(process.pid)).state != "S"
+            or not (place := _waiting_place(PROC, process.pid, process.pid)).syscall
+        ):
+            assert time.monotonic() < bound
+    assert place.timed is timed
+
+
 def test_a_mount_is_said_where_it_is_not_local(tmp_path: Path) -> None:
     mounts = tmp_path / "9"
     mounts.mkdir()

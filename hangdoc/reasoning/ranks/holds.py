@@ -61,6 +61,17 @@ class ReadsPipe(Hold, frozen=True, kw_only=True):
     NAME = "reading-pipe"
     writers: tuple[Holder, ...] | None = None
     """The other processes that hold the write end; None if unknown."""
+    fifo: str | None = None
+    """The path of a FIFO."""
+
+
+class BlocksItsChild(Hold, frozen=True, kw_only=True):
+    """It waits for a child process, which waits until the rank reads a full pipe. Neither continues."""
+
+    NAME = "blocks-its-child"
+    ends: Ends = "never"
+    pid: int
+    """Of the child process."""
 
 
 class InFile(Hold, frozen=True, kw_only=True):

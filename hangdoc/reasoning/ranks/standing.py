@@ -12,6 +12,7 @@ from hangdoc.reasoning.ranks.holds import (
     Asleep,
     AtFileLock,
     AtLock,
+    BlocksItsChild,
     Elsewhere,
     Ends,
     Hold,
@@ -43,6 +44,7 @@ _SHORT_SLEEP = 600.0
 """Seconds. The ranks that wait survive a sleep up to this: it is torch's shortest default timeout of a process group (NCCL's)."""
 _WAKES = 10
 """Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
+_WAKES_BY_OBSERVERS = 4
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _CHILD_FILES = (
     "/subprocess.py",
@@ -124,6 +126,11 @@ def standing_of(
     network = _network(kernel, connections) if call in _NETWORK | _READ | _WRITE else None
     if lock is None and call == _FUTEX and (served := _served(process, thread, connections)) is not None:
         return Standing("waiting-lock", f"waiting for a thread that waits for requests on {served.address}", served)
+    if call in _CHILD and (writer := _blocked_child(process, helpers)) is not None:
+        why = (
+            f"waiting for its child process {writer.pid} ({writer.name}), which waits until this rank reads its output"
+        )
+        return Standing("waiting-child", why, BlocksItsChild(pid=writer.pid))
     return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
 
 
@@ -146,8 +153,9 @@ def continues(process: Process, thread: PythonThread, helpers: Sequence[Process]
         # A short sleep between two pieces of work, not one between two checks of a condition.
         if kernel.syscall in _SLEEP and (sleep := _asleep(one, kernel)).ends == "by-itself":
             return f"another thread or a child process sleeps for {sleep.seconds:.1f} s and then continues"
-        # A blocked write is woken when somebody reads. An observer that pauses the process wakes all of its threads alike.
-        if kernel.syscall in _WRITE and own is not None and _wakes(kernel) > _wakes(own) + 1:
+        # A blocked write is woken when somebody reads. An observer that pauses a process wakes all of its threads alike.
+        by_observers = _wakes(own) + 1 if owner is process and own is not None else _WAKES_BY_OBSERVERS
+        if kernel.syscall in _WRITE and _wakes(kernel) > by_observers:
             file = in_words(kernel.files[0]) if kernel.files else "a file"
             return f"another thread writes to {file}, and another process reads it"
     return None
@@ -174,7 +182,7 @@ def _reading(process: Process, file: AwaitedFile, ends: Ends, helpers: Sequence[
     return Standing(
         "waiting-child" if own else "waiting-io",
         f"reading {in_words(file)}, which is empty",
-        ReadsPipe(writers=writers, ends=ends),
+        ReadsPipe(writers=writers, fifo=file.name if is_fifo(file) else None, ends=ends),
     )
 
 
@@ -182,9 +190,14 @@ def in_words(file: AwaitedFile | None) -> str:
     """`/data/x (fd 3) on nfs4 (s:/x)`, `a pipe (fd 7)`; empty for none."""
     if file is None:
         return ""
-    what = "a pipe" if file.kind == "pipe" else "a socket" if file.kind == "socket" else file.name
+    what = "a pipe" if file.kind == "pipe" and not is_fifo(file) else "a socket" if file.kind == "socket" else file.name
     where = f" on {file.mount}" if file.mount else " on a full file system" if file.full else ""
     return what + (f" (fd {file.descriptor})" if file.descriptor is not None else "") + where
+
+
+def is_fifo(file: AwaitedFile) -> bool:
+    """Whether a pipe has a path."""
+    return file.kind == "pipe" and file.name.startswith("/")
 
 
 def _abandoned(process: Process, thread: PythonThread, wchan: str, file: AwaitedFile | None) -> bool:
@@ -195,6 +208,7 @@ def _abandoned(process: Process, thread: PythonThread, wchan: str, file: Awaited
     return locks.others_are_idle(process, {thread.tid or process.pid}) and (
         file is not None
         and file.kind == "pipe"
+        and not is_fifo(file)  # it can still be opened by another process
         # Without holders they could not be seen: a pipe without another end blocks nobody.
         and {one.pid for one in file.holders or ()} == {process.pid}
     )
@@ -208,6 +222,20 @@ def _on_child(kernel: KernelThread | None, helpers: Sequence[Process]) -> Holder
     return (
         held[0] if held and all(f.kind == "pipe" for f in files) and all(one.pid in children for one in held) else None
     )
+
+
+def _blocked_child(process: Process, helpers: Sequence[Process]) -> Process | None:
+    """A child process that writes to a full pipe which only a process can read whose only Python thread waits for a child."""
+    if len(known.python_threads(process)) > 1:
+        return None
+    for helper in helpers:
+        kernel = thread_of(helper, helper.pid)
+        file = kernel.files[0] if kernel is not None and kernel.files else None
+        if kernel is None or file is None or kernel.syscall not in _WRITE or file.kind != "pipe":
+            continue
+        if {one.pid for one in file.holders or ()} == {process.pid}:
+            return helper
+    return None
 
 
 def _asleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:

@@ -45,7 +45,8 @@ and counters of the missing rank twice.
 ## When it can be wrong
 
 The rank is busy with legitimate work that takes longer than the patience and
-that no counter shows. Then raise `--patience`. Before the patience has passed,
+that no counter shows. Then raise `--patience`. The age of its wait is the time
+since it last ran, if the wait has no timeout: then something it waits for came. Before the patience has passed,
 or while its counters change, the finding is an `info`, not an error.
 
 ## References
@@ -62,6 +63,7 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import (
     Asleep,
     AtFileLock,
+    BlocksItsChild,
     Busy,
     Elsewhere,
     Hold,
@@ -80,7 +82,7 @@ _WAITS_TOO_LONG = (
 )
 
 
-@about(Asleep, AtFileLock, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
+@about(Asleep, AtFileLock, BlocksItsChild, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
 def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
     why = first.why if first.why != words.doing(first) else ""
@@ -113,6 +115,11 @@ def _in_general(blockage: Blockage) -> str:
 
 def _remedy(kind: Hold) -> str | None:
     match kind:
+        case BlocksItsChild():
+            return (
+                "Read the output of the child process while it runs, for example with subprocess.run(capture_output=True) or "
+                "Popen.communicate(), or redirect it to a file."
+            )
         case InStore():
             return _KEY_NOT_SET
         case AtFileLock(ends="never", holders=()):

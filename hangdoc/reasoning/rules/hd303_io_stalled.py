@@ -65,6 +65,7 @@ from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import InFile
 from hangdoc.reasoning.ranks.movement import kernel_thread
+from hangdoc.reasoning.ranks.standing import is_fifo
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import AwaitedFile
 
@@ -150,7 +151,7 @@ def _named(file: AwaitedFile | None) -> str:
     """`/data/x (on the nfs4 mount server:/x)`, `a pipe`."""
     if file is None:
         return "the file system"
-    what = {"pipe": "a pipe", "socket": "a socket"}.get(file.kind, file.name)
+    what = file.name if is_fifo(file) else {"pipe": "a pipe", "socket": "a socket"}.get(file.kind, file.name)
     if file.mount is not None:
         system, _, source = file.mount.partition(" ")
         return f"{what} (on the {system} mount {source.strip('()')})"

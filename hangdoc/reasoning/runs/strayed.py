@@ -66,8 +66,10 @@ def _complete(one: Gathered, other: Gathered) -> bool:
 
 
 def _same_but_for_its_id(one: Gathered, other: Gathered) -> bool:
-    """Whether agents were given the same launch line, meeting point included, and different run ids."""
-    return one.run_id != other.run_id and set(_lines(one)) == set(_lines(other)) != set()
+    """Whether agents were given the same launch line, meeting point included, and different run ids. At a loopback address, the
+    same program and meeting point are enough, because no other host can complete either run."""
+    local = one.alone_on is not None and one.master == other.master and one.alone_on == other.alone_on
+    return one.run_id != other.run_id and (local or set(_lines(one)) == set(_lines(other)) != set())
 
 
 def _lines(run: Gathered) -> Iterator[tuple[str, ...]]:
