@@ -24,7 +24,11 @@ _PAUSE_NS = 1_000_000
 _WOKEN_SECONDS = 0.005
 """After this time, a thread that was woken by an observer waits again."""
 _BACKENDS = ("gloo_", "pt_gloo", "pt_nccl")
-"""Names of the threads of torch's backends. They poll all the time, on hundreds of sockets that `sockets` reads anyway."""
+"""Names of the threads of torch's backends. They poll hundreds of sockets that `sockets` reads anyway."""
+
+
+_POLLING = ("gloo_", "pt_nccl")
+"""Those that run all the time."""
 
 
 class _Place(NamedTuple):
@@ -169,7 +173,7 @@ class CpuClocks:
                 last_run = None
                 if known is not None and rank.pid in self._paused and reading.cpu_ns - known[0].cpu_ns < _PAUSE_NS:
                     last_run = known[1]
-                elif reading.state in "SDT" and reading.switches is not None and not reading.name.startswith(_BACKENDS):
+                elif reading.state in "SDT" and reading.switches is not None and not reading.name.startswith(_POLLING):
                     last_run = scheduler.last_run(f"{rank.pid}/task/{tid}", reading.processor, reading.switches)
                 self._last_runs[rank.pid, tid] = (reading, last_run)
             _, rank.last_run = self._last_runs.get((rank.pid, rank.pid), (None, None))

@@ -13,7 +13,7 @@ from hangdoc.reasoning import causes, cycles, points, standstill
 from hangdoc.reasoning.graph import End
 from hangdoc.reasoning.kinds import AgentsWait, Cycle, Ended, LauncherStopped, Rendezvous, Standstill
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
-from hangdoc.reasoning.ranks import movement, work
+from hangdoc.reasoning.ranks import renewals, work
 from hangdoc.reasoning.ranks.holds import (
     Asleep,
     AtFileLock,
@@ -198,12 +198,12 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
     awaited rank waits for came the last time."""
     kind = blockage.kind
     started = (one.first.process.started_seconds_ago for one in blockage.awaited if one.first.process is not None)
-    woken = (
-        movement.woken_seconds(one.first.process, one.first.thread)
+    renewed = (
+        renewals.seconds_ago(one.first.process, one.first.thread, run.helpers(one.first))
         for one in blockage.awaited
         if isinstance(kind, Hold) and not one.first.waits and one.first.process is not None
     )
-    bounds = [run.age_seconds, *started, *woken, kind.silent_seconds if isinstance(kind, OnNetwork) else None]
+    bounds = [run.age_seconds, *started, *renewed, kind.silent_seconds if isinstance(kind, OnNetwork) else None]
     if isinstance(kind, AgentsWait):
         bounds = [process.started_seconds_ago for process, _ in kind.agents]
     age = min(bound for bound in bounds if bound is not None) if bounds[0] is not None else None

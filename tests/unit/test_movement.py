@@ -18,7 +18,9 @@ from hangdoc.snapshot import (
     Loop,
     Process,
     Progress,
+    PythonThread,
     Snapshot,
+    Unavailable,
 )
 from tests.rules.shapes import in_loop, steps
 from tests.unit.builders import LOOP, c10d, frame, helper, local, rank, silent, snapshot, stack, train
@@ -207,6 +209,27 @@ def test_a_wait_begins_anew_when_what_it_waits_for_comes(
     other = () if other_woken is None else (replace(process.clocks.threads[0], tid=7, idle_seconds=other_woken),)
     process = replace(process, clocks=replace(process.clocks, threads=(*process.clocks.threads, *other)))
     assert job(snapshot(in_loop(0, 4), process, silence=60.0)).verdict == verdict
+
+
+@pytest.mark.parametrize(("call", "verdict"), [("futex", "waiting"), ("clock_nanosleep", "hung")])
+def test_a_thread_that_is_fed_may_end_the_wait_of_another(call: str, verdict: str) -> None:
+    """The main thread waits with a timeout, and a thread that gets data every ten seconds puts them into its queue."""
+    process = rank(1, train(12), kernel={"syscall": call, "timed": True, "idle_seconds": 0.5})
+    assert isinstance(process.clocks, Clocks)
+    own = process.clocks.threads[0]
+    feeder = replace(own, tid=7, syscall="recvfrom", timed=False, idle_seconds=4.0)
+    receives = PythonThread(tid=7, name="feed", active=False, owns_gil=False, frames=(frame("feed", 70),))
+    python = replace(stack(train(12)), threads=(*stack(train(12)).threads, receives))
+    process = replace(process, clocks=replace(process.clocks, threads=(own, feeder)), stack=python, stack_before=python)
+    assert job(snapshot(in_loop(0, 4), process, silence=60.0)).verdict == verdict
+
+
+@pytest.mark.parametrize(("age", "verdict"), [(4.0, "waiting"), (50.0, "hung")])
+def test_a_wait_for_a_child_is_not_older_than_the_child(age: float, verdict: str) -> None:
+    waits = frame("_wait", 9, "/usr/lib/python3.11/subprocess.py")
+    process = rank(1, waits, train(12), kernel={"syscall": "clock_nanosleep", "timed": True})
+    tool = replace(helper(9, 101), started_seconds_ago=age, stack=Unavailable(reason="not Python"))
+    assert job(snapshot(in_loop(0, 4), process, tool, silence=60.0)).verdict == verdict
 
 
 @pytest.mark.parametrize(

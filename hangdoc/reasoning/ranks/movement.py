@@ -14,8 +14,6 @@ from hangdoc.snapshot import Clocks, Connection, FileBytes, KernelThread, Proces
 _STORED_BYTES = 256 * 1024
 _TRANSFERRED_BYTES = 4096
 _CHILDS_BYTES = 16 * 1024
-_AT_ONCE = 0.1
-"""Seconds between the first and the last thread that an observer continues."""
 
 
 def moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[Connection]) -> str | None:
@@ -43,18 +41,6 @@ def thread_of(process: Process, tid: int | None) -> KernelThread | None:
         if one.tid == tid:
             return one
     return None
-
-
-def woken_seconds(process: Process, thread: PythonThread | None) -> float | None:
-    """How long before the observation a thread that waits without a timeout was woken: what it waited for had come. None if it
-    waits with a timeout, or if an observer may have woken it, which wakes all threads of the process at once."""
-    kernel = kernel_thread(process, thread)
-    if kernel is None or kernel.timed is not False or (woken := kernel.idle_seconds) is None:
-        return None
-    all_threads = process.clocks.threads if isinstance(process.clocks, Clocks) else ()
-    others = [one.idle_seconds for one in all_threads if one is not kernel and one.idle_seconds is not None]
-    at_once = bool(others) and all(abs(other - woken) < _AT_ONCE for other in others)
-    return None if at_once else woken
 
 
 def transferred(connections: Iterable[Connection]) -> bool:

@@ -25,6 +25,7 @@ from hangdoc.reasoning.ranks.holds import (
 )
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
 from hangdoc.reasoning.ranks.place import user_frames
+from hangdoc.reasoning.ranks.renewals import CHILD_FILES
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
 
 _SLEEP = frozenset({"nanosleep", "clock_nanosleep"})
@@ -46,12 +47,6 @@ _WAKES = 10
 """Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
 _WAKES_BY_OBSERVERS = 4
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
-_CHILD_FILES = (
-    "/subprocess.py",
-    "/multiprocessing/popen_fork.py",
-    "/multiprocessing/process.py",
-    "/concurrent/futures/",
-)
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
 
 
@@ -310,7 +305,7 @@ def _by_name(
     file = top.file if top else ""
     # Without data from the kernel, a server and a deadlock look the same.
     other = lock or network or (Elsewhere() if seen else Unreadable())
-    if any(name in file for name in _CHILD_FILES) or call in _CHILD:
+    if any(name in file for name in CHILD_FILES) or call in _CHILD:
         return Standing("waiting-child", "waiting for a child process", lock or (Elsewhere() if seen else Unreadable()))
     if fetching(thread):
         return Standing("waiting-data", "inside its data iterator", other)
