@@ -83,7 +83,8 @@ class CpuClocks:
         self._places: dict[tuple[int, int], tuple[Reading, _Place]] = {}
         self._times: tuple[float, float] = (0.0, 0.0)
         self._last_runs: dict[tuple[int, int], tuple[Reading, float | None]] = {}
-        """Of the threads of ranks: when each last ran before the window (monotonic), if that is known."""
+        """Of the threads of ranks and the main threads of helpers: when each last ran before the window (monotonic).
+        None if that is not known."""
         self._paused: set[int] = set()
 
     def open(self, observation: Observation) -> None:
@@ -162,21 +163,23 @@ class CpuClocks:
         self._paused.add(pid)
 
     def _date(self, observation: Observation, readings: dict[int, Threads | Unavailable]) -> None:
-        """Find out when the threads of the ranks last ran, if they have run since that was done."""
+        """Find out when the threads of ranks and the main threads of helpers last ran, if they ran since that was done."""
         scheduler = SchedulerClocks(observation.proc)
-        for rank in observation.ranks():
-            threads = readings.get(rank.pid)
+        for target in (one for one in observation.targets.values() if one.role in ("rank", "helper")):
+            threads = readings.get(target.pid)
             for tid, reading in threads.items() if isinstance(threads, dict) else ():
-                known = self._last_runs.get((rank.pid, tid))
+                if target.role == "helper" and tid != target.pid:
+                    continue
+                known = self._last_runs.get((target.pid, tid))
                 if known is not None and known[0] is reading:
                     continue
                 last_run = None
-                if known is not None and rank.pid in self._paused and reading.cpu_ns - known[0].cpu_ns < _PAUSE_NS:
+                if known is not None and target.pid in self._paused and reading.cpu_ns - known[0].cpu_ns < _PAUSE_NS:
                     last_run = known[1]
                 elif reading.state in "SDT" and reading.switches is not None and not reading.name.startswith(_POLLING):
-                    last_run = scheduler.last_run(f"{rank.pid}/task/{tid}", reading.processor, reading.switches)
-                self._last_runs[rank.pid, tid] = (reading, last_run)
-            _, rank.last_run = self._last_runs.get((rank.pid, rank.pid), (None, None))
+                    last_run = scheduler.last_run(f"{target.pid}/task/{tid}", reading.processor, reading.switches)
+                self._last_runs[target.pid, tid] = (reading, last_run)
+            _, target.last_run = self._last_runs.get((target.pid, target.pid), (None, None))
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The differences, per thread."""

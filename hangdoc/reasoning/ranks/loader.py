@@ -2,21 +2,29 @@
 
 from collections.abc import Callable, Sequence
 from itertools import takewhile
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from hangdoc.reasoning.ranks import known, locks, torch_names
-from hangdoc.reasoning.ranks.holds import WaitsForLoader
+from hangdoc.reasoning.ranks.holds import Ends, WaitsForLoader
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
 from hangdoc.snapshot import Frame, Process, PythonThread
 
 
+class Waiting(NamedTuple):
+    """What a thread of a worker waits for, as a clause, and whether that ends without help."""
+
+    why: str
+    ends: Ends
+
+
 def hold_of(
-    thread: PythonThread, helpers: Sequence[Process], waiting: Callable[[Process, PythonThread], str | None]
+    thread: PythonThread, helpers: Sequence[Process], waiting: Callable[[Process, PythonThread], Waiting | None]
 ) -> WaitsForLoader:
     """What blocks a thread that is in the DataLoader. `helpers`: the helper processes of the rank. `waiting` says what a thread
-    of a process is waiting for, as a clause, if it is known."""
+    of a process waits for, if it is known."""
     inside = _loads_itself(thread)
     workers = sorted((helper for helper in helpers if _is_worker(helper)), key=lambda worker: worker.pid)
     dead = [worker for worker in workers if worker.state in "ZX"]
@@ -46,16 +54,15 @@ def hold_of(
         return WaitsForLoader(about="its workers are not making progress", certainty=likely, shown=tuple(workers[:1]))
     first, frame = stuck[0]
     inner = worker_thread(first)
-    clause = waiting(first, replace(inner, frames=_above_the_loop(inner))) if inner is not None else None
+    found = waiting(first, replace(inner, frames=_above_the_loop(inner))) if inner is not None else None
     if _at_dead_lock(first):
-        clause = "waiting for a lock that was held when the worker was forked"
-    what = f": {clause}" if clause is not None else ""
+        found = Waiting("waiting for a lock that was held when the worker was forked", "unknown")
+    what = f": {found.why}" if found is not None else ""
     about = f"has not returned from {frame.function}{what}"
     # Only a thread of the worker could release such a lock. All workers must be at one: another one may deliver a batch.
     never = len(stuck) == len(workers) and all(_at_dead_lock(worker) for worker, _ in stuck)
-    return WaitsForLoader(
-        about=about, certainty=likely, worker=first, shown=shown, ends="never" if never else "unknown"
-    )
+    ends: Ends = "never" if never else "by-itself" if found is not None and found.ends == "by-itself" else "unknown"
+    return WaitsForLoader(about=about, certainty=likely, worker=first, shown=shown, ends=ends)
 
 
 def _at_dead_lock(worker: Process) -> bool:

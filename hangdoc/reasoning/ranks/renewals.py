@@ -21,17 +21,19 @@ _AT_ONCE = 0.1
 def seconds_ago(process: Process, thread: PythonThread | None, helpers: Iterable[Process]) -> float | None:
     """How long before the observation something came for which `thread` waited, or for which a thread waited that may end its
     wait; or since when it has had its newest child process, if it waits for one. None if none of this is known."""
-    ages = [*_woken(process, thread), *_newest_child(process, thread, helpers)]
+    helpers = tuple(helpers)
+    ages = [*_woken(process, thread, helpers), *_newest_child(process, thread, helpers)]
     return min(ages, default=None)
 
 
-def _woken(process: Process, thread: PythonThread | None) -> Iterator[float]:
+def _woken(process: Process, thread: PythonThread | None, helpers: Iterable[Process]) -> Iterator[float]:
     """How long ago threads were woken that wait without a timeout. An observer wakes all threads of the process at once."""
     own = kernel_thread(process, thread)
     others = [one for one in known.python_threads(process) if one is not thread and one.tid is not None]
     waiting = [own]
     if own is not None and own.syscall == "futex":  # a lock, a queue, a future: another thread ends the wait
         waiting += [thread_of(process, one.tid) for one in others if user_frames(one)]
+    waiting += [thread_of(one, one.pid) for one in helpers if any(map(user_frames, _main_threads(one)))]
     woken = [
         one.idle_seconds for one in waiting if one is not None and one.timed is False and one.idle_seconds is not None
     ]
@@ -39,6 +41,10 @@ def _woken(process: Process, thread: PythonThread | None) -> Iterator[float]:
     dated = process.clocks.threads if isinstance(process.clocks, Clocks) else ()
     rest = [one.idle_seconds for one in dated if one.tid not in in_python and one.idle_seconds is not None]
     return (one for one in woken if not rest or any(abs(other - one) > _AT_ONCE for other in rest))
+
+
+def _main_threads(process: Process) -> Iterator[PythonThread]:
+    return (one for one in known.python_threads(process) if one.tid in (None, process.pid))
 
 
 def _newest_child(process: Process, thread: PythonThread | None, helpers: Iterable[Process]) -> Iterator[float]:

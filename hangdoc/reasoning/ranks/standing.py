@@ -129,10 +129,12 @@ def standing_of(
     return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
 
 
-def _worker_waits(worker: Process, thread: PythonThread, connections: Sequence[Connection]) -> str | None:
+def _worker_waits(worker: Process, thread: PythonThread, connections: Sequence[Connection]) -> loader.Waiting | None:
     """What a thread of a dataloader worker waits for; None if the kernel's data could not be read."""
-    kernel = kernel_thread(worker, thread)
-    return standing_of(worker, thread, kernel, (), connections).why if kernel is not None else None
+    if (kernel := kernel_thread(worker, thread)) is None:
+        return None
+    found = standing_of(worker, thread, kernel, (), connections)
+    return loader.Waiting(found.why, found.hold.ends)
 
 
 def continues(process: Process, thread: PythonThread, helpers: Sequence[Process]) -> str | None:
