@@ -108,14 +108,16 @@ def standing_of(
         return _at_file_lock(process.polled_lock)
     lock = locks.hold_of(process, thread, kernel)
     if call in _SLEEP:
-        return Standing("sleeping", "in nanosleep", lock or _asleep(thread, kernel))
+        asleep = _asleep(thread, kernel)
+        why = "sleeping" if asleep.seconds is None else f"in a sleep of {asleep.seconds:.3g} s"
+        return Standing("sleeping", why, lock or asleep)
     if call in _FILE_LOCK and file is not None:
         return _at_file_lock(file)
     if reads_pipe and file is not None:
         return _reading(process, file, stuck.ends, helpers)
     if call in _READ | _WRITE and file is not None and file.kind in ("file", "pipe"):
         return Standing("waiting-io", f"{'reading' if call in _READ else 'writing to'} {in_words(file)}", stuck)
-    if call in _NETWORK and (child := _on_child(kernel, helpers)) is not None:
+    if call in _NETWORK and (child := _on_child(process, kernel, helpers)) is not None:
         about = f"waiting for output of its child process (pid {child.pid}, {child.name})"
         return Standing("waiting-child", about, lock or Elsewhere())
     network = _network(kernel, connections) if call in _NETWORK | _READ | _WRITE else None
@@ -126,7 +128,7 @@ def standing_of(
             f"waiting for its child process {writer.pid} ({writer.name}), which waits until this rank reads its output"
         )
         return Standing("waiting-child", why, BlocksItsChild(pid=writer.pid))
-    return _by_name(thread, call, wchan, lock, network, seen=kernel is not None)
+    return _by_name(thread, kernel, lock, network)
 
 
 def _worker_waits(worker: Process, thread: PythonThread, connections: Sequence[Connection]) -> loader.Waiting | None:
@@ -211,10 +213,10 @@ def _abandoned(process: Process, thread: PythonThread, wchan: str, file: Awaited
     )
 
 
-def _on_child(kernel: KernelThread | None, helpers: Sequence[Process]) -> Holder | None:
+def _on_child(process: Process, kernel: KernelThread | None, helpers: Sequence[Process]) -> Holder | None:
     """The child process at the other end of the pipes that a thread polls; None where it polls anything else."""
     files = kernel.files if kernel is not None else ()
-    held = [one for file in files for one in file.holders or ()]
+    held = [one for file in files for one in file.holders or () if one.pid != process.pid]
     children = {helper.pid for helper in helpers}
     return (
         held[0] if held and all(f.kind == "pipe" for f in files) and all(one.pid in children for one in held) else None
@@ -291,28 +293,26 @@ def _served(process: Process, thread: PythonThread, connections: Iterable[Connec
 
 
 def _by_name(
-    thread: PythonThread,
-    call: str | None,
-    wchan: str,
-    lock: AtLock | None,
-    network: OnNetwork | Serves | None,
-    *,
-    seen: bool,
+    thread: PythonThread, kernel: KernelThread | None, lock: AtLock | None, network: OnNetwork | Serves | None
 ) -> Standing:
-    """The reason by the innermost Python file, if the system call does not show it. `seen`: the kernel's data could be read. It
-    continues `standing_of`: here too, the order counts."""
+    """The reason by the innermost Python file, if the system call does not show it. It continues `standing_of`: here too, the
+    order counts."""
+    call = kernel.syscall if kernel else None
     top = next((f for f in thread.frames if not f.native), None)
     own = user_frames(thread)
     source = (own[0].source if own else top.source if top else None) or ""
     file = top.file if top else ""
     # Without data from the kernel, a server and a deadlock look the same.
-    other = lock or network or (Elsewhere() if seen else Unreadable())
+    unknown = Elsewhere() if kernel is not None else Unreadable()
+    other = lock or network or unknown
     if any(name in file for name in CHILD_FILES) or call in _CHILD:
-        return Standing("waiting-child", "waiting for a child process", lock or (Elsewhere() if seen else Unreadable()))
+        return Standing("waiting-child", "waiting for a child process", lock or unknown)
     if fetching(thread):
         return Standing("waiting-data", "inside its data iterator", other)
     if isinstance(network, Serves):
         return Standing("waiting-io", f"waiting for requests on {network.address}", network)
+    if call in _NETWORK and kernel is not None and kernel.files and kernel.files[0].kind == "pipe":
+        return Standing("waiting-io", f"waiting for data in {in_words(kernel.files[0])}", other)
     if network is not None or call in _NETWORK:
         peer = network.peer if network is not None else None
         return Standing(
@@ -323,5 +323,7 @@ def _by_name(
     if any(name in file for name in _LOCK_FILES) or call == _FUTEX:
         return Standing("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", other)
     return Standing(
-        "sleeping", f"not making progress (wchan {wchan or 'unknown'}, system call {call or 'unknown'})", other
+        "sleeping",
+        f"not making progress (wchan {(kernel and kernel.wchan) or 'unknown'}, system call {call or 'unknown'})",
+        other,
     )
