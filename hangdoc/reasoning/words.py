@@ -19,6 +19,7 @@ from hangdoc.reasoning.ranks.stopped import how_it_ended
 from hangdoc.snapshot import Connection, Host, Process
 
 _SIGKILL = 9
+RUN_AGAIN = "This may still end by itself. Run hangdoc again in a few minutes, and compare."
 _STATES = {
     "computing": "computing",
     "loading-data": "loading data",

@@ -62,6 +62,10 @@ from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Machine, Process
 
+_REMEDY = (
+    "Fix what the worker is waiting for. Set timeout= on the DataLoader so that it raises an error instead of hanging."
+)
+
 
 @about(WaitsForLoader)
 def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
@@ -82,8 +86,7 @@ def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
             *(Evidence(first.rank, "stacks", _describe(one)) for one in kind.shown[: 4 if alone else 1]),
             *words.standstill(run),
         ],
-        remedy="Fix what the worker is waiting for. Set timeout= on the DataLoader so that it raises an error instead of "
-        "hanging.",
+        remedy=words.RUN_AGAIN if blockage.severity == "info" else _REMEDY,
         commands=words.look_again(worker or first),
     )
 

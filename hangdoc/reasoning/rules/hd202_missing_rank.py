@@ -109,7 +109,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
 
 def _in_general(blockage: Blockage) -> str:
     if blockage.severity == "info":
-        return "This may still end by itself. Run hangdoc again in a few minutes, and compare."
+        return words.RUN_AGAIN
     return f"Look at the line where {words.are(blockage.culprits)}. {_WAITS_TOO_LONG}"
 
 
