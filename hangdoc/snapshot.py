@@ -53,6 +53,16 @@ class Exit(Value, frozen=True, kw_only=True):
     """Tests of the `if`s around it inside the loop, outermost first, and the `except` around it or of the handler."""
 
 
+class Transfer(Value, frozen=True, kw_only=True):
+    """A call in the source that sends to another rank or receives from one."""
+
+    line: int
+    call: str
+    """Its name in torch.distributed: `send`, `irecv`."""
+    conditions: tuple[str, ...] = ()
+    """As `Exit.conditions`."""
+
+
 class Loop(Value, frozen=True, kw_only=True):
     """A `for` or `while` statement in the function of a frame, found in its source (Python `ast`)."""
 
@@ -91,6 +101,8 @@ class Frame(Value, frozen=True, kw_only=True):
     """How many of `conditions`, the last ones, are inside the innermost loop around the line: each iteration tests them again."""
     contexts: tuple[str, ...] = ()
     """Context managers of the `with` statements around the line, outermost first: `torch.autocast('cpu', dtype=...)`."""
+    transfers: tuple[Transfer, ...] = ()
+    """Sends and receives in the outermost loop around the line, or in the function if it is in none. Only of the user's code."""
     leaves: int | None = None
     """The last line of the `with` block that it leaves, in the `__exit__` of its context manager; `line` is the first one."""
     native: bool = False

@@ -88,6 +88,7 @@ class Sources:
             conditions=found.conditions,
             repeated=found.repeated,
             contexts=found.contexts,
+            transfers=found.transfers,
             leaves=found.block_end if leaving else None,
         )
 
@@ -98,7 +99,7 @@ class Sources:
             scope = self._scope(key, lines, frame)
             if scope is None:
                 return Structure()
-            self._structure[place] = structure(scope, frame.line)
+            self._structure[place] = structure(scope, frame.line, library=frame.library)
         return self._structure[place]
 
     def _scope(self, key: Key, lines: Lines, frame: Frame) -> ast.AST | None:

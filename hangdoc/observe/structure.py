@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from hangdoc.parse import negated
-from hangdoc.snapshot import Exit, Loop
+from hangdoc.snapshot import Exit, Loop, Transfer
 
 _MAX_EXITS = 6
+_MAX_TRANSFERS = 12
+_TRANSFERS = frozenset({"send", "isend", "send_object_list", "recv", "irecv", "recv_object_list"})
+_LOOPS = (ast.For, ast.While, ast.AsyncFor)
 
 
 class Structure(NamedTuple):
@@ -19,11 +22,12 @@ class Structure(NamedTuple):
     conditions: tuple[str, ...] = ()
     repeated: int = 0
     contexts: tuple[str, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
     block_end: int | None = None
     """The last line of the `with` block that begins at the line."""
 
 
-def structure(scope: ast.AST, line: int) -> Structure:
+def structure(scope: ast.AST, line: int, *, library: bool = False) -> Structure:
     """The structure of a function, or of a module's own code, around a line of it."""
     loops = _loops(scope)
     innermost = max((loop.line for loop in loops if loop.line <= line <= loop.end_line), default=None)
@@ -33,7 +37,14 @@ def structure(scope: ast.AST, line: int) -> Structure:
         n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and n.lineno <= line < n.body[0].lineno
     )
     block_end = next((node.end_lineno for node in begun), None)
-    return Structure(loops, tuple(text[:200] for _, text in conditions), repeated, _contexts(scope, line), block_end)
+    return Structure(
+        loops,
+        tuple(text[:200] for _, text in conditions),
+        repeated,
+        _contexts(scope, line),
+        () if library else _transfers(scope, line),
+        block_end,
+    )
 
 
 def _loops(scope: ast.AST) -> tuple[Loop, ...]:
@@ -63,6 +74,47 @@ def _conditions(scope: ast.AST, line: int) -> list[tuple[int, str]]:
                     and isinstance(guard.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
                 ]  # fmt: skip
     return sorted(found)
+
+
+def _transfers(scope: ast.AST, line: int) -> tuple[Transfer, ...]:
+    """The sends and receives in the outermost loop around a line, or in the function if the line is in none."""
+    around = [n for n in _own_nodes(scope) if isinstance(n, _LOOPS) and n.lineno <= line <= (n.end_lineno or 0)]
+    outermost: ast.AST = min(around, key=lambda loop: loop.lineno, default=scope)
+    begin = outermost.lineno if isinstance(outermost, _LOOPS) else 0
+    found = []
+    for node in _own_nodes(outermost):
+        for part in _expressions(node):
+            if isinstance(part, ast.Call) and (call := _transfer(part)) is not None:
+                tests = tuple(text[:200] for at, text in _conditions(scope, part.lineno) if at > begin)
+                found.append(Transfer(line=part.lineno, call=call, conditions=tests))
+    return tuple(sorted(found, key=lambda one: one.line)[:_MAX_TRANSFERS])
+
+
+def _expressions(node: ast.AST) -> Iterator[ast.AST]:
+    """The expressions of a statement, without those of the statements in it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from ast.walk(child)
+
+
+def _transfer(call: ast.Call) -> str | None:
+    """The name of a send or a receive of torch.distributed; None for other calls. The `send` of a socket or a pipe names no
+    peer."""
+    name = _called(call.func)
+    if name == "P2POp" and call.args:
+        return _called(call.args[0])
+    named = any(keyword.arg in ("dst", "src", "group_dst", "group_src") for keyword in call.keywords)
+    return name if name in _TRANSFERS and (named or len(call.args) > 1) else None
+
+
+def _called(function: ast.expr) -> str | None:
+    return (
+        function.attr
+        if isinstance(function, ast.Attribute)
+        else function.id
+        if isinstance(function, ast.Name)
+        else None
+    )
 
 
 def _contexts(scope: ast.AST, line: int) -> tuple[str, ...]:

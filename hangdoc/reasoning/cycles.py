@@ -10,34 +10,31 @@ from collections.abc import Hashable, Iterable, Sequence
 from msgspec.structs import replace
 
 from hangdoc.phrases import do, ranks
-from hangdoc.reasoning import points
+from hangdoc.reasoning import point_to_point, points
 from hangdoc.reasoning.causes import amounts
-from hangdoc.reasoning.kinds import Apart, GroupOrder, LeftLoop, Mismatch, PointToPoint, Subset
-from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
+from hangdoc.reasoning.kinds import Apart, GroupOrder, LeftLoop, Mismatch, Subset
+from hangdoc.reasoning.model import Class, Rank, Run, numbers_of, ranks_of
+from hangdoc.reasoning.point_to_point import Found, Parts
 from hangdoc.reasoning.ranks import conditions, in_source, torch_names
-from hangdoc.reasoning.ranks.counters import loop_view, rounds
-from hangdoc.reasoning.ranks.holds import Ends, Hold, InStore
+from hangdoc.reasoning.ranks.counters import loop_view
+from hangdoc.reasoning.ranks.holds import Ends, InStore
 from hangdoc.reasoning.ranks.place import is_ahead, left_loop
-from hangdoc.reasoning.waits import Waits, answers, is_p2p, peer_of, receives
+from hangdoc.reasoning.waits import Waits, is_p2p
 from hangdoc.snapshot import Frame, Loop
-
-Parts = tuple[Class, ...]
-Found = tuple[Hold, tuple[int, ...]]
-"""The kind, and the ranks to blame."""
 
 
 def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
     """Which kind of cycle some classes form."""
     if any(one.first.in_rendezvous for one in classes):
-        return Apart(parts=_parts(classes)), _ranks(classes)
+        return Apart(parts=_parts(classes)), ranks_of(classes)
     left = left_loop_among(classes, classes, waits)
     if left is None and (arguments := points.different_arguments(classes)) is not None:
         return arguments
     if left is not None and (left.differences or not _only_some_stay(left)):
         return left, left.short.ranks
     if all(is_p2p(one.first) for one in classes):
-        return _point_to_point(run, classes)
-    if (mixed := _unanswered(run, classes)) is not None:
+        return point_to_point.among_themselves(run, classes)
+    if (mixed := point_to_point.among_others(run, classes, _parts(classes))) is not None:
         return mixed
     parts = _parts(classes)
     return _in_store(parts) or _by_program(parts)
@@ -48,11 +45,7 @@ def _in_store(parts: Parts) -> Found | None:
     stuck = [part for part in parts if part.first.wait is not None and part.first.wait.kind == "store"]
     others = [part for part in parts if part not in stuck]
     ahead = any(is_ahead(one.first, other.first) for one in stuck for other in others)
-    return (InStore(), _ranks(stuck)) if stuck and others and not ahead else None
-
-
-def _ranks(classes: Iterable[Class]) -> tuple[int, ...]:
-    return tuple(sorted(numbers_of(classes)))
+    return (InStore(), ranks_of(stuck)) if stuck and others and not ahead else None
 
 
 def _parts(classes: Iterable[Class]) -> Parts:
@@ -60,7 +53,7 @@ def _parts(classes: Iterable[Class]) -> Parts:
     found: dict[Hashable, list[Class]] = {}
     for one in classes:
         found.setdefault(_call(one.first), []).append(one)
-    parts = (Class(same[0].first, _ranks(same)) for same in found.values())
+    parts = (Class(same[0].first, ranks_of(same)) for same in found.values())
     return tuple(sorted(parts, key=lambda part: (len(part.ranks), part.ranks)))
 
 
@@ -90,8 +83,8 @@ def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Wai
             alike = [one for one in short if one is not behind and _same_call(one.first, ahead.first)]
             inside = [one for one in waiting if one not in alike and _same_call(one.first, behind.first)]
             return LeftLoop(
-                short=Class(out, _ranks(alike)),
-                inside=Class(within, _ranks(inside)),
+                short=Class(out, ranks_of(alike)),
+                inside=Class(within, ranks_of(inside)),
                 loop=loop,
                 differences=tuple(amounts.differences(out, within)),
             )
@@ -133,92 +126,13 @@ def _did_as_many_rounds(short: Rank, waiting: Rank) -> bool:
     return (b.done is not None and a.done > b.done + 1) or a.done == a.total == b.total
 
 
-# --- sends and receives ------------------------------------------------------------------------------------------------
-
-
-def _point_to_point(run: Run, classes: Parts) -> Found:
-    """A cycle of sends and receives. The rank with the most unmatched calls to it is to blame if there is only one, else a rank
-    that went past its send, else all."""
-    known = all(peer_of(one.first) is not None for one in classes)
-    unmatched = {one.ranks: _unmatched(run, one) for one in classes}
-    most = max(unmatched.values())
-    astray = [one for one in classes if unmatched[one.ranks] == most]
-    if known and len(astray) == 1 and most > 1:
-        waits = next(one for one in run.waiting if peer_of(one.first) in astray[0].ranks)
-        return PointToPoint(parts=classes, pair=(astray[0], waits)), astray[0].ranks
-    if (pair := _past_its_send(classes)) is not None:
-        return PointToPoint(parts=classes, pair=pair), pair[0].ranks
-    return PointToPoint(parts=classes, ends="never" if known else "unknown"), _ranks(classes)
-
-
-def _past_its_send(classes: Parts) -> tuple[Class, Class] | None:
-    """(a rank, a rank that waits to receive from it), if all receive and only the first is further than the rank that waits for
-    it, in the program or in the rounds of a loop of its own: it came past what it should have sent."""
-    if not all(receives(one.first) for one in classes):
-        return None
-    pairs = [(sender, one) for one in classes for sender in classes if peer_of(one.first) in sender.ranks]
-    past = [(sender, one) for sender, one in pairs if _is_further(sender.first, one.first)]
-    return past[0] if len(past) == 1 else None
-
-
-def _is_further(one: Rank, other: Rank) -> bool:
-    if is_ahead(one, other):
-        return True
-    ours, theirs = rounds(one), rounds(other)
-    return not is_ahead(other, one) and ours is not None and theirs is not None and ours > theirs
-
-
-def _unmatched(run: Run, named: Class) -> int:
-    """How many ranks wait in a send to, or a receive from, a rank that is in no matching call."""
-    waiting = (one for one in run.waiting if is_p2p(one.first) and peer_of(one.first) in named.ranks)
-    return sum(len(one.ranks) for one in waiting if not answers(one.first, named.first))
-
-
-def _unanswered(run: Run, classes: Parts) -> Found | None:
-    """Sends and receives among other operations: which rank does not match them. None if there are none."""
-    stuck = [one for one in classes if is_p2p(one.first)]
-    if not stuck:
-        return None
-    if any(peer_of(one.first) is None for one in stuck):
-        return PointToPoint(parts=classes, ends="unknown"), _ranks(classes)
-    parts = _parts(classes)
-    others = [part for part in parts if not is_p2p(part.first)]
-    if len(others) == 1 and len(parts) == 2 and len(parts[0].ranks) < len(parts[1].ranks):
-        fewer, most = parts
-        # Most ranks are in one call, and a few in another; unless most ranks are already past the call of the few.
-        if not is_ahead(most.first, fewer.first):
-            return PointToPoint(parts=classes, pair=(fewer, most)), fewer.ranks
-    if (pair := _astray(run, stuck)) is not None:
-        return PointToPoint(parts=classes, pair=pair), pair[0].ranks
-    for one in stuck:
-        named = peer_of(one.first)
-        peer = next((other for other in classes if named in other.ranks), None)
-        if named is not None and peer is not None and not is_p2p(peer.first):
-            return PointToPoint(parts=classes, pair=(peer, one)), (named,)
-    return None
-
-
-def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
-    """(a rank whose send is not received, a rank that waits to receive from it)."""
-    for one in stuck:
-        named = peer_of(one.first)
-        peer = run.ranks.get(named) if named is not None else None
-        sends = one.first.wait is not None and one.first.wait.operation.op in torch_names.SENDS
-        if not sends or peer is None or answers(one.first, peer):
-            continue
-        for other in stuck:
-            if receives(other.first) and peer.rank not in other.ranks and peer_of(other.first) in one.ranks:
-                return one, other
-    return None
-
-
 # --- collectives -------------------------------------------------------------------------------------------------------
 
 
 def _by_program(parts: Parts) -> Found:
     """The kind of a cycle of collectives, by the positions of the ranks in the program. It is one list of alternatives, of which
     the first that fits is the kind."""
-    everyone = _ranks(parts)
+    everyone = ranks_of(parts)
     sure = all(part.first.wait is not None and part.first.wait.sure for part in parts)
     ends: Ends = "never" if sure else "unknown"  # an operation that was inferred may be another one
     if len(parts) > 2 and _opposite_order(parts):
@@ -263,7 +177,7 @@ def _went_past(behind: Class, parts: Parts) -> tuple[Subset, tuple[int, ...]]:
     """The kind, and the ranks to blame: some ranks wait in a call, and all others are further in the program."""
     ahead = [part for part in parts if part is not behind]
     name, does = _name(behind), do(behind.ranks, "is", "are") + " waiting in"
-    rest = _ranks(ahead)
+    rest = ranks_of(ahead)
     rooted = behind.first.wait is not None and behind.first.wait.operation.op in torch_names.ROOTED
     if rooted and len(ahead) > 1:
         # A rank may return from a gather or a broadcast before the others: only the rank that is furthest did not call it.

@@ -6,7 +6,7 @@ from hangdoc.reasoning.causes.agreement import Agreement
 from hangdoc.reasoning.causes.amounts import Difference
 from hangdoc.reasoning.model import Class
 from hangdoc.reasoning.ranks.holds import Ends, Hold, Stopped
-from hangdoc.snapshot import Frame, Loop, Process
+from hangdoc.snapshot import Frame, Loop, Process, Transfer
 
 
 class Cycle(Hold, frozen=True, kw_only=True):
@@ -67,6 +67,8 @@ class PointToPoint(Cycle, frozen=True, kw_only=True):
     pair: tuple[Class, Class] | None = None
     """The ranks that send to a different rank or are in another operation, and ranks that wait for them; None if all are to
     blame."""
+    left_out: Transfer | None = None
+    """The call that the first of the pair may have left out, because it is under a condition."""
 
 
 class Roots(Cycle, frozen=True, kw_only=True):

@@ -267,6 +267,11 @@ def numbers_of(classes: Iterable[Class]) -> Iterator[int]:
         yield from one.ranks
 
 
+def ranks_of(classes: Iterable[Class]) -> tuple[int, ...]:
+    """The ranks in some classes, ascending."""
+    return tuple(sorted(numbers_of(classes)))
+
+
 def helpers_on(hosts: Iterable[Host]) -> dict[tuple[str, int | None], list[Process]]:
     """The helper processes of each rank, by its host and pid."""
     found: dict[tuple[str, int | None], list[Process]] = {}

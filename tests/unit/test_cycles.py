@@ -2,7 +2,7 @@
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Process
+from hangdoc.snapshot import Process, Transfer
 from tests.unit.builders import c10d, frame, local, rank, snapshot
 
 
@@ -37,6 +37,28 @@ def test_a_stage_that_receives_from_the_wrong_neighbour() -> None:
 def test_two_that_send_first_are_both_to_blame() -> None:
     found = job(call(0, "send", 1, world=2), call(1, "send", 0, world=2))
     assert blamed(found) == [("point-to-point", "HD204", (0, 1), ())]
+
+
+def test_the_rank_whose_send_is_under_a_condition_did_not_send() -> None:
+    """A learner receives from each actor in turn. All actors wait for its weights, and one of them has left out its message."""
+
+    def actor(number: int, *conditions: str) -> Process:
+        sends = (Transfer(line=3, call="send", conditions=conditions), Transfer(line=5, call="recv"))
+        return rank(number, *c10d("recv", local("src", 0)), frame("actor", transfers=sends), world=4)
+
+    def learner(*conditions: str) -> Process:
+        sends = (Transfer(line=9, call="isend", conditions=conditions),)
+        return rank(0, *c10d("recv", local("src", 2)), frame("learner", transfers=sends), world=4)
+
+    def job_of(by_learner: tuple[str, ...], by_actors: tuple[str, ...]) -> Job:
+        return job(learner(*by_learner), *(actor(number, *by_actors) for number in (1, 2, 3)))
+
+    found = job_of((), ("len(rows) > 2",))
+    assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1, 3))]
+    assert found.findings[0].evidence[0].text == "its send at me/train.py:3 runs only under the condition `len(rows) > 2`"
+    # What depends on the rank alone does not change from one iteration to the next.
+    assert blamed(job_of(("fresh",), ("rank > 0",))) == [("point-to-point", "HD204", (0,), (1, 2, 3))]
+    assert blamed(job_of(("fresh",), ("len(rows) > 2",)))[0][2] != (2,)
 
 
 def test_one_in_a_collective_beside_two_that_receive() -> None:

@@ -258,6 +258,30 @@ def test_loops_conditions_and_source(tmp_path: Path) -> None:
     assert {name for loop in found.loops for name in loop.advances} == {"epoch", "step", "batch", "i", "total"}
 
 
+TRANSFERS = """
+def actor(pipe, rank):
+    for n in range(10):
+        rows = play()
+        pipe.send(rows)
+        if not rows:
+            continue
+        if rank > 0:
+            dist.send(rows, dst=0)
+            work = dist.batch_isend_irecv([dist.P2POp(dist.isend, rows, 0)])
+        for other in range(3):
+            dist.recv(weights, 0)
+    dist.send(rows, 0)
+"""
+
+
+def test_sends_and_receives_in_the_loop_around_a_line(tmp_path: Path) -> None:
+    found = annotated(tmp_path, 12, text=TRANSFERS, function="actor").transfers
+    assert [(one.line, one.call, one.conditions) for one in found] == [
+        (9, "send", ("rows", "rank > 0")), (10, "isend", ("rows", "rank > 0")), (12, "recv", ("rows",)),
+    ]  # fmt: skip
+    assert [one.line for one in annotated(tmp_path, 13, text=TRANSFERS, function="actor").transfers] == [9, 10, 12, 13]
+
+
 @pytest.mark.parametrize("text", ["", "\n", "a", "a\n", "a\n\nb", "a\x0cb\u2028c\nd\n"])
 def test_lines_of_a_text(text: str) -> None:
     lines = Lines(text)

@@ -46,6 +46,12 @@ def singled_out(one: Rank, other: Rank) -> bool:
     )
 
 
+def changes(test: str) -> bool:
+    """Whether a condition may be true at one time and false at another: it is not about the rank."""
+    names = _NAME.findall(_STRING.sub("", test))
+    return not _ABOUT_RANK.search(test) and not any(map(_SHORT_FOR_RANK.fullmatch, names))
+
+
 def now_and_then(one: Rank, other: Rank) -> tuple[str, Frame] | None:
     """The condition of a framework under which `one` makes its call, and `other` is not, with the frame that tests it: it saves,
     evaluates or stops now and then (`self.control.should_save`). The framework is right, so what asked for it differs between the

@@ -38,9 +38,10 @@ peer is doing.
 
 ## When it can be wrong
 
-- If two ranks wait to receive from each other, hangdoc blames the one that is
-  further in the program: it came past a send that the other one waits for. The
-  other rank may have received one message too many instead.
+- If two ranks wait to receive from each other, one of them came past a send. If
+  the sends of only one are under a condition in its loop, hangdoc blames that
+  one, else the one that is further in the program. The other rank may have
+  received one message too many instead.
 - The peer could not be read from a call. hangdoc then assumes that the
   call may wait for any other rank, and lowers the confidence.
 
@@ -52,10 +53,13 @@ peer is doing.
 
 from collections.abc import Iterable
 
+from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import PointToPoint
 from hangdoc.reasoning.model import Class, Run
+from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.ranks.place import short
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.waits import is_p2p, peer_of, receives
@@ -66,7 +70,7 @@ def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
-        evidence=words.stacks(run, kind.pair or kind.parts),
+        evidence=[*_left_out(kind), *words.stacks(run, kind.pair or kind.parts)],
         remedy=_remedy(kind),
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )
@@ -85,6 +89,18 @@ def _summary(kind: PointToPoint) -> str:
     place = "" if is_p2p(astray.first) else f" {words.place(astray.first)}"
     skipped = f"{words.ranks(astray.ranks)} did not call the matching send: " if _both_receive(kind) else ""
     return f"{words.waiting_in([waits])}, but {skipped}{words.are(astray.ranks)} {words.doing(astray.first)}{place}"
+
+
+def _left_out(kind: PointToPoint) -> list[Evidence]:
+    if kind.left_out is None or kind.pair is None:
+        return []
+    call, rank = kind.left_out, kind.pair[0].first
+    frame = next(one for one in rank.own if call in one.transfers)
+    what = "receive" if call.call in torch_names.RECEIVES else "send"
+    text = (
+        f"its {what} at {short(frame.file)}:{call.line} runs only under the condition `{' and '.join(call.conditions)}`"
+    )
+    return [Evidence(kind.pair[0].ranks[0], "stacks", text)]
 
 
 def _remedy(kind: PointToPoint) -> str:

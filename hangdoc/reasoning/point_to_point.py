@@ -1,0 +1,107 @@
+"""Cycles with sends and receives: which rank did not make the call that another one waits for."""
+
+from hangdoc.reasoning.kinds import PointToPoint
+from hangdoc.reasoning.model import Class, Rank, Run, ranks_of
+from hangdoc.reasoning.ranks import torch_names, transfers
+from hangdoc.reasoning.ranks.counters import rounds
+from hangdoc.reasoning.ranks.holds import Hold
+from hangdoc.reasoning.ranks.place import is_ahead
+from hangdoc.reasoning.waits import answers, is_p2p, peer_of, receives
+
+Parts = tuple[Class, ...]
+Found = tuple[Hold, tuple[int, ...]]
+"""The kind, and the ranks to blame."""
+
+
+def among_themselves(run: Run, classes: Parts) -> Found:
+    """A cycle of sends and receives only. To blame is a rank that may have left out a call, else the only one with the most
+    unmatched calls to it, else a rank that went past its send, else all."""
+    if (left_out := _left_out(classes)) is not None:
+        return left_out, left_out.pair[0].ranks if left_out.pair else ()
+    known = all(peer_of(one.first) is not None for one in classes)
+    unmatched = {one.ranks: _unmatched(run, one) for one in classes}
+    most = max(unmatched.values())
+    astray = [one for one in classes if unmatched[one.ranks] == most]
+    if known and len(astray) == 1 and most > 1:
+        waits = next(one for one in run.waiting if peer_of(one.first) in astray[0].ranks)
+        return PointToPoint(parts=classes, pair=(astray[0], waits)), astray[0].ranks
+    if (pair := _past_its_send(classes)) is not None:
+        return PointToPoint(parts=classes, pair=pair), pair[0].ranks
+    return PointToPoint(parts=classes, ends="never" if known else "unknown"), ranks_of(classes)
+
+
+def _left_out(classes: Parts) -> PointToPoint | None:
+    """All receive, and only one rank may have left out a send: all sends in its loop are under conditions, and those of the
+    others are not. Or the same for ranks that all send."""
+    for waiting, missing in ((torch_names.RECEIVES, torch_names.SENDS), (torch_names.SENDS, torch_names.RECEIVES)):
+        if not all(one.first.wait is not None and one.first.wait.operation.op in waiting for one in classes):
+            continue
+        found = [transfers.under_conditions(one.first, missing) for one in classes]
+        if None in found or sum(map(bool, found)) != 1:
+            return None
+        astray, calls = next((one, calls) for one, calls in zip(classes, found, strict=True) if calls)
+        waits = next((one for one in classes if one is not astray and peer_of(one.first) in astray.ranks), None)
+        if waits is not None and (peer := peer_of(waits.first)) is not None:
+            blamed = Class(astray.first, (peer,))
+            return PointToPoint(parts=classes, pair=(blamed, waits), left_out=calls[0])
+    return None
+
+
+def _past_its_send(classes: Parts) -> tuple[Class, Class] | None:
+    """(a rank, a rank that waits to receive from it), if all receive and only the first is further than the rank that waits for
+    it, in the program or in the rounds of a loop of its own: it came past what it should have sent."""
+    if not all(receives(one.first) for one in classes):
+        return None
+    pairs = [(sender, one) for one in classes for sender in classes if peer_of(one.first) in sender.ranks]
+    past = [(sender, one) for sender, one in pairs if _is_further(sender.first, one.first)]
+    return past[0] if len(past) == 1 else None
+
+
+def _is_further(one: Rank, other: Rank) -> bool:
+    if is_ahead(one, other):
+        return True
+    ours, theirs = rounds(one), rounds(other)
+    return not is_ahead(other, one) and ours is not None and theirs is not None and ours > theirs
+
+
+def _unmatched(run: Run, named: Class) -> int:
+    """How many ranks wait in a send to, or a receive from, a rank that is in no matching call."""
+    waiting = (one for one in run.waiting if is_p2p(one.first) and peer_of(one.first) in named.ranks)
+    return sum(len(one.ranks) for one in waiting if not answers(one.first, named.first))
+
+
+def among_others(run: Run, classes: Parts, parts: Parts) -> Found | None:
+    """Sends and receives among other operations: which rank does not match them. None if there are none."""
+    stuck = [one for one in classes if is_p2p(one.first)]
+    if not stuck:
+        return None
+    if any(peer_of(one.first) is None for one in stuck):
+        return PointToPoint(parts=classes, ends="unknown"), ranks_of(classes)
+    others = [part for part in parts if not is_p2p(part.first)]
+    if len(others) == 1 and len(parts) == 2 and len(parts[0].ranks) < len(parts[1].ranks):
+        fewer, most = parts
+        # Most ranks are in one call, and a few in another; unless most ranks are already past the call of the few.
+        if not is_ahead(most.first, fewer.first):
+            return PointToPoint(parts=classes, pair=(fewer, most)), fewer.ranks
+    if (pair := _astray(run, stuck)) is not None:
+        return PointToPoint(parts=classes, pair=pair), pair[0].ranks
+    for one in stuck:
+        named = peer_of(one.first)
+        peer = next((other for other in classes if named in other.ranks), None)
+        if named is not None and peer is not None and not is_p2p(peer.first):
+            return PointToPoint(parts=classes, pair=(peer, one)), (named,)
+    return None
+
+
+def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
+    """(a rank whose send is not received, a rank that waits to receive from it)."""
+    for one in stuck:
+        named = peer_of(one.first)
+        peer = run.ranks.get(named) if named is not None else None
+        sends = one.first.wait is not None and one.first.wait.operation.op in torch_names.SENDS
+        if not sends or peer is None or answers(one.first, peer):
+            continue
+        for other in stuck:
+            if receives(other.first) and peer.rank not in other.ranks and peer_of(other.first) in one.ranks:
+                return one, other
+    return None
