@@ -16,7 +16,7 @@ Found = tuple[Hold, tuple[int, ...]]
 def among_themselves(run: Run, classes: Parts) -> Found:
     """A cycle of sends and receives only. To blame is a rank that may have left out a call, else the only one with the most
     unmatched calls to it, else a rank that went past its send, else all."""
-    if (left_out := _left_out(classes)) is not None:
+    if (left_out := _left_out(run, classes)) is not None:
         return left_out, left_out.pair[0].ranks if left_out.pair else ()
     known = all(peer_of(one.first) is not None for one in classes)
     unmatched = {one.ranks: _unmatched(run, one) for one in classes}
@@ -30,7 +30,7 @@ def among_themselves(run: Run, classes: Parts) -> Found:
     return PointToPoint(parts=classes, ends="never" if known else "unknown"), ranks_of(classes)
 
 
-def _left_out(classes: Parts) -> PointToPoint | None:
+def _left_out(run: Run, classes: Parts) -> PointToPoint | None:
     """All receive, and only one rank may have left out a send: all sends in its loop are under conditions, and those of the
     others are not. Or the same for ranks that all send."""
     for waiting, missing in ((torch_names.RECEIVES, torch_names.SENDS), (torch_names.SENDS, torch_names.RECEIVES)):
@@ -42,7 +42,7 @@ def _left_out(classes: Parts) -> PointToPoint | None:
         astray, calls = next((one, calls) for one, calls in zip(classes, found, strict=True) if calls)
         waits = next((one for one in classes if one is not astray and peer_of(one.first) in astray.ranks), None)
         if waits is not None and (peer := peer_of(waits.first)) is not None:
-            blamed = Class(astray.first, (peer,))
+            blamed = Class(run.ranks[peer], (peer,))
             return PointToPoint(parts=classes, pair=(blamed, waits), left_out=calls[0])
     return None
 

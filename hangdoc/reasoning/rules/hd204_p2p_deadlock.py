@@ -107,6 +107,8 @@ def _remedy(kind: PointToPoint) -> str:
     if kind.pair is None:
         return "In each pair, one rank must send while the other receives. Or post both calls with batch_isend_irecv."
     astray, waits = kind.pair
+    if kind.left_out is not None:
+        return f"Make the call of {words.ranks(astray.ranks)} in every iteration, for example with an empty message."
     return (
         f"Compare the calls of {words.ranks(astray.ranks)} with what {words.do(waits.ranks, 'expects', 'expect')}: a send or a "
         "receive was skipped, or it names another rank."
