@@ -55,7 +55,9 @@ def test_the_rank_whose_send_is_under_a_condition_did_not_send() -> None:
 
     found = job_of((), ("len(rows) > 2",))
     assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1, 3))]
-    assert found.findings[0].evidence[0].text == "its send at me/train.py:3 runs only under the condition `len(rows) > 2`"
+    assert (
+        found.findings[0].evidence[0].text == "its send at me/train.py:3 runs only under the condition `len(rows) > 2`"
+    )
     # What depends on the rank alone does not change from one iteration to the next.
     assert blamed(job_of(("fresh",), ("rank > 0",))) == [("point-to-point", "HD204", (0,), (1, 2, 3))]
     assert blamed(job_of(("fresh",), ("len(rows) > 2",)))[0][2] != (2,)
