@@ -147,6 +147,8 @@ def _modules(memory: Memory, runtime: _Runtime) -> int:
                 _places[runtime.key] = place
                 return address
     memory.word(runtime.address)  # raises Unreadable if the process has ended
+    if known is not None:
+        raise Unreadable(f"pid {memory.pid} has no sys.modules any more: it is about to end")
     raise Unsupported(f"sys.modules was not found in {runtime.name}")
 
 

@@ -81,6 +81,10 @@ def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
     )
 
 
+_ENDING = "The run is about to end. If the launcher is still alive in a minute, terminate it."
+_OVER = "Read the ranks' last output, then terminate the launcher. The run is over."
+
+
 @about(Ended)
 def _over(run: Run, blockage: Blockage, kind: Ended) -> Draft:
     first = run.ranks[(blockage.culprits or kind.ranks)[0]]
@@ -89,7 +93,7 @@ def _over(run: Run, blockage: Blockage, kind: Ended) -> Draft:
         confidence=0.9,
         summary=f"all ranks are dead (rank {first.rank}: {first.why}), but the launcher (pid {kind.launcher.pid}) is still alive",
         evidence=[Evidence(r.rank, "processes", f"pid {r.pid} is a zombie: {r.why}") for r in zombies],
-        remedy="Read the ranks' last output, then terminate the launcher. The run is over.",
+        remedy=_ENDING if blockage.severity == "info" else _OVER,
         commands=words.show([kind.launcher.pid]),
     )
 
