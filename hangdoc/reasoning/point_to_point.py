@@ -14,10 +14,12 @@ Found = tuple[Hold, tuple[int, ...]]
 
 
 def among_themselves(run: Run, classes: Parts) -> Found:
-    """A cycle of sends and receives only. To blame is a rank that may have left out a call, else the only one with the most
-    unmatched calls to it, else a rank that went past its send, else all."""
+    """A cycle of sends and receives only. To blame is a rank that may have left out a call, else a rank that went past its
+    send, else the only one with the most unmatched calls to it, else all."""
     if (left_out := _left_out(run, classes)) is not None:
         return left_out, left_out.pair[0].ranks if left_out.pair else ()
+    if (pair := _past_its_send(classes)) is not None:
+        return PointToPoint(parts=classes, pair=pair), pair[0].ranks
     known = all(peer_of(one.first) is not None for one in classes)
     unmatched = {one.ranks: _unmatched(run, one) for one in classes}
     most = max(unmatched.values())
@@ -25,8 +27,6 @@ def among_themselves(run: Run, classes: Parts) -> Found:
     if known and len(astray) == 1 and most > 1:
         waits = next(one for one in run.waiting if peer_of(one.first) in astray[0].ranks)
         return PointToPoint(parts=classes, pair=(astray[0], waits)), astray[0].ranks
-    if (pair := _past_its_send(classes)) is not None:
-        return PointToPoint(parts=classes, pair=pair), pair[0].ranks
     return PointToPoint(parts=classes, ends="never" if known else "unknown"), ranks_of(classes)
 
 
@@ -60,8 +60,8 @@ def _past_its_send(classes: Parts) -> tuple[Class, Class] | None:
 def _is_further(one: Rank, other: Rank) -> bool:
     if is_ahead(one, other):
         return True
-    ours, theirs = rounds(one), rounds(other)
-    return not is_ahead(other, one) and ours is not None and theirs is not None and ours > theirs
+    both = list(zip(rounds(one), rounds(other), strict=False))
+    return not is_ahead(other, one) and [a for a, _ in both] > [b for _, b in both]
 
 
 def _unmatched(run: Run, named: Class) -> int:

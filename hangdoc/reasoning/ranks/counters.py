@@ -79,12 +79,12 @@ def around(frame: Frame) -> list[Loop]:
     return sorted(inside, key=lambda loop: loop.line)
 
 
-def rounds(rank: Rank) -> int | None:
-    """The iterations that the innermost counted loop around a rank's position has completed; None if none counts."""
+def rounds(rank: Rank) -> list[int]:
+    """The iterations that the counted loops around a rank's position have completed, the outermost first."""
     if rank.thread is None:
-        return None
-    views = (_view(rank.process, frame, loop) for frame, loop in reversed(_nest(rank.thread)))
-    return next((view.done for view in views if view.done is not None), None)
+        return []
+    views = (_view(rank.process, frame, loop) for frame, loop in _nest(rank.thread))
+    return [view.done for view in views if view.done is not None]
 
 
 def number(process: Process | None, frame: Frame, name: str) -> int | None:
