@@ -18,7 +18,7 @@ def among_themselves(run: Run, classes: Parts) -> Found:
     send, else the only one with the most unmatched calls to it, else all."""
     if (left_out := _left_out(run, classes)) is not None:
         return left_out, left_out.pair[0].ranks if left_out.pair else ()
-    if (pair := _past_its_send(classes)) is not None:
+    if (pair := _past_its_send(run, classes)) is not None:
         return PointToPoint(parts=classes, pair=pair), pair[0].ranks
     known = all(peer_of(one.first) is not None for one in classes)
     unmatched = {one.ranks: _unmatched(run, one) for one in classes}
@@ -41,20 +41,26 @@ def _left_out(run: Run, classes: Parts) -> PointToPoint | None:
             return None
         astray, calls = next((one, calls) for one, calls in zip(classes, found, strict=True) if calls)
         waits = next((one for one in classes if one is not astray and peer_of(one.first) in astray.ranks), None)
-        if waits is not None and (peer := peer_of(waits.first)) is not None:
-            blamed = Class(run.ranks[peer], (peer,))
-            return PointToPoint(parts=classes, pair=(blamed, waits), left_out=calls[0])
+        if waits is not None:
+            return PointToPoint(parts=classes, pair=(_peer(run, waits), waits), left_out=calls[0])
     return None
 
 
-def _past_its_send(classes: Parts) -> tuple[Class, Class] | None:
+def _past_its_send(run: Run, classes: Parts) -> tuple[Class, Class] | None:
     """(a rank, a rank that waits to receive from it), if all receive and only the first is further than the rank that waits for
     it, in the program or in the rounds of a loop of its own: it came past what it should have sent."""
     if not all(receives(one.first) for one in classes):
         return None
     pairs = [(sender, one) for one in classes for sender in classes if peer_of(one.first) in sender.ranks]
     past = [(sender, one) for sender, one in pairs if _is_further(sender.first, one.first)]
-    return past[0] if len(past) == 1 else None
+    return (_peer(run, past[0][1]), past[0][1]) if len(past) == 1 else None
+
+
+def _peer(run: Run, waiting: Class) -> Class:
+    """The one rank that the ranks of a class wait for. Others of its class may have done what they should."""
+    number = peer_of(waiting.first)
+    assert number is not None
+    return Class(run.ranks[number], (number,))
 
 
 def _is_further(one: Rank, other: Rank) -> bool:
