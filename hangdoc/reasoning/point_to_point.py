@@ -58,9 +58,8 @@ def _past_its_send(run: Run, classes: Parts) -> tuple[Class, Class] | None:
 
 def _peer(run: Run, waiting: Class) -> Class:
     """The one rank that the ranks of a class wait for. Others of its class may have done what they should."""
-    number = peer_of(waiting.first)
-    assert number is not None
-    return Class(run.ranks[number], (number,))
+    rank = next(one for one in run.ranks.values() if one.rank == peer_of(waiting.first))
+    return Class(rank, (rank.rank,))
 
 
 def _is_further(one: Rank, other: Rank) -> bool:
