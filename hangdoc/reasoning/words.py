@@ -95,8 +95,8 @@ def doing(rank: Rank) -> str:
     if rank.wait is not None:
         return f"waiting in {operation(rank)}"
     match rank.hold:
-        case OnNetwork(peer=peer):
-            return f"waiting for a reply from {peer}" if peer else "waiting on the network"
+        case OnNetwork():
+            return str(rank.hold)
         case Serves(address=address):
             return f"waiting for requests on {address}"
         case BlocksItsChild():

@@ -162,6 +162,9 @@ def test_a_rank_that_serves_requests_is_no_hang() -> None:
         found = job(snapshot(serves, follows, connections=sockets))
         assert found.verdict == verdict
         assert "waiting for a reply from 192.0.2.1:443" in found.findings[0].summary
+    sockets = Connections(connections=(*silent(2, 600.0).connections, replace(elsewhere, send_queue_bytes=3_000_000)))
+    found = job(snapshot(serves, follows, connections=sockets))
+    assert "sending data to 192.0.2.1:443" in found.findings[0].summary
 
 
 def test_nobody_waits_longer_for_a_rank_than_it_is_there() -> None:

@@ -124,13 +124,19 @@ class Asleep(Hold, frozen=True, kw_only=True):
 
 
 class OnNetwork(Hold, frozen=True, kw_only=True):
-    """It waits for a reply from outside the run."""
+    """It waits for a reply from outside the run, or until the other side takes what it sends."""
 
     NAME = "on-network"
     peer: str | None = None
     """Address and port, if known."""
     silent_seconds: float | None = None
     """Since the last byte on that connection."""
+    sends: bool = False
+
+    def __str__(self) -> str:
+        if self.peer is None:
+            return "waiting on the network"
+        return f"sending data to {self.peer}" if self.sends else f"waiting for a reply from {self.peer}"
 
 
 class AtFileLock(Hold, frozen=True, kw_only=True):

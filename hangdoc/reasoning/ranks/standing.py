@@ -274,7 +274,11 @@ def _network(kernel: KernelThread | None, connections: Iterable[Connection]) -> 
     if peer is None:
         return OnNetwork()
     ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
-    return OnNetwork(peer=f"{peer.remote_address}:{peer.remote_port}", silent_seconds=min(ages, default=None))
+    return OnNetwork(
+        peer=f"{peer.remote_address}:{peer.remote_port}",
+        silent_seconds=min(ages, default=None),
+        sends=peer.send_queue_bytes > 0,
+    )
 
 
 def _served(process: Process, thread: PythonThread, connections: Iterable[Connection]) -> Serves | None:
@@ -314,12 +318,8 @@ def _by_name(
     if call in _NETWORK and kernel is not None and kernel.files and kernel.files[0].kind == "pipe":
         return Standing("waiting-io", f"waiting for data in {in_words(kernel.files[0])}", other)
     if network is not None or call in _NETWORK:
-        peer = network.peer if network is not None else None
-        return Standing(
-            "waiting-io",
-            f"waiting for a reply from {peer}" if peer else "waiting on the network",
-            other if lock else network or OnNetwork(),
-        )
+        network = network or OnNetwork()
+        return Standing("waiting-io", str(network), lock or network)
     if any(name in file for name in _LOCK_FILES) or call == _FUTEX:
         return Standing("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", other)
     return Standing(

@@ -102,18 +102,14 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
             *dead,
             *words.stacks(run, blockage.waiting),
         ],
-        remedy=_CHILD_ENDED if because else _remedy(kind) or _in_general(blockage),
+        remedy=_CHILD_ENDED if because else _remedy(blockage, kind),
         commands=words.show(one.pid for one in holders) or words.look_again(first),
     )
 
 
-def _in_general(blockage: Blockage) -> str:
+def _remedy(blockage: Blockage, kind: Hold) -> str:
     if blockage.severity == "info":
         return words.RUN_AGAIN
-    return f"Look at the line where {words.are(blockage.culprits)}. {_WAITS_TOO_LONG}"
-
-
-def _remedy(kind: Hold) -> str | None:
     match kind:
         case BlocksItsChild():
             return (
@@ -127,12 +123,10 @@ def _remedy(kind: Hold) -> str | None:
                 f"No process holds the lock: an earlier program left {kind.path} behind. Stop the run, check that no other host "
                 "uses this file, and delete it."
             )
-        case AtFileLock(ends="by-itself"):
-            return "The rank continues when the holder of the lock releases it. Run hangdoc again in a few minutes, and compare."
         case AtFileLock(holders=holders) if holders:
             return "Find out what holds the lock. If it is stopped, continue it with `kill -CONT`; else let it end, or end it."
         case AtFileLock(path=path):
             return f"Find out which process holds {path}: hangdoc sees no process of other containers and hosts."
         case OnNetwork(peer=peer) if peer is not None:
             return f"Check the server at {peer}. Give the request a timeout."
-    return None
+    return f"Look at the line where {words.are(blockage.culprits)}. {_WAITS_TOO_LONG}"
