@@ -144,7 +144,7 @@ class Holder(Value, frozen=True, kw_only=True):
     state: str
     """The kernel's letter (proc_pid_stat(5))."""
     works: bool = False
-    """It or a descendant used a processor, read or wrote. Only for the holder of a lock in another process."""
+    """It or a descendant used a processor, read or wrote. Only for the holder of a lock or of the other end of a connection."""
 
 
 class AwaitedFile(Value, frozen=True, kw_only=True):
@@ -165,8 +165,8 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     writes: bool = False
     """Whether this is the write end of a pipe."""
     holders: tuple[Holder, ...] | None = None
-    """The first few holders of the other end of a pipe, or of the lock that the call waits for. None if not searched, or if none
-    was found and some processes could not be seen."""
+    """The first few holders of the other end of a pipe, of the lock that the call waits for, or of the other end of a TCP
+    connection on this host. None if not searched, or if none was found and some processes could not be seen."""
 
 
 class KernelThread(Value, frozen=True, kw_only=True):

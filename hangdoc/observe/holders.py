@@ -1,10 +1,11 @@
 """The processes that have a file open or locked, and whether they are at work. They may belong to another job, which is not
 observed."""
 
+import contextlib
 import os
 import posixpath
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import msgspec
@@ -25,7 +26,7 @@ _PERIOD_SECONDS = 10.0
 def of_lock_file(proc: ProcFS, pid: int, path: str) -> tuple[Holder, ...] | None:
     """The holders of a lock that is the file itself, for which process `pid` waits. Its maker keeps it open. None as for
     `openers`."""
-    return _at_work(proc, openers(proc, path, _period()), pid)
+    return at_work(proc, openers(proc, path, period()), pid)
 
 
 @lru_cache(8)
@@ -81,7 +82,16 @@ def of_lock(proc: ProcFS, pid: int, path: str) -> tuple[Holder, ...] | None:
                 held.append(_holder(proc, int(fields[4])))
         except (ProcError, ValueError):
             continue
-    return _at_work(proc, tuple(held[:_MAX_HOLDERS]) or None, pid)
+    return at_work(proc, tuple(held[:_MAX_HOLDERS]) or None, pid)
+
+
+def of(proc: ProcFS, pids: Iterable[int]) -> tuple[Holder, ...]:
+    """The first few of some processes that are still there."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(ProcError):
+            found.append(_holder(proc, pid))
+    return tuple(found[:_MAX_HOLDERS])
 
 
 def _holder(proc: ProcFS, pid: int) -> Holder:
@@ -89,22 +99,30 @@ def _holder(proc: ProcFS, pid: int) -> Holder:
     return Holder(pid=pid, name=stat.name, state=stat.state)
 
 
-def _period() -> int:
+def period() -> int:
+    """The current one: a key for caches."""
     return int(time.monotonic() / _PERIOD_SECONDS)
 
 
-def _at_work(proc: ProcFS, found: tuple[Holder, ...] | None, waiting: int) -> tuple[Holder, ...] | None:
-    """The holders of a lock, and whether each is at work, which takes half a second. `waiting`: the process that waits for the
-    lock, whose own threads are observed anyway."""
-    return found and tuple(
-        msgspec.structs.replace(one, works=one.pid != waiting and _works(proc, one.pid, _period())) for one in found
+def at_work(proc: ProcFS, found: tuple[Holder, ...] | None, waiting: int) -> tuple[Holder, ...] | None:
+    """The holders of a lock or a connection, and whether each is at work, which takes half a second. `waiting`: the process that
+    waits for them, whose own threads are observed anyway."""
+    if not found:
+        return found
+    above = process_table.read_ancestry(proc, waiting)
+    return tuple(
+        msgspec.structs.replace(
+            one, works=one.pid != waiting and _works(proc, one.pid, period(), alone=one.pid in above)
+        )
+        for one in found
     )
 
 
 @lru_cache(64)
-def _works(proc: ProcFS, pid: int, period: int) -> bool:
-    """Whether a process or a descendant uses a processor, reads or writes."""
-    tree = process_table.read(proc).tree(pid)
+def _works(proc: ProcFS, pid: int, period: int, *, alone: bool) -> bool:
+    """Whether a process or a descendant uses a processor, reads or writes. `alone`: only itself, because it is an ancestor of the
+    process that waits for it."""
+    tree = {pid} if alone else process_table.read(proc).tree(pid)
     before = _work(proc, tree)
     time.sleep(_SAMPLE_SECONDS)
     after = _work(proc, tree)

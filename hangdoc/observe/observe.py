@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hangdoc import redact
-from hangdoc.observe import lock_files, naps, natives
+from hangdoc.observe import lock_files, naps, natives, servers
 from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
@@ -28,7 +28,18 @@ from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks, with_later_frames
 from hangdoc.observe.storage import Storage
 from hangdoc.procfs import ProcError, ProcFS, age
-from hangdoc.snapshot import Counter, Environment, Host, KernelState, Process, Progress, Snapshot, Stack, Unavailable
+from hangdoc.snapshot import (
+    Clocks,
+    Counter,
+    Environment,
+    Host,
+    KernelState,
+    Process,
+    Progress,
+    Snapshot,
+    Stack,
+    Unavailable,
+)
 from hangdoc.version import __version__
 
 # A new probe is one file and one line here. Clocks come first: they are read exactly at both ends of the window.
@@ -292,6 +303,8 @@ def process(
         pass
     if target.role == "rank" and isinstance(stack := evidence.get("stack"), Stack):
         fields["polled_lock"] = lock_files.polled(proc, pid, stack)
+    if isinstance(stack := evidence.get("stack"), Stack) and isinstance(clocks := evidence.get("clocks"), Clocks):
+        evidence["clocks"] = servers.named(proc, pid, clocks, stack)
     environment = target.environment
     progress = evidence.pop("progress", Progress(counters=()))
     if isinstance(progress, Progress):

@@ -15,6 +15,7 @@ from hangdoc.reasoning.kinds import AgentsWait, Cycle, Ended, LauncherStopped, R
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
 from hangdoc.reasoning.ranks import renewals, work
 from hangdoc.reasoning.ranks.holds import (
+    SHORTEST_TIMEOUT,
     Asleep,
     AtFileLock,
     Busy,
@@ -35,6 +36,8 @@ from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.waits import Waits
 
 _GRAVITY: dict[Ends, int] = {"never": 0, "unknown": 1, "by-itself": 2}
+_ATTEMPTS = 5
+"""A rank that polls seldom needs as many attempts before its wait is old, because between them nothing can move."""
 _JUST_NOW = 1.0
 """Seconds. A younger wait is no evidence of a cycle."""
 _UNKNOWN = (Unseen, Unreadable)
@@ -53,7 +56,7 @@ class Blockage(Struct, frozen=True):
     """All other ranks that it blocks and that made no progress."""
     age_seconds: float | None = None
     old: bool = False
-    """Whether it is older than the patience."""
+    """Whether it is older than the patience, and than a few attempts of a rank that polls."""
     under_way: bool = False
     """Whether data between its ranks may still be in transit."""
     cause: "causes.Cause | None" = None
@@ -210,10 +213,17 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
     return replace(
         blockage,
         age_seconds=age,
-        old=age is not None and age >= run.patience,
+        old=age is not None and age >= max(run.patience, _time_for_attempts(blockage)),
         under_way=(age is not None and age < _JUST_NOW)
         or any(_in_flight(run.ranks[number]) for number in numbers_of(blockage.awaited)),
     )
+
+
+def _time_for_attempts(blockage: Blockage) -> float:
+    """How long the awaited ranks need for a few attempts, if they poll."""
+    holds = (one.first.hold for one in blockage.awaited)
+    sleeps = (hold.whole or 0.0 for hold in holds if isinstance(hold, Asleep) and hold.polls)
+    return min(_ATTEMPTS * max(sleeps, default=0.0), SHORTEST_TIMEOUT)
 
 
 def _in_flight(rank: Rank) -> bool:

@@ -14,7 +14,7 @@ from hangdoc.reasoning.causes.agreement import Agreement
 from hangdoc.reasoning.kinds import Standstill
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
 from hangdoc.reasoning.ranks import known, recorded
-from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, BlocksItsChild, OnNetwork, ReadsPipe, Serves
+from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, BlocksItsChild, OnNetwork, ReadsPipe, Serves, in_words
 from hangdoc.reasoning.ranks.stopped import how_it_ended
 from hangdoc.snapshot import Connection, Host, Process
 
@@ -107,14 +107,13 @@ def doing(rank: Rank) -> str:
             )
             return f"waiting for data from {fifo or 'a pipe'} that {who} can write to"
         case AtFileLock(path=path, holders=holders):
-            how = {
-                one.pid: ", at work" if one.works else ", stopped" if one.state in "Tt" else "" for one in holders or ()
-            }
-            who = ", ".join(f"pid {one.pid} ({one.name}{how[one.pid]})" for one in holders or ())
-            held = f" (held by {who})" if who else " (held by no process)" if holders is not None else ""
+            held = (
+                f" (held by {in_words(holders)})" if holders else " (held by no process)" if holders is not None else ""
+            )
             return f"waiting for a lock on {path}{held}"
-        case Asleep(polls=True):
-            return "polling (asleep between attempts)"
+        case Asleep(polls=True, whole=whole):
+            often = f" every {duration(whole)}" if whole is not None and whole >= 1 else ""
+            return f"polling{often} (asleep between attempts)"
         case Asleep(seconds=seconds) if seconds is not None:
             return f"sleeping for another {duration(seconds)}"
     return _STATES.get(rank.state, f"in state {rank.state}")

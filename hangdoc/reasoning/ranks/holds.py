@@ -1,12 +1,14 @@
 """What blocks a rank on its own, so that no other rank could end it. Exactly one for each rank that others may wait for."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import ClassVar, Literal
 
 from msgspec import Struct
 
 from hangdoc.snapshot import AwaitedFile, Holder, Process
 
+SHORTEST_TIMEOUT = 600.0
+"""Seconds. The ranks that wait survive a wait up to this: it is torch's shortest default timeout of a process group (NCCL's)."""
 Ends = Literal["never", "unknown", "by-itself"]
 """Whether it can end without help."""
 
@@ -22,6 +24,12 @@ class Hold(Struct, frozen=True, kw_only=True):
     def alike(self) -> Hashable:
         """Equal for ranks that are blocked in the same way."""
         return self.NAME
+
+
+def in_words(holders: Iterable[Holder]) -> str:
+    """`pid 7 (python, at work), pid 9 (bash, stopped)`."""
+    how = ((one, ", at work" if one.works else ", stopped" if one.state in "Tt" else "") for one in holders)
+    return ", ".join(f"pid {one.pid} ({one.name}{state})" for one, state in how)
 
 
 class Dead(Hold, frozen=True, kw_only=True):
@@ -121,6 +129,8 @@ class Asleep(Hold, frozen=True, kw_only=True):
     polls: bool = False
     seconds: float | None = None
     """How much longer at most."""
+    whole: float | None = None
+    """How long the whole sleep is, if it is known when the thread ran before."""
 
 
 class OnNetwork(Hold, frozen=True, kw_only=True):
@@ -132,11 +142,14 @@ class OnNetwork(Hold, frozen=True, kw_only=True):
     silent_seconds: float | None = None
     """Since the last byte on that connection."""
     sends: bool = False
+    holders: tuple[Holder, ...] = ()
+    """The processes at the other end, if they are on this host. The wait ends by itself if one is at work."""
 
     def __str__(self) -> str:
         if self.peer is None:
             return "waiting on the network"
-        return f"sending data to {self.peer}" if self.sends else f"waiting for a reply from {self.peer}"
+        who = f" ({in_words(self.holders)})" if self.holders else ""
+        return f"{'sending data to' if self.sends else 'waiting for a reply from'} {self.peer}{who}"
 
 
 class AtFileLock(Hold, frozen=True, kw_only=True):

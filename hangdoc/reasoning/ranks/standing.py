@@ -9,6 +9,7 @@ from hangdoc.reasoning.ranks import known, loader, locks, torch_names
 from hangdoc.reasoning.ranks.counters import has_end
 from hangdoc.reasoning.ranks.feeding import consumers, fetching
 from hangdoc.reasoning.ranks.holds import (
+    SHORTEST_TIMEOUT,
     Asleep,
     AtFileLock,
     AtLock,
@@ -41,8 +42,6 @@ _NETWORK = frozenset(
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
 _FUTEX = "futex"
-_SHORT_SLEEP = 600.0
-"""Seconds. The ranks that wait survive a sleep up to this: it is torch's shortest default timeout of a process group (NCCL's)."""
 _WAKES = 10
 """Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
 _WAKES_BY_OBSERVERS = 4
@@ -239,8 +238,10 @@ def _blocked_child(process: Process, helpers: Sequence[Process]) -> Process | No
 
 def _asleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
     polls, seconds = _polls(thread, kernel), kernel.sleep_seconds if kernel is not None else None
-    short = not polls and seconds is not None and seconds <= _SHORT_SLEEP
-    return Asleep(polls=polls, seconds=seconds, ends="by-itself" if short else "unknown")
+    short = not polls and seconds is not None and seconds <= SHORTEST_TIMEOUT
+    slept = kernel.idle_seconds if kernel is not None else None
+    whole = seconds + slept if seconds is not None and slept is not None else None
+    return Asleep(polls=polls, seconds=seconds, whole=whole, ends="by-itself" if short else "unknown")
 
 
 def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
@@ -265,6 +266,7 @@ def _network(kernel: KernelThread | None, connections: Iterable[Connection]) -> 
     sockets = [file for file in (kernel.files if kernel is not None else ()) if file.kind == "socket"]
     if not sockets:
         return None
+    holders = tuple(one for file in sockets for one in file.holders or ())
     known = {c.inode: c for c in connections if c.inode is not None}
     waited = [known[file.inode] for file in sockets if file.inode in known]
     listening = next((c for c in waited if c.state == "LISTEN"), None)
@@ -278,6 +280,8 @@ def _network(kernel: KernelThread | None, connections: Iterable[Connection]) -> 
         peer=f"{peer.remote_address}:{peer.remote_port}",
         silent_seconds=min(ages, default=None),
         sends=peer.send_queue_bytes > 0,
+        holders=holders,
+        ends="by-itself" if any(one.works for one in holders) else "unknown",
     )
 
 
