@@ -95,10 +95,8 @@ def doing(rank: Rank) -> str:
     if rank.wait is not None:
         return f"waiting in {operation(rank)}"
     match rank.hold:
-        case OnNetwork():
+        case OnNetwork() | Serves():
             return str(rank.hold)
-        case Serves(address=address):
-            return f"waiting for requests on {address}"
         case BlocksItsChild():
             return rank.why
         case ReadsPipe(writers=writers, fifo=fifo) if writers is not None or fifo is not None:

@@ -128,6 +128,42 @@ def polling(number: int, loop: Loop, switches: int = 2) -> Process:
     )
 
 
+@pytest.mark.parametrize(
+    ("slept", "silence", "verdict"), [(3.0, 70.0, "waiting"), (3.0, 80.0, "hung"), (None, 70.0, "hung")]
+)
+def test_a_rank_that_polls_seldom_has_a_few_attempts(slept: float | None, silence: float, verdict: str) -> None:
+    process = polling(1, Loop(line=40, end_line=60, header="while True"))
+    assert isinstance(process.clocks, Clocks)
+    main, *others = process.clocks.threads
+    main = replace(main, sleep_seconds=12.0, idle_seconds=slept)
+    process = replace(process, clocks=replace(process.clocks, threads=(main, *others)))
+    assert job(snapshot(in_loop(0, 4), process, silence=silence)).verdict == verdict
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_the_exit_of_a_pool_waits_for_its_threads_and_not_for_a_lock(works: bool) -> None:
+    """The main thread is in `with ThreadPoolExecutor() as pool:`, and a thread of the pool waits for a reply."""
+    frames = tuple(frame(name, 1, "/usr/lib/python3.11/threading.py") for name in ("_wait_for_tstate_lock", "join"))
+    main = (*frames, frame("judge", 12, source="with ThreadPoolExecutor() as pool:"))
+    process = rank(1, *main, kernel={"syscall": "futex"})
+    assert isinstance(process.clocks, Clocks)
+    service = Holder(pid=9, name="judge", state="S", works=works)
+    socket = AwaitedFile(kind="socket", name="socket:[7]", inode=7, holders=(service,))
+    asks = replace(process.clocks.threads[0], tid=7, syscall="poll", files=(socket,))
+    in_pool = PythonThread(tid=7, name="pool", active=False, owns_gil=False, frames=(frame("ask", 70),))
+    python = replace(stack(*main), threads=(*stack(*main).threads, in_pool))
+    clocks = replace(process.clocks, threads=(*process.clocks.threads, asks))
+    process = replace(process, clocks=clocks, stack=python, stack_before=python)
+    sockets = silent(2, 60.0)
+    service_socket = replace(
+        sockets.connections[-1], pid=process.pid, inode=7, remote_address="192.0.2.1", remote_port=80
+    )
+    sockets = Connections(connections=(*sockets.connections, service_socket))
+    found = job(snapshot(in_loop(0, 4), process, connections=sockets))
+    assert (found.verdict, found.findings[0].code) == ("waiting" if works else "hung", "HD202")
+    assert "a reply from pid 9 (judge" in found.findings[0].summary
+
+
 def test_ranks_that_all_poll_stand_still() -> None:
     looks = Loop(line=40, end_line=60, header="while not os.path.exists(lock)")
     found = job(snapshot(polling(0, looks), polling(1, looks)))

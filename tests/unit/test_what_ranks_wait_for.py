@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import files, holders, pyspy, syscalls
+from hangdoc.observe import files, holders, pyspy, servers, syscalls
 from hangdoc.observe.clocks import _waiting_place
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
@@ -24,7 +24,8 @@ from hangdoc.observe.python_state import Modules, p2p_ops, torch_value
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.storage import Storage
 from hangdoc.procfs import ProcFS
-from hangdoc.snapshot import AwaitedFile, Connections, FileBytes, RankIdentity
+from hangdoc.snapshot import AwaitedFile, Clocks, Connections, FileBytes, KernelThread, RankIdentity
+from tests.unit.builders import frame, stack
 
 pytestmark = pytest.mark.usefixtures("can_attach")
 PROC = ProcFS()
@@ -119,6 +120,44 @@ def test_whether_the_holder_of_a_lock_is_at_work(then: str, works: bool, tmp_pat
         with child(f"import fcntl; fcntl.flock(open('{path}', 'a'), 2)") as waiting:
             found = waits_on(waiting.pid, "file")
     assert [(one.pid, one.works) for one in found.holders or ()] == [(holder.pid, works)]
+
+
+SERVER = """
+import socket, time
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+connection, _ = server.accept()
+print("accepted", flush=True)
+{then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "file", "expected"),
+    [
+        ("while True: pass", "/home/me/train.py", [True]),
+        ("time.sleep(99)", "/home/me/train.py", [False]),
+        ("time.sleep(99)", "/site-packages/torch/distributed/rendezvous.py", None),
+    ],
+)
+def test_who_has_to_reply(then: str, file: str, expected: list[bool] | None) -> None:
+    servers._peers.cache_clear()
+    servers._owners.cache_clear()
+    client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+    with child(SERVER.format(then=then), stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().decode()
+        with child(client, port) as waiting:
+            assert server.stdout.readline()
+            main = KernelThread(
+                tid=waiting.pid, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
+                files=(waits_on(waiting.pid, "socket"),),
+            )  # fmt: skip
+            clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
+            (found,) = servers.named(PROC, waiting.pid, clocks, stack(frame("ask", 7, file))).threads
+    holders = found.files[0].holders
+    assert (holders and [one.pid for one in holders]) == (expected and [server.pid])
+    assert (holders and [one.works for one in holders]) == expected
 
 
 def test_who_has_a_lock_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

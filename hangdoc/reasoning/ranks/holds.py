@@ -148,8 +148,8 @@ class OnNetwork(Hold, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.peer is None:
             return "waiting on the network"
-        who = f" ({in_words(self.holders)})" if self.holders else ""
-        return f"{'sending data to' if self.sends else 'waiting for a reply from'} {self.peer}{who}"
+        who = f"{in_words(self.holders)} on {self.peer}" if self.holders else self.peer
+        return f"{'sending data to' if self.sends else 'waiting for a reply from'} {who}"
 
 
 class AtFileLock(Hold, frozen=True, kw_only=True):
@@ -168,6 +168,9 @@ class Serves(Hold, frozen=True, kw_only=True):
     NAME = "serving"
     ends: Ends = "by-itself"
     address: str
+
+    def __str__(self) -> str:
+        return f"waiting for requests on {self.address}"
 
 
 class InStore(Hold, frozen=True, kw_only=True):

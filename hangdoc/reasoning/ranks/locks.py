@@ -60,7 +60,11 @@ def _takes_a_lock(thread: PythonThread, frame: Frame) -> bool:
     if top is not None and "importlib._bootstrap" in top.file and "acquire" in top.function:
         return True
     source = frame.source or ""
-    inside = top is frame or (top is not None and top.file.endswith("/threading.py"))
+    above = [one for one in thread.frames[: thread.frames.index(frame)] if not one.native]
+    # threading's own locks are in Python. But a `with` may also wait for a thread, in the `__exit__` of a pool.
+    inside = not above or (
+        all(one.file.endswith("/threading.py") for one in above) and above[-1].function in ("acquire", "__enter__")
+    )
     return inside and (source.startswith(("with ", "async with ")) or ".acquire(" in source)
 
 

@@ -1,11 +1,12 @@
 """What blocks a rank that neither makes progress nor waits for another rank: exactly one reason."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.ranks import known, loader, locks, torch_names
+from hangdoc.phrases import duration
+from hangdoc.reasoning.ranks import calls, known, loader, locks, network, torch_names
 from hangdoc.reasoning.ranks.counters import has_end
 from hangdoc.reasoning.ranks.feeding import consumers, fetching
 from hangdoc.reasoning.ranks.holds import (
@@ -29,19 +30,8 @@ from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.renewals import CHILD_FILES
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
 
-_SLEEP = frozenset({"nanosleep", "clock_nanosleep"})
-_CHILD = frozenset({"wait4", "waitid"})
-_READ = frozenset({"read", "pread64", "readv", "preadv"})
-_WRITE = frozenset({"write", "pwrite64", "writev", "pwritev", "sendfile", "splice"})
-_ON_FILES = frozenset({"open", "openat", "openat2", "fsync", "fdatasync", "msync", "fallocate", "getdents64"})
-_FILE_LOCK = frozenset({"fcntl", "flock"})
-_NETWORK = frozenset(
-    ["connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg", "recvmmsg", "sendmmsg", "poll", "ppoll",
-     "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"]
-)  # fmt: skip
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
-_FUTEX = "futex"
 _WAKES = 10
 """Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
 _WAKES_BY_OBSERVERS = 4
@@ -62,7 +52,7 @@ def standing_of(
     thread: PythonThread,
     kernel: KernelThread | None,
     helpers: Sequence[Process],
-    connections: Iterable[Connection],
+    connections: Sequence[Connection],
 ) -> Standing:
     """The first reason that fits, the most certain ones first. `connections`: all of the process, with its listening sockets.
 
@@ -75,7 +65,9 @@ def standing_of(
     file = kernel.files[0] if kernel is not None and kernel.files else None
     if any(d in f.file for f in thread.frames for d in _DEBUGGERS):
         return Standing("waiting-input", "waiting for user input in an interactive debugger", WaitsForInput())
-    if (call in _READ and file is not None and file.descriptor == 0) or ("input(" in source and call not in _SLEEP):
+    if (call in calls.READ and file is not None and file.descriptor == 0) or (
+        "input(" in source and call not in calls.SLEEP
+    ):
         why = f"waiting for user input on {in_words(file) or 'standard input'}"
         return Standing("waiting-input", why, WaitsForInput())
     abandoned = _abandoned(process, thread, wchan, file)
@@ -87,11 +79,11 @@ def standing_of(
     ):
         # The thread of this process that holds the other end cannot run either.
         return Standing("waiting-io", f"reading {in_words(file)} while holding the GIL", gil)
-    reads_pipe = call in _READ and file is not None and file.kind == "pipe"
+    reads_pipe = call in calls.READ and file is not None and file.kind == "pipe"
     if not reads_pipe and (
         (kernel is not None and kernel.state == "D")
         or any(word in wchan for word in _STUCK_IN_FILES)
-        or call in _ON_FILES
+        or call in calls.ON_FILES
         or (file is not None and file.kind == "path")
     ):
         return Standing("waiting-io", f"in a file system call ({in_words(file) or f'wchan {wchan or call}'})", stuck)
@@ -100,34 +92,35 @@ def standing_of(
         waits = loader.hold_of(thread, helpers, lambda worker, one: _worker_waits(worker, one, connections))
         if not waits.by_rank:
             return Standing("waiting-data", "waiting for a dataloader worker", waits)
-        if call in _SLEEP:
+        if call in calls.SLEEP:
             waits = replace(waits, ends=_asleep(thread, kernel).ends)
         return Standing("waiting-data", "loading data itself", waits if kernel is not None else Unreadable())
-    if call in _SLEEP and process.polled_lock is not None and thread.tid == process.pid:
+    if call in calls.SLEEP and process.polled_lock is not None and thread.tid == process.pid:
         return _at_file_lock(process.polled_lock)
     lock = locks.hold_of(process, thread, kernel)
-    if call in _SLEEP:
+    if call in calls.SLEEP:
         asleep = _asleep(thread, kernel)
-        why = "sleeping" if asleep.seconds is None else f"in a sleep of {asleep.seconds:.3g} s"
+        why = "sleeping" if asleep.seconds is None else f"sleeping for another {duration(asleep.seconds)}"
         return Standing("sleeping", why, lock or asleep)
-    if call in _FILE_LOCK and file is not None:
+    if call in calls.FILE_LOCK and file is not None:
         return _at_file_lock(file)
     if reads_pipe and file is not None:
         return _reading(process, file, stuck.ends, helpers)
-    if call in _READ | _WRITE and file is not None and file.kind in ("file", "pipe"):
-        return Standing("waiting-io", f"{'reading' if call in _READ else 'writing to'} {in_words(file)}", stuck)
-    if call in _NETWORK and (child := _on_child(process, kernel, helpers)) is not None:
+    if call in calls.READ | calls.WRITE and file is not None and file.kind in ("file", "pipe"):
+        return Standing("waiting-io", f"{'reading' if call in calls.READ else 'writing to'} {in_words(file)}", stuck)
+    if call in calls.NETWORK and (child := _on_child(process, kernel, helpers)) is not None:
         about = f"waiting for output of its child process (pid {child.pid}, {child.name})"
         return Standing("waiting-child", about, lock or Elsewhere())
-    network = _network(kernel, connections) if call in _NETWORK | _READ | _WRITE else None
-    if lock is None and call == _FUTEX and (served := _served(process, thread, connections)) is not None:
-        return Standing("waiting-lock", f"waiting for a thread that waits for requests on {served.address}", served)
-    if call in _CHILD and (writer := _blocked_child(process, helpers)) is not None:
+    if lock is None and call == calls.FUTEX:
+        elsewhere = network.of_other_threads(process, thread, connections)
+        if elsewhere is not None:
+            return Standing("waiting-lock", f"waiting for a thread that is {elsewhere}", elsewhere)
+    if call in calls.CHILD and (writer := _blocked_child(process, helpers)) is not None:
         why = (
             f"waiting for its child process {writer.pid} ({writer.name}), which waits until this rank reads its output"
         )
         return Standing("waiting-child", why, BlocksItsChild(pid=writer.pid))
-    return _by_name(thread, kernel, lock, network)
+    return _by_name(thread, kernel, lock, network.of(kernel, connections))
 
 
 def _worker_waits(worker: Process, thread: PythonThread, connections: Sequence[Connection]) -> loader.Waiting | None:
@@ -149,11 +142,11 @@ def continues(process: Process, thread: PythonThread, helpers: Sequence[Process]
         if kernel is None or not user_frames(one):
             continue
         # A short sleep between two pieces of work, not one between two checks of a condition.
-        if kernel.syscall in _SLEEP and (sleep := _asleep(one, kernel)).ends == "by-itself":
+        if kernel.syscall in calls.SLEEP and (sleep := _asleep(one, kernel)).ends == "by-itself":
             return f"another thread or a child process sleeps for {sleep.seconds:.1f} s and then continues"
         # A blocked write is woken when somebody reads. An observer that pauses a process wakes all of its threads alike.
         by_observers = _wakes(own) + 1 if owner is process and own is not None else _WAKES_BY_OBSERVERS
-        if kernel.syscall in _WRITE and _wakes(kernel) > by_observers:
+        if kernel.syscall in calls.WRITE and _wakes(kernel) > by_observers:
             file = in_words(kernel.files[0]) if kernel.files else "a file"
             return f"another thread writes to {file}, and another process reads it"
     return None
@@ -229,7 +222,7 @@ def _blocked_child(process: Process, helpers: Sequence[Process]) -> Process | No
     for helper in helpers:
         kernel = thread_of(helper, helper.pid)
         file = kernel.files[0] if kernel is not None and kernel.files else None
-        if kernel is None or file is None or kernel.syscall not in _WRITE or file.kind != "pipe":
+        if kernel is None or file is None or kernel.syscall not in calls.WRITE or file.kind != "pipe":
             continue
         if {one.pid for one in file.holders or ()} == {process.pid}:
             return helper
@@ -261,47 +254,8 @@ def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
     return innermost.header.startswith("while") or not has_end(innermost)
 
 
-def _network(kernel: KernelThread | None, connections: Iterable[Connection]) -> OnNetwork | Serves | None:
-    """Where the socket that a thread waits on leads; None if it waits on none."""
-    sockets = [file for file in (kernel.files if kernel is not None else ()) if file.kind == "socket"]
-    if not sockets:
-        return None
-    holders = tuple(one for file in sockets for one in file.holders or ())
-    known = {c.inode: c for c in connections if c.inode is not None}
-    waited = [known[file.inode] for file in sockets if file.inode in known]
-    listening = next((c for c in waited if c.state == "LISTEN"), None)
-    if listening is not None:
-        return Serves(address=f"{listening.local_address}:{listening.local_port}")
-    peer = next((c for c in waited if c.remote_port), None)
-    if peer is None:
-        return OnNetwork()
-    ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
-    return OnNetwork(
-        peer=f"{peer.remote_address}:{peer.remote_port}",
-        silent_seconds=min(ages, default=None),
-        sends=peer.send_queue_bytes > 0,
-        holders=holders,
-        ends="by-itself" if any(one.works for one in holders) else "unknown",
-    )
-
-
-def _served(process: Process, thread: PythonThread, connections: Iterable[Connection]) -> Serves | None:
-    """What the threads that may end the wait of `thread` wait for, if that is requests: each other thread in the user's code, and
-    at least one."""
-    found = None
-    for other in known.python_threads(process):
-        kernel = thread_of(process, other.tid) if other is not thread and other.tid is not None else None
-        call = kernel.syscall if kernel is not None else None
-        network = _network(kernel, connections) if call in _NETWORK else None
-        if isinstance(network, Serves):
-            found = network
-        elif other is not thread and user_frames(other):
-            return None  # this one may have to end it
-    return found
-
-
 def _by_name(
-    thread: PythonThread, kernel: KernelThread | None, lock: AtLock | None, network: OnNetwork | Serves | None
+    thread: PythonThread, kernel: KernelThread | None, lock: AtLock | None, online: OnNetwork | Serves | None
 ) -> Standing:
     """The reason by the innermost Python file, if the system call does not show it. It continues `standing_of`: here too, the
     order counts."""
@@ -312,19 +266,19 @@ def _by_name(
     file = top.file if top else ""
     # Without data from the kernel, a server and a deadlock look the same.
     unknown = Elsewhere() if kernel is not None else Unreadable()
-    other = lock or network or unknown
-    if any(name in file for name in CHILD_FILES) or call in _CHILD:
+    other = lock or online or unknown
+    if any(name in file for name in CHILD_FILES) or call in calls.CHILD:
         return Standing("waiting-child", "waiting for a child process", lock or unknown)
     if fetching(thread):
         return Standing("waiting-data", "inside its data iterator", other)
-    if isinstance(network, Serves):
-        return Standing("waiting-io", f"waiting for requests on {network.address}", network)
-    if call in _NETWORK and kernel is not None and kernel.files and kernel.files[0].kind == "pipe":
+    if isinstance(online, Serves):
+        return Standing("waiting-io", str(online), online)
+    if call in calls.NETWORK and kernel is not None and kernel.files and kernel.files[0].kind == "pipe":
         return Standing("waiting-io", f"waiting for data in {in_words(kernel.files[0])}", other)
-    if network is not None or call in _NETWORK:
-        network = network or OnNetwork()
-        return Standing("waiting-io", str(network), lock or network)
-    if any(name in file for name in _LOCK_FILES) or call == _FUTEX:
+    if online is not None or call in calls.NETWORK:
+        online = online or OnNetwork()
+        return Standing("waiting-io", str(online), lock or online)
+    if any(name in file for name in _LOCK_FILES) or call == calls.FUTEX:
         return Standing("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", other)
     return Standing(
         "sleeping",

@@ -126,7 +126,7 @@ def _standing(
     thread: PythonThread,
     kernel: KernelThread | None,
     helpers: Sequence[Process],
-    connections: Iterable[Connection],
+    connections: Sequence[Connection],
     base: State,
     working: State,
 ) -> State:

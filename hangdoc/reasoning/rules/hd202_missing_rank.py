@@ -40,14 +40,20 @@ If the work is meant to take that long, raise the timeout of the process group.
 ## How hangdoc knows
 
 It follows the chain of waiting ranks to its end, and reads the stack, CPU use
-and counters of the missing rank twice.
+and counters of the missing rank twice. If a thread of the rank waits for a lock
+on a file or for a reply on a TCP connection, hangdoc looks on this host for the
+process that holds the lock or the other end. If that process is at work, the
+wait may end by itself.
 
 ## When it can be wrong
 
 The rank is busy with legitimate work that takes longer than the patience and
-that no counter shows. Then raise `--patience`. The age of its wait is the time
-since it last ran, if the wait has no timeout: then something it waits for came. Before the patience has passed,
-or while its counters change, the finding is an `info`, not an error.
+that no counter shows, or it waits for a server of another host that is. Then
+raise `--patience`. Before the patience has passed, or while its counters change,
+the finding is an `info`, not an error.
+
+A wait without a timeout begins anew when the rank runs, because something it
+waits for came. A rank that polls has five attempts, and at most 10 minutes.
 
 ## References
 
@@ -92,7 +98,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     idle = first.idle_seconds if first.idle_seconds is not None and first.idle_seconds >= 1.0 else None
     still = "none of its counters changed" if idle is None else f"it has not run for {duration(idle)}"
     progress = "its counters changed" if first.counters_moved else still
-    holders = (kind.holders if isinstance(kind, AtFileLock) else None) or ()
+    holders = (kind.holders if isinstance(kind, AtFileLock | OnNetwork) else None) or ()
     return Draft(
         confidence=0.9 if kind.ends == "never" else 0.6 if first.label == "computing" else 0.75,
         summary=words.awaited(run, blockage) + because,
@@ -127,6 +133,8 @@ def _remedy(blockage: Blockage, kind: Hold) -> str:
             return "Find out what holds the lock. If it is stopped, continue it with `kill -CONT`; else let it end, or end it."
         case AtFileLock(path=path):
             return f"Find out which process holds {path}: hangdoc sees no process of other containers and hosts."
+        case OnNetwork(holders=holders) if any(one.state in "Tt" for one in holders):
+            return "The server is stopped. Continue it with `kill -CONT`, or end it."
         case OnNetwork(peer=peer) if peer is not None:
             return f"Check the server at {peer}. Give the request a timeout."
     return f"Look at the line where {words.are(blockage.culprits)}. {_WAITS_TOO_LONG}"
