@@ -95,7 +95,7 @@ def doing(rank: Rank) -> str:
     if rank.wait is not None:
         return f"waiting in {operation(rank)}"
     match rank.hold:
-        case OnNetwork() | Serves():
+        case Asleep() | OnNetwork() | Serves():
             return str(rank.hold)
         case BlocksItsChild():
             return rank.why
@@ -109,11 +109,6 @@ def doing(rank: Rank) -> str:
                 f" (held by {in_words(holders)})" if holders else " (held by no process)" if holders is not None else ""
             )
             return f"waiting for a lock on {path}{held}"
-        case Asleep(polls=True, whole=whole):
-            often = f" every {duration(whole)}" if whole is not None and whole >= 1 else ""
-            return f"polling{often} (asleep between attempts)"
-        case Asleep(seconds=seconds) if seconds is not None:
-            return f"sleeping for another {duration(seconds)}"
     return _STATES.get(rank.state, f"in state {rank.state}")
 
 

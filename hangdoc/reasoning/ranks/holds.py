@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
+from hangdoc.phrases import duration
 from hangdoc.snapshot import AwaitedFile, Holder, Process
 
 SHORTEST_TIMEOUT = 600.0
@@ -131,6 +132,12 @@ class Asleep(Hold, frozen=True, kw_only=True):
     """How much longer at most."""
     whole: float | None = None
     """How long the whole sleep is, if it is known when the thread ran before."""
+
+    def __str__(self) -> str:
+        if self.polls:
+            often = f" every {duration(self.whole)}" if self.whole is not None and self.whole >= 1 else ""
+            return f"polling{often} (asleep between attempts)"
+        return "sleeping" if self.seconds is None else f"sleeping for another {duration(self.seconds)}"
 
 
 class OnNetwork(Hold, frozen=True, kw_only=True):

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.phrases import duration
 from hangdoc.reasoning.ranks import calls, known, loader, locks, network, torch_names
 from hangdoc.reasoning.ranks.counters import has_end
 from hangdoc.reasoning.ranks.feeding import consumers, fetching
@@ -100,8 +99,7 @@ def standing_of(
     lock = locks.hold_of(process, thread, kernel)
     if call in calls.SLEEP:
         asleep = _asleep(thread, kernel)
-        why = "sleeping" if asleep.seconds is None else f"sleeping for another {duration(asleep.seconds)}"
-        return Standing("sleeping", why, lock or asleep)
+        return Standing("sleeping", str(asleep), lock or asleep)
     if call in calls.FILE_LOCK and file is not None:
         return _at_file_lock(file)
     if reads_pipe and file is not None:
