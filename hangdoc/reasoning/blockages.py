@@ -222,8 +222,8 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
 def _time_for_attempts(blockage: Blockage) -> float:
     """How long the awaited ranks need for a few attempts, if they poll."""
     holds = (one.first.hold for one in blockage.awaited)
-    sleeps = (hold.whole or 0.0 for hold in holds if isinstance(hold, Asleep) and hold.polls)
-    return min(_ATTEMPTS * max(sleeps, default=0.0), SHORTEST_TIMEOUT)
+    periods = (hold.period or 0.0 for hold in holds if isinstance(hold, Asleep))
+    return min(_ATTEMPTS * max(periods, default=0.0), SHORTEST_TIMEOUT)
 
 
 def _in_flight(rank: Rank) -> bool:

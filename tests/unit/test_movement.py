@@ -129,13 +129,21 @@ def polling(number: int, loop: Loop, switches: int = 2) -> Process:
 
 
 @pytest.mark.parametrize(
-    ("slept", "silence", "verdict"), [(3.0, 70.0, "waiting"), (3.0, 80.0, "hung"), (None, 70.0, "hung")]
+    ("slept", "left", "silence", "verdict"),
+    [
+        (3.0, 12.0, 70.0, "waiting"),
+        (3.0, 12.0, 80.0, "hung"),
+        (None, 12.0, 70.0, "hung"),
+        (3.0, 3597.0, 70.0, "hung"),  # its next attempt comes after the others have given up
+    ],
 )
-def test_a_rank_that_polls_seldom_has_a_few_attempts(slept: float | None, silence: float, verdict: str) -> None:
+def test_a_rank_that_polls_seldom_has_a_few_attempts(
+    slept: float | None, left: float, silence: float, verdict: str
+) -> None:
     process = polling(1, Loop(line=40, end_line=60, header="while True"))
     assert isinstance(process.clocks, Clocks)
     main, *others = process.clocks.threads
-    main = replace(main, sleep_seconds=12.0, idle_seconds=slept)
+    main = replace(main, sleep_seconds=left, idle_seconds=slept)
     process = replace(process, clocks=replace(process.clocks, threads=(main, *others)))
     assert job(snapshot(in_loop(0, 4), process, silence=silence)).verdict == verdict
 

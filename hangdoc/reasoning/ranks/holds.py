@@ -1,5 +1,6 @@
 """What blocks a rank on its own, so that no other rank could end it. Exactly one for each rank that others may wait for."""
 
+import math
 from collections.abc import Hashable, Iterable
 from typing import ClassVar, Literal
 
@@ -133,9 +134,16 @@ class Asleep(Hold, frozen=True, kw_only=True):
     whole: float | None = None
     """How long the whole sleep is, if it is known when the thread ran before."""
 
+    @property
+    def period(self) -> float | None:
+        """Seconds between two attempts of a rank that polls, where the next one comes before the ranks that wait give up."""
+        return self.whole if self.polls and self.whole is not None and self.whole <= SHORTEST_TIMEOUT else None
+
     def __str__(self) -> str:
         if self.polls:
-            often = f" every {duration(self.whole)}" if self.whole is not None and self.whole >= 1 else ""
+            # The time slept is read a moment before the time left, so their sum is a little short.
+            whole = None if self.whole is None else self.whole if self.whole < 10 else math.ceil(self.whole)
+            often = f" every {duration(whole)}" if whole is not None and whole >= 1 else ""
             return f"polling{often} (asleep between attempts)"
         return "sleeping" if self.seconds is None else f"sleeping for another {duration(self.seconds)}"
 
