@@ -165,8 +165,8 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     writes: bool = False
     """Whether this is the write end of a pipe."""
     holders: tuple[Holder, ...] | None = None
-    """The first few holders of the other end of a pipe, of the lock that the call waits for, or of the other end of a TCP
-    connection on this host. None if not searched, or if none was found and some processes could not be seen."""
+    """The first few holders of the other end of a pipe or a connection on this host, or of the lock that the call waits
+    for. None if not searched, or if none was found and some processes could not be seen."""
 
 
 class KernelThread(Value, frozen=True, kw_only=True):
@@ -187,6 +187,8 @@ class KernelThread(Value, frozen=True, kw_only=True):
     """What the call waits for."""
     sleep_seconds: float | None = None
     """For a sleep (nanosleep(2), clock_nanosleep(2)), the longest time until it ends."""
+    timeout_seconds: float | None = None
+    """For another call with a timeout, how long it waits at most, from its beginning; None if that is not known."""
     timed: bool | None = None
     """Whether the call also ends after some time. If not, only what it waits for wakes the thread, or an observer."""
     idle_seconds: float | None = None

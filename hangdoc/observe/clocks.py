@@ -38,6 +38,8 @@ class _Place(NamedTuple):
     syscall: str | None = None
     files: tuple[AwaitedFile, ...] = ()
     sleep_seconds: float | None = None
+    timeout: tuple[float, bool] | None = None
+    """As in `files.timeout`."""
     timed: bool | None = None
     read_at: float = 0.0
     """Monotonic."""
@@ -209,6 +211,7 @@ class CpuClocks:
     def _thread(self, pid: int, tid: int, before: Reading | None, now: Reading) -> KernelThread:
         _, place = self._places.get((pid, tid), (now, _Place()))
         _, last_run = self._last_runs.get((pid, tid), (now, None))
+        idle = round(max(0.0, self._times[0] - last_run), 3) if last_run is not None else None
         return KernelThread(
             tid=tid,
             name=now.name,
@@ -220,9 +223,20 @@ class CpuClocks:
             syscall=place.syscall,
             files=place.files,
             sleep_seconds=place.sleep_seconds,
+            timeout_seconds=_whole(place.timeout, place.read_at - last_run if last_run is not None else None),
             timed=place.timed,
-            idle_seconds=round(max(0.0, self._times[0] - last_run), 3) if last_run is not None else None,
+            idle_seconds=idle,
         )
+
+
+def _whole(timeout: tuple[float, bool] | None, age: float | None) -> float | None:
+    """A timeout from the beginning of its call, which is `age` seconds ago."""
+    if timeout is None:
+        return None
+    seconds, from_now = timeout
+    if not from_now:
+        return seconds
+    return None if age is None else round(seconds + max(0.0, age), 3)
 
 
 def _difference(before: int | None, now: int | None) -> int | None:
@@ -285,7 +299,10 @@ def _waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = True) 
         call = syscalls.interrupted(place.wchan) if restarted else call
         place = place._replace(syscall=call, timed=restarted or (syscalls.timed(call, arguments) if call else None))
         if call and files_too and arguments:
-            place = place._replace(sleep_seconds=files.sleep_seconds(proc, pid, call, arguments))
+            place = place._replace(
+                sleep_seconds=files.sleep_seconds(proc, pid, call, arguments),
+                timeout=files.timeout(proc, pid, call, arguments),
+            )
             place = place._replace(files=files.awaited(proc, pid, call, arguments, search=tid == pid))
     except (ProcError, ValueError):
         pass

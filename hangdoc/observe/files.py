@@ -79,6 +79,22 @@ def sleep_seconds(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> fl
         return None
 
 
+def timeout(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> tuple[float, bool] | None:
+    """The timeout of a call other than a sleep, in seconds, and whether it is counted from now: otherwise from the beginning of
+    the call. None for a call without a timeout. Raises ValueError for what can't be read."""
+    if (milliseconds := syscalls.milliseconds(call, arguments)) is not None:
+        return milliseconds / 1000, False
+    if (place := syscalls.timeout_address(call, arguments)) is None:
+        return None
+    address, clock = place
+    raw = _memory(proc, pid, address, 16)
+    if len(raw) < 16:
+        return None
+    seconds, nanoseconds = struct.unpack("=qq", raw)
+    given: float = seconds + nanoseconds / 1e9
+    return (given, False) if clock is None else (max(0.0, given - time.clock_gettime(clock)), True)
+
+
 def _memory(proc: ProcFS, pid: int, address: int, size: int) -> bytes:
     try:
         with open(f"{proc.root}/{pid}/mem", "rb") as memory:

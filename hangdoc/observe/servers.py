@@ -1,6 +1,8 @@
-"""The processes of this host for whose reply a thread waits on a TCP connection, and whether they are at work. A server may
-belong to another job or user, which is not observed."""
+"""The processes of this host for whose reply a thread waits on a TCP or Unix connection, and whether they are at work. A server
+may belong to another job, user or container, which is not observed."""
 
+import contextlib
+import ipaddress
 import os
 from collections import defaultdict
 from collections.abc import Mapping
@@ -8,12 +10,15 @@ from functools import lru_cache
 
 import msgspec
 
-from hangdoc.observe import holders
+from hangdoc.observe import holders, unix_diag
 from hangdoc.observe.sock_diag import SockDiag
 from hangdoc.procfs import ProcError, ProcFS, network_of
 from hangdoc.snapshot import AwaitedFile, Clocks, PythonThread, Stack
 
 _TORCH = "/torch/distributed/"
+_MAX_NAMESPACES = 64
+_Ends = tuple[str, int, str, int]
+"""Local address and port, remote address and port."""
 
 
 def named(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack) -> Clocks:
@@ -36,29 +41,37 @@ def _in_torch(thread: PythonThread) -> bool:
 
 
 def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile) -> AwaitedFile:
-    peer = _peers(proc, network_of(proc, pid), holders.period()).get(file.inode or 0) if file.kind == "socket" else None
+    peer = _peers(proc, holders.period()).get(file.inode or 0) if file.kind == "socket" else None
     pids = _owners(proc, holders.period()).get(peer, ()) if peer is not None else ()
     found = holders.at_work(proc, holders.of(proc, pids), pid)
     return msgspec.structs.replace(file, holders=found) if found else file
 
 
-@lru_cache(8)
-def _peers(proc: ProcFS, namespace: str, period: int) -> Mapping[int, int]:
-    """For each TCP socket in a network namespace whose other end is there too, the inode of that; empty if they can't be read."""
-    member = next((pid for pid in proc.pids() if network_of(proc, pid) == namespace), None)
-    own = namespace == network_of(proc, os.getpid())
-    try:
-        with SockDiag(None if own else f"{proc.root}/{member}/ns/net") as diag:
-            sockets = list(diag.sockets())
-    except OSError:
-        return {}
-    ends = {
-        (one.local_address, one.local_port, one.remote_address, one.remote_port): one.inode
-        for one in sockets
-        if one.remote_port
-    }
-    found = ((inode, ends.get((*place[2:], *place[:2]))) for place, inode in ends.items())
-    return {inode: other for inode, other in found if other is not None}
+@lru_cache(1)
+def _peers(proc: ProcFS, period: int) -> Mapping[int, int]:
+    """The inode of the other end of each TCP or Unix socket whose other end is on this host, by its inode, as far as the network
+    namespaces can be read."""
+    members = {network_of(proc, pid): pid for pid in proc.pids()}
+    own = network_of(proc, os.getpid())
+    found: dict[int, int] = {}
+    ends: dict[_Ends, dict[str, int]] = defaultdict(dict)
+    for namespace, member in list(members.items())[:_MAX_NAMESPACES]:
+        file = None if namespace == own else f"{proc.root}/{member}/ns/net"
+        with contextlib.suppress(OSError):
+            found |= unix_diag.peers(file)
+        with contextlib.suppress(OSError), SockDiag(file) as diag:
+            for one in diag.sockets():
+                if one.remote_port:
+                    place = (one.local_address, one.local_port, one.remote_address, one.remote_port)
+                    ends[place][namespace] = one.inode
+    for place, inodes in ends.items():
+        others = ends.get((*place[2:], *place[:2]), {})
+        for namespace, inode in inodes.items():
+            # A loopback address is another one in each namespace.
+            outside = others if len(others) == 1 and not ipaddress.ip_address(place[0]).is_loopback else {}
+            if (other := others.get(namespace, next(iter(outside.values()), None))) is not None:
+                found[inode] = other
+    return found
 
 
 @lru_cache(1)

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from hangdoc.observe.netlink import Netlink, attribute
 
 _NETLINK_SOCK_DIAG = 4
-_SOCK_DIAG_BY_FAMILY = 20
+BY_FAMILY = 20
+"""SOCK_DIAG_BY_FAMILY: the kind of a request."""
 _REQUEST = struct.Struct("=BBBxI48x")
 """inet_diag_req_v2: family, protocol, extensions, states; no particular socket."""
 _MESSAGE = struct.Struct("=BB2x2s2s16s16s12x4xIIII")
@@ -89,12 +90,7 @@ class SockDiag:
 
     def __init__(self, namespace_file: str | None = None) -> None:
         """`namespace_file` is /proc/PID/ns/net of a process in another namespace; None for our own."""
-        if namespace_file is None:
-            self._netlink = Netlink(_NETLINK_SOCK_DIAG)
-        else:
-            # setns(2) changes only one thread, and a socket stays in the namespace where it was created.
-            with ThreadPoolExecutor(1) as pool:
-                self._netlink = pool.submit(_connected_in, namespace_file).result()
+        self._netlink = connection(namespace_file)
 
     def __enter__(self) -> "SockDiag":
         return self
@@ -114,7 +110,7 @@ class SockDiag:
             body = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _ALL_STATES)
             message, message_size = _MESSAGE.unpack_from, _MESSAGE.size
             try:
-                for data, at, end in self._netlink.dump(_SOCK_DIAG_BY_FAMILY, body):
+                for data, at, end in self._netlink.dump(BY_FAMILY, body):
                     yield TcpSocket._make((*message(data, at), _info(data, at + message_size, end)))
             except FileNotFoundError:
                 if family == socket.AF_INET:  # a kernel without IPv6 refuses the second request
@@ -141,6 +137,15 @@ def address(family: int, raw: bytes) -> str:
     if raw.startswith(b"\0" * 10 + b"\xff\xff"):
         return socket.inet_ntop(socket.AF_INET, raw[12:])
     return socket.inet_ntop(socket.AF_INET6, raw)
+
+
+def connection(namespace_file: str | None) -> Netlink:
+    """A netlink socket for sock_diag(7) in a network namespace, which is named as for `SockDiag`. Raises OSError."""
+    if namespace_file is None:
+        return Netlink(_NETLINK_SOCK_DIAG)
+    # setns(2) changes only one thread, and a socket stays in the namespace where it was created.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(_connected_in, namespace_file).result()
 
 
 def _connected_in(namespace_file: str) -> Netlink:

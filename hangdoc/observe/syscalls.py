@@ -5,6 +5,7 @@ a diagnosis distinguishes. Importing a library with all calls of all architectur
 """
 
 import os
+import time
 
 RESTART = "restart_syscall"
 """Shown for a call with a timeout that a ptrace pause has interrupted (restart_syscall(2)). The registers still have the
@@ -63,6 +64,12 @@ _TIMEOUTS = {"futex": 3, "ppoll": 2, "select": 4, "pselect6": 4, "epoll_pwait2":
 """Index of the argument that points to the timeout."""
 _MILLISECONDS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
 """Index of the argument that is the timeout, negative for none."""
+_OTHER_UNITS = frozenset({"select", "futex_waitv"})
+"""Their timeouts are in microseconds, or have a clock of their own."""
+_FUTEX_COMMAND = 0x7F
+_FUTEX_WAIT_BITSET = 9
+"""Its timeout is absolute (futex(2)); that of FUTEX_WAIT is a duration."""
+_FUTEX_CLOCK_REALTIME = 256
 _UNTIMED = WITH_FILE - {"connect", "ioctl"} | {"wait4", "waitid"}
 
 
@@ -76,6 +83,24 @@ def timed(call: str, arguments: list[int]) -> bool | None:
     if call in _MILLISECONDS and len(arguments) > _MILLISECONDS[call]:
         return not arguments[_MILLISECONDS[call]] & _SIGN
     return False if call in _UNTIMED else None
+
+
+def milliseconds(call: str, arguments: list[int]) -> int | None:
+    """The timeout of a call that takes it as a number; None for a call without one, or without a timeout."""
+    place = _MILLISECONDS.get(call, len(arguments))
+    return arguments[place] & _SIGN - 1 if place < len(arguments) and timed(call, arguments) else None
+
+
+def timeout_address(call: str, arguments: list[int]) -> tuple[int, int | None] | None:
+    """Where the timeout of a call is that takes a pointer to two integers, seconds and nanoseconds, and the clock whose time it
+    is; no clock if it is a duration. None for another call, or without a timeout."""
+    place = _TIMEOUTS.get(call, len(arguments))
+    if place >= len(arguments) or not arguments[place] or call in _OTHER_UNITS:
+        return None
+    clock = None
+    if call == "futex" and arguments[1] & _FUTEX_COMMAND == _FUTEX_WAIT_BITSET:
+        clock = time.CLOCK_REALTIME if arguments[1] & _FUTEX_CLOCK_REALTIME else time.CLOCK_MONOTONIC
+    return arguments[place], clock
 
 
 def interrupted(wchan: str | None) -> str | None:

@@ -148,8 +148,42 @@ def test_a_rank_that_polls_seldom_has_a_few_attempts(
     assert job(snapshot(in_loop(0, 4), process, silence=silence)).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("timeout", "silence", "verdict"), [(20.0, 90.0, "waiting"), (20.0, 110.0, "hung"), (900.0, 90.0, "hung")]
+)
+@pytest.mark.parametrize("call", ["epoll_wait", "futex"])
+def test_a_wait_that_only_its_timeout_ends_is_a_sleep(call: str, timeout: float, silence: float, verdict: str) -> None:
+    """`asyncio.sleep`, and `Event.wait` with a timeout."""
+    library = (
+        ("select", "/usr/lib/python3.11/selectors.py")
+        if call == "epoll_wait"
+        else ("wait", "/usr/lib/python3.11/threading.py")
+    )
+    again = Loop(line=11, end_line=13, header="while not done")
+    process = rank(1, frame(library[0], 1, library[1]), frame("wait_for", 12, loops=(again,)), kernel={"syscall": call})
+    assert isinstance(process.clocks, Clocks)
+    main, *others = process.clocks.threads
+    itself = Holder(pid=process.pid, name="python3", state="S")
+    pipe = AwaitedFile(kind="socket", name="socket:[7]", inode=7, holders=(itself,))
+    files = (pipe,) if call == "epoll_wait" else ()
+    main = replace(main, files=files, timeout_seconds=timeout, idle_seconds=3.0)
+    process = replace(process, clocks=replace(process.clocks, threads=(main, *others)))
+    assert job(snapshot(in_loop(0, 4), process, silence=silence)).verdict == verdict
+    # A reply may come at any moment, so its absence shows at once.
+    server = Holder(pid=9, name="judge", state="S")
+    asks = replace(main, syscall="epoll_wait", files=(pipe, replace(pipe, inode=8, holders=(server,))))
+    process = replace(process, clocks=replace(process.clocks, threads=(asks, *others)))
+    assert job(snapshot(in_loop(0, 4), process, silence=silence)).verdict == "hung"
+
+
+POOL = "/usr/lib/python3.11/concurrent/futures/thread.py"
+
+
+@pytest.mark.parametrize(
+    "task", [(frame("ask", 70),), (frame("get", 70, "/site-packages/requests/api.py"), frame("run", 58, POOL))]
+)
 @pytest.mark.parametrize("works", [True, False])
-def test_the_exit_of_a_pool_waits_for_its_threads_and_not_for_a_lock(works: bool) -> None:
+def test_the_exit_of_a_pool_waits_for_its_threads_and_not_for_a_lock(works: bool, task: tuple[Frame, ...]) -> None:
     """The main thread is in `with ThreadPoolExecutor() as pool:`, and a thread of the pool waits for a reply."""
     frames = tuple(frame(name, 1, "/usr/lib/python3.11/threading.py") for name in ("_wait_for_tstate_lock", "join"))
     main = (*frames, frame("judge", 12, source="with ThreadPoolExecutor() as pool:"))
@@ -158,7 +192,7 @@ def test_the_exit_of_a_pool_waits_for_its_threads_and_not_for_a_lock(works: bool
     service = Holder(pid=9, name="judge", state="S", works=works)
     socket = AwaitedFile(kind="socket", name="socket:[7]", inode=7, holders=(service,))
     asks = replace(process.clocks.threads[0], tid=7, syscall="poll", files=(socket,))
-    in_pool = PythonThread(tid=7, name="pool", active=False, owns_gil=False, frames=(frame("ask", 70),))
+    in_pool = PythonThread(tid=7, name="pool", active=False, owns_gil=False, frames=task)
     python = replace(stack(*main), threads=(*stack(*main).threads, in_pool))
     clocks = replace(process.clocks, threads=(*process.clocks.threads, asks))
     process = replace(process, clocks=clocks, stack=python, stack_before=python)

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,7 +25,7 @@ from hangdoc.observe.python_state import Modules, p2p_ops, torch_value
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.storage import Storage
 from hangdoc.procfs import ProcFS
-from hangdoc.snapshot import AwaitedFile, Clocks, Connections, FileBytes, KernelThread, RankIdentity
+from hangdoc.snapshot import AwaitedFile, Clocks, Connections, FileBytes, Holder, KernelThread, RankIdentity
 from tests.unit.builders import frame, stack
 
 pytestmark = pytest.mark.usefixtures("can_attach")
@@ -132,6 +133,25 @@ print("accepted", flush=True)
 """
 
 
+@pytest.fixture
+def no_cache() -> None:
+    """Nothing is known of an earlier test's processes."""
+    servers._peers.cache_clear()
+    servers._owners.cache_clear()
+
+
+def who_replies(waiting: int, file: str = "/home/me/train.py") -> tuple[Holder, ...] | None:
+    """The holders of the other end of the socket that the main thread of a process waits on, whose Python code is in `file`."""
+    main = KernelThread(
+        tid=waiting, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
+        files=(waits_on(waiting, "socket"),),
+    )  # fmt: skip
+    clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
+    (found,) = servers.named(PROC, waiting, clocks, stack(frame("ask", 7, file))).threads
+    return found.files[0].holders
+
+
+@pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize(
     ("then", "file", "expected"),
     [
@@ -141,23 +161,57 @@ print("accepted", flush=True)
     ],
 )
 def test_who_has_to_reply(then: str, file: str, expected: list[bool] | None) -> None:
-    servers._peers.cache_clear()
-    servers._owners.cache_clear()
     client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
     with child(SERVER.format(then=then), stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         port = server.stdout.readline().decode()
         with child(client, port) as waiting:
             assert server.stdout.readline()
-            main = KernelThread(
-                tid=waiting.pid, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
-                files=(waits_on(waiting.pid, "socket"),),
-            )  # fmt: skip
-            clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
-            (found,) = servers.named(PROC, waiting.pid, clocks, stack(frame("ask", 7, file))).threads
-    holders = found.files[0].holders
+            holders = who_replies(waiting.pid, file)
     assert (holders and [one.pid for one in holders]) == (expected and [server.pid])
     assert (holders and [one.works for one in holders]) == expected
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_who_has_to_reply_on_a_unix_socket() -> None:
+    ours, its = socket.socketpair()
+    with ours, its:
+        client = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).recv(1)"
+        with child(client, str(its.fileno()), pass_fds=(its.fileno(),)) as waiting:
+            its.close()
+            assert [one.pid for one in who_replies(waiting.pid) or ()] == [os.getpid()]
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_who_has_to_reply_in_another_network_namespace() -> None:
+    """As in a container. Both ends have the loopback addresses of the namespace, which say nothing in another one."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("needs root and unshare")
+    both = r"""
+import os, socket
+server = socket.create_server(("127.0.0.1", 0))
+if os.fork():
+    connection, _ = server.accept()
+    os.write(1, b"%d\n" % os.getpid())
+    while True:
+        pass
+client = socket.create_connection(server.getsockname())
+server.close()
+os.write(1, b"%d\n" % os.getpid())
+client.recv(1)
+"""
+    inside = 'ip link set lo up && exec "$@"'
+    command = ["unshare", "--net", "sh", "-c", inside, "sh", sys.executable, "-c", both]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        pids = {int(process.stdout.readline()) for _ in range(2)}
+        assert process.pid in pids
+        (client,) = pids - {process.pid}
+        assert [(one.pid, one.works) for one in who_replies(client) or ()] == [(process.pid, True)]
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def test_who_has_a_lock_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,20 +234,21 @@ def test_a_fifo_is_a_pipe_with_a_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "timed"),
+    ("call", "timed", "timeout"),
     [
-        ("os.read(os.pipe()[0], 1)", False),
-        ("time.sleep(99)", True),
-        ("threading.Event().wait()", False),
-        ("threading.Event().wait(99)", True),
-        ("select.select([os.pipe()[0]], [], [])", False),
-        ("select.select([os.pipe()[0]], [], [], 99)", True),
-        ("selectors.EpollSelector().select()", False),
-        ("selectors.EpollSelector().select(99)", True),
-        ("subprocess.run(['sleep', '99'])", False),
+        ("os.read(os.pipe()[0], 1)", False, None),
+        ("time.sleep(99)", True, None),  # a sleep
+        ("threading.Event().wait()", False, None),
+        ("threading.Event().wait(99)", True, 99),
+        ("select.select([os.pipe()[0]], [], [])", False, None),
+        ("select.select([os.pipe()[0]], [], [], 99)", True, 99),
+        ("select.poll().poll(99_000)", True, 99),
+        ("selectors.EpollSelector().select()", False, None),
+        ("selectors.EpollSelector().select(99)", True, 99),
+        ("subprocess.run(['sleep', '99'])", False, None),
     ],
 )
-def test_whether_a_wait_has_a_timeout(call: str, timed: bool) -> None:
+def test_whether_a_wait_has_a_timeout(call: str, timed: bool, timeout: float | None) -> None:
     program = f"import os, select, selectors, subprocess, threading, time; print(1, flush=True); {call}"
     with child(program, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
@@ -204,6 +259,7 @@ def test_whether_a_wait_has_a_timeout(call: str, timed: bool) -> None:
         ):
             assert time.monotonic() < bound
     assert place.timed is timed
+    assert (place.timeout and place.timeout[0]) == (timeout and pytest.approx(timeout, abs=10))
 
 
 def test_a_mount_is_said_where_it_is_not_local(tmp_path: Path) -> None:

@@ -136,8 +136,8 @@ class Asleep(Hold, frozen=True, kw_only=True):
 
     @property
     def period(self) -> float | None:
-        """Seconds between two attempts of a rank that polls, where the next one comes before the ranks that wait give up."""
-        return self.whole if self.polls and self.whole is not None and self.whole <= SHORTEST_TIMEOUT else None
+        """Seconds between two attempts, where the next one comes before the ranks that wait give up; None otherwise."""
+        return self.whole if self.whole is not None and self.whole <= SHORTEST_TIMEOUT else None
 
     def __str__(self) -> str:
         if self.polls:
@@ -161,9 +161,9 @@ class OnNetwork(Hold, frozen=True, kw_only=True):
     """The processes at the other end, if they are on this host. The wait ends by itself if one is at work."""
 
     def __str__(self) -> str:
-        if self.peer is None:
+        if self.peer is None and not self.holders:
             return "waiting on the network"
-        who = f"{in_words(self.holders)} on {self.peer}" if self.holders else self.peer
+        who = " on ".join(one for one in (in_words(self.holders), self.peer) if one)
         return f"{'sending data to' if self.sends else 'waiting for a reply from'} {who}"
 
 

@@ -97,6 +97,8 @@ def standing_of(
     if call in calls.SLEEP and process.polled_lock is not None and thread.tid == process.pid:
         return _at_file_lock(process.polled_lock)
     lock = locks.hold_of(process, thread, kernel)
+    if (asleep := _nap(process, thread, kernel)) is not None:
+        return Standing("sleeping", str(asleep), asleep)
     if call in calls.SLEEP:
         asleep = _asleep(thread, kernel)
         return Standing("sleeping", str(asleep), lock or asleep)
@@ -118,7 +120,7 @@ def standing_of(
             f"waiting for its child process {writer.pid} ({writer.name}), which waits until this rank reads its output"
         )
         return Standing("waiting-child", why, BlocksItsChild(pid=writer.pid))
-    return _by_name(thread, kernel, lock, network.of(kernel, connections))
+    return _by_name(thread, kernel, lock, network.of(process, kernel, connections))
 
 
 def _worker_waits(worker: Process, thread: PythonThread, connections: Sequence[Connection]) -> loader.Waiting | None:
@@ -233,6 +235,34 @@ def _asleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
     slept = kernel.idle_seconds if kernel is not None else None
     whole = seconds + slept if seconds is not None and slept is not None else None
     return Asleep(polls=polls, seconds=seconds, whole=whole, ends="by-itself" if short else "unknown")
+
+
+def _nap(process: Process, thread: PythonThread, kernel: KernelThread | None) -> Asleep | None:
+    """A sleep in a call that is not one: an event loop whose only file is its own waits for the next of its timers, and a
+    thread waits for an event, with a timeout. None if the thread waits for anything else."""
+    whole = kernel.timeout_seconds if kernel is not None else None
+    if kernel is None or whole is None:
+        return None
+    left = max(0.0, whole - kernel.idle_seconds) if kernel.idle_seconds is not None else None
+    holders = [one.pid for file in kernel.files for one in file.holders or ()]
+    if kernel.syscall in calls.EVENT_LOOP and len(holders) == len(kernel.files) and set(holders) == {process.pid}:
+        return Asleep(seconds=left, whole=whole)
+    if kernel.syscall == calls.FUTEX and _waits_for_an_event(thread):
+        polls = _polls(thread, kernel)
+        return Asleep(polls=polls, seconds=left, whole=whole)
+    return None
+
+
+def _waits_for_an_event(thread: PythonThread) -> bool:
+    """Whether the user's code itself waits for a `threading.Event` or `Condition`. It continues when that is set."""
+    inner = []
+    for frame in (one for one in thread.frames if not one.native):
+        if not frame.file.endswith("/threading.py"):
+            break
+        inner.append(frame.function)
+    own = user_frames(thread)
+    python = [one for one in thread.frames if not one.native]
+    return bool(inner) and inner[-1].endswith("wait") and len(python) > len(inner) and python[len(inner)] in own
 
 
 def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
