@@ -42,7 +42,8 @@ def of_other_threads(
     process: Process, thread: PythonThread, connections: Sequence[Connection]
 ) -> OnNetwork | Serves | None:
     """What the threads that may end the wait of `thread` wait for, if that is the network: each other thread in the user's code
-    or in a task of a pool, and at least one. Of several, what ends by itself, or else what has been silent for the shortest time."""
+    or in a task of a pool, and at least one. Of several, what ends by itself, or else what has been silent for the shortest
+    time."""
     found: list[OnNetwork | Serves] = []
     for other in (one for one in known.python_threads(process) if one is not thread):
         own = bool(user_frames(other)) or _runs_a_task(other)
