@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hangdoc.observe import files, syscalls
+from hangdoc.observe import files, syscalls, system_calls
 from hangdoc.observe.last_run import SchedulerClocks
 from hangdoc.observe.observation import Observation, ProbeResult
 from hangdoc.parse import natural
@@ -39,7 +39,7 @@ class _Place(NamedTuple):
     files: tuple[AwaitedFile, ...] = ()
     sleep_seconds: float | None = None
     timeout: tuple[float, bool] | None = None
-    """As in `files.timeout`."""
+    """As in `system_calls.timeout`."""
     timed: bool | None = None
     read_at: float = 0.0
     """Monotonic."""
@@ -294,14 +294,14 @@ def _waiting_place(proc: ProcFS, pid: int, tid: int, *, files_too: bool = True) 
     except ProcError:
         pass
     try:
-        call, arguments = files.system_call(proc, task)
+        call, arguments = system_calls.current(proc, task)
         restarted = call == syscalls.RESTART
         call = syscalls.interrupted(place.wchan) if restarted else call
         place = place._replace(syscall=call, timed=restarted or (syscalls.timed(call, arguments) if call else None))
         if call and files_too and arguments:
             place = place._replace(
-                sleep_seconds=files.sleep_seconds(proc, pid, call, arguments),
-                timeout=files.timeout(proc, pid, call, arguments),
+                sleep_seconds=system_calls.sleep_seconds(proc, pid, call, arguments),
+                timeout=system_calls.timeout(proc, pid, call, arguments),
             )
             place = place._replace(files=files.awaited(proc, pid, call, arguments, search=tid == pid))
     except (ProcError, ValueError):

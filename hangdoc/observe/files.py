@@ -7,11 +7,9 @@ import os
 import posixpath
 import stat
 import struct
-import time
 from collections.abc import Iterable
 
-from hangdoc.observe import holders, syscalls
-from hangdoc.parse import integer
+from hangdoc.observe import holders, syscalls, system_calls
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Holder
@@ -21,8 +19,6 @@ _MAX_PATH = 512
 _MAX_FILES = 16
 _ACCESS_MODE = 0o3
 _WRITE_ONLY = 0o1
-_ABSOLUTE = 1
-"""TIMER_ABSTIME: the argument is the time at which the sleep ends. Python uses it."""
 _SOCKET = regex(r"socket:\[(\d+)\]")
 
 
@@ -52,67 +48,15 @@ def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: 
     return tuple(found)
 
 
-def system_call(proc: ProcFS, task: str) -> tuple[str | None, list[int]]:
-    """The system call that a process or thread (`PID`, `PID/task/TID`) is in, and its six arguments; None and no arguments if the
-    kernel shows none (proc_pid_syscall(5)). Raises ProcError, and ValueError for what can't be read."""
-    words = proc.text(f"{task}/syscall").split()
-    number = integer(words[0]) if words else None
-    call = syscalls.name(number) if number is not None else None
-    return call, [int(word, 16) for word in words[1:7]] if len(words) > 6 else []
-
-
-def sleep_seconds(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> float | None:
-    """The seconds that a sleep lasts at most from now; None for any other call. Raises ValueError for what can't be read."""
-    if call not in syscalls.SLEEPS:
-        return None
-    clock, flags, request = (
-        (arguments[0], arguments[1], arguments[2]) if call == "clock_nanosleep" else (0, 0, arguments[0])
-    )
-    raw = _memory(proc, pid, request, 16)
-    if len(raw) < 16:
-        return None
-    seconds, nanoseconds = struct.unpack("=qq", raw)
-    requested: float = seconds + nanoseconds / 1e9
-    try:
-        return max(0.0, requested - time.clock_gettime(clock)) if flags & _ABSOLUTE else requested
-    except OSError:  # a clock id that is invalid in this process
-        return None
-
-
-def timeout(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> tuple[float, bool] | None:
-    """The timeout of a call other than a sleep, in seconds, and whether it is counted from now: otherwise from the beginning of
-    the call. None for a call without a timeout. Raises ValueError for what can't be read."""
-    if (milliseconds := syscalls.milliseconds(call, arguments)) is not None:
-        return milliseconds / 1000, False
-    if (place := syscalls.timeout_address(call, arguments)) is None:
-        return None
-    address, clock = place
-    raw = _memory(proc, pid, address, 16)
-    if len(raw) < 16:
-        return None
-    seconds, nanoseconds = struct.unpack("=qq", raw)
-    given: float = seconds + nanoseconds / 1e9
-    return (given, False) if clock is None else (max(0.0, given - time.clock_gettime(clock)), True)
-
-
-def _memory(proc: ProcFS, pid: int, address: int, size: int) -> bytes:
-    try:
-        with open(f"{proc.root}/{pid}/mem", "rb") as memory:
-            memory.seek(address)
-            return memory.read(size)
-    except (OSError, OverflowError) as error:
-        raise ValueError(str(error)) from error
-
-
 def _text_at(proc: ProcFS, pid: int, address: int) -> str:
     """The path argument of a system call, made absolute with the process's working directory."""
-    path = _memory(proc, pid, address, _MAX_PATH).split(b"\0", 1)[0].decode("utf-8", "replace")
+    path = system_calls.memory(proc, pid, address, _MAX_PATH).split(b"\0", 1)[0].decode("utf-8", "replace")
     return posixpath.join(proc.link(f"{pid}/cwd"), path) if path and not path.startswith("/") else path
 
 
 def _polled(proc: ProcFS, pid: int, address: int, count: int) -> list[int]:
     """The descriptors in an array of `struct pollfd` (poll(2))."""
-    raw = _memory(proc, pid, address, 8 * min(count, _MAX_FILES)) if count else b""
+    raw = system_calls.memory(proc, pid, address, 8 * min(count, _MAX_FILES)) if count else b""
     return [fd for fd, _, _ in struct.iter_unpack("=ihh", raw[: len(raw) // 8 * 8]) if fd >= 0]
 
 
@@ -120,7 +64,7 @@ def _selected(proc: ProcFS, pid: int, highest: int, address: int) -> list[int]:
     """The descriptors in the read set of a select(2)."""
     if not address:
         return []
-    raw = _memory(proc, pid, address, (min(highest, 1024) + 7) // 8)
+    raw = system_calls.memory(proc, pid, address, (min(highest, 1024) + 7) // 8)
     return [fd for fd in range(min(highest, 8 * len(raw))) if raw[fd // 8] >> fd % 8 & 1]
 
 

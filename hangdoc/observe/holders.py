@@ -5,17 +5,20 @@ import contextlib
 import os
 import posixpath
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
 
-from hangdoc.observe import process_table
+from hangdoc.observe import process_table, syscalls, system_calls
 from hangdoc.procfs import Gone, ProcError, ProcFS
 from hangdoc.snapshot import Holder
 
 _MAX_HOLDERS = 3
 _SAMPLE_SECONDS = 0.5
+_MAX_SAMPLE_SECONDS = 3.0
+"""A holder may pause between two pieces of work, like a rank (`naps`)."""
+_MAX_TASKS = 100
 _LEAST_TICKS = 2
 """CPU time in the sample: a process that wakes up to check something uses less."""
 _LEAST_BYTES = 4096
@@ -105,8 +108,8 @@ def period() -> int:
 
 
 def at_work(proc: ProcFS, found: tuple[Holder, ...] | None, waiting: int) -> tuple[Holder, ...] | None:
-    """The holders of a lock or a connection, and whether each is at work, which takes half a second. `waiting`: the process that
-    waits for them, whose own threads are observed anyway."""
+    """The holders of a lock or a connection, and whether each is at work, which takes up to three seconds, once for all
+    holders. `waiting`: the process that waits for them, whose own threads are observed anyway."""
     if not found:
         return found
     above = process_table.read_ancestry(proc, waiting)
@@ -123,20 +126,61 @@ def _works(proc: ProcFS, pid: int, period: int, *, alone: bool) -> bool:
     """Whether a process or a descendant uses a processor, reads or writes. `alone`: only itself, because it is an ancestor of the
     process that waits for it."""
     tree = {pid} if alone else process_table.read(proc).tree(pid)
-    before = _work(proc, tree)
-    time.sleep(_SAMPLE_SECONDS)
-    after = _work(proc, tree)
-    return after[0] - before[0] >= _LEAST_TICKS or after[1] - before[1] >= _LEAST_BYTES
+    began, before = _first_sample(proc, period)
+    if pid not in before:  # it is new, and starting is work
+        began, before = _sample(proc, tree)
+    time.sleep(max(0.0, began + _SAMPLE_SECONDS - time.monotonic()))
+    while not _has_worked(proc, tree, before):
+        if time.monotonic() >= began + _MAX_SAMPLE_SECONDS or not _wakes(proc, tree):
+            return False
+        time.sleep(_SAMPLE_SECONDS)
+    return True
 
 
-def _work(proc: ProcFS, tree: set[int]) -> tuple[int, int]:
-    """CPU ticks, and bytes read and written, of some processes."""
+@lru_cache(1)
+def _first_sample(proc: ProcFS, period: int) -> tuple[float, Mapping[int, tuple[int, int]]]:
+    """When it was taken (monotonic), and what every process of the host had done by then. It serves all holders of a look."""
+    return _sample(proc, proc.pids())
+
+
+def _sample(proc: ProcFS, pids: Iterable[int]) -> tuple[float, Mapping[int, tuple[int, int]]]:
+    return time.monotonic(), {pid: found for pid in pids if (found := _work(proc, pid)) is not None}
+
+
+def _has_worked(proc: ProcFS, tree: set[int], before: Mapping[int, tuple[int, int]]) -> bool:
     ticks = size = 0
     for pid in tree:
-        try:
-            stat, counts = proc.stat(str(pid)), proc.io(pid)
-        except ProcError:
-            continue
-        ticks += stat.cpu_ticks + stat.children_ticks
-        size += counts["rchar"] + counts["wchar"]
-    return ticks, size
+        if (after := _work(proc, pid)) is not None:
+            ticks += after[0] - before.get(pid, (0, 0))[0]
+            size += after[1] - before.get(pid, (0, 0))[1]
+    return ticks >= _LEAST_TICKS or size >= _LEAST_BYTES
+
+
+def _work(proc: ProcFS, pid: int) -> tuple[int, int] | None:
+    """CPU ticks of a process, and bytes that it has read and written; None if that can't be read."""
+    try:
+        stat, counts = proc.stat(str(pid)), proc.io(pid)
+    except ProcError:
+        return None
+    return stat.cpu_ticks + stat.children_ticks, counts["rchar"] + counts["wchar"]
+
+
+def _wakes(proc: ProcFS, tree: set[int]) -> bool:
+    """Whether a thread of some processes wakes up by itself: it may be in a pause between two pieces of work."""
+    tasks = [f"{pid}/task/{tid}" for pid in tree for tid in _tids(proc, pid)]
+    return any(_is_timed(proc, task) for task in tasks[:_MAX_TASKS])
+
+
+def _is_timed(proc: ProcFS, task: str) -> bool:
+    try:
+        call, arguments = system_calls.current(proc, task)
+    except (ProcError, ValueError):
+        return False
+    return call is not None and (call == syscalls.RESTART or syscalls.timed(call, arguments) is True)
+
+
+def _tids(proc: ProcFS, pid: int) -> list[int]:
+    try:
+        return proc.tids(pid)
+    except ProcError:
+        return []

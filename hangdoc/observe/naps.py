@@ -5,7 +5,7 @@ A loop with a sleep in it (a rate limit) makes progress only after it. A CPU lim
 
 import time
 
-from hangdoc.observe import files
+from hangdoc.observe import system_calls
 from hangdoc.observe.observation import Observation
 from hangdoc.procfs import ProcError, ProcFS
 
@@ -32,7 +32,7 @@ def seconds_until_settled(observation: Observation) -> float:
 def _sleep_left(proc: ProcFS, pid: int) -> float:
     """Seconds until the main thread wakes up; 0 if it does not sleep or can't be read."""
     try:
-        call, arguments = files.system_call(proc, str(pid))
-        return (files.sleep_seconds(proc, pid, call, arguments) or 0.0) if call and arguments else 0.0
+        call, arguments = system_calls.current(proc, str(pid))
+        return (system_calls.sleep_seconds(proc, pid, call, arguments) or 0.0) if call and arguments else 0.0
     except (ProcError, ValueError):
         return 0.0

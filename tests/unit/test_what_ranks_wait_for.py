@@ -156,6 +156,7 @@ def who_replies(waiting: int, file: str = "/home/me/train.py") -> tuple[Holder, 
     ("then", "file", "expected"),
     [
         ("while True: pass", "/home/me/train.py", [True]),
+        ("while True:\n    time.sleep(1.2)\n    sum(range(5_000_000))", "/home/me/train.py", [True]),
         ("time.sleep(99)", "/home/me/train.py", [False]),
         ("time.sleep(99)", "/site-packages/torch/distributed/rendezvous.py", None),
     ],
