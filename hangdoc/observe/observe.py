@@ -123,15 +123,15 @@ def observe(
             evidence = _run(observation, progress, meanwhile)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+    processes = tuple(
+        _process_of(observation, target, evidence.get(pid, {})) for pid, target in sorted(observation.targets.items())
+    )
     host = Host(
         name=socket.gethostname(),
         taken_at=taken_at.isoformat(timespec="milliseconds"),
         window_seconds=options.window,
         elapsed_seconds=round(deadline.elapsed(), 3),
-        processes=tuple(
-            _process_of(observation, target, evidence.get(pid, {}))
-            for pid, target in sorted(observation.targets.items())
-        ),
+        processes=processes,
         problems=tuple(dict.fromkeys([*observation.problems, *not_read(deadline)])),
         machine_id=machine_id(proc),
         restricted=found.restricted,

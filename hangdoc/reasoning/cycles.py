@@ -19,6 +19,7 @@ from hangdoc.reasoning.ranks import conditions, in_source, torch_names
 from hangdoc.reasoning.ranks.counters import loop_view
 from hangdoc.reasoning.ranks.holds import Ends, InStore
 from hangdoc.reasoning.ranks.place import is_ahead, left_loop
+from hangdoc.reasoning.ranks.reading import reading
 from hangdoc.reasoning.waits import Waits, is_p2p
 from hangdoc.snapshot import Frame, Loop
 
@@ -178,7 +179,7 @@ def _went_past(behind: Class, parts: Parts) -> tuple[Subset, tuple[int, ...]]:
     ahead = [part for part in parts if part is not behind]
     name, does = _name(behind), do(behind.ranks, "is", "are") + " waiting in"
     rest = ranks_of(ahead)
-    rooted = behind.first.wait is not None and behind.first.wait.operation.op in torch_names.ROOTED
+    rooted = _has_root(behind.first)
     if rooted and len(ahead) > 1:
         # A rank may return from a gather or a broadcast before the others: only the rank that is furthest did not call it.
         furthest = [part for part in ahead if not any(is_ahead(other.first, part.first) for other in ahead)]
@@ -194,6 +195,15 @@ def _went_past(behind: Class, parts: Parts) -> tuple[Subset, tuple[int, ...]]:
             parts=parts, reason=f"only {ranks(behind.ranks)} called {name}; {do(rest, 'is', 'are')} past it"
         ), behind.ranks
     return Subset(parts=parts, reason=f"{ranks(rest)} did not call the {name} that {does}"), rest
+
+
+def _has_root(rank: Rank) -> bool:
+    """Whether other ranks may come out of a rank's collective before all have called it. Not where one without a root comes first
+    in it: `gather_object` gathers the sizes on all ranks."""
+    if rank.wait is None or rank.thread is None or rank.wait.operation.op not in torch_names.ROOTED:
+        return False
+    inner = {torch_names.plain(rank.thread.frames[at].function) for at in reading(rank.thread).c10d}
+    return not inner & (torch_names.COLLECTIVES - torch_names.ROOTED)
 
 
 def _name(part: Class) -> str:

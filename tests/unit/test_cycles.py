@@ -2,7 +2,7 @@
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Process, Transfer
+from hangdoc.snapshot import Frame, Loop, Process, Transfer
 from tests.unit.builders import c10d, frame, local, rank, snapshot
 
 
@@ -76,3 +76,20 @@ def test_ranks_on_their_way_and_a_cycle_are_one_blockage() -> None:
     found = job(call(0, "send", 1, world=3), call(1, "send", 0, world=3), call(2, "recv", 0, world=3))
     assert len(found.blockages) == 1
     assert found.verdict == "hung"
+
+
+def test_one_rank_alone_in_a_collective_that_the_others_are_past() -> None:
+    """A signal asked rank 0 alone for a checkpoint. The groups of the others overlap, so they wait at different lines of the next
+    step. `gather_object` gathers the sizes on all ranks first, so nobody has come out of it."""
+    outer, inner = c10d("gather_object"), c10d("all_gather")
+    loop = Loop(line=1, end_line=30, header="for step in range(start, steps)", counters=("step",), start=0)
+
+    def trains(line: int, step: int) -> Frame:
+        return frame("main", line, loops=(loop,), locals=(local("step", step),))
+
+    found = job(
+        rank(0, *inner, *outer, trains(20, 7), world=4),
+        rank(1, *c10d("all_gather"), trains(3, 8), world=4),
+        *(rank(number, *c10d("all_reduce"), trains(4, 8), world=4) for number in (2, 3)),
+    )
+    assert blamed(found) == [("subset", "HD203", (0,), (1, 2, 3))]

@@ -405,3 +405,27 @@ def test_a_dataset_that_retries_a_counted_number_of_times_is_waited_for(header: 
     asleep = {"syscall": "clock_nanosleep", "sleep_seconds": 12.0}
     found = job(snapshot(in_loop(0, 4), rank(1, *frames, kernel=asleep)))
     assert told(found) == expected
+
+
+@pytest.mark.parametrize(("header", "verdict"), [("while True", "hung"), ("while time.monotonic() < until", "waiting")])
+def test_a_loop_that_the_clock_ends_is_not_endless(header: str, verdict: str) -> None:
+    loop = Loop(line=11, end_line=13, header=header)
+    spins = rank(1, frame("search", 12, source="step()", loops=(loop,)), cpu=0.9, progress=Progress(counters=()))
+    assert job(snapshot(in_loop(0, 4), spins, silence=60.0)).verdict == verdict
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.15, "healthy"), (0.01, "hung")])
+def test_a_thread_that_waits_for_commands_is_not_what_trains(share: float, verdict: str) -> None:
+    """The main thread sleeps between two steps."""
+    processes = []
+    for number in (0, 1):
+        main = (frame("step", 12, source="time.sleep(0.05)"), train(12))
+        link = (*c10d("broadcast"), frame("link", 70)) if number else (frame("pick", 67, source="time.sleep(1)"),)
+        process = rank(number, *main, cpu=share, kernel={"syscall": "clock_nanosleep"})
+        thread = PythonThread(tid=7, name="link", active=False, owns_gil=False, frames=link)
+        python = replace(stack(*main), threads=(*stack(*main).threads, thread))
+        assert isinstance(process.clocks, Clocks)
+        idle = replace(process.clocks.threads[0], tid=7, name="link", cpu_ns=0, syscall="futex")
+        clocks = replace(process.clocks, threads=(*process.clocks.threads, idle))
+        processes.append(replace(process, stack=python, stack_before=python, clocks=clocks))
+    assert job(snapshot(*processes, silence=60.0)).verdict == verdict

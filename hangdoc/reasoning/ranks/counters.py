@@ -153,9 +153,16 @@ def goes_round(process: Process, thread: PythonThread | None) -> bool:
         return [moves[key] for name in _moves_on(frame, loop) if (key := (frame.file, frame.function, name)) in moves]
 
     innermost = nest[-1][1]
+    if _ends_by_the_clock(innermost):
+        return False
     if (innermost.header.startswith("while") or not has_end(innermost)) and not counters(*nest[-1]):
         return True  # it may compare numbers that never become equal
     return any(any(counters(frame, loop)) for frame, loop in nest[1:] if not has_end(loop))
+
+
+def _ends_by_the_clock(loop: Loop) -> bool:
+    """Whether a loop runs for a time: `while time.monotonic() < until`."""
+    return loop.header.startswith("while") and bool(_CLOCK.search(loop.header) and _COMPARES.search(loop.header))
 
 
 def _counts(thread: PythonThread, moved: dict[tuple[str, str, str], Counter], *, main: bool) -> bool:
@@ -186,6 +193,7 @@ def _moves_on(frame: Frame, loop: Loop) -> set[str]:
 
 
 _ENDLESS_FOR = regex(r" in (itertools\.)?(count|cycle|repeat)\(")
+_CLOCK = regex(r"\b(time|monotonic|perf_counter|now|utcnow|time_ns|monotonic_ns|perf_counter_ns)\(")
 _COMPARES = regex(r"[<>]|!=")
 
 

@@ -6,15 +6,17 @@ from msgspec import structs
 
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
-from hangdoc.reasoning.model import Wait
-from hangdoc.reasoning.ranks import backends, in_source, known, recorded, torch_names
+from hangdoc.reasoning.model import BUSY, Wait
+from hangdoc.reasoning.ranks import backends, in_source, known, movement, recorded, torch_names
 from hangdoc.reasoning.ranks.reading import Reading, origin, reading
 from hangdoc.snapshot import Frame, Group, Local, Process, PythonThread, Stack, Unavailable
 
 
-def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None:
+def training_thread(process: Process) -> PythonThread | None:
     """The thread that trains: the one inside torch.distributed if there is one, else the main thread. While the main thread
-    works or is in torch, another thread's collective (a checkpoint's, a logger's) is its own affair."""
+    works or is in torch, another thread's collective (a checkpoint's, a logger's, one that waits for commands) is its own
+    affair."""
+    stack, pid = process.stack, process.pid
     if isinstance(stack, Unavailable) or not stack.threads:
         return None
     if len(stack.threads) == 1:
@@ -24,11 +26,18 @@ def training_thread(stack: Stack | Unavailable, pid: int) -> PythonThread | None
         return handler
     if main is not None and (not (read := reading(main)).own or read.joins):
         main = _in_place_of_main(stack, main)
-    trains = main is not None and (main.active or reading(main).in_torch)
+    trains = main is not None and (main.active or reading(main).in_torch or _works(process, main))
     for thread in (main,) if trains else (main, *stack.threads):
         if thread is not None and reading(thread).in_c10d:
             return thread
     return main or stack.threads[-1]
+
+
+def _works(process: Process, main: PythonThread) -> bool:
+    """Whether the main thread uses a processor in the user's code, although no look may have seen it run: between two steps it
+    may sleep."""
+    share = movement.share_of(process, movement.thread_of(process, process.pid))
+    return share is not None and share >= BUSY and bool(reading(main).own)
 
 
 def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
@@ -70,7 +79,7 @@ def wait_of(process: Process, thread: PythonThread | None, read: Reading | None 
 
 def in_rendezvous(process: Process) -> bool:
     """Whether the training thread of a process is in a rendezvous."""
-    wait = wait_of(process, training_thread(process.stack, process.pid))
+    wait = wait_of(process, training_thread(process))
     return wait is not None and wait.kind == "rendezvous"
 
 

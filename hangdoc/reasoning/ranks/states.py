@@ -41,7 +41,7 @@ class Training(Struct, frozen=True, gc=False):
 
 def training(process: Process) -> Training:
     """Where a process that is a rank trains."""
-    thread = operations.training_thread(process.stack, process.pid) if process.state not in "ZX" else None
+    thread = operations.training_thread(process) if process.state not in "ZX" else None
     if thread is None:
         return Training(kernel=movement.kernel_thread(process, None))
     read = reading(thread)
