@@ -176,6 +176,18 @@ def test_a_wait_that_only_its_timeout_ends_is_a_sleep(call: str, timeout: float,
     assert job(snapshot(in_loop(0, 4), process, silence=silence)).verdict == "hung"
 
 
+@pytest.mark.parametrize(
+    ("left", "silence", "verdict"), [(17.0, 90.0, "waiting"), (17.0, 110.0, "hung"), (900.0, 90.0, "hung")]
+)
+def test_a_child_process_that_sleeps_between_two_attempts_has_a_few(left: float, silence: float, verdict: str) -> None:
+    """`until [ -f ready ]; do sleep 20; done` in a shell."""
+    child = frame("wait", 9, "/usr/lib/python3.11/subprocess.py")
+    process = rank(1, child, frame("fetch", 12), kernel={"syscall": "wait4"})
+    sleep = rank(2, pid=7, kernel={"syscall": "clock_nanosleep", "sleep_seconds": left, "idle_seconds": 3.0})
+    command = helper(7, 101, clocks=sleep.clocks, stack=Unavailable(reason="not Python"), started_seconds_ago=200.0)
+    assert job(snapshot(in_loop(0, 4), process, command, silence=silence)).verdict == verdict
+
+
 POOL = "/usr/lib/python3.11/concurrent/futures/thread.py"
 
 

@@ -21,6 +21,8 @@ class Hold(Struct, frozen=True, kw_only=True):
     NAME: ClassVar[str]
     ends: Ends = "unknown"
     """Whether it can end without help, regardless of the patience."""
+    period: float | None = None
+    """Seconds between two attempts, if it is a series of attempts or waits for one; None if unknown."""
 
     @property
     def alike(self) -> Hashable:
@@ -130,20 +132,13 @@ class Asleep(Hold, frozen=True, kw_only=True):
     NAME = "asleep"
     polls: bool = False
     seconds: float | None = None
-    """How much longer at most."""
-    whole: float | None = None
-    """How long the whole sleep is, if it is known when the thread ran before."""
-
-    @property
-    def period(self) -> float | None:
-        """Seconds between two attempts, where the next one comes before the ranks that wait give up; None otherwise."""
-        return self.whole if self.whole is not None and self.whole <= SHORTEST_TIMEOUT else None
+    """How much longer at most. `period` is the whole sleep, if it is known when the thread ran before."""
 
     def __str__(self) -> str:
         if self.polls:
             # The time slept is read a moment before the time left, so their sum is a little short.
-            whole = None if self.whole is None else self.whole if self.whole < 10 else math.ceil(self.whole)
-            often = f" every {duration(whole)}" if whole is not None and whole >= 1 else ""
+            period = self.period if self.period is None or self.period < 10 else math.ceil(self.period)
+            often = f" every {duration(period)}" if period is not None and period >= 1 else ""
             return f"polling{often} (asleep between attempts)"
         return "sleeping" if self.seconds is None else f"sleeping for another {duration(self.seconds)}"
 

@@ -5,12 +5,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hangdoc.reasoning.ranks import calls, known, loader, locks, network, torch_names
-from hangdoc.reasoning.ranks.counters import has_end
-from hangdoc.reasoning.ranks.feeding import consumers, fetching
+from hangdoc.reasoning.ranks import calls, known, loader, locks, network, sleeps, torch_names
+from hangdoc.reasoning.ranks.feeding import fetching
 from hangdoc.reasoning.ranks.holds import (
-    SHORTEST_TIMEOUT,
-    Asleep,
     AtFileLock,
     AtLock,
     BlocksItsChild,
@@ -31,8 +28,6 @@ from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThrea
 
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
-_WAKES = 10
-"""Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
 _WAKES_BY_OBSERVERS = 4
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
@@ -92,15 +87,15 @@ def standing_of(
         if not waits.by_rank:
             return Standing("waiting-data", "waiting for a dataloader worker", waits)
         if call in calls.SLEEP:
-            waits = replace(waits, ends=_asleep(thread, kernel).ends)
+            waits = replace(waits, ends=sleeps.asleep(thread, kernel).ends)
         return Standing("waiting-data", "loading data itself", waits if kernel is not None else Unreadable())
     if call in calls.SLEEP and process.polled_lock is not None and thread.tid == process.pid:
         return _at_file_lock(process.polled_lock)
     lock = locks.hold_of(process, thread, kernel)
-    if (asleep := _nap(process, thread, kernel)) is not None:
-        return Standing("sleeping", str(asleep), asleep)
+    if (nap := sleeps.nap(process, thread, kernel)) is not None:
+        return Standing("sleeping", str(nap), nap)
     if call in calls.SLEEP:
-        asleep = _asleep(thread, kernel)
+        asleep = sleeps.asleep(thread, kernel)
         return Standing("sleeping", str(asleep), lock or asleep)
     if call in calls.FILE_LOCK and file is not None:
         return _at_file_lock(file)
@@ -142,7 +137,7 @@ def continues(process: Process, thread: PythonThread, helpers: Sequence[Process]
         if kernel is None or not user_frames(one):
             continue
         # A short sleep between two pieces of work, not one between two checks of a condition.
-        if kernel.syscall in calls.SLEEP and (sleep := _asleep(one, kernel)).ends == "by-itself":
+        if kernel.syscall in calls.SLEEP and (sleep := sleeps.asleep(one, kernel)).ends == "by-itself":
             return f"another thread or a child process sleeps for {sleep.seconds:.1f} s and then continues"
         # A blocked write is woken when somebody reads. An observer that pauses a process wakes all of its threads alike.
         by_observers = _wakes(own) + 1 if owner is process and own is not None else _WAKES_BY_OBSERVERS
@@ -227,59 +222,6 @@ def _blocked_child(process: Process, helpers: Sequence[Process]) -> Process | No
         if {one.pid for one in file.holders or ()} == {process.pid}:
             return helper
     return None
-
-
-def _asleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
-    polls, seconds = _polls(thread, kernel), kernel.sleep_seconds if kernel is not None else None
-    short = not polls and seconds is not None and seconds <= SHORTEST_TIMEOUT
-    slept = kernel.idle_seconds if kernel is not None else None
-    whole = seconds + slept if seconds is not None and slept is not None else None
-    return Asleep(polls=polls, seconds=seconds, whole=whole, ends="by-itself" if short else "unknown")
-
-
-def _nap(process: Process, thread: PythonThread, kernel: KernelThread | None) -> Asleep | None:
-    """A sleep in a call that is not one: an event loop whose only file is its own waits for the next of its timers, and a
-    thread waits for an event, with a timeout. None if the thread waits for anything else."""
-    whole = kernel.timeout_seconds if kernel is not None else None
-    if kernel is None or whole is None:
-        return None
-    left = max(0.0, whole - kernel.idle_seconds) if kernel.idle_seconds is not None else None
-    holders = [one.pid for file in kernel.files for one in file.holders or ()]
-    if kernel.syscall in calls.EVENT_LOOP and len(holders) == len(kernel.files) and set(holders) == {process.pid}:
-        return Asleep(seconds=left, whole=whole)
-    if kernel.syscall == calls.FUTEX and _waits_for_an_event(thread):
-        polls = _polls(thread, kernel)
-        return Asleep(polls=polls, seconds=left, whole=whole)
-    return None
-
-
-def _waits_for_an_event(thread: PythonThread) -> bool:
-    """Whether the user's code itself waits for a `threading.Event` or `Condition`. It continues when that is set."""
-    inner = []
-    for frame in (one for one in thread.frames if not one.native):
-        if not frame.file.endswith("/threading.py"):
-            break
-        inner.append(frame.function)
-    own = user_frames(thread)
-    python = [one for one in thread.frames if not one.native]
-    return bool(inner) and inner[-1].endswith("wait") and len(python) > len(inner) and python[len(inner)] in own
-
-
-def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
-    """Whether a sleep is one of many between two checks of a condition: the thread woke during the observation and sleeps at the
-    same line again, or the innermost loop of the user's code around it runs until a condition holds and yields no data."""
-    if kernel is not None and (kernel.voluntary_switches or 0) >= _WAKES:
-        return True
-    own = user_frames(thread)
-    if consuming := consumers(thread):
-        # The loop of the iterator itself may yield data; that of a function that the iterator calls does not.
-        own = own[: own.index(consuming[0])]
-        own = own if len(own) > 1 else ()
-    inside = [loop for loop in own[0].loops if loop.line <= own[0].line <= loop.end_line] if own else []
-    if not inside:
-        return False
-    innermost = max(inside, key=lambda loop: loop.line)
-    return innermost.header.startswith("while") or not has_end(innermost)
 
 
 def _by_name(

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hangdoc.reasoning.model import BUSY, State
-from hangdoc.reasoning.ranks import known, locks, movement, operations, torch_names
+from hangdoc.reasoning.ranks import known, locks, movement, operations, sleeps, torch_names
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.feeding import fetching
 from hangdoc.reasoning.ranks.holds import Elsewhere, ReadsPipe
@@ -152,6 +152,8 @@ def _standing(
         return replace(working, state="computing", why=work, work=work)
     if isinstance(hold, Elsewhere | ReadsPipe) and (soon := continues(process, thread, helpers)) is not None:
         why, hold = f"{why}; {soon}", replace(hold, ends="by-itself")
+    if state == "waiting-child":
+        hold = replace(hold, period=sleeps.longest(helpers))
     return replace(base, state=state, why=why, hold=hold)
 
 

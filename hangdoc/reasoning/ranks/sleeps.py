@@ -1,0 +1,80 @@
+"""How long a thread sleeps, and whether it then continues or only checks a condition again."""
+
+from collections.abc import Sequence
+
+from hangdoc.reasoning.ranks import calls
+from hangdoc.reasoning.ranks.counters import has_end
+from hangdoc.reasoning.ranks.feeding import consumers
+from hangdoc.reasoning.ranks.holds import SHORTEST_TIMEOUT, Asleep
+from hangdoc.reasoning.ranks.movement import thread_of
+from hangdoc.reasoning.ranks.place import user_frames
+from hangdoc.snapshot import KernelThread, Process, PythonThread
+
+_WAKES = 10
+"""Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
+
+
+def asleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
+    """A sleep of a thread. A single one ends by itself, if that is before the ranks that wait give up."""
+    polls, seconds = _polls(thread, kernel), kernel.sleep_seconds if kernel is not None else None
+    short = not polls and seconds is not None and seconds <= SHORTEST_TIMEOUT
+    return Asleep(polls=polls, seconds=seconds, period=_whole(kernel), ends="by-itself" if short else "unknown")
+
+
+def nap(process: Process, thread: PythonThread, kernel: KernelThread | None) -> Asleep | None:
+    """A sleep in a call that is not one: an event loop whose only file is its own waits for the next of its timers, and a
+    thread waits for an event, with a timeout. None if the thread waits for anything else."""
+    whole = kernel.timeout_seconds if kernel is not None else None
+    if kernel is None or whole is None:
+        return None
+    left = max(0.0, whole - kernel.idle_seconds) if kernel.idle_seconds is not None else None
+    holders = [one.pid for file in kernel.files for one in file.holders or ()]
+    if kernel.syscall in calls.EVENT_LOOP and len(holders) == len(kernel.files) and set(holders) == {process.pid}:
+        return Asleep(seconds=left, period=whole)
+    if kernel.syscall == calls.FUTEX and _waits_for_an_event(thread):
+        polls = _polls(thread, kernel)
+        return Asleep(polls=polls, seconds=left, period=whole)
+    return None
+
+
+def longest(helpers: Sequence[Process]) -> float | None:
+    """How long the longest sleep of a child process is, in seconds, such as that of a shell script between two attempts. None if
+    none sleeps."""
+    main = (thread_of(helper, helper.pid) for helper in helpers)
+    return max((whole for kernel in main if (whole := _whole(kernel)) is not None), default=None)
+
+
+def _whole(kernel: KernelThread | None) -> float | None:
+    """Seconds from the beginning of a sleep to its end; None if unknown."""
+    if kernel is None or kernel.sleep_seconds is None or kernel.idle_seconds is None:
+        return None
+    return kernel.sleep_seconds + kernel.idle_seconds
+
+
+def _waits_for_an_event(thread: PythonThread) -> bool:
+    """Whether the user's code itself waits for a `threading.Event` or `Condition`. It continues when that is set."""
+    inner = []
+    for frame in (one for one in thread.frames if not one.native):
+        if not frame.file.endswith("/threading.py"):
+            break
+        inner.append(frame.function)
+    own = user_frames(thread)
+    python = [one for one in thread.frames if not one.native]
+    return bool(inner) and inner[-1].endswith("wait") and len(python) > len(inner) and python[len(inner)] in own
+
+
+def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
+    """Whether a sleep is one of many between two checks of a condition: the thread woke during the observation and sleeps at the
+    same line again, or the innermost loop of the user's code around it runs until a condition holds and yields no data."""
+    if kernel is not None and (kernel.voluntary_switches or 0) >= _WAKES:
+        return True
+    own = user_frames(thread)
+    if consuming := consumers(thread):
+        # The loop of the iterator itself may yield data; that of a function that the iterator calls does not.
+        own = own[: own.index(consuming[0])]
+        own = own if len(own) > 1 else ()
+    inside = [loop for loop in own[0].loops if loop.line <= own[0].line <= loop.end_line] if own else []
+    if not inside:
+        return False
+    innermost = max(inside, key=lambda loop: loop.line)
+    return innermost.header.startswith("while") or not has_end(innermost)
