@@ -137,14 +137,19 @@ class Stack(Reading, frozen=True, kw_only=True):
 
 
 class Holder(Value, frozen=True, kw_only=True):
-    """A process that has a file open, or that has a lock on it."""
+    """A process that has a file open, has a lock on it, or has the same memory mapped."""
 
     pid: int
     name: str
     state: str
     """The kernel's letter (proc_pid_stat(5))."""
     works: bool = False
-    """It or a descendant used a processor, read or wrote. Only for the holder of a lock or of the other end of a connection."""
+    """It or a descendant used a processor, read or wrote, or a process with which it is connected did. Only for what a rank waits
+    for outside of torch.distributed."""
+    behind: int | None = None
+    """The connected process that is at work, if it is not the process itself."""
+    sleeps: tuple[float, ...] = ()
+    """If it is not at work: the seconds that each sleep of its threads and descendants takes, from its beginning to its end."""
 
 
 class AwaitedFile(Value, frozen=True, kw_only=True):
@@ -152,7 +157,7 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
 
     kind: str
     """`path` if the call has a path as argument; `file`, `pipe` (also a FIFO), `socket` or `other` for an open file; `lock` for a
-    lock file for which the process polls."""
+    lock file for which the process polls; `shared-memory` for a lock or semaphore in memory that processes share."""
     name: str
     """The path, or what /proc/PID/fd shows: `pipe:[7]`, `anon_inode:[eventfd]`."""
     descriptor: int | None = None
@@ -161,12 +166,12 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     full: bool = False
     """It is on a local file system without free space."""
     inode: int | None = None
-    """For a socket; a `Connection` with the same inode describes it."""
+    """For a socket, which a `Connection` with the same inode describes, and for shared memory."""
     writes: bool = False
     """Whether this is the write end of a pipe."""
     holders: tuple[Holder, ...] | None = None
     """The first few holders of the other end of a pipe or a connection on this host, or of the lock that the call waits
-    for. None if not searched, or if none was found and some processes could not be seen."""
+    for; those at work come first. None if not searched, or if none was found and some processes could not be seen."""
 
 
 class KernelThread(Value, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import stat
 import struct
 from collections.abc import Iterable
 
-from hangdoc.observe import holders, syscalls, system_calls
+from hangdoc.observe import holders, shared_memory, syscalls, system_calls
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Holder
@@ -28,6 +28,9 @@ def awaited(proc: ProcFS, pid: int, call: str, arguments: list[int], *, search: 
 
     Raises ProcError or ValueError for what can't be read.
     """
+    if call == syscalls.FUTEX:
+        memory = shared_memory.awaited(proc, pid, arguments)
+        return () if memory is None else (memory,)
     if call in syscalls.WITH_PATH:
         return (at_path(proc, pid, _text_at(proc, pid, arguments[syscalls.WITH_PATH[call]])),)
     descriptors: Iterable[int] = ()

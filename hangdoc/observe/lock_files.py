@@ -8,7 +8,7 @@ import os
 import posixpath
 from itertools import pairwise
 
-from hangdoc.observe import files, holders
+from hangdoc.observe import at_work, files, holders
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import AwaitedFile, Frame, Stack
 
@@ -53,5 +53,5 @@ def _found(proc: ProcFS, pid: int, path: str, *, by_existence: bool) -> AwaitedF
             return None
     except (ProcError, OSError):
         return None
-    found = holders.of_lock_file(proc, pid, path) if by_existence else holders.of_lock(proc, pid, seen)
-    return AwaitedFile(kind="lock", name=path, holders=found)
+    found = holders.openers(proc, path, holders.period()) if by_existence else holders.of_lock(proc, pid, seen)
+    return AwaitedFile(kind="lock", name=path, holders=at_work.judged(proc, found, pid))

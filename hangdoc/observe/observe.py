@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hangdoc import redact
-from hangdoc.observe import lock_files, naps, natives, servers
+from hangdoc.observe import lock_files, naps, natives, outside
 from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
@@ -304,7 +304,8 @@ def process(
     if target.role == "rank" and isinstance(stack := evidence.get("stack"), Stack):
         fields["polled_lock"] = lock_files.polled(proc, pid, stack)
     if isinstance(stack := evidence.get("stack"), Stack) and isinstance(clocks := evidence.get("clocks"), Clocks):
-        evidence["clocks"] = servers.named(proc, pid, clocks, stack)
+        of_runs = frozenset(one.pid for one in observation.targets.values() if one.role in ("rank", "launcher"))
+        evidence["clocks"] = outside.named(proc, pid, clocks, stack, of_runs)
     environment = target.environment
     progress = evidence.pop("progress", Progress(counters=()))
     if isinstance(progress, Progress):

@@ -49,6 +49,7 @@ WITH_PATH = {
     "statx": 1, "openat2": 1, "faccessat2": 1, "mkdirat": 1, "unlinkat": 1,
 }  # fmt: skip
 """Index of the argument that is a path."""
+FUTEX = "futex"
 SLEEPS = frozenset({"nanosleep", "clock_nanosleep"})
 LOCKS = frozenset({"fcntl", "flock"})
 """They wait for a lock on a file."""
@@ -98,7 +99,7 @@ def timeout_address(call: str, arguments: list[int]) -> tuple[int, int | None] |
     if place >= len(arguments) or not arguments[place] or call in _OTHER_UNITS:
         return None
     clock = None
-    if call == "futex" and arguments[1] & _FUTEX_COMMAND == _FUTEX_WAIT_BITSET:
+    if call == FUTEX and arguments[1] & _FUTEX_COMMAND == _FUTEX_WAIT_BITSET:
         clock = time.CLOCK_REALTIME if arguments[1] & _FUTEX_CLOCK_REALTIME else time.CLOCK_MONOTONIC
     return arguments[place], clock
 

@@ -18,6 +18,7 @@ from hangdoc.reasoning.ranks.holds import (
     SHORTEST_TIMEOUT,
     Asleep,
     AtFileLock,
+    AtSharedLock,
     Busy,
     Dead,
     Elsewhere,
@@ -41,7 +42,7 @@ _ATTEMPTS = 5
 _JUST_NOW = 1.0
 """Seconds. A younger wait is no evidence of a cycle."""
 _UNKNOWN = (Unseen, Unreadable)
-_NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, AtFileLock, Elsewhere, OnNetwork, Serves)
+_NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, AtFileLock, AtSharedLock, Elsewhere, OnNetwork, Serves)
 """What may keep a rank from the rendezvous without being a finding of its own."""
 
 

@@ -6,6 +6,7 @@ from hangdoc.reasoning.ranks.holds import (
     Asleep,
     AtFileLock,
     AtLock,
+    AtSharedLock,
     Hold,
     InFile,
     OnNetwork,
@@ -15,7 +16,7 @@ from hangdoc.reasoning.ranks.holds import (
 )
 from hangdoc.reasoning.ranks.movement import cores_used
 
-TELLING = (AtLock, AtFileLock, InFile, OnNetwork, ReadsPipe, Serves, WaitsForLoader)
+TELLING = (AtLock, AtFileLock, AtSharedLock, InFile, OnNetwork, ReadsPipe, Serves, WaitsForLoader)
 """What explains why a rank makes no progress."""
 
 

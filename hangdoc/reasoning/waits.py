@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hangdoc.reasoning import graph
 from hangdoc.reasoning.model import Class, Rank, Run, Wait
 from hangdoc.reasoning.ranks import backends, torch_names
-from hangdoc.reasoning.ranks.holds import AtFileLock
+from hangdoc.reasoning.ranks.holds import AtFileLock, AtSharedLock
 
 
 class Node(NamedTuple):
@@ -38,7 +38,7 @@ def draw(classes: Iterable[Class], unseen: Iterable[int]) -> Waits:
     holders = {
         (one.first.host, one.first.pid): one.ranks
         for one in classes
-        if not one.first.waits and not isinstance(one.first.hold, AtFileLock)
+        if not one.first.waits and not isinstance(one.first.hold, AtFileLock | AtSharedLock)
     }
     unseen = frozenset(unseen)
     everyone = unseen.union(*(one.ranks for one in classes))
@@ -68,8 +68,8 @@ def _node(
     here = frozenset(rank for one in classes for rank in one.ranks)
     first = classes[0].first
     if first.wait is None:
-        held = (first.hold.holders if isinstance(first.hold, AtFileLock) else None) or ()
-        return Node(classes, here, frozenset(rank for one in held for rank in holders.get((first.host, one.pid), ())))
+        held = frozenset(rank for pid in _holders(first) for rank in holders.get((first.host, pid), ()))
+        return Node(classes, here, held - here)
     if first.wait.kind == "p2p":
         peer = first.wait.operation.peer
         if peer is not None and peer != first.rank:
@@ -78,6 +78,15 @@ def _node(
         return Node(classes, here, everyone if len(here) > 1 else everyone - here)
     members = frozenset(first.wait.members) if first.wait.members is not None else everyone
     return Node(classes, here, members - here)
+
+
+def _holders(rank: Rank) -> Iterable[int]:
+    """The processes that may release the lock for which a rank waits. A process outside of the run that is at work may release
+    one in shared memory, and then no rank has to."""
+    hold = rank.hold
+    if isinstance(hold, AtFileLock) or (isinstance(hold, AtSharedLock) and hold.ends != "by-itself"):
+        return [one.pid for one in hold.holders or ()]
+    return ()
 
 
 def silence(run: Run, *, standstill: bool) -> float | None:

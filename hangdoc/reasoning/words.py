@@ -14,7 +14,16 @@ from hangdoc.reasoning.causes.agreement import Agreement
 from hangdoc.reasoning.kinds import Standstill
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
 from hangdoc.reasoning.ranks import known, recorded
-from hangdoc.reasoning.ranks.holds import Asleep, AtFileLock, BlocksItsChild, OnNetwork, ReadsPipe, Serves, in_words
+from hangdoc.reasoning.ranks.holds import (
+    Asleep,
+    AtFileLock,
+    AtSharedLock,
+    BlocksItsChild,
+    OnNetwork,
+    ReadsPipe,
+    Serves,
+    in_words,
+)
 from hangdoc.reasoning.ranks.stopped import how_it_ended
 from hangdoc.snapshot import Connection, Host, Process
 
@@ -73,10 +82,14 @@ def place(rank: Rank) -> str:
     return f"at {rank.where.file}:{rank.where.line}{source}"
 
 
+_LOCK_CALLS: dict[type, str] = {AtFileLock: "flock", AtSharedLock: "sem_wait"}
+"""For any lock on a file, and any lock in shared memory."""
+
+
 def operation(rank: Rank) -> str:
-    """The operation that a rank waits in, by torch's name; `flock` for any lock on a file."""
+    """The operation that a rank waits in, by torch's name, or the call for a lock."""
     if rank.wait is None:
-        return "flock" if isinstance(rank.hold, AtFileLock) else rank.state
+        return _LOCK_CALLS.get(type(rank.hold), rank.state)
     return _operation(rank.wait.kind, rank.wait.operation)
 
 
@@ -95,14 +108,12 @@ def doing(rank: Rank) -> str:
     if rank.wait is not None:
         return f"waiting in {operation(rank)}"
     match rank.hold:
-        case Asleep() | OnNetwork() | Serves():
+        case Asleep() | AtSharedLock() | OnNetwork() | Serves():
             return str(rank.hold)
         case BlocksItsChild():
             return rank.why
-        case ReadsPipe(writers=writers, fifo=fifo) if writers is not None or fifo is not None:
-            who = ", ".join(f"pid {one.pid} ({one.name})" for one in writers or ()) or (
-                "no process that hangdoc sees" if writers is None else "no other process"
-            )
+        case ReadsPipe(holders=writers, fifo=fifo) if writers is not None or fifo is not None:
+            who = in_words(writers or ()) or ("no process that hangdoc sees" if writers is None else "no other process")
             return f"waiting for data from {fifo or 'a pipe'} that {who} can write to"
         case AtFileLock(path=path, holders=holders):
             held = (

@@ -13,7 +13,7 @@ from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.causes.disagreements import Differs
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.kinds import Cycle
-from hangdoc.reasoning.ranks.holds import Dead, Hold
+from hangdoc.reasoning.ranks.holds import Dead, ForOthers, Hold
 from hangdoc.reasoning.rules import all_rules, by_subject
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import (
@@ -95,7 +95,7 @@ def subclasses(kind: type) -> set[type]:
 
 def test_every_kind_and_every_cause_has_exactly_one_rule() -> None:
     kinds = {one for base in (Hold, Cause) for one in subclasses(base)}
-    assert set(by_subject()) == kinds - {Hold, Cause, Cycle, Differs}
+    assert set(by_subject()) == kinds - {Hold, ForOthers, Cause, Cycle, Differs}
     with pytest.raises(ValueError, match="two rules write about Dead"):
         about(Dead)(lambda run, blockage, kind: Draft(confidence=1, summary="", evidence=(), remedy=""))
 

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import files, holders, pyspy, servers, syscalls
+from hangdoc.observe import files, holders, pyspy, syscalls
 from hangdoc.observe.clocks import _waiting_place
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
@@ -25,8 +24,7 @@ from hangdoc.observe.python_state import Modules, p2p_ops, torch_value
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.storage import Storage
 from hangdoc.procfs import ProcFS
-from hangdoc.snapshot import AwaitedFile, Clocks, Connections, FileBytes, Holder, KernelThread, RankIdentity
-from tests.unit.builders import frame, stack
+from hangdoc.snapshot import AwaitedFile, Connections, FileBytes, RankIdentity
 
 pytestmark = pytest.mark.usefixtures("can_attach")
 PROC = ProcFS()
@@ -109,110 +107,6 @@ def test_who_holds_the_lock_on_a_file(tmp_path: Path) -> None:
             found = waits_on(process.pid, "file")
     assert found.name == str(path)
     assert [one.pid for one in found.holders or ()] == [os.getpid()]
-
-
-@pytest.mark.parametrize(("then", "works"), [("time.sleep(99)", False), ("while True: pass", True)])
-def test_whether_the_holder_of_a_lock_is_at_work(then: str, works: bool, tmp_path: Path) -> None:
-    """Its child does the work."""
-    path = tmp_path / "x.lock"
-    hold = f"import fcntl, os, sys, time; f = open('{path}', 'a'); fcntl.flock(f, 2); print(1, flush=True); "
-    with child(hold + f"os.fork() or exec('{then}'); time.sleep(99)", stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None and holder.stdout.readline()
-        with child(f"import fcntl; fcntl.flock(open('{path}', 'a'), 2)") as waiting:
-            found = waits_on(waiting.pid, "file")
-    assert [(one.pid, one.works) for one in found.holders or ()] == [(holder.pid, works)]
-
-
-SERVER = """
-import socket, time
-server = socket.create_server(("127.0.0.1", 0))
-print(server.getsockname()[1], flush=True)
-connection, _ = server.accept()
-print("accepted", flush=True)
-{then}
-"""
-
-
-@pytest.fixture
-def no_cache() -> None:
-    """Nothing is known of an earlier test's processes."""
-    servers._peers.cache_clear()
-    servers._owners.cache_clear()
-
-
-def who_replies(waiting: int, file: str = "/home/me/train.py") -> tuple[Holder, ...] | None:
-    """The holders of the other end of the socket that the main thread of a process waits on, whose Python code is in `file`."""
-    main = KernelThread(
-        tid=waiting, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
-        files=(waits_on(waiting, "socket"),),
-    )  # fmt: skip
-    clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
-    (found,) = servers.named(PROC, waiting, clocks, stack(frame("ask", 7, file))).threads
-    return found.files[0].holders
-
-
-@pytest.mark.usefixtures("no_cache")
-@pytest.mark.parametrize(
-    ("then", "file", "expected"),
-    [
-        ("while True: pass", "/home/me/train.py", [True]),
-        ("while True:\n    time.sleep(1.2)\n    sum(range(5_000_000))", "/home/me/train.py", [True]),
-        ("time.sleep(99)", "/home/me/train.py", [False]),
-        ("time.sleep(99)", "/site-packages/torch/distributed/rendezvous.py", None),
-    ],
-)
-def test_who_has_to_reply(then: str, file: str, expected: list[bool] | None) -> None:
-    client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
-    with child(SERVER.format(then=then), stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        port = server.stdout.readline().decode()
-        with child(client, port) as waiting:
-            assert server.stdout.readline()
-            holders = who_replies(waiting.pid, file)
-    assert (holders and [one.pid for one in holders]) == (expected and [server.pid])
-    assert (holders and [one.works for one in holders]) == expected
-
-
-@pytest.mark.usefixtures("no_cache")
-def test_who_has_to_reply_on_a_unix_socket() -> None:
-    ours, its = socket.socketpair()
-    with ours, its:
-        client = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).recv(1)"
-        with child(client, str(its.fileno()), pass_fds=(its.fileno(),)) as waiting:
-            its.close()
-            assert [one.pid for one in who_replies(waiting.pid) or ()] == [os.getpid()]
-
-
-@pytest.mark.usefixtures("no_cache")
-def test_who_has_to_reply_in_another_network_namespace() -> None:
-    """As in a container. Both ends have the loopback addresses of the namespace, which say nothing in another one."""
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("needs root and unshare")
-    both = r"""
-import os, socket
-server = socket.create_server(("127.0.0.1", 0))
-if os.fork():
-    connection, _ = server.accept()
-    os.write(1, b"%d\n" % os.getpid())
-    while True:
-        pass
-client = socket.create_connection(server.getsockname())
-server.close()
-os.write(1, b"%d\n" % os.getpid())
-client.recv(1)
-"""
-    inside = 'ip link set lo up && exec "$@"'
-    command = ["unshare", "--net", "sh", "-c", inside, "sh", sys.executable, "-c", both]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
-    try:
-        assert process.stdout is not None
-        pids = {int(process.stdout.readline()) for _ in range(2)}
-        assert process.pid in pids
-        (client,) = pids - {process.pid}
-        assert [(one.pid, one.works) for one in who_replies(client) or ()] == [(process.pid, True)]
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def test_who_has_a_lock_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

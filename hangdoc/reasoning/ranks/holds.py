@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Hashable, Iterable
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from msgspec import Struct
 
@@ -32,8 +32,13 @@ class Hold(Struct, frozen=True, kw_only=True):
 
 def in_words(holders: Iterable[Holder]) -> str:
     """`pid 7 (python, at work), pid 9 (bash, stopped)`."""
-    how = ((one, ", at work" if one.works else ", stopped" if one.state in "Tt" else "") for one in holders)
-    return ", ".join(f"pid {one.pid} ({one.name}{state})" for one, state in how)
+    return ", ".join(f"pid {one.pid} ({one.name}{_state(one)})" for one in holders)
+
+
+def _state(one: Holder) -> str:
+    if one.behind is not None:
+        return f", connected with pid {one.behind}, which is at work"
+    return ", at work" if one.works else ", stopped" if one.state in "Tt" else ""
 
 
 class Dead(Hold, frozen=True, kw_only=True):
@@ -66,15 +71,40 @@ class WaitsForInput(Hold, frozen=True, kw_only=True):
     ends: Ends = "never"
 
 
-class ReadsPipe(Hold, frozen=True, kw_only=True):
+class ForOthers(Hold, frozen=True, kw_only=True):
+    """It waits for processes outside of the run. It ends by itself if one is at work."""
+
+    holders: tuple[Holder, ...] | None = None
+    """The first few of them; None if unknown."""
+
+    @classmethod
+    def of(cls, holders: tuple[Holder, ...] | None, ends: Ends = "unknown", **more: Any) -> Self:
+        """A wait for some processes. `ends` is what is known without them."""
+        if ends == "unknown" and any(one.works for one in holders or ()):
+            ends = "by-itself"
+        sleeps = (seconds for one in holders or () for seconds in one.sleeps if seconds <= SHORTEST_TIMEOUT)
+        return cls(holders=holders, ends=ends, period=max(sleeps, default=None), **more)
+
+
+class ReadsPipe(ForOthers, frozen=True, kw_only=True):
     """It reads from an empty pipe, such as that of a queue: it waits for what another process writes. It never ends if no other
     process holds the write end."""
 
     NAME = "reading-pipe"
-    writers: tuple[Holder, ...] | None = None
-    """The other processes that hold the write end; None if unknown."""
     fifo: str | None = None
     """The path of a FIFO."""
+
+
+class AtSharedLock(ForOthers, frozen=True, kw_only=True):
+    """It waits for a lock or a semaphore in memory that processes share, such as that of `multiprocessing.Queue`, until one of
+    them releases it. It never ends if no other process has that memory."""
+
+    NAME = "at-shared-lock"
+
+    def __str__(self) -> str:
+        if self.holders is None:
+            return "waiting for a lock in shared memory"
+        return f"waiting for a lock in shared memory that {in_words(self.holders) or 'no other process'} can release"
 
 
 class BlocksItsChild(Hold, frozen=True, kw_only=True):
@@ -143,7 +173,7 @@ class Asleep(Hold, frozen=True, kw_only=True):
         return "sleeping" if self.seconds is None else f"sleeping for another {duration(self.seconds)}"
 
 
-class OnNetwork(Hold, frozen=True, kw_only=True):
+class OnNetwork(ForOthers, frozen=True, kw_only=True):
     """It waits for a reply from outside the run, or until the other side takes what it sends."""
 
     NAME = "on-network"
@@ -152,24 +182,19 @@ class OnNetwork(Hold, frozen=True, kw_only=True):
     silent_seconds: float | None = None
     """Since the last byte on that connection."""
     sends: bool = False
-    holders: tuple[Holder, ...] = ()
-    """The processes at the other end, if they are on this host. The wait ends by itself if one is at work."""
 
     def __str__(self) -> str:
         if self.peer is None and not self.holders:
             return "waiting on the network"
-        who = " on ".join(one for one in (in_words(self.holders), self.peer) if one)
+        who = " on ".join(one for one in (in_words(self.holders or ()), self.peer) if one)
         return f"{'sending data to' if self.sends else 'waiting for a reply from'} {who}"
 
 
-class AtFileLock(Hold, frozen=True, kw_only=True):
-    """It waits for a lock on a file that another process holds. It never ends if no process holds it, and by
-    itself if the holder is at work."""
+class AtFileLock(ForOthers, frozen=True, kw_only=True):
+    """It waits for a lock on a file that another process holds. It never ends if no process holds it."""
 
     NAME = "at-file-lock"
     path: str
-    holders: tuple[Holder, ...] | None = None
-    """None if unknown."""
 
 
 class Serves(Hold, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from hangdoc.reasoning.ranks import calls, known
-from hangdoc.reasoning.ranks.holds import Ends, OnNetwork, Serves
+from hangdoc.reasoning.ranks.holds import OnNetwork, Serves
 from hangdoc.reasoning.ranks.movement import thread_of
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.snapshot import Connection, KernelThread, Process, PythonThread
@@ -24,17 +24,15 @@ def of(process: Process, kernel: KernelThread | None, connections: Iterable[Conn
     listening = next((c for c in waited if c.state == "LISTEN"), None)
     if listening is not None:
         return Serves(address=f"{listening.local_address}:{listening.local_port}")
-    ends: Ends = "by-itself" if any(one.works for one in holders) else "unknown"
     peer = next((c for c in waited if c.remote_port), None)
     if peer is None:
-        return OnNetwork(holders=holders, ends=ends)
+        return OnNetwork.of(holders)
     ages = [age / 1000 for age in (peer.last_sent_ms, peer.last_received_ms) if age is not None]
-    return OnNetwork(
+    return OnNetwork.of(
+        holders,
         peer=f"{peer.remote_address}:{peer.remote_port}",
         silent_seconds=min(ages, default=None),
         sends=peer.send_queue_bytes > 0,
-        holders=holders,
-        ends=ends,
     )
 
 

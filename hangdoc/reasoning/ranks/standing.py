@@ -10,6 +10,7 @@ from hangdoc.reasoning.ranks.feeding import fetching
 from hangdoc.reasoning.ranks.holds import (
     AtFileLock,
     AtLock,
+    AtSharedLock,
     BlocksItsChild,
     Elsewhere,
     Ends,
@@ -91,6 +92,8 @@ def standing_of(
         return Standing("waiting-data", "loading data itself", waits if kernel is not None else Unreadable())
     if call in calls.SLEEP and process.polled_lock is not None and thread.tid == process.pid:
         return _at_file_lock(process.polled_lock)
+    if file is not None and file.kind == "shared-memory":
+        return _at_shared_lock(process, thread, file)
     lock = locks.hold_of(process, thread, kernel)
     if (nap := sleeps.nap(process, thread, kernel)) is not None:
         return Standing("sleeping", str(nap), nap)
@@ -154,10 +157,15 @@ def _wakes(kernel: KernelThread) -> int:
 def _at_file_lock(file: AwaitedFile) -> Standing:
     """A rank that waits for a file lock. It never gets one that no process has. A holder may be another thread of the rank, and
     one that is stopped may be stopped for a moment."""
-    works = any(one.works for one in file.holders or ())
-    ends: Ends = "never" if file.holders == () else "by-itself" if works else "unknown"
-    hold = AtFileLock(path=file.name, holders=file.holders, ends=ends)
+    hold = AtFileLock.of(file.holders, "never" if file.holders == () else "unknown", path=file.name)
     return Standing("waiting-lock", f"waiting for a lock on {file.name}", hold)
+
+
+def _at_shared_lock(process: Process, thread: PythonThread, file: AwaitedFile) -> Standing:
+    """Another thread of the process may release it too."""
+    alone = file.holders == () and locks.others_are_idle(process, {thread.tid or process.pid})
+    hold = AtSharedLock.of(file.holders, "never" if alone else "unknown")
+    return Standing("waiting-lock", str(hold), hold)
 
 
 def _reading(process: Process, file: AwaitedFile, ends: Ends, helpers: Sequence[Process]) -> Standing:
@@ -168,7 +176,7 @@ def _reading(process: Process, file: AwaitedFile, ends: Ends, helpers: Sequence[
     return Standing(
         "waiting-child" if own else "waiting-io",
         f"reading {in_words(file)}, which is empty",
-        ReadsPipe(writers=writers, fifo=file.name if is_fifo(file) else None, ends=ends),
+        ReadsPipe.of(writers, ends, fifo=file.name if is_fifo(file) else None),
     )
 
 

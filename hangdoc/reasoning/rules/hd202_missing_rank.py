@@ -40,10 +40,11 @@ If the work is meant to take that long, raise the timeout of the process group.
 ## How hangdoc knows
 
 It follows the chain of waiting ranks to its end, and reads the stack, CPU use
-and counters of the missing rank twice. If a thread of the rank waits for a lock
-on a file or for a reply on a TCP connection, hangdoc looks on this host for the
-process that holds the lock or the other end. If that process is at work, the
-wait may end by itself.
+and counters of the missing rank twice. A thread of the rank may wait for other
+processes: for a lock on a file or in shared memory, for a pipe, for a reply on a
+TCP or Unix connection. Then hangdoc looks on this host for the processes that can
+end the wait. If one of them, or a process connected with it, is at work, the wait
+may end by itself.
 
 ## When it can be wrong
 
@@ -69,6 +70,7 @@ from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import (
     Asleep,
     AtFileLock,
+    AtSharedLock,
     BlocksItsChild,
     Busy,
     Elsewhere,
@@ -88,7 +90,7 @@ _WAITS_TOO_LONG = (
 )
 
 
-@about(Asleep, AtFileLock, BlocksItsChild, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
+@about(Asleep, AtFileLock, AtSharedLock, BlocksItsChild, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
 def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
     why = first.why if first.why != words.doing(first) else ""
@@ -98,7 +100,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     idle = first.idle_seconds if first.idle_seconds is not None and first.idle_seconds >= 1.0 else None
     still = "none of its counters changed" if idle is None else f"it has not run for {duration(idle)}"
     progress = "its counters changed" if first.counters_moved else still
-    holders = (kind.holders if isinstance(kind, AtFileLock | OnNetwork) else None) or ()
+    holders = (kind.holders if isinstance(kind, AtFileLock | AtSharedLock | OnNetwork) else None) or ()
     return Draft(
         confidence=0.9 if kind.ends == "never" else 0.6 if first.label == "computing" else 0.75,
         summary=words.awaited(run, blockage) + because,
@@ -133,8 +135,10 @@ def _remedy(blockage: Blockage, kind: Hold) -> str:
             return "Find out what holds the lock. If it is stopped, continue it with `kill -CONT`; else let it end, or end it."
         case AtFileLock(path=path):
             return f"Find out which process holds {path}: hangdoc sees no process of other containers and hosts."
-        case OnNetwork(holders=holders) if any(one.state in "Tt" for one in holders):
+        case OnNetwork(holders=holders) if holders is not None and any(one.state in "Tt" for one in holders):
             return "The server is stopped. Continue it with `kill -CONT`, or end it."
+        case AtSharedLock(ends="never"):
+            return "The processes that could release the lock have ended. Find out why."
         case OnNetwork(peer=peer) if peer is not None:
             return f"Check the server at {peer}. Give the request a timeout."
     return f"Look at the line where {words.are(blockage.culprits)}. {_WAITS_TOO_LONG}"

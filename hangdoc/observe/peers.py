@@ -1,5 +1,4 @@
-"""The processes of this host for whose reply a thread waits on a TCP or Unix connection, and whether they are at work. A server
-may belong to another job, user or container, which is not observed."""
+"""The processes of this host at the two ends of TCP and Unix connections."""
 
 import contextlib
 import ipaddress
@@ -8,47 +7,29 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
 
-import msgspec
-
-from hangdoc.observe import holders, unix_diag
+from hangdoc.observe import unix_diag
 from hangdoc.observe.sock_diag import SockDiag
 from hangdoc.procfs import ProcError, ProcFS, network_of
-from hangdoc.snapshot import AwaitedFile, Clocks, PythonThread, Stack
 
-_TORCH = "/torch/distributed/"
 _MAX_NAMESPACES = 64
 _Ends = tuple[str, int, str, int]
 """Local address and port, remote address and port."""
 
 
-def named(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack) -> Clocks:
-    """The clocks of process `pid`, with the holders of the other ends of the connections on which its Python threads wait. Not
-    for threads in torch.distributed: the ranks at the other ends are observed."""
-    outside = {one.tid if one.tid is not None else pid for one in stack.threads if not _in_torch(one)}
-    if not any(file.kind == "socket" for one in clocks.threads if one.tid in outside for file in one.files):
-        return clocks
-    threads = tuple(
-        msgspec.structs.replace(one, files=tuple(_with_holders(proc, pid, file) for file in one.files))
-        if one.tid in outside
-        else one
-        for one in clocks.threads
-    )
-    return msgspec.structs.replace(clocks, threads=threads)
+def of_socket(proc: ProcFS, inode: int, period: int) -> tuple[int, ...]:
+    """The processes at the other end of a socket, as far as they are known. `period`: see `holders.period`."""
+    other = _other_ends(proc, period).get(inode)
+    return _owners(proc, period).get(other, ()) if other is not None else ()
 
 
-def _in_torch(thread: PythonThread) -> bool:
-    return any(_TORCH in frame.file for frame in thread.frames)
-
-
-def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile) -> AwaitedFile:
-    peer = _peers(proc, holders.period()).get(file.inode or 0) if file.kind == "socket" else None
-    pids = _owners(proc, holders.period()).get(peer, ()) if peer is not None else ()
-    found = holders.at_work(proc, holders.of(proc, pids), pid)
-    return msgspec.structs.replace(file, holders=found) if found else file
+def of_process(proc: ProcFS, pid: int, period: int) -> set[int]:
+    """The processes with which a process is connected."""
+    sockets = (inode for inode, pids in _owners(proc, period).items() if pid in pids)
+    return {one for inode in sockets for one in of_socket(proc, inode, period)} - {pid}
 
 
 @lru_cache(1)
-def _peers(proc: ProcFS, period: int) -> Mapping[int, int]:
+def _other_ends(proc: ProcFS, period: int) -> Mapping[int, int]:
     """The inode of the other end of each TCP or Unix socket whose other end is on this host, by its inode, as far as the network
     namespaces can be read."""
     members = {network_of(proc, pid): pid for pid in proc.pids()}

@@ -1,0 +1,175 @@
+"""Whether the processes for which a rank waits are at work, and if not, how long they sleep. They may belong to another job,
+which is not observed."""
+
+import time
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from hangdoc.observe import clocks, holders, peers, process_table, rank_search, syscalls, system_calls
+from hangdoc.observe.last_run import SchedulerClocks
+from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.snapshot import Holder
+
+_SAMPLE_SECONDS = 0.5
+_MAX_SAMPLE_SECONDS = 3.0
+"""A process may pause between two pieces of work, like a rank (`naps`)."""
+_MAX_HOLDERS = 3
+_MAX_CONNECTED = 16
+_MAX_TASKS = 100
+
+
+class _Least(NamedTuple):
+    """What a process at work does at least in the sample: one that wakes up to check something does less."""
+
+    ticks: int
+    """Of CPU time."""
+    size: int
+    """Bytes read and written."""
+
+
+_ASKED = _Least(2, 4096)
+"""For a process that holds a lock, or that has to reply."""
+_ANY = _Least(3, 1 << 16)
+"""For one of many that may end the wait: a launcher too has the pipes and semaphores of its ranks, and wakes up ten times a
+second (torchrun: 0.3 % of a core)."""
+
+
+def judged(
+    proc: ProcFS,
+    found: tuple[Holder, ...] | None,
+    waiting: int,
+    observed: frozenset[int] = frozenset(),
+    *,
+    inherited: bool = False,
+) -> tuple[Holder, ...] | None:
+    """The first few of some processes, those at work first. It takes up to three seconds, once for all processes of a look.
+    A process that is not at work itself may wait for one that is: a server of queues, a proxy.
+
+    `waiting`: the process that waits for them, whose own threads are observed anyway. `observed`: processes whose work is known
+    to have no end for the run, so that they do not count behind another one. `inherited`: they have a pipe or shared memory,
+    which most of them only inherited.
+    """
+    if not found:
+        return found
+    above = frozenset(process_table.read_ancestry(proc, waiting))
+    least = _ANY if inherited else _ASKED
+    passed = above | observed | {waiting}
+    known = [_judged(proc, one, above, passed, least) if one.pid != waiting else one for one in found]
+    return tuple(sorted(known, key=lambda one: not one.works)[:_MAX_HOLDERS])
+
+
+def _judged(proc: ProcFS, one: Holder, above: frozenset[int], passed: frozenset[int], least: _Least) -> Holder:
+    period = holders.period()
+    works = _works(proc, one.pid, period, least, alone=one.pid in above)
+    if not works and least is _ASKED:
+        behind = sorted(peers.of_process(proc, one.pid, period) - passed)[:_MAX_CONNECTED]
+        busy = next((pid for pid in behind if _works(proc, pid, period, _ANY, alone=False)), None)
+        one = msgspec.structs.replace(one, behind=busy)
+    works = works or one.behind is not None
+    sleeps = () if works else _sleeps(proc, one.pid, period, alone=one.pid in above)
+    return msgspec.structs.replace(one, works=works, sleeps=sleeps)
+
+
+@lru_cache(256)
+def _works(proc: ProcFS, pid: int, period: int, least: _Least, *, alone: bool) -> bool:
+    """Whether a process or a descendant uses a processor, reads or writes. `alone`: only itself, because it is an ancestor of the
+    process that waits for it."""
+    tree = {pid} if alone else _table(proc, period).tree(pid)
+    began, before = _first_sample(proc, period)
+    if pid not in before:  # it is new, and starting is work
+        began, before = _sample(proc, tree)
+    time.sleep(max(0.0, began + _SAMPLE_SECONDS - time.monotonic()))
+    while not _has_worked(proc, tree, before, least):
+        if time.monotonic() >= began + _MAX_SAMPLE_SECONDS or not _wakes(proc, tree):
+            return False
+        time.sleep(_SAMPLE_SECONDS)
+    return True
+
+
+@lru_cache(64)
+def _sleeps(proc: ProcFS, pid: int, period: int, *, alone: bool) -> tuple[float, ...]:
+    """How long each sleep of the threads of a process and its descendants takes, in seconds."""
+    scheduler = SchedulerClocks(proc)
+    found = []
+    for one in {pid} if alone else _table(proc, period).tree(pid):
+        threads = clocks.threads_of(proc, one)
+        for tid, reading in list(threads.items())[:_MAX_TASKS] if isinstance(threads, dict) else ():
+            try:
+                found.append(_sleep(proc, one, tid, reading, scheduler))
+            except (ProcError, ValueError):
+                continue
+    return tuple(sorted(round(seconds, 3) for seconds in found if seconds is not None))
+
+
+def _sleep(proc: ProcFS, pid: int, tid: int, reading: clocks.Reading, scheduler: SchedulerClocks) -> float | None:
+    """How long the sleep of a thread takes; None if it does not sleep. An event loop of Python sleeps until its next timer.
+    Raises ProcError and ValueError for what can't be read."""
+    task = f"{pid}/task/{tid}"
+    call, arguments = system_calls.current(proc, task)
+    if not call or not arguments:
+        return None
+    if call in syscalls.EPOLLS:
+        waits = system_calls.timeout(proc, pid, call, arguments) if rank_search.is_python(proc, pid) else None
+        return waits[0] if waits is not None else None
+    left = system_calls.sleep_seconds(proc, pid, call, arguments)
+    if left is None or reading.switches is None:
+        return left
+    began = scheduler.last_run(task, reading.processor, reading.switches)
+    return left + (time.monotonic() - began if began is not None else 0.0)
+
+
+@lru_cache(1)
+def _table(proc: ProcFS, period: int) -> process_table.ProcessTable:
+    return process_table.read(proc)
+
+
+@lru_cache(1)
+def _first_sample(proc: ProcFS, period: int) -> tuple[float, Mapping[int, tuple[int, int]]]:
+    """When it was taken (monotonic), and what every process of the host had done by then. It serves all holders of a look."""
+    return _sample(proc, proc.pids())
+
+
+def _sample(proc: ProcFS, pids: Iterable[int]) -> tuple[float, Mapping[int, tuple[int, int]]]:
+    return time.monotonic(), {pid: found for pid in pids if (found := _work(proc, pid)) is not None}
+
+
+def _has_worked(proc: ProcFS, tree: set[int], before: Mapping[int, tuple[int, int]], least: _Least) -> bool:
+    ticks = size = 0
+    for pid in tree:
+        if (after := _work(proc, pid)) is not None:
+            ticks += after[0] - before.get(pid, (0, 0))[0]
+            size += after[1] - before.get(pid, (0, 0))[1]
+    return ticks >= least.ticks or size >= least.size
+
+
+def _work(proc: ProcFS, pid: int) -> tuple[int, int] | None:
+    """CPU ticks of a process, and bytes that it has read and written; None if that can't be read."""
+    try:
+        stat, counts = proc.stat(str(pid)), proc.io(pid)
+    except ProcError:
+        return None
+    return stat.cpu_ticks + stat.children_ticks, counts["rchar"] + counts["wchar"]
+
+
+def _wakes(proc: ProcFS, tree: set[int]) -> bool:
+    """Whether a thread of some processes wakes up by itself: it may be in a pause between two pieces of work."""
+    tasks = [f"{pid}/task/{tid}" for pid in tree for tid in _tids(proc, pid)]
+    return any(_is_timed(proc, task) for task in tasks[:_MAX_TASKS])
+
+
+def _is_timed(proc: ProcFS, task: str) -> bool:
+    try:
+        call, arguments = system_calls.current(proc, task)
+    except (ProcError, ValueError):
+        return False
+    return call is not None and (call == syscalls.RESTART or syscalls.timed(call, arguments) is True)
+
+
+def _tids(proc: ProcFS, pid: int) -> list[int]:
+    try:
+        return proc.tids(pid)
+    except ProcError:
+        return []

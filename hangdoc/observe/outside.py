@@ -1,0 +1,42 @@
+"""The processes for which a thread waits outside of torch.distributed: at the other end of a connection or a pipe, with a lock,
+or with shared memory. They may belong to another job, user or container, which is not observed."""
+
+import msgspec
+
+from hangdoc.observe import at_work, holders, peers, shared_memory
+from hangdoc.procfs import ProcFS
+from hangdoc.snapshot import AwaitedFile, Clocks, Holder, KernelThread, PythonThread, Stack
+
+_OBSERVED = ("/torch/distributed/", "/torch/utils/data/")
+"""Threads in these files wait for ranks and for dataloader workers, which are observed."""
+
+
+def named(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> Clocks:
+    """The clocks of process `pid`, with the processes for which its Python threads wait, and whether they are at work.
+    `observed`: the ranks and launchers of this look."""
+    own = {one.tid if one.tid is not None else pid for one in stack.threads if not _is_observed(one)}
+
+    def with_holders(thread: KernelThread) -> KernelThread:
+        files = tuple(
+            _with_holders(proc, pid, file, observed) if thread.tid in own or file.kind == "file" else file
+            for file in thread.files
+        )
+        return thread if files == thread.files else msgspec.structs.replace(thread, files=files)
+
+    return msgspec.structs.replace(clocks, threads=tuple(map(with_holders, clocks.threads)))
+
+
+def _is_observed(thread: PythonThread) -> bool:
+    return any(part in frame.file for frame in thread.frames for part in _OBSERVED)
+
+
+def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile, observed: frozenset[int]) -> AwaitedFile:
+    found: tuple[Holder, ...] | None = file.holders
+    if file.kind == "socket" and file.inode is not None:
+        found = holders.of(proc, peers.of_socket(proc, file.inode, holders.period())) or None
+    elif file.kind == "shared-memory" and file.inode is not None:
+        found = shared_memory.holders_of(proc, pid, file.inode)
+    if found is None or file.writes:
+        return file
+    inherited = file.kind in ("pipe", "shared-memory")
+    return msgspec.structs.replace(file, holders=at_work.judged(proc, found, pid, observed, inherited=inherited))

@@ -1,0 +1,220 @@
+"""The processes for which a rank waits outside of torch.distributed, from real processes."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from hangdoc.observe import at_work, outside, peers, shared_memory
+from hangdoc.snapshot import Clocks, Holder, KernelThread
+from tests.unit.builders import frame, stack
+from tests.unit.test_what_ranks_wait_for import PROC, child, waits_on
+
+pytestmark = pytest.mark.usefixtures("can_attach")
+
+SERVER = """
+import socket, time
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+connection, _ = server.accept()
+print("accepted", flush=True)
+{then}
+"""
+
+
+@pytest.fixture
+def no_cache() -> None:
+    """Nothing is known of an earlier test's processes."""
+    for cache in (peers._other_ends, peers._owners, shared_memory._mapped, at_work._first_sample, at_work._table):
+        cache.cache_clear()
+
+
+def who_replies(
+    waiting: int, file: str = "/home/me/train.py", kind: str = "socket", observed: frozenset[int] = frozenset()
+) -> tuple[Holder, ...] | None:
+    """The holders of what the main thread of a process waits for, whose Python code is in `file`."""
+    main = KernelThread(
+        tid=waiting, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
+        files=(waits_on(waiting, kind),),
+    )  # fmt: skip
+    clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
+    (found,) = outside.named(PROC, waiting, clocks, stack(frame("ask", 7, file)), observed).threads
+    return found.files[0].holders
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(
+    ("then", "file", "expected"),
+    [
+        ("while True: pass", "/home/me/train.py", [True]),
+        ("while True:\n    time.sleep(1.2)\n    sum(range(5_000_000))", "/home/me/train.py", [True]),
+        ("time.sleep(99)", "/home/me/train.py", [False]),
+        ("time.sleep(99)", "/site-packages/torch/distributed/rendezvous.py", None),
+    ],
+)
+def test_who_has_to_reply(then: str, file: str, expected: list[bool] | None) -> None:
+    client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+    with child(SERVER.format(then=then), stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().decode()
+        with child(client, port) as waiting:
+            assert server.stdout.readline()
+            holders = who_replies(waiting.pid, file)
+    assert (holders and [one.pid for one in holders]) == (expected and [server.pid])
+    assert (holders and [one.works for one in holders]) == expected
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_who_has_to_reply_on_a_unix_socket() -> None:
+    ours, its = socket.socketpair()
+    with ours, its:
+        client = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).recv(1)"
+        with child(client, str(its.fileno()), pass_fds=(its.fileno(),)) as waiting:
+            its.close()
+            assert [one.pid for one in who_replies(waiting.pid) or ()] == [os.getpid()]
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_who_has_to_reply_in_another_network_namespace() -> None:
+    """As in a container. Both ends have the loopback addresses of the namespace, which say nothing in another one."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("needs root and unshare")
+    both = r"""
+import os, socket
+server = socket.create_server(("127.0.0.1", 0))
+if os.fork():
+    connection, _ = server.accept()
+    os.write(1, b"%d\n" % os.getpid())
+    while True:
+        pass
+client = socket.create_connection(server.getsockname())
+server.close()
+os.write(1, b"%d\n" % os.getpid())
+client.recv(1)
+"""
+    inside = 'ip link set lo up && exec "$@"'
+    command = ["unshare", "--net", "sh", "-c", inside, "sh", sys.executable, "-c", both]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        pids = {int(process.stdout.readline()) for _ in range(2)}
+        assert process.pid in pids
+        (client,) = pids - {process.pid}
+        assert [(one.pid, one.works) for one in who_replies(client) or ()] == [(process.pid, True)]
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+BROKER = """
+import os, socket, sys, time
+server = socket.create_server(("127.0.0.1", 0))
+worker = os.fork()
+if worker == 0:
+    connection = socket.create_connection(server.getsockname())
+    {worker}
+first, _ = server.accept()
+print(server.getsockname()[1], worker, flush=True)
+second, _ = server.accept()
+print("accepted", flush=True)
+first.recv(1)
+"""
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(("then", "works"), [("while True: pass", True), ("time.sleep(99)", False)])
+@pytest.mark.parametrize("observed", [True, False])
+def test_a_server_of_queues_waits_for_the_one_that_fills_them(then: str, works: bool, observed: bool) -> None:
+    """A rank of the run counts by itself, not behind a server. The worker leaves the server's tree, as a daemon does."""
+    client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+    worker = f"os.setsid()\n    if os.fork(): os._exit(0)\n    {then}"
+    with child(BROKER.format(worker=worker), stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        port, first = server.stdout.readline().decode().split()
+        with child(client, port) as waiting:
+            assert server.stdout.readline()
+            busy = next(pid for pid in peers.of_process(PROC, server.pid, -1) if pid not in (waiting.pid, int(first)))
+            known = frozenset({busy}) if observed else frozenset()
+            (found,) = who_replies(waiting.pid, observed=known) or ()
+            os.kill(busy, signal.SIGKILL)
+    assert (found.pid, found.works) == (server.pid, works and not observed)
+    assert found.behind == (busy if found.works else None)
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_how_long_the_one_that_has_to_reply_sleeps() -> None:
+    client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+    with child(SERVER.format(then="time.sleep(99)"), stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().decode()
+        with child(client, port) as waiting:
+            assert server.stdout.readline()
+            (found,) = who_replies(waiting.pid) or ()
+    assert not found.works
+    (seconds,) = found.sleeps
+    assert 90 < seconds < 100
+
+
+SHARING = """
+import multiprocessing, os, time
+context = multiprocessing.get_context("fork")
+event = context.Event()
+worker = os.fork()
+if worker == 0:
+    {worker}
+print(worker, flush=True)
+event.wait()
+"""
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(
+    ("then", "works"), [("while True: pass", [True]), ("time.sleep(99)", [False]), ("os._exit(0)", [])]
+)
+def test_who_shares_the_memory_with_a_lock(then: str, works: list[bool]) -> None:
+    with child(SHARING.format(worker=then), stdout=subprocess.PIPE) as waiting:
+        assert waiting.stdout is not None
+        worker = int(waiting.stdout.readline())
+        found = who_replies(waiting.pid, kind="shared-memory")
+    known = [(one.pid, one.works) for one in found or () if one.pid == worker]
+    assert known == [(worker, one) for one in works]
+
+
+@pytest.mark.usefixtures("no_cache")
+def test_those_at_work_come_first() -> None:
+    """Of a pipe that more processes have inherited than a report shows, as the ranks of a launcher do."""
+    reader = "import os, sys; os.read(int(sys.argv[1]), 1)"
+    idle = "import time; time.sleep(99)"
+    ours, its = os.pipe()
+    try:
+        with ExitStack() as started:
+            for _ in range(3):
+                started.enter_context(child(idle, pass_fds=(its,)))
+            busy = started.enter_context(child("while True: pass", pass_fds=(its,)))
+            waiting = started.enter_context(child(reader, str(ours), pass_fds=(ours,)))
+            found = who_replies(waiting.pid, kind="pipe")
+    finally:
+        os.close(ours)
+        os.close(its)
+    assert found is not None
+    assert [one.works for one in found] == [True, False, False]
+    assert found[0].pid == busy.pid
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(("then", "works"), [("time.sleep(99)", False), ("while True: pass", True)])
+def test_whether_the_holder_of_a_lock_is_at_work(then: str, works: bool, tmp_path: Path) -> None:
+    """Its child does the work."""
+    path = tmp_path / "x.lock"
+    hold = f"import fcntl, os, sys, time; f = open('{path}', 'a'); fcntl.flock(f, 2); print(1, flush=True); "
+    with child(hold + f"os.fork() or exec('{then}'); time.sleep(99)", stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline()
+        with child(f"import fcntl; fcntl.flock(open('{path}', 'a'), 2)") as waiting:
+            found = who_replies(waiting.pid, kind="file")
+    assert [(one.pid, one.works) for one in found or ()] == [(holder.pid, works)]
