@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from hangdoc.observe import holders
-from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.procfs import Gone, ProcError, ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Holder
 
@@ -46,6 +46,8 @@ def _mapped(proc: ProcFS, period: int) -> tuple[Mapping[int, tuple[int, ...]], b
     for pid in proc.pids():
         try:
             lines = proc.read(f"{pid}/maps").splitlines()
+        except Gone:
+            continue
         except ProcError:
             complete = False
             continue

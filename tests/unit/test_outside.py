@@ -113,14 +113,17 @@ client.recv(1)
 
 
 BROKER = """
-import os, socket, sys, time
+import os, socket, time
 server = socket.create_server(("127.0.0.1", 0))
-worker = os.fork()
-if worker == 0:
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
     connection = socket.create_connection(server.getsockname())
-    {worker}
+    print("filler", os.getpid(), flush=True)
+    {then}
 first, _ = server.accept()
-print(server.getsockname()[1], worker, flush=True)
+print("port", server.getsockname()[1], flush=True)
 second, _ = server.accept()
 print("accepted", flush=True)
 first.recv(1)
@@ -131,20 +134,20 @@ first.recv(1)
 @pytest.mark.parametrize(("then", "works"), [("while True: pass", True), ("time.sleep(99)", False)])
 @pytest.mark.parametrize("observed", [True, False])
 def test_a_server_of_queues_waits_for_the_one_that_fills_them(then: str, works: bool, observed: bool) -> None:
-    """A rank of the run counts by itself, not behind a server. The worker leaves the server's tree, as a daemon does."""
+    """A rank of the run counts by itself, not behind a server. The one that fills them is a daemon."""
     client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
-    worker = f"os.setsid()\n    if os.fork(): os._exit(0)\n    {then}"
-    with child(BROKER.format(worker=worker), stdout=subprocess.PIPE) as server:
+    with child(BROKER.format(then=then), stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
-        port, first = server.stdout.readline().decode().split()
-        with child(client, port) as waiting:
-            assert server.stdout.readline()
-            busy = next(pid for pid in peers.of_process(PROC, server.pid, -1) if pid not in (waiting.pid, int(first)))
-            known = frozenset({busy}) if observed else frozenset()
-            (found,) = who_replies(waiting.pid, observed=known) or ()
-            os.kill(busy, signal.SIGKILL)
+        said = dict(server.stdout.readline().decode().split() for _ in range(2))
+        filler = int(said["filler"])
+        try:
+            with child(client, said["port"]) as waiting:
+                assert server.stdout.readline()
+                (found,) = who_replies(waiting.pid, observed=frozenset({filler}) if observed else frozenset()) or ()
+        finally:
+            os.kill(filler, signal.SIGKILL)
     assert (found.pid, found.works) == (server.pid, works and not observed)
-    assert found.behind == (busy if found.works else None)
+    assert found.behind == (filler if found.works else None)
 
 
 @pytest.mark.usefixtures("no_cache")
@@ -168,6 +171,7 @@ event = context.Event()
 worker = os.fork()
 if worker == 0:
     {worker}
+{after}
 print(worker, flush=True)
 event.wait()
 """
@@ -178,7 +182,7 @@ event.wait()
     ("then", "works"), [("while True: pass", [True]), ("time.sleep(99)", [False]), ("os._exit(0)", [])]
 )
 def test_who_shares_the_memory_with_a_lock(then: str, works: list[bool]) -> None:
-    with child(SHARING.format(worker=then), stdout=subprocess.PIPE) as waiting:
+    with child(SHARING.format(worker=then, after="pass" if works else "os.wait()"), stdout=subprocess.PIPE) as waiting:
         assert waiting.stdout is not None
         worker = int(waiting.stdout.readline())
         found = who_replies(waiting.pid, kind="shared-memory")
