@@ -467,6 +467,9 @@ class Process(Value, frozen=True, kw_only=True):
     """Only in a bundle, instead of values that many ranks have: their positions in the bundle's `parts`."""
     polled_lock: AwaitedFile | None = None
     """The lock file for which its main thread polls (filelock, torch.utils.cpp_extension)."""
+    connected: tuple[Holder, ...] = ()
+    """The first few processes at work that are connected with an idle rank or its descendants, on this host and outside of the
+    run. Only where what the main thread waits for does not show another process."""
     deep_seconds_ago: float = 0.0
     """Age, at the end of the window, of the expensive evidence: both stacks, native, interpreter, the counters of progress, data,
     runtime and recorder. 0 if it was read in the window, or if the process has not run since the reading."""

@@ -1,9 +1,11 @@
 """Whether the processes for which a rank waits are at work, and if not, how long they sleep. They may belong to another job,
 which is not observed."""
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -26,15 +28,19 @@ class _Least(NamedTuple):
 
     ticks: int
     """Of CPU time."""
+    share: float
+    """Of a core."""
     size: int
     """Bytes read and written."""
 
 
-_ASKED = _Least(2, 4096)
+_ASKED = _Least(2, 0.0, 4096)
 """For a process that holds a lock, or that has to reply."""
-_ANY = _Least(3, 1 << 16)
+_ANY = _Least(3, 0.0, 1 << 16)
 """For one of many that may end the wait: a launcher too has the pipes and semaphores of its ranks, and wakes up ten times a
 second (torchrun: 0.3 % of a core)."""
+_BUSY = _Least(3, 0.1, 1 << 62)
+"""For one of which it is only known that it is connected: daemons of a cluster or a container use up to 5 % of a core."""
 
 
 def judged(
@@ -61,11 +67,22 @@ def judged(
     return tuple(sorted(known, key=lambda one: not one.works)[:_MAX_HOLDERS])
 
 
+def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The first few processes that are connected with `waiting` or a descendant and at work: one of them may have to reply. It
+    takes up to three seconds, once for all processes of a look."""
+    period = holders.period()
+    passed = observed | frozenset(process_table.read_ancestry(proc, waiting)) | {os.getpid()}
+    others = peers.of_processes(proc, _table(proc, period).tree(waiting), period) - passed
+    busy = (pid for pid in sorted(others)[:_MAX_CONNECTED] if _works(proc, pid, period, _BUSY, alone=False))
+    found = holders.of(proc, islice(busy, _MAX_HOLDERS))
+    return tuple(msgspec.structs.replace(one, works=True) for one in found)
+
+
 def _judged(proc: ProcFS, one: Holder, above: frozenset[int], passed: frozenset[int], least: _Least) -> Holder:
     period = holders.period()
     works = _works(proc, one.pid, period, least, alone=one.pid in above)
     if not works and least is _ASKED:
-        behind = sorted(peers.of_process(proc, one.pid, period) - passed)[:_MAX_CONNECTED]
+        behind = sorted(peers.of_processes(proc, {one.pid}, period) - passed)[:_MAX_CONNECTED]
         busy = next((pid for pid in behind if _works(proc, pid, period, _ANY, alone=False)), None)
         one = msgspec.structs.replace(one, behind=busy)
     works = works or one.behind is not None
@@ -82,7 +99,7 @@ def _works(proc: ProcFS, pid: int, period: int, least: _Least, *, alone: bool) -
     if pid not in before:  # it is new, and starting is work
         began, before = _sample(proc, tree)
     time.sleep(max(0.0, began + _SAMPLE_SECONDS - time.monotonic()))
-    while not _has_worked(proc, tree, before, least):
+    while not _has_worked(proc, tree, began, before, least):
         if time.monotonic() >= began + _MAX_SAMPLE_SECONDS or not _wakes(proc, tree):
             return False
         time.sleep(_SAMPLE_SECONDS)
@@ -136,13 +153,16 @@ def _sample(proc: ProcFS, pids: Iterable[int]) -> tuple[float, Mapping[int, tupl
     return time.monotonic(), {pid: found for pid in pids if (found := _work(proc, pid)) is not None}
 
 
-def _has_worked(proc: ProcFS, tree: set[int], before: Mapping[int, tuple[int, int]], least: _Least) -> bool:
+def _has_worked(
+    proc: ProcFS, tree: set[int], began: float, before: Mapping[int, tuple[int, int]], least: _Least
+) -> bool:
     ticks = size = 0
     for pid in tree:
         if (after := _work(proc, pid)) is not None:
             ticks += after[0] - before.get(pid, (0, 0))[0]
             size += after[1] - before.get(pid, (0, 0))[1]
-    return ticks >= least.ticks or size >= least.size
+    share = least.share * (time.monotonic() - began) * proc.ticks_per_second
+    return ticks >= max(least.ticks, share) or size >= least.size
 
 
 def _work(proc: ProcFS, pid: int) -> tuple[int, int] | None:

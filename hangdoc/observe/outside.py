@@ -9,6 +9,8 @@ from hangdoc.snapshot import AwaitedFile, Clocks, Holder, KernelThread, PythonTh
 
 _OBSERVED = ("/torch/distributed/", "/torch/utils/data/")
 """Threads in these files wait for ranks and for dataloader workers, which are observed."""
+_IDLE = 0.1
+"""Of a core."""
 
 
 def named(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> Clocks:
@@ -24,6 +26,19 @@ def named(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozen
         return thread if files == thread.files else msgspec.structs.replace(thread, files=files)
 
     return msgspec.structs.replace(clocks, threads=tuple(map(with_holders, clocks.threads)))
+
+
+def connected(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The processes at work that are connected with rank `pid`, if it is idle and its main thread does not show for which process
+    it waits: libraries with threads of their own (ZeroMQ, gRPC), and child processes."""
+    main = next((one for one in stack.threads if one.tid in (None, pid)), None)
+    kernel = next((one for one in clocks.threads if one.tid == pid), None)
+    if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):
+        return ()
+    if kernel.sleep_seconds is not None or any(one.kind == "file" or one.holders for one in kernel.files):
+        return ()
+    idle = sum(one.cpu_ns for one in clocks.threads) < _IDLE * 1e9 * clocks.window_seconds
+    return at_work.connected(proc, pid, observed) if idle else ()
 
 
 def _is_observed(thread: PythonThread) -> bool:

@@ -4,7 +4,7 @@ import contextlib
 import ipaddress
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import lru_cache
 
 from hangdoc.observe import unix_diag
@@ -22,10 +22,10 @@ def of_socket(proc: ProcFS, inode: int, period: int) -> tuple[int, ...]:
     return _owners(proc, period).get(other, ()) if other is not None else ()
 
 
-def of_process(proc: ProcFS, pid: int, period: int) -> set[int]:
-    """The processes with which a process is connected."""
-    sockets = (inode for inode, pids in _owners(proc, period).items() if pid in pids)
-    return {one for inode in sockets for one in of_socket(proc, inode, period)} - {pid}
+def of_processes(proc: ProcFS, pids: Set[int], period: int) -> set[int]:
+    """The other processes with which some processes are connected."""
+    sockets = (inode for inode, owners in _owners(proc, period).items() if not pids.isdisjoint(owners))
+    return {one for inode in sockets for one in of_socket(proc, inode, period)} - pids
 
 
 @lru_cache(1)

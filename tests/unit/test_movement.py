@@ -188,6 +188,34 @@ def test_a_child_process_that_sleeps_between_two_attempts_has_a_few(left: float,
     assert job(snapshot(in_loop(0, 4), process, command, silence=silence)).verdict == verdict
 
 
+@pytest.mark.parametrize(("call", "verdict"), [("wait4", "waiting"), ("futex", "waiting"), ("clock_nanosleep", "hung")])
+def test_a_connected_process_at_work_may_end_a_wait_for_something_unknown(call: str, verdict: str) -> None:
+    """A child process or a library's thread asks it. A rank that sleeps waits for nobody."""
+    process = rank(
+        1, frame("ask", 7, "/site-packages/zmq/socket.py", library=True), frame("judge", 9), kernel={"syscall": call}
+    )
+    found = job(snapshot(in_loop(0, 4), process, silence=90.0))
+    assert found.verdict == "hung"
+    busy = Holder(pid=9, name="judge", state="R", works=True)
+    found = job(snapshot(in_loop(0, 4), replace(process, connected=(busy,)), silence=90.0))
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(("works", "verdict"), [(True, "waiting"), (False, "hung")])
+@pytest.mark.parametrize("kind", ["pipe", "shared-memory"])
+def test_another_process_may_end_a_wait(kind: str, works: bool, verdict: str) -> None:
+    """`multiprocessing.Queue`: one rank reads its pipe, the others wait for its lock."""
+    actor = Holder(pid=9, name="actor", state="S", works=works)
+    file = AwaitedFile(kind=kind, name="pipe:[7]", holders=(actor,))
+    call = "read" if kind == "pipe" else "futex"
+    process = rank(1, frame("get", 103, "/lib/multiprocessing/queues.py", library=True), frame("learn", 9))
+    assert isinstance(process.clocks, Clocks)
+    main, *others = process.clocks.threads
+    main = replace(main, syscall=call, files=(file,))
+    process = replace(process, clocks=replace(process.clocks, threads=(main, *others)))
+    assert job(snapshot(in_loop(0, 4), process, silence=90.0)).verdict == verdict
+
+
 POOL = "/usr/lib/python3.11/concurrent/futures/thread.py"
 
 

@@ -164,6 +164,28 @@ def test_how_long_the_one_that_has_to_reply_sleeps() -> None:
     assert 90 < seconds < 100
 
 
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(("then", "works"), [("while True: pass", True), ("time.sleep(99)", False)])
+def test_a_process_that_is_connected_with_a_child_process(then: str, works: bool) -> None:
+    """The rank waits for its child, which waits for a reply."""
+    ask = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {ask!r}, sys.argv[1]])"
+    with child(SERVER.format(then=then), stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().decode()
+        with child(parent, port) as waiting:
+            assert server.stdout.readline()
+            main = KernelThread(
+                tid=waiting.pid, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
+                syscall="wait4",
+            )  # fmt: skip
+            clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
+            waits = stack(frame("run", 7, "/lib/subprocess.py"))
+            found = outside.connected(PROC, waiting.pid, clocks, waits, frozenset())
+            assert outside.connected(PROC, waiting.pid, clocks, waits, frozenset({server.pid})) == ()
+    assert [one.pid for one in found] == ([server.pid] if works else [])
+
+
 SHARING = """
 import multiprocessing, os, time
 context = multiprocessing.get_context("fork")

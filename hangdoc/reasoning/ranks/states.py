@@ -9,7 +9,7 @@ from hangdoc.reasoning.model import BUSY, State
 from hangdoc.reasoning.ranks import known, locks, movement, operations, sleeps, torch_names
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.feeding import fetching
-from hangdoc.reasoning.ranks.holds import Elsewhere, ReadsPipe
+from hangdoc.reasoning.ranks.holds import Elsewhere, OnNetwork, ReadsPipe, in_words
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
 from hangdoc.reasoning.ranks.standing import continues, standing_of
@@ -152,6 +152,9 @@ def _standing(
         return replace(working, state="computing", why=work, work=work)
     if isinstance(hold, Elsewhere | ReadsPipe) and (soon := continues(process, thread, helpers)) is not None:
         why, hold = f"{why}; {soon}", replace(hold, ends="by-itself")
+    elif process.connected and hold.ends == "unknown" and isinstance(hold, Elsewhere | OnNetwork | ReadsPipe):
+        why = f"{why}; {in_words(process.connected)} is connected with it"
+        hold = replace(hold, ends="by-itself")
     if state == "waiting-child":
         hold = replace(hold, period=sleeps.longest(helpers))
     return replace(base, state=state, why=why, hold=hold)
