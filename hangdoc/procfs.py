@@ -33,6 +33,8 @@ class Stat(NamedTuple):
     name: str
     state: str
     ppid: int
+    group: int
+    """The process group: a shell gives each job its own (credentials(7))."""
     cpu_ticks: int
     """utime + stime."""
     children_ticks: int
@@ -122,6 +124,7 @@ class ProcFS:
             name=text[opening + 1 : closing],
             state=rest[0],
             ppid=int(rest[1]),
+            group=int(rest[2]),
             cpu_ticks=int(rest[11]) + int(rest[12]),
             children_ticks=int(rest[13]) + int(rest[14]),
             start_ticks=int(rest[19]),

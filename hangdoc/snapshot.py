@@ -467,9 +467,10 @@ class Process(Value, frozen=True, kw_only=True):
     """Only in a bundle, instead of values that many ranks have: their positions in the bundle's `parts`."""
     polled_lock: AwaitedFile | None = None
     """The lock file for which its main thread polls (filelock, torch.utils.cpp_extension)."""
-    connected: tuple[Holder, ...] = ()
-    """The first few processes at work that are connected with an idle rank or its descendants, on this host and outside of the
-    run. Only where what the main thread waits for does not show another process."""
+    others_at_work: tuple[Holder, ...] = ()
+    """The first few processes at work, on this host and outside of the run, that may end the wait of an idle rank although what
+    it waits for does not show them. Where its main thread sleeps, they are of the same job as its launcher, otherwise they are
+    connected with the rank or a descendant."""
     deep_seconds_ago: float = 0.0
     """Age, at the end of the window, of the expensive evidence: both stacks, native, interpreter, the counters of progress, data,
     runtime and recorder. 0 if it was read in the window, or if the process has not run since the reading."""

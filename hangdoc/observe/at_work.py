@@ -3,7 +3,7 @@ which is not observed."""
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -40,7 +40,7 @@ _ANY = _Least(3, 0.0, 1 << 16)
 """For one of many that may end the wait: a launcher too has the pipes and semaphores of its ranks, and wakes up ten times a
 second (torchrun: 0.3 % of a core)."""
 _BUSY = _Least(3, 0.1, 1 << 62)
-"""For one of which it is only known that it is connected: daemons of a cluster or a container use up to 5 % of a core."""
+"""For one that may have nothing to do with the wait: daemons of a cluster and monitors use up to 5 % of a core."""
 
 
 def judged(
@@ -70,12 +70,25 @@ def judged(
 def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes that are connected with `waiting` or a descendant and at work: one of them may have to reply. It
     takes up to three seconds, once for all processes of a look."""
+    tree = _table(proc, holders.period()).tree(waiting)
+    return _busy(proc, peers.of_processes(proc, tree, holders.period()) - observed, waiting)
+
+
+def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The first few processes at work in the process group of `waiting` or of a launcher above it, but outside of the run: one of
+    them may make what `waiting` looks for. As `connected`."""
+    table = _table(proc, holders.period())
+    own = {waiting, *(pid for pid in table.ancestors(waiting) if pid in observed)}
+    groups = {table[pid].stat.group for pid in own if pid in table}
+    mates = {pid for pid, entry in table.items() if entry.stat.group in groups}
+    return _busy(proc, mates.difference(*map(table.tree, observed | {waiting})), waiting)
+
+
+def _busy(proc: ProcFS, found: Set[int], waiting: int) -> tuple[Holder, ...]:
+    others = found - frozenset(process_table.read_ancestry(proc, waiting)) - {os.getpid()}
     period = holders.period()
-    passed = observed | frozenset(process_table.read_ancestry(proc, waiting)) | {os.getpid()}
-    others = peers.of_processes(proc, _table(proc, period).tree(waiting), period) - passed
     busy = (pid for pid in sorted(others)[:_MAX_CONNECTED] if _works(proc, pid, period, _BUSY, alone=False))
-    found = holders.of(proc, islice(busy, _MAX_HOLDERS))
-    return tuple(msgspec.structs.replace(one, works=True) for one in found)
+    return tuple(msgspec.structs.replace(one, works=True) for one in holders.of(proc, islice(busy, _MAX_HOLDERS)))
 
 
 def _judged(proc: ProcFS, one: Holder, above: frozenset[int], passed: frozenset[int], least: _Least) -> Holder:

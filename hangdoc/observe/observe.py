@@ -307,7 +307,7 @@ def process(
         of_runs = frozenset(one.pid for one in observation.targets.values() if one.role in ("rank", "launcher"))
         evidence["clocks"] = clocks = outside.named(proc, pid, clocks, stack, of_runs)
         if target.role == "rank":
-            fields["connected"] = outside.connected(proc, pid, clocks, stack, of_runs)
+            fields["others_at_work"] = outside.at_work_beside(proc, pid, clocks, stack, of_runs)
     environment = target.environment
     progress = evidence.pop("progress", Progress(counters=()))
     if isinstance(progress, Progress):

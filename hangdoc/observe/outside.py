@@ -28,17 +28,21 @@ def named(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozen
     return msgspec.structs.replace(clocks, threads=tuple(map(with_holders, clocks.threads)))
 
 
-def connected(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:
-    """The processes at work that are connected with rank `pid`, if it is idle and its main thread does not show for which process
-    it waits: libraries with threads of their own (ZeroMQ, gRPC), and child processes."""
+def at_work_beside(
+    proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]
+) -> tuple[Holder, ...]:
+    """The processes at work that may end the wait of rank `pid`, if it is idle and its main thread does not show for which
+    process it waits. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and another process may
+    make a file for which the rank looks."""
     main = next((one for one in stack.threads if one.tid in (None, pid)), None)
     kernel = next((one for one in clocks.threads if one.tid == pid), None)
     if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):
         return ()
-    if kernel.sleep_seconds is not None or any(one.kind == "file" or one.holders for one in kernel.files):
-        return ()
     idle = sum(one.cpu_ns for one in clocks.threads) < _IDLE * 1e9 * clocks.window_seconds
-    return at_work.connected(proc, pid, observed) if idle else ()
+    if not idle or any(one.kind == "file" or one.holders for one in kernel.files):
+        return ()
+    find = at_work.connected if kernel.sleep_seconds is None else at_work.of_job
+    return find(proc, pid, observed)
 
 
 def _is_observed(thread: PythonThread) -> bool:

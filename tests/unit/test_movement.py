@@ -188,16 +188,19 @@ def test_a_child_process_that_sleeps_between_two_attempts_has_a_few(left: float,
     assert job(snapshot(in_loop(0, 4), process, command, silence=silence)).verdict == verdict
 
 
-@pytest.mark.parametrize(("call", "verdict"), [("wait4", "waiting"), ("futex", "waiting"), ("clock_nanosleep", "hung")])
-def test_a_connected_process_at_work_may_end_a_wait_for_something_unknown(call: str, verdict: str) -> None:
-    """A child process or a library's thread asks it. A rank that sleeps waits for nobody."""
+@pytest.mark.parametrize(
+    ("call", "verdict"),
+    [("wait4", "waiting"), ("futex", "waiting"), ("clock_nanosleep", "waiting"), ("openat", "hung")],
+)
+def test_another_process_at_work_may_end_a_wait_for_something_unknown(call: str, verdict: str) -> None:
+    """A child process or a library's thread asks it, or it makes a file for which the rank looks."""
     process = rank(
         1, frame("ask", 7, "/site-packages/zmq/socket.py", library=True), frame("judge", 9), kernel={"syscall": call}
     )
     found = job(snapshot(in_loop(0, 4), process, silence=90.0))
     assert found.verdict == "hung"
     busy = Holder(pid=9, name="judge", state="R", works=True)
-    found = job(snapshot(in_loop(0, 4), replace(process, connected=(busy,)), silence=90.0))
+    found = job(snapshot(in_loop(0, 4), replace(process, others_at_work=(busy,)), silence=90.0))
     assert found.verdict == verdict
 
 

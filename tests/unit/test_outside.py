@@ -181,9 +181,35 @@ def test_a_process_that_is_connected_with_a_child_process(then: str, works: bool
             )  # fmt: skip
             clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
             waits = stack(frame("run", 7, "/lib/subprocess.py"))
-            found = outside.connected(PROC, waiting.pid, clocks, waits, frozenset())
-            assert outside.connected(PROC, waiting.pid, clocks, waits, frozenset({server.pid})) == ()
+            found = outside.at_work_beside(PROC, waiting.pid, clocks, waits, frozenset())
+            assert outside.at_work_beside(PROC, waiting.pid, clocks, waits, frozenset({server.pid})) == ()
     assert [one.pid for one in found] == ([server.pid] if works else [])
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(("then", "works"), [("while True: pass", True), ("time.sleep(99)", False)])
+def test_a_process_of_the_same_job_as_a_rank_that_polls(then: str, works: bool) -> None:
+    """A script starts what prepares the data, and then a rank that looks for them."""
+    prepares = f"import time\n{then}"
+    looks = "import sys, time; print(1, flush=True); time.sleep(99)"
+    job = f"""
+import subprocess, sys
+other = subprocess.Popen([sys.executable, "-c", {prepares!r}])
+rank = subprocess.Popen([sys.executable, "-c", {looks!r}], stdout=subprocess.PIPE)
+rank.stdout.readline()
+print(other.pid, rank.pid, flush=True)
+rank.wait()
+"""
+    with child(job, stdout=subprocess.PIPE) as script:
+        assert script.stdout is not None
+        other, rank = map(int, script.stdout.readline().split())
+        main = KernelThread(
+            tid=rank, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
+            syscall="clock_nanosleep", sleep_seconds=90.0,
+        )  # fmt: skip
+        clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
+        found = outside.at_work_beside(PROC, rank, clocks, stack(frame("wait_for", 7)), frozenset())
+    assert [one.pid for one in found] == ([other] if works else [])
 
 
 SHARING = """

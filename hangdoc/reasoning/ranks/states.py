@@ -9,7 +9,7 @@ from hangdoc.reasoning.model import BUSY, State
 from hangdoc.reasoning.ranks import known, locks, movement, operations, sleeps, torch_names
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.feeding import fetching
-from hangdoc.reasoning.ranks.holds import Elsewhere, OnNetwork, ReadsPipe, in_words
+from hangdoc.reasoning.ranks.holds import Asleep, Elsewhere, OnNetwork, ReadsPipe, in_words
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
 from hangdoc.reasoning.ranks.standing import continues, standing_of
@@ -17,6 +17,8 @@ from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
 from hangdoc.snapshot import Connection, Frame, KernelThread, Process, PythonThread
 
 _CHILDREN = "its child processes are busy"
+_MAY_BE_ENDED = (Asleep, Elsewhere, OnNetwork, ReadsPipe)
+"""What a process may end that the wait itself does not show."""
 _WAITS = {"collective": "in-collective", "p2p": "in-p2p", "rendezvous": "in-rendezvous", "store": "in-store"}
 _PHASES = {
     "evaluate": "evaluating",
@@ -152,9 +154,10 @@ def _standing(
         return replace(working, state="computing", why=work, work=work)
     if isinstance(hold, Elsewhere | ReadsPipe) and (soon := continues(process, thread, helpers)) is not None:
         why, hold = f"{why}; {soon}", replace(hold, ends="by-itself")
-    elif process.connected and hold.ends == "unknown" and isinstance(hold, Elsewhere | OnNetwork | ReadsPipe):
-        why = f"{why}; {in_words(process.connected)} is connected with it"
-        hold = replace(hold, ends="by-itself")
+    elif hold.ends == "unknown" and isinstance(hold, _MAY_BE_ENDED) and (others := in_words(process.others_at_work)):
+        sleeps_now = kernel is not None and kernel.sleep_seconds is not None
+        how = "belongs to the same job" if sleeps_now else "is connected with it"
+        why, hold = f"{why}; {others} {how}", replace(hold, ends="by-itself")
     if state == "waiting-child":
         hold = replace(hold, period=sleeps.longest(helpers))
     return replace(base, state=state, why=why, hold=hold)
