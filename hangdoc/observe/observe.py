@@ -305,8 +305,9 @@ def process(
         fields["polled_lock"] = lock_files.polled(proc, pid, stack)
     if isinstance(stack := evidence.get("stack"), Stack) and isinstance(clocks := evidence.get("clocks"), Clocks):
         of_runs = frozenset(one.pid for one in observation.targets.values() if one.role in ("rank", "launcher"))
-        evidence["clocks"] = clocks = outside.named(proc, pid, clocks, stack, of_runs)
-        if target.role == "rank":
+        is_rank = target.role == "rank"
+        evidence["clocks"] = clocks = outside.named(proc, pid, clocks, stack, of_runs, inherited=is_rank)
+        if is_rank:
             fields["others_at_work"] = outside.at_work_beside(proc, pid, clocks, stack, of_runs)
     environment = target.environment
     progress = evidence.pop("progress", Progress(counters=()))

@@ -9,18 +9,24 @@ from hangdoc.snapshot import AwaitedFile, Clocks, Holder, KernelThread, PythonTh
 
 _OBSERVED = ("/torch/distributed/", "/torch/utils/data/")
 """Threads in these files wait for ranks and for dataloader workers, which are observed."""
+_INHERITED = ("pipe", "shared-memory")
 _IDLE = 0.1
 """Of a core."""
 
 
-def named(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> Clocks:
+def named(
+    proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int], *, inherited: bool = True
+) -> Clocks:
     """The clocks of process `pid`, with the processes for which its Python threads wait, and whether they are at work.
-    `observed`: the ranks and launchers of this look."""
+    `observed`: the ranks and launchers of this look. `inherited`: also for pipes and shared memory. Launchers and helpers wait
+    at those for ranks, which are observed."""
     own = {one.tid if one.tid is not None else pid for one in stack.threads if not _is_observed(one)}
 
     def with_holders(thread: KernelThread) -> KernelThread:
         files = tuple(
-            _with_holders(proc, pid, file, observed) if thread.tid in own or file.kind == "file" else file
+            _with_holders(proc, pid, file, observed)
+            if file.kind == "file" or (thread.tid in own and (inherited or file.kind not in _INHERITED))
+            else file
             for file in thread.files
         )
         return thread if files == thread.files else msgspec.structs.replace(thread, files=files)
@@ -57,5 +63,5 @@ def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile, observed: frozenset
         found = shared_memory.holders_of(proc, pid, file.inode)
     if found is None or file.writes:
         return file
-    inherited = file.kind in ("pipe", "shared-memory")
+    inherited = file.kind in _INHERITED
     return msgspec.structs.replace(file, holders=at_work.judged(proc, found, pid, observed, inherited=inherited))
