@@ -19,9 +19,9 @@ _INTERRUPTED = {
 """The original call, by the kernel function in which the thread waits."""
 _X86_64 = {
     0: "read", 1: "write", 2: "open", 4: "stat", 6: "lstat", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv",
-    20: "writev", 21: "access", 23: "select", 26: "msync", 35: "nanosleep", 40: "sendfile", 42: "connect", 43: "accept",
-    44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync",
-    75: "fdatasync", 83: "mkdir", 87: "unlink", 202: "futex", 217: "getdents64",
+    20: "writev", 21: "access", 23: "select", 26: "msync", 34: "pause", 35: "nanosleep", 40: "sendfile", 42: "connect",
+    43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync",
+    75: "fdatasync", 83: "mkdir", 87: "unlink", 128: "rt_sigtimedwait", 130: "rt_sigsuspend", 202: "futex", 217: "getdents64",
     219: RESTART, 230: "clock_nanosleep", 232: "epoll_wait",
     247: "waitid", 257: "openat", 262: "newfstatat", 269: "faccessat", 270: "pselect6", 271: "ppoll", 275: "splice",
     281: "epoll_pwait", 285: "fallocate", 288: "accept4", 295: "preadv", 296: "pwritev", 299: "recvmmsg", 307: "sendmmsg",
@@ -32,7 +32,7 @@ _AARCH64 = {
     56: "openat", 61: "getdents64", 63: "read", 64: "write", 65: "readv", 66: "writev", 67: "pread64", 68: "pwrite64",
     69: "preadv", 70: "pwritev", 71: "sendfile", 72: "pselect6", 73: "ppoll", 76: "splice", 79: "newfstatat", 82: "fsync",
     83: "fdatasync", 95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep",
-    128: RESTART, 202: "accept", 203: "connect",
+    128: RESTART, 133: "rt_sigsuspend", 137: "rt_sigtimedwait", 202: "accept", 203: "connect",
     206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 227: "msync", 242: "accept4", 243: "recvmmsg",
     260: "wait4", 269: "sendmmsg", 291: "statx", 437: "openat2", 439: "faccessat2", 441: "epoll_pwait2", 449: "futex_waitv",
 }  # fmt: skip
@@ -61,7 +61,15 @@ EPOLLS = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
 
 _SIGN = 1 << 31
 """Of an int. The upper half of a register with an int is undefined."""
-_TIMEOUTS = {"futex": 3, "ppoll": 2, "select": 4, "pselect6": 4, "epoll_pwait2": 3, "futex_waitv": 3}
+_TIMEOUTS = {
+    "futex": 3,
+    "ppoll": 2,
+    "select": 4,
+    "pselect6": 4,
+    "epoll_pwait2": 3,
+    "futex_waitv": 3,
+    "rt_sigtimedwait": 2,
+}
 """Index of the argument that points to the timeout."""
 _MILLISECONDS = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
 """Index of the argument that is the timeout, negative for none."""
@@ -71,7 +79,7 @@ _FUTEX_COMMAND = 0x7F
 _FUTEX_WAIT_BITSET = 9
 """Its timeout is absolute (futex(2)); that of FUTEX_WAIT is a duration."""
 _FUTEX_CLOCK_REALTIME = 256
-_UNTIMED = WITH_FILE - {"connect", "ioctl"} | {"wait4", "waitid"}
+_UNTIMED = WITH_FILE - {"connect", "ioctl"} | {"wait4", "waitid", "pause", "rt_sigsuspend"}
 
 
 def timed(call: str, arguments: list[int]) -> bool | None:

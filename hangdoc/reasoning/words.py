@@ -19,6 +19,7 @@ from hangdoc.reasoning.ranks.holds import (
     AtFileLock,
     AtSharedLock,
     BlocksItsChild,
+    Elsewhere,
     OnNetwork,
     ReadsPipe,
     Serves,
@@ -111,6 +112,8 @@ def doing(rank: Rank) -> str:
         case Asleep() | AtSharedLock() | OnNetwork() | Serves():
             return str(rank.hold)
         case BlocksItsChild():
+            return rank.why
+        case Elsewhere() if rank.state == "sleeping":
             return rank.why
         case ReadsPipe(holders=writers, fifo=fifo) if writers is not None or fifo is not None:
             who = in_words(writers or ()) or ("no process that hangdoc sees" if writers is None else "no other process")

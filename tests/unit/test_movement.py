@@ -219,6 +219,23 @@ def test_another_process_may_end_a_wait(kind: str, works: bool, verdict: str) ->
     assert job(snapshot(in_loop(0, 4), process, silence=90.0)).verdict == verdict
 
 
+INOTIFY = AwaitedFile(kind="other", name="anon_inode:inotify", descriptor=24)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "waits"),
+    [
+        ({"syscall": "rt_sigtimedwait"}, "waiting for a signal"),
+        ({"syscall": "rt_sigtimedwait", "timeout_seconds": 90.0, "idle_seconds": 30.0}, "sleeping for another 1 min 0 s"),
+        ({"syscall": "read", "files": (INOTIFY,)}, "reading anon_inode:inotify (fd 24)"),
+        ({"syscall": "9999", "wchan": "do_wait_there"}, "not making progress (wchan do_wait_there, system call 9999)"),
+    ],
+)
+def test_a_wait_for_anything_else_has_its_name(kernel: dict[str, object], waits: str) -> None:
+    found = job(snapshot(in_loop(0, 4), rank(1, frame("hold", 9), kernel=kernel), silence=30.0))
+    assert f"which is {waits} at" in found.findings[0].summary
+
+
 POOL = "/usr/lib/python3.11/concurrent/futures/thread.py"
 
 

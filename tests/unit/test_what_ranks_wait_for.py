@@ -141,10 +141,12 @@ def test_a_fifo_is_a_pipe_with_a_path(tmp_path: Path) -> None:
         ("selectors.EpollSelector().select()", False, None),
         ("selectors.EpollSelector().select(99)", True, 99),
         ("subprocess.run(['sleep', '99'])", False, None),
+        ("signal.sigwait([signal.SIGUSR1])", False, None),
+        ("signal.sigtimedwait([signal.SIGUSR1], 99)", True, 99),
     ],
 )
 def test_whether_a_wait_has_a_timeout(call: str, timed: bool, timeout: float | None) -> None:
-    program = f"import os, select, selectors, subprocess, threading, time; print(1, flush=True); {call}"
+    program = f"import os, select, selectors, signal, subprocess, threading, time; print(1, flush=True); {call}"
     with child(program, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
         bound = time.monotonic() + 10

@@ -11,4 +11,5 @@ NETWORK = frozenset(
      "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"]
 )  # fmt: skip
 EVENT_LOOP = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "pselect6", "select"})
+SIGNAL = frozenset({"pause", "rt_sigsuspend", "rt_sigtimedwait"})
 FUTEX = "futex"

@@ -23,7 +23,7 @@ def asleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
 
 def nap(process: Process, thread: PythonThread, kernel: KernelThread | None) -> Asleep | None:
     """A sleep in a call that is not one: an event loop whose only file is its own waits for the next of its timers, and a
-    thread waits for an event, with a timeout. None if the thread waits for anything else."""
+    thread waits for an event or a signal, with a timeout. None if the thread waits for anything else."""
     whole = kernel.timeout_seconds if kernel is not None else None
     if kernel is None or whole is None:
         return None
@@ -31,7 +31,7 @@ def nap(process: Process, thread: PythonThread, kernel: KernelThread | None) -> 
     holders = [one.pid for file in kernel.files for one in file.holders or ()]
     if kernel.syscall in calls.EVENT_LOOP and len(holders) == len(kernel.files) and set(holders) == {process.pid}:
         return Asleep(seconds=left, period=whole)
-    if kernel.syscall == calls.FUTEX and _waits_for_an_event(thread):
+    if kernel.syscall in calls.SIGNAL or (kernel.syscall == calls.FUTEX and _waits_for_an_event(thread)):
         polls = _polls(thread, kernel)
         return Asleep(polls=polls, seconds=left, period=whole)
     return None

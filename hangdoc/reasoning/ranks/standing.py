@@ -256,8 +256,12 @@ def _by_name(
     if online is not None or call in calls.NETWORK:
         online = online or OnNetwork()
         return Standing("waiting-io", str(online), lock or online)
+    if call in calls.SIGNAL:
+        return Standing("sleeping", "waiting for a signal", other)
     if any(name in file for name in _LOCK_FILES) or call == calls.FUTEX:
         return Standing("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", other)
+    if call in calls.READ and kernel is not None and kernel.files:
+        return Standing("sleeping", f"reading {in_words(kernel.files[0])}", other)
     return Standing(
         "sleeping",
         f"not making progress (wchan {(kernel and kernel.wchan) or 'unknown'}, system call {call or 'unknown'})",
