@@ -226,7 +226,10 @@ INOTIFY = AwaitedFile(kind="other", name="anon_inode:inotify", descriptor=24)
     ("kernel", "waits"),
     [
         ({"syscall": "rt_sigtimedwait"}, "waiting for a signal"),
-        ({"syscall": "rt_sigtimedwait", "timeout_seconds": 90.0, "idle_seconds": 30.0}, "sleeping for another 1 min 0 s"),
+        (
+            {"syscall": "rt_sigtimedwait", "timeout_seconds": 90.0, "idle_seconds": 30.0},
+            "sleeping for another 1 min 0 s",
+        ),
         ({"syscall": "read", "files": (INOTIFY,)}, "reading anon_inode:inotify (fd 24)"),
         ({"syscall": "9999", "wchan": "do_wait_there"}, "not making progress (wchan do_wait_there, system call 9999)"),
     ],
