@@ -1,10 +1,11 @@
 """Parses numbers and conditions in texts from outside: processes, bundles, command lines, source."""
 
-import re
+import ast
+from functools import lru_cache
 
-from hangdoc.regex import regex
-
-_COMPARISON = regex(r"^([\w.\[\]()'\"]+) (==|!=) ([\w.\[\]()'\"]+)$")
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
 
 
 def integer(text: str | None) -> int | None:
@@ -21,12 +22,20 @@ def natural(text: str | None) -> int | None:
     return number if number is not None and number >= 0 else None
 
 
+@lru_cache(1024)
 def negated(test: str) -> str:
-    """The negation of a condition in Python source: `rank != 0` for `rank == 0`; `not (...)` in general."""
-    if match := _COMPARISON.match(test):
-        return f"{match[1]} {'!=' if match[2] == '==' else '=='} {match[3]}"
-    if test.startswith("not (") and test.endswith(")"):
-        return test[5:-1]
-    if re.fullmatch(r"not [\w.]+(\(\))?", test):
-        return test[4:]
-    return f"not ({test})"
+    """The negation of a condition in Python source: `rank != 0` for `rank == 0`, `x` for `not x`; `not (...)` in general."""
+    try:
+        node = ast.parse(test, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError):  # it may be cut, or be an `except`
+        return f"not ({test})"
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return ast.unparse(node.operand)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and (opposite := _OPPOSITES.get(type(node.ops[0]))):
+        return ast.unparse(ast.Compare(node.left, [opposite()], node.comparators))
+    return f"not {test}" if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"not ({test})"
+
+
+def are_opposite(one: str, other: str) -> bool:
+    """Whether one of two conditions is the negation of the other."""
+    return negated(one) == other or one == negated(other)

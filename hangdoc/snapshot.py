@@ -71,6 +71,8 @@ class Loop(Value, frozen=True, kw_only=True):
     header: str
     counters: tuple[str, ...] = ()
     """Names of integers that count the iterations: targets of enumerate or range, or `n += 1` in the body."""
+    every: int = 0
+    """How many of `counters`, the first ones, change in every iteration. The others change in some of them."""
     start: int | None = None
     """First value of the counter, if the header shows it (1 for `enumerate(x, 1)`)."""
     bound: str | None = None

@@ -3,7 +3,7 @@ contexts around the line."""
 
 import ast
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hangdoc.parse import negated
@@ -158,17 +158,19 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -
         "exits": tuple(sorted(exits, key=lambda one: one.line))[:_MAX_EXITS],
     }  # fmt: skip
     if isinstance(node, ast.While):
-        counters = _incremented_names(node)
-        tested = [n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)]
-        first = tuple(sorted(dict.fromkeys(counters), key=lambda name: name not in tested))
+        always = _incremented_always(node.body)
+        tested = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
+        names = sorted(_incremented_names(node), key=lambda name: (name not in always, name not in tested))
         return Loop(
             **common,
             header=f"while {ast.unparse(node.test)}"[:160],
-            counters=first,
-            bound=_while_bound(node, first),
+            counters=tuple(names),
+            every=len(always),
+            bound=_while_bound(node, names),
         )
     header = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"[:160]
-    counters, start, bound = (), None, None
+    counters: tuple[str, ...] = ()
+    every, start, bound = 1, None, None
     call = _innermost_counting_call(node.iter)
     if call is not None and isinstance(call.func, ast.Name):
         target = node.target.elts[0] if isinstance(node.target, ast.Tuple) and node.target.elts else node.target
@@ -186,8 +188,10 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -
                 bound = _plain(call.args[min(1, len(call.args) - 1)])
     if not counters:
         # `for batch in loader: ...; n += 1`
-        counters = _incremented_names(node)
-    return Loop(**common, header=header, counters=counters, start=start, bound=bound)
+        always = _incremented_always(node.body)
+        counters = tuple(sorted(_incremented_names(node), key=lambda name: name not in always))
+        every = len(always)
+    return Loop(**common, header=header, counters=counters, every=every, start=start, bound=bound)
 
 
 def _caught(guard: ast.Try) -> Iterator[Exit]:
@@ -222,15 +226,28 @@ def _exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inner: bo
 
 def _incremented_names(loop: ast.AST) -> tuple[str, ...]:
     """Names that a loop's body increments by one: `n += 1`."""
-    return tuple(
-        node.target.id
-        for node in statements(loop)
-        if isinstance(node, ast.AugAssign)
-        and isinstance(node.op, ast.Add)
-        and isinstance(node.target, ast.Name)
-        and isinstance(node.value, ast.Constant)
-        and node.value.value == 1
-    )
+    return tuple(dict.fromkeys(name for node in statements(loop) if (name := _incremented(node)) is not None))
+
+
+def _incremented_always(block: Iterable[ast.stmt]) -> set[str]:
+    """Those that every iteration increments, until it ends or leaves the loop."""
+    found: set[str] = set()
+    for node in block:
+        if isinstance(node, ast.With | ast.AsyncWith):
+            found |= _incremented_always(node.body)
+        elif (name := _incremented(node)) is not None:
+            found.add(name)
+        if any(isinstance(inner, ast.Continue) for inner in statements(node)):
+            break
+    return found
+
+
+def _incremented(node: ast.AST) -> str | None:
+    """The name in `n += 1`; None for any other statement."""
+    if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add) or not isinstance(node.target, ast.Name):
+        return None
+    by_one = isinstance(node.value, ast.Constant) and node.value.value == 1
+    return node.target.id if by_one else None
 
 
 def _advanced_names(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]:
@@ -263,7 +280,7 @@ def _innermost_counting_call(node: ast.expr) -> ast.Call | None:
     return None
 
 
-def _while_bound(node: ast.While, counters: tuple[str, ...]) -> str | None:
+def _while_bound(node: ast.While, counters: Sequence[str]) -> str | None:
     test = node.test
     if (
         isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Lt)

@@ -77,7 +77,7 @@ def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Wai
                 continue
             if (left := left_loop(ahead.first, behind.first)) is None:
                 continue
-            frame, loop = left
+            frame, loop = left.frame, left.loop
             out, within = _counted_by(ahead.first, frame, loop), _counted_by(behind.first, frame, loop)
             if _did_as_many_rounds(out, within) or in_source.waits_for_each(loop, behind.first.frame):
                 continue
@@ -87,6 +87,7 @@ def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Wai
                 short=Class(out, ranks_of(alike)),
                 inside=Class(within, ranks_of(inside)),
                 loop=loop,
+                skippable=frame.repeated > 0 and not left.counted and not loop.exits,
                 differences=tuple(amounts.differences(out, within)),
             )
     return None
@@ -104,12 +105,12 @@ def _counted_by(rank: Rank, frame: Frame, loop: Loop) -> Rank:
 
 
 def _only_some_stay(left: LeftLoop) -> bool:
-    """Whether only some ranks make the call inside the loop: it is under a condition on the rank; or no statement ends the loop
-    early, and most have left it or the call is under a condition on the data."""
+    """Whether only some ranks make the call inside the loop, or the one after it: it is under a condition on the rank; or no
+    statement ends the loop early, and most have left it or the call is under a condition on the data."""
     inside, short = left.inside.first, left.short.first
     few = len(left.inside.ranks) < len(left.short.ranks)
     ended = not left.loop.exits and (few or conditions.on_data(left.loop, inside, short))
-    return ended or conditions.singled_out(inside, short)
+    return ended or left.skippable or conditions.singled_out(inside, short)
 
 
 def _same_call(one: Rank, other: Rank) -> bool:

@@ -28,6 +28,9 @@ class LeftLoop(Cycle, frozen=True, kw_only=True):
     short: Class
     inside: Class
     loop: Loop
+    skippable: bool = False
+    """Whether those inside may instead be an iteration further, and have skipped the call in which the others wait: it is under a
+    condition in the loop around, no counter of which is known, and no statement ends the inner loop early."""
     differences: tuple[Difference, ...] = ()
     """The data of which `short` visibly has less than `inside`, the strongest difference first."""
 

@@ -38,8 +38,8 @@ def _stands(rank: Rank) -> bool:
 
 
 def _ends_by_itself(hold: Hold | None) -> bool:
-    if isinstance(hold, Asleep):
-        return not hold.polls
+    if isinstance(hold, Asleep) and not hold.polls:
+        return True
     return hold is not None and hold.ends == "by-itself" and not isinstance(hold, Serves)
 
 

@@ -113,8 +113,8 @@ def doing(rank: Rank) -> str:
             return str(rank.hold)
         case BlocksItsChild():
             return rank.why
-        case Elsewhere() if rank.state == "sleeping":
-            return rank.why
+        case Elsewhere(what=str(what)):
+            return what
         case ReadsPipe(holders=writers, fifo=fifo) if writers is not None or fifo is not None:
             who = in_words(writers or ()) or ("no process that hangdoc sees" if writers is None else "no other process")
             return f"waiting for data from {fifo or 'a pipe'} that {who} can write to"

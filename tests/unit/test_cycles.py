@@ -1,5 +1,7 @@
 """Cycles of calls: exactly one kind, and the right ranks to blame."""
 
+import pytest
+
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Frame, Loop, Process, Transfer
@@ -93,3 +95,32 @@ def test_one_rank_alone_in_a_collective_that_the_others_are_past() -> None:
         *(rank(number, *c10d("all_reduce"), trains(4, 8), world=4) for number in (2, 3)),
     )
     assert blamed(found) == [("subset", "HD203", (0,), (1, 2, 3))]
+
+
+@pytest.mark.parametrize(
+    ("counters", "blame"),
+    [
+        # Each iteration changes one of the two counters, so rank 1 is an iteration further.
+        ((("step", 51, 51), ("skipped", 0, 1)), ("subset", "HD203", (1,), (0,))),
+        ((("step", 51, 50), ("skipped", 0, 1)), ("left-loop", "HD105", (0,), (1,))),
+        # Nothing shows the iterations: rank 1 may be further, because the call of rank 0 is under a condition.
+        ((), ("mismatch", "HD201", (0, 1), ())),
+    ],
+)
+def test_a_rank_that_skipped_a_call_in_a_loop(
+    counters: tuple[tuple[str, int, int], ...], blame: tuple[str, str, tuple[int, ...], tuple[int, ...]]
+) -> None:
+    """FSDP: rank 1 skips the backward of a batch whose loss is not finite, and waits in the layers of the next forward."""
+    names = tuple(name for name, *_ in counters)
+    batches = Loop(line=10, end_line=30, header="for batch in loader", counters=names)
+    layers = Loop(line=2, end_line=3, header="for layer in self.layers")
+
+    def trains(number: int, line: int, **more: object) -> Frame:
+        seen = tuple(local(name, values[number]) for name, *values in counters)
+        return frame("main", line, loops=(batches,), locals=seen, **more)
+
+    found = job(
+        rank(0, *c10d("all_reduce"), trains(0, 20, conditions=("not bad",), repeated=1)),
+        rank(1, *c10d("all_gather"), frame("forward", 3, loops=(layers,)), trains(1, 11)),
+    )
+    assert blamed(found) == [blame]

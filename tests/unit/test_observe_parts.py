@@ -258,6 +258,23 @@ def test_loops_conditions_and_source(tmp_path: Path) -> None:
     assert {name for loop in found.loops for name in loop.advances} == {"epoch", "step", "batch", "i", "total"}
 
 
+@pytest.mark.parametrize(
+    ("body", "counters", "every"),
+    [
+        ("n += 1; ok += good", ("n",), 1),
+        ("\n  if good:\n   ok += 1\n  n += 1", ("n", "ok"), 1),
+        ("\n  if bad:\n   skipped += 1\n   continue\n  step += 1", ("step", "skipped"), 0),
+        ("\n  with context():\n   n += 1", ("n",), 1),
+    ],
+)
+@pytest.mark.parametrize("header", ["for batch in loader", "while True"])
+def test_counters_that_every_iteration_changes(
+    tmp_path: Path, header: str, body: str, counters: tuple[str, ...], every: int
+) -> None:
+    (loop,) = annotated(tmp_path, 2, text=f"def train():\n {header}: {body}\n").loops
+    assert (loop.counters, loop.every) == (counters, every)
+
+
 TRANSFERS = """
 def actor(pipe, rank):
     for n in range(10):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hangdoc.parse import negated
+from hangdoc.parse import are_opposite, negated
 from hangdoc.reasoning.causes import settings
 
 
@@ -73,7 +73,15 @@ def test_command_lines() -> None:
         ("self.rank != self.verbose_rank", "self.rank == self.verbose_rank"),
         ("a and b", "not (a and b)"),
         ("not (a and b)", "a and b"),
+        ("not torch.isfinite(loss)", "torch.isfinite(loss)"),
+        ("torch.isfinite(loss)", "not torch.isfinite(loss)"),
+        ("(a) and (b)", "not ((a) and (b))"),
+        ("not (a) and (b)", "not (not (a) and (b))"),
+        ("except OSError", "not (except OSError)"),
+        ("key in seen", "key not in seen"),
     ],
 )
 def test_the_opposite_of_a_condition(test: str, opposite: str) -> None:
     assert negated(test) == opposite
+    assert are_opposite(test, opposite)
+    assert are_opposite(opposite, test)

@@ -2,7 +2,7 @@
 
 import ast
 
-from hangdoc.parse import negated
+from hangdoc.parse import are_opposite
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, number
 from hangdoc.regex import regex
@@ -30,8 +30,7 @@ def of(rank: Rank) -> list[str]:
 
 def in_other_arm(one: Rank, other: Rank) -> bool:
     """Whether two ranks are in the two branches of one `if`."""
-    theirs = of(other)
-    return any(negated(test) in theirs for test in of(one))
+    return any(are_opposite(test, theirs) for test in of(one) for theirs in of(other))
 
 
 def singled_out(one: Rank, other: Rank) -> bool:

@@ -218,6 +218,8 @@ class Elsewhere(Hold, frozen=True, kw_only=True):
     """It waits for something else: a child process, an event, a queue."""
 
     NAME = "elsewhere"
+    what: str | None = None
+    """It follows `is` in a sentence. None if the rank's state says it."""
 
 
 class Works(Hold, frozen=True, kw_only=True):

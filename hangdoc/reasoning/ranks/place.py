@@ -3,9 +3,10 @@
 import ast
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from hangdoc.diagnosis import Where
-from hangdoc.parse import negated
+from hangdoc.parse import are_opposite
 from hangdoc.program import is_entry
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks.counters import around, number
@@ -49,9 +50,19 @@ def short(file: str) -> str:
     return "/".join(parts[-2:]) if len(parts) > 2 and parts[-2] not in ("", "tmp") else parts[-1]
 
 
-def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:
-    """The loop that `behind` is inside and `ahead` has left, with `ahead`'s frame; None where there is none. Loops of the
-    user's own code come first, then those of the framework around it.
+class Left(NamedTuple):
+    """A loop that one rank is inside and another has left."""
+
+    frame: Frame
+    """Where the one that left it is, in the function in which both are."""
+    loop: Loop
+    counted: bool
+    """Whether counters show that both are in the same iteration of the loops around it."""
+
+
+def left_loop(ahead: Rank, behind: Rank) -> Left | None:
+    """The loop that `behind` is inside and `ahead` has left; None where there is none. Loops of the user's own code come first,
+    then those of the framework around it.
 
     Two stacks are compared from the outside in. The frames at which they part are in the same function: a line behind a loop in
     it comes after the loop, and a call from inside the loop is still in it.
@@ -60,27 +71,26 @@ def left_loop(ahead: Rank, behind: Rank) -> tuple[Frame, Loop] | None:
     return own or _left(ahead, ahead.program, behind, behind.program)
 
 
-def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> tuple[Frame, Loop] | None:
+def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> Left | None:
     parted = _parting(ahead, ours, behind, theirs)
     if parted is None:
         return None
     a, b, deeper = parted
     rounds = _rounds(ahead, a, behind, b)
+    counted = rounds is not None
     if rounds is None and ahead.wait is not None and ahead.wait.kind == "collective":
-        rounds = (
-            0  # no counter tells, but `behind` cannot be a round further: it would have been in this collective, too
-        )
+        rounds = 0  # no counter tells, but if `behind` were a round further, it would have been in this collective too
     if _at(a) < _at(b) or rounds != 0:
         return None
     for loop in around(b):
         if loop.end_line < _at(a):
-            return a, loop
+            return Left(a, loop, counted)
     if _at(a) == _at(b) and not _is_argument(a, ours, deeper):
         return None  # both are inside that line, in calls of which neither comes first
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
     # the user's call is that call's own business (gathering one tensor after another).
     called = (frame for frame in deeper if a.library or not frame.library)
-    return next(((a, loop) for frame in called for loop in around(frame)), None)
+    return next((Left(a, loop, counted) for frame in called for loop in around(frame)), None)
 
 
 def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
@@ -118,7 +128,7 @@ def is_ahead(one: Rank, other: Rank) -> bool:
     if rounds != 0:
         return rounds > 0
     # Two branches of one `if` are beside each other, not one behind the other; a handler is beside what it guards.
-    beside = any(negated(test) in b.conditions for test in a.conditions)
+    beside = any(are_opposite(test, theirs) for test in a.conditions for theirs in b.conditions)
     handles = any(test.startswith("except") and test not in b.conditions for test in a.conditions)
     return _at(a) > _at(b) and not beside and not handles
 
@@ -146,11 +156,13 @@ def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
     for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
     for loop in sorted(a.loops, key=lambda loop: loop.line):
         if loop.line <= min(_at(a), _at(b)) and max(_at(a), _at(b)) <= loop.end_line:
-            ours = [number(one.process, a, name) for name in loop.counters]
-            theirs = [number(other.process, b, name) for name in loop.counters]
-            known = [(x, y) for x, y in zip(ours, theirs, strict=True) if x is not None and y is not None]
-            if not known:
+            names = loop.counters[: loop.every or None]
+            ours = [number(one.process, a, name) for name in names]
+            theirs = [number(other.process, b, name) for name in names]
+            ahead = [x - y for x, y in zip(ours, theirs, strict=True) if x is not None and y is not None]
+            if not ahead:
                 return None
-            if known[0][0] != known[0][1]:
-                return known[0][0] - known[0][1]
+            # Of counters that only some iterations change (`step += 1` and `skipped += 1`), the sum counts the iterations.
+            if sum(ahead) != 0:
+                return sum(ahead)
     return 0

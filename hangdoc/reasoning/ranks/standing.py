@@ -257,13 +257,17 @@ def _by_name(
         online = online or OnNetwork()
         return Standing("waiting-io", str(online), lock or online)
     if call in calls.SIGNAL:
-        return Standing("sleeping", "waiting for a signal", other)
+        return _elsewhere("waiting for a signal", lock)
     if any(name in file for name in _LOCK_FILES) or call == calls.FUTEX:
         return Standing("waiting-lock", f"waiting for a lock{f': {source}' if source else ''}", other)
     if call in calls.READ and kernel is not None and kernel.files:
-        return Standing("sleeping", f"reading {in_words(kernel.files[0])}", other)
+        return _elsewhere(f"reading {in_words(kernel.files[0])}", lock)
     return Standing(
         "sleeping",
         f"not making progress (wchan {(kernel and kernel.wchan) or 'unknown'}, system call {call or 'unknown'})",
         other,
     )
+
+
+def _elsewhere(what: str, lock: AtLock | None) -> Standing:
+    return Standing("sleeping", what, lock or Elsewhere(what=what))
