@@ -90,6 +90,14 @@ class Finding(DocumentPart, frozen=True, kw_only=True):
     """The same hang has the same id in every diagnosis, live or replayed; another run or blockage has another id. If the same
     ranks get into the same blockage again later, they have the same id again."""
 
+    @property
+    def role(self) -> str:
+        """What its culprits are called. While they may do what they are meant to, they are only `awaited`, or `involved` if no
+        rank waits for them."""
+        if self.severity != "info":
+            return "culprit"
+        return "awaited" if self.victims else "involved"
+
 
 class Blocked(DocumentPart, frozen=True, kw_only=True):
     """A blockage: one reason why ranks do not continue. A job's verdict and its first findings follow from its blockages."""

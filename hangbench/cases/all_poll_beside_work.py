@@ -3,6 +3,9 @@
 # /// hangbench
 # verdict = ["waiting"]
 # states = ["sleeping", "sleeping"]
+# finding = "HD202"
+# severity = "info"
+# culprits = [0, 1]
 # patience = 2
 # ///
 import os

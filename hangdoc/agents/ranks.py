@@ -107,7 +107,7 @@ def _view(job: Job, number: int) -> RankView:
 
 def _role(job: Job, number: int) -> str:
     roles = [
-        f"{'culprit' if number in finding.culprits else 'waiting'} in {finding.code} {finding.name}"
+        f"{finding.role if number in finding.culprits else 'waiting'} in {finding.code} {finding.name}"
         for finding in job.findings
         if number in finding.culprits or number in finding.victims
     ]

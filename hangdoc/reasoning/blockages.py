@@ -104,7 +104,7 @@ def of(run: Run, waits: Waits) -> tuple[Blockage, ...]:
     if idle:  # if a rank is dead, the living ones poll for it
         living = tuple(one for one in run.classes if one.first.label != "dead")
         found = [replace(one, waiting=living) if isinstance(one.kind, Dead) else one for one in found]
-    kept = _share_out(found, idle=idle)
+    kept = _share_out(found, quiet=standstill.is_quiet(run))
     if idle and not kept:
         kept = [_aged(run, Blockage(kind=Standstill(), awaited=run.classes, culprits=()))]
     return tuple(replace(one, cause=causes.of(run, one)) for one in kept)
@@ -236,9 +236,9 @@ def _in_flight(rank: Rank) -> bool:
     )
 
 
-def _share_out(found: Iterable[Blockage], *, idle: bool) -> list[Blockage]:
+def _share_out(found: Iterable[Blockage], *, quiet: bool) -> list[Blockage]:
     """Give each waiting class to the first blockage that it reaches, and drop blockages that keep no rank waiting, unless they
-    can never end, their ranks could not be observed, or they explain why an idle run makes no progress."""
+    can never end, their ranks could not be observed, or they explain why a quiet run makes no progress."""
     taken: set[tuple[int, ...]] = set()
     kept = []
     for blockage in found:
@@ -252,7 +252,7 @@ def _share_out(found: Iterable[Blockage], *, idle: bool) -> list[Blockage]:
             or (kind.ends == "never" and not isinstance(kind, Dead))
             or (isinstance(kind, _UNKNOWN) and still)
             or isinstance(kind, AgentsWait | LauncherStopped | Ended)
-            or (idle and isinstance(kind, standstill.TELLING))
+            or (quiet and standstill.explains(kind))
         ):
             kept.append(replace(blockage, waiting=mine))
     return kept

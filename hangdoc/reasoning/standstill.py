@@ -16,23 +16,31 @@ from hangdoc.reasoning.ranks.holds import (
 )
 from hangdoc.reasoning.ranks.movement import cores_used
 
-TELLING = (AtLock, AtFileLock, AtSharedLock, InFile, OnNetwork, ReadsPipe, Serves, WaitsForLoader)
-"""What explains why a rank makes no progress."""
+_TELLING = (AtLock, AtFileLock, AtSharedLock, InFile, OnNetwork, ReadsPipe, Serves, WaitsForLoader)
 
 
-def is_idle(run: Run) -> bool:
+def is_quiet(run: Run) -> bool:
     """Whether no rank waits for another, each living rank is blocked on its own (by a file, a lock, a worker), and none of its
     threads works. False if a group uses NCCL, because the host cannot see the work of a GPU."""
     hidden = "nccl" in backends.parts(run.backend)
-    return not run.waiting and not hidden and bool(run.living) and all(map(_stands, run.living))
+    return not run.waiting and not hidden and bool(run.living) and all(map(_is_blocked, run.living))
 
 
-def _stands(rank: Rank) -> bool:
+def is_idle(run: Run) -> bool:
+    """Whether a run is quiet, and none of its waits ends by itself."""
+    return is_quiet(run) and not any(_ends_by_itself(rank.hold) and rank.cpu_percent is not None for rank in run.living)
+
+
+def explains(hold: Hold) -> bool:
+    """Whether it explains why a rank of a quiet run makes no progress."""
+    return isinstance(hold, _TELLING) or (isinstance(hold, Asleep) and hold.polls and hold.ends == "by-itself")
+
+
+def _is_blocked(rank: Rank) -> bool:
     return (
         rank.label == "blocked"
         and not rank.moving
         and rank.state not in ("waiting-input", "stopped")
-        and not (_ends_by_itself(rank.hold) and rank.cpu_percent is not None)
         and (rank.process is None or cores_used(rank.process, transport=False) < BUSY)
     )
 

@@ -44,7 +44,7 @@ class _Section:
     leading: Finding | None
     culprits: frozenset[int]
     role: str
-    """What the culprits are (`words.role`)."""
+    """What the culprits are called (`Finding.role`)."""
     drawing: html_graph.Drawing | None
     table: html_ranks.Table
     bars: tuple[_Bar, ...]
@@ -83,7 +83,6 @@ def _environment() -> Environment:
         duration=duration, numbers=numbers, ranks=ranks, operation=words.operation, place=words.place, hosts_of=words.hosts_of,
         sentence=_sentence, spans=_spans, fit=html_graph.short, tail=_tail, short_ranks=_short_ranks,
         few_ranks=partial(_short_ranks, most=36), certainty=words.certainty,
-        role=words.role,
     )  # fmt: skip
     environment.globals.update(glyphs=words.LABEL_GLYPH)
     return environment
@@ -139,7 +138,7 @@ def _section(job: Job, name: str, detail: Detail | None, timeline: Timeline | No
         sentence=_sentence(leading.summary if leading is not None else words.without_finding(job)),
         leading=leading,
         culprits=culprits,
-        role=words.role(leading) if leading is not None else "",
+        role=leading.role if leading is not None else "",
         drawing=html_graph.drawing(detail.graph) if detail is not None and detail.graph.edges else None,
         table=html_ranks.table(job, culprits),
         bars=tuple(

@@ -94,7 +94,7 @@ def facts(finding: Finding, most: int | None = None, *, probes: bool = False, wh
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     if finding.culprits:
-        table.add_row(words.role(finding), Text(ranks(finding.culprits), style="bold") + Text(where, style="not bold"))
+        table.add_row(finding.role, Text(ranks(finding.culprits), style="bold") + Text(where, style="not bold"))
     if finding.victims:
         table.add_row("waiting", Text(ranks(finding.victims)))
     shown = finding.evidence[:most]

@@ -95,11 +95,6 @@ def certainty(finding: Finding) -> str:
     return f"{finding.confidence:.0%} sure" if finding.code != "HD901" else ""
 
 
-def role(finding: Finding) -> str:
-    """What the culprits of a finding are: only `awaited` while they may do what they are meant to."""
-    return "awaited" if finding.severity == "info" and finding.victims else "culprit"
-
-
 def hosts(group: Iterable[RankView]) -> str:
     """The host of these ranks, or how many hosts they have."""
     found = sorted({rank.host for rank in group})

@@ -64,7 +64,7 @@ def _title(picture: Picture, model: ViewModel) -> Text:
     blockage = picture.blockage
     blamed = blockage.blamed
     finding = _finding(model.job.findings, blamed, blockage.victims)
-    awaited = finding is not None and words.role(finding) == "awaited"
+    awaited = finding is not None and finding.role != "culprit"
     verbs = ("is awaited", "are awaited") if awaited else ("is the culprit", "are the culprits")
     who = f"{phrases.ranks(blamed)} {phrases.verb(blamed, *verbs)}" if blamed else "no culprit"
     name = f"{finding.code} {finding.name}" if finding is not None else blockage.kind.NAME
