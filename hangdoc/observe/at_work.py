@@ -75,10 +75,11 @@ def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hol
 
 
 def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
-    """The first few processes at work in the process group of `waiting` or of a launcher above it, but outside of the run: one of
-    them may make what `waiting` looks for. As `connected`."""
+    """The first few processes at work in the process groups of the job, but outside of the run: one of them may make what `waiting`
+    looks for. The job is `waiting`, the launchers above it, and all ranks below those. As `connected`."""
     table = _table(proc, holders.period())
-    own = {waiting, *(pid for pid in table.ancestors(waiting) if pid in observed)}
+    launchers = [pid for pid in table.ancestors(waiting) if pid in observed]
+    own = observed & table.tree(launchers[-1]) if launchers else {waiting}
     groups = {table[pid].stat.group for pid in own if pid in table}
     mates = {pid for pid, entry in table.items() if entry.stat.group in groups}
     return _busy(proc, mates.difference(*map(table.tree, observed | {waiting})), waiting)

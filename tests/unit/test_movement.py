@@ -279,7 +279,7 @@ def test_ranks_that_all_poll_stand_still() -> None:
     beside = [replace(polling(number, looks), others_at_work=(busy,)) for number in range(2)]
     found = job(snapshot(*beside))
     assert (found.verdict, found.findings[0].severity, found.findings[0].role) == ("waiting", "info", "involved")
-    assert "pid 9 (prepare, at work) belongs to the same job" in found.findings[0].evidence[1].text
+    assert "pid 9 (prepare, at work)" in found.findings[0].evidence[1].text
     # A sleep between two epochs ends by itself.
     epochs = Loop(line=40, end_line=60, header="for epoch in range(9)", counters=("epoch",), start=0)
     assert job(snapshot(polling(0, epochs), polling(1, epochs))).verdict == "waiting"
