@@ -75,8 +75,8 @@ def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hol
 
 
 def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
-    """The first few processes at work in the process groups of the job, but outside of the run: one of them may make what `waiting`
-    looks for. The job is `waiting`, the launchers above it, and all ranks below those. As `connected`."""
+    """The first few processes at work in the process groups of the job, but outside of the run: one of them may make what
+    `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. As `connected`."""
     table = _table(proc, holders.period())
     launchers = [pid for pid in table.ancestors(waiting) if pid in observed]
     own = observed & table.tree(launchers[-1]) if launchers else {waiting}
