@@ -159,7 +159,8 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
 
     kind: str
     """`path` if the call has a path as argument; `file`, `pipe` (also a FIFO), `socket` or `other` for an open file; `lock` for a
-    lock file for which the process polls; `shared-memory` for a lock or semaphore in memory that processes share."""
+    lock file for which the process polls, and `locked` for an open file that another process has locked; `shared-memory` for a
+    lock or semaphore in memory that processes share."""
     name: str
     """The path, or what /proc/PID/fd shows: `pipe:[7]`, `anon_inode:[eventfd]`."""
     descriptor: int | None = None
@@ -468,7 +469,8 @@ class Process(Value, frozen=True, kw_only=True):
     parts: tuple[int, ...] = ()
     """Only in a bundle, instead of values that many ranks have: their positions in the bundle's `parts`."""
     polled_lock: AwaitedFile | None = None
-    """The lock file for which its main thread polls (filelock, torch.utils.cpp_extension)."""
+    """The lock file for which its main thread polls (filelock, torch.utils.cpp_extension), or an open file that another process
+    has locked while it sleeps (SQLite)."""
     others_at_work: tuple[Holder, ...] = ()
     """The first few processes at work, on this host and outside of the run, that may end the wait of an idle rank although what
     it waits for does not show them. Where its main thread sleeps, they are of the same job as its launcher, otherwise they are

@@ -37,8 +37,8 @@ def dump(
 ) -> Stack | Unavailable:
     """All Python threads of `pid`, innermost frames first. Never raises, and leaves the process as it was.
 
-    `native` includes C and C++ frames, which takes a pause of 0.4 to 2 s. `off_cpu` says that the process has not run for a
-    while: it is read without a pause, and read again with one if it runs during the read.
+    `native` includes C and C++ frames, which takes a pause of 0.4 to 2 s. `off_cpu` reads the process without a pause, and again
+    with one if its main thread runs during the read: for a process that has probably not run for a while.
     """
     bound = Deadline(deadline.remaining(min(BOUND_SECONDS, _SHARE * deadline.seconds)))
     tracer_wait = Deadline(_TRACER_WAIT_NATIVE if native else _TRACER_WAIT)

@@ -6,6 +6,7 @@ import posixpath
 import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
 from hangdoc.procfs import Gone, ProcError, ProcFS
 from hangdoc.snapshot import Holder
@@ -52,23 +53,41 @@ def of_lock(proc: ProcFS, pid: int, path: str) -> tuple[Holder, ...] | None:
     """The holders of locks on a file for which process `pid` waits (proc_locks(5)); None if that can't be read, or if the lock
     belongs to another host."""
     try:
-        status = os.stat(path)
-        lines = proc.text("locks").splitlines()
+        wanted = file_of(path)
+        return of(proc, dict.fromkeys(lock.pid for lock in locks(proc) if lock.file == wanted)) or None
     except (OSError, ProcError):
         return None
-    wanted = (os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
-    held: list[Holder] = []
-    for fields in (line.split() for line in lines):
+
+
+class Lock(NamedTuple):
+    """A lock that a process holds on a file."""
+
+    pid: int
+    file: tuple[int, int, int]
+    writes: bool
+    """Whether it is exclusive."""
+
+
+def file_of(path: str) -> tuple[int, int, int]:
+    """Major and minor number of the device and inode of a file. Raises OSError."""
+    status = os.stat(path)
+    return os.major(status.st_dev), os.minor(status.st_dev), status.st_ino
+
+
+def locks(proc: ProcFS) -> list[Lock]:
+    """All locks on files of this host, if their holders are visible (proc_locks(5)). Raises ProcError."""
+    found = []
+    for fields in (line.split() for line in proc.text("locks").splitlines()):
         if len(fields) < 6 or fields[1] == "->":  # "->" marks a process that waits for the lock
             continue
-        major, _, rest = fields[5].partition(":")
-        minor, _, inode = rest.partition(":")
         try:
-            if (int(major, 16), int(minor, 16), int(inode)) == wanted and int(fields[4]) > 0:
-                held.append(_holder(proc, int(fields[4])))
-        except (ProcError, ValueError):
+            major, minor, inode = fields[5].split(":")
+            lock = Lock(int(fields[4]), (int(major, 16), int(minor, 16), int(inode)), fields[3] == "WRITE")
+        except ValueError:
             continue
-    return tuple(held) or None
+        if lock.pid > 0:
+            found.append(lock)
+    return found
 
 
 def of(proc: ProcFS, pids: Iterable[int]) -> tuple[Holder, ...]:

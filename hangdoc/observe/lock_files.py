@@ -1,16 +1,18 @@
 """The lock file for which a thread polls: it tries to get the lock, sleeps, and tries again.
 
-No system call names the file, so its path is read from the variables of the library that polls.
+No system call names the file. Its path is read from the variables of the library that polls; or it is an open file that another
+process has locked (SQLite).
 """
 
 import ast
+import contextlib
 import os
 import posixpath
 from itertools import pairwise
 
-from hangdoc.observe import at_work, files, holders
+from hangdoc.observe import at_work, files, holders, syscalls
 from hangdoc.procfs import ProcError, ProcFS
-from hangdoc.snapshot import AwaitedFile, Frame, Stack
+from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Stack
 
 _FILELOCK = "/filelock/"
 _BATON = "/torch/utils/file_baton.py"
@@ -18,8 +20,11 @@ _PATHS = ("canonical_path", "lock_filename")
 """Variables of filelock with the path, the absolute one first."""
 
 
-def polled(proc: ProcFS, pid: int, stack: Stack) -> AwaitedFile | None:
+def polled(proc: ProcFS, pid: int, stack: Stack, clocks: Clocks) -> AwaitedFile | None:
     """The lock file for which the main thread polls, if it exists, with the processes that hold the lock."""
+    kernel = next((one for one in clocks.threads if one.tid == pid), None)
+    if kernel is None or kernel.syscall not in syscalls.SLEEPS:
+        return None
     frames = next((t.frames for t in stack.threads if t.tid == pid), ())
     for frame, caller in pairwise(frames):
         if frame.file.endswith(_BATON):
@@ -28,6 +33,24 @@ def polled(proc: ProcFS, pid: int, stack: Stack) -> AwaitedFile | None:
         if _FILELOCK in frame.file and (path := next(filter(None, (_variable(frame, name) for name in _PATHS)), None)):
             soft = any(local.name == "self" and "SoftFileLock" in local.text for local in frame.locals)
             return _found(proc, pid, path, by_existence=soft)
+    return _locked_by_another(proc, pid)
+
+
+def _locked_by_another(proc: ProcFS, pid: int) -> AwaitedFile | None:
+    """The first file that a process has open and that another one has locked for writing."""
+    try:
+        locks = [lock for lock in holders.locks(proc) if lock.writes and lock.pid != pid]
+        paths = {link for link in proc.links(f"{pid}/fd").values() if link.startswith("/")} if locks else set()
+        for path in sorted(path for path in paths if not path.startswith(("/dev/", "/proc/"))):
+            if files.at_path(proc, pid, path).mount is not None:  # the server may not answer
+                continue
+            with contextlib.suppress(OSError):  # it was deleted
+                file = holders.file_of(f"{proc.root}/{pid}/root{path}")
+                if pids := dict.fromkeys(lock.pid for lock in locks if lock.file == file):
+                    found = at_work.judged(proc, holders.of(proc, pids), pid)
+                    return AwaitedFile(kind="locked", name=path, holders=found)
+    except ProcError:
+        pass
     return None
 
 

@@ -301,13 +301,12 @@ def process(
         fields["namespaces"] = {name: proc.link(f"{pid}/ns/{name}") for name in ("net", "pid", "mnt")}
     except ProcError:
         pass
-    if target.role == "rank" and isinstance(stack := evidence.get("stack"), Stack):
-        fields["polled_lock"] = lock_files.polled(proc, pid, stack)
     if isinstance(stack := evidence.get("stack"), Stack) and isinstance(clocks := evidence.get("clocks"), Clocks):
         of_runs = frozenset(one.pid for one in observation.targets.values() if one.role in ("rank", "launcher"))
         is_rank = target.role == "rank"
         evidence["clocks"] = clocks = outside.named(proc, pid, clocks, stack, of_runs, inherited=is_rank)
         if is_rank:
+            fields["polled_lock"] = lock_files.polled(proc, pid, stack, clocks)
             fields["others_at_work"] = outside.at_work_beside(proc, pid, clocks, stack, of_runs)
     environment = target.environment
     progress = evidence.pop("progress", Progress(counters=()))

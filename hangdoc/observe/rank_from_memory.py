@@ -19,6 +19,9 @@ from hangdoc.procfs import ProcFS, network_of
 from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
 
 _C10D = "torch.distributed.distributed_c10d"
+_RPC = "torch.distributed.rpc.api"
+_RPC_WORKERS = "_ALL_WORKER_NAMES"
+"""The set of all workers, in `_RPC`. It is empty before `init_rpc`."""
 _SHARE = 0.4
 """Finding the ranks may take this share of the time limit."""
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
@@ -30,7 +33,7 @@ def rank_from_memory(
     """The identity of a process with torch whose first environment names no rank, and its `os.environ` now.
 
     `forked` says that its parent has torch, so it may be a spawned worker. Of all others, a stack is read only if they have
-    process groups or a hint of a rank, because most torch processes on a host are not ranks.
+    process groups, use torch.distributed.rpc or have a hint of a rank, because most torch processes on a host are not ranks.
     """
     if deadline.elapsed() > _SHARE * deadline.seconds:
         deadline.miss("interpreter (is it a rank?)", pid)
@@ -39,13 +42,16 @@ def rank_from_memory(
     groups: tuple[Group, ...] = ()
     numbers: dict[str, int] = {}
     pg_rank: int | None = None
+    workers: int | None = None
     try:
         image = locate(proc, pid)
         with Memory(pid, image.layout, str(proc.root)) as memory:
-            found = Modules(memory, image).namespace("os", "__main__", _C10D)
+            found = Modules(memory, image).namespace("os", "__main__", _C10D, _RPC)
             environment = live_environment(memory, found["os"])
             groups = process_groups(memory, found.get(_C10D, {}))
             pg_rank = own_rank(memory, groups[0]) if groups else None
+            if _RPC_WORKERS in found.get(_RPC, {}):
+                workers = memory.length(found[_RPC][_RPC_WORKERS])
             for name in _RANK_NAMES:
                 if name in found.get("__main__", {}):
                     with contextlib.suppress(Unreadable):
@@ -62,11 +68,11 @@ def rank_from_memory(
         ), environment
     argument_rank = _rank_in_arguments(argv)
     has_rendezvous = "MASTER_ADDR" in environment or "LOCAL_RANK" in environment
-    if not (groups or forked or has_rendezvous or numbers or argument_rank is not None):
+    if not (groups or workers or forked or has_rendezvous or numbers or argument_rank is not None):
         return None, environment
-    stack = attach.dump(proc, pid, deadline)
+    stack = attach.dump(proc, pid, deadline, off_cpu=True)  # a pause would hide for how long its threads have not run
     threads = () if isinstance(stack, Unavailable) else stack.threads
-    in_torch = bool(groups) or any("torch/distributed/" in f.file for t in threads for f in t.frames)
+    in_torch = bool(groups or workers) or any("torch/distributed/" in f.file for t in threads for f in t.frames)
     rank, world, source = _rank_in_frames(threads, in_torch)
     if rank is None and in_torch:
         rank, source = (
@@ -76,7 +82,7 @@ def rank_from_memory(
         )
     if rank is None:
         return None, environment
-    world = len(groups[0].ranks) if groups else world
+    world = len(groups[0].ranks) if groups else workers or world
     rendezvous = identity.rendezvous_fields(environment, network)
     return RankIdentity(rank=rank, source=source, local_rank=rank, world_size=world, **rendezvous), environment
 

@@ -90,8 +90,12 @@ def standing_of(
         if call in calls.SLEEP:
             waits = replace(waits, ends=sleeps.asleep(thread, kernel).ends)
         return Standing("waiting-data", "loading data itself", waits if kernel is not None else Unreadable())
-    if call in calls.SLEEP and process.polled_lock is not None and thread.tid == process.pid:
-        return _at_file_lock(process.polled_lock)
+    if (
+        call in calls.SLEEP
+        and thread.tid == process.pid
+        and (polled := _polled_lock(process, thread, kernel)) is not None
+    ):
+        return _at_file_lock(polled)
     if file is not None and file.kind == "shared-memory":
         return _at_shared_lock(process, thread, file)
     lock = locks.hold_of(process, thread, kernel)
@@ -152,6 +156,13 @@ def continues(process: Process, thread: PythonThread, helpers: Sequence[Process]
 
 def _wakes(kernel: KernelThread) -> int:
     return kernel.voluntary_switches or 0
+
+
+def _polled_lock(process: Process, thread: PythonThread, kernel: KernelThread | None) -> AwaitedFile | None:
+    """The lock file for which a thread polls. It may have a locked file open and sleep for another reason."""
+    file = process.polled_lock
+    certain = file is not None and (file.kind == "lock" or sleeps.asleep(thread, kernel).polls)
+    return file if certain else None
 
 
 def _at_file_lock(file: AwaitedFile) -> Standing:
