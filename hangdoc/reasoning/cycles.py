@@ -87,7 +87,7 @@ def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Wai
                 short=Class(out, ranks_of(alike)),
                 inside=Class(within, ranks_of(inside)),
                 loop=loop,
-                skippable=frame.repeated > 0 and not left.counted and not loop.exits,
+                skippable=left.skippable and not loop.exits,
                 differences=tuple(amounts.differences(out, within)),
             )
     return None

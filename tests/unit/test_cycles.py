@@ -103,8 +103,8 @@ def test_one_rank_alone_in_a_collective_that_the_others_are_past() -> None:
         # Each iteration changes one of the two counters, so rank 1 is an iteration further.
         ((("step", 51, 51), ("skipped", 0, 1)), ("subset", "HD203", (1,), (0,))),
         ((("step", 51, 50), ("skipped", 0, 1)), ("left-loop", "HD105", (0,), (1,))),
-        # Nothing shows the iterations: rank 1 may be further, because the call of rank 0 is under a condition.
-        ((), ("mismatch", "HD201", (0, 1), ())),
+        # Nothing shows the iterations. Only the call of rank 0 is under a condition, so it is the one that was skipped.
+        ((), ("subset", "HD203", (1,), (0,))),
     ],
 )
 def test_a_rank_that_skipped_a_call_in_a_loop(
@@ -124,3 +124,19 @@ def test_a_rank_that_skipped_a_call_in_a_loop(
         rank(1, *c10d("all_gather"), frame("forward", 3, loops=(layers,)), trains(1, 11)),
     )
     assert blamed(found) == [blame]
+
+
+def test_a_rank_that_skipped_a_call_in_a_function_that_a_loop_calls() -> None:
+    """Lightning: its loop has no counter, and each step begins with a broadcast. Rank 1 skipped the backward of the last step."""
+    loop = Loop(line=10, end_line=30, header="while not self.done")
+
+    def steps(line: int) -> tuple[Frame, Frame]:
+        package = "/site-packages/lightning/loops.py"
+        return frame("advance", line, package, library=True), frame("run", 20, package, library=True, loops=(loop,))
+
+    skipped = frame("training_step", 5, conditions=("torch.isfinite(loss)",))
+    found = job(
+        rank(0, *c10d("all_reduce"), skipped, *steps(54), frame("main", 3)),
+        rank(1, *c10d("broadcast"), *steps(40), frame("main", 3)),
+    )
+    assert blamed(found) == [("subset", "HD203", (1,), (0,))]

@@ -14,17 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import files, holders, pyspy, syscalls
+from hangdoc.observe import files, holders, lock_files, pyspy, syscalls
 from hangdoc.observe.clocks import _waiting_place
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.python_state import Modules, p2p_ops, torch_value
+from hangdoc.observe.rank_from_memory import rank_from_memory
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.storage import Storage
 from hangdoc.procfs import ProcFS
-from hangdoc.snapshot import AwaitedFile, Connections, FileBytes, RankIdentity
+from hangdoc.snapshot import AwaitedFile, Clocks, Connections, FileBytes, RankIdentity, Stack
+from tests.unit.builders import frame, rank
 
 pytestmark = pytest.mark.usefixtures("can_attach")
 PROC = ProcFS()
@@ -118,6 +120,38 @@ def test_who_has_a_lock_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert holders.openers(PROC, str(path), -2) == ()
     monkeypatch.setattr(ProcFS, "shows_all", lambda _: False)
     assert holders.openers(PROC, str(path), -3) is None
+
+
+def test_a_file_that_another_process_has_locked(tmp_path: Path) -> None:
+    """SQLite sleeps and tries again, and so does `flock` with LOCK_NB in a loop. No system call names the file."""
+    path = tmp_path / "rows.db"
+    program = "import sys, time; f = open(sys.argv[1], 'a'); print(1, flush=True); time.sleep(99)"
+    with child(program, str(path), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        frames = (frame("rows", 3),)
+        asleep = rank(0, *frames, pid=process.pid, kernel={"syscall": "clock_nanosleep"})
+        assert isinstance(asleep.stack, Stack) and isinstance(asleep.clocks, Clocks)
+        assert lock_files.polled(PROC, process.pid, asleep.stack, asleep.clocks) is None
+        with path.open("a") as mine:
+            fcntl.lockf(mine, fcntl.LOCK_EX)
+            found = lock_files.polled(PROC, process.pid, asleep.stack, asleep.clocks)
+    assert found is not None
+    assert (found.kind, found.name, [one.pid for one in found.holders or ()]) == ("locked", str(path), [os.getpid()])
+
+
+def test_a_rank_that_only_uses_rpc_is_found_by_its_variables(tmp_path: Path) -> None:
+    script = tmp_path / "main.py"
+    script.write_text(
+        "import sys, time, types; api = types.ModuleType('api'); api._ALL_WORKER_NAMES = {'ps', 'trainer'}\n"
+        "sys.modules['torch.distributed.rpc.api'] = api\n"
+        "def main(rank): print(1, flush=True); time.sleep(99)\n"
+        "main(1)"
+    )
+    with child(f"import runpy; runpy.run_path({str(script)!r})", stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        found, _ = rank_from_memory(PROC, Deadline(60), process.pid, ("main.py",), False)
+    assert found is not None
+    assert (found.rank, found.world_size) == (1, 2)
 
 
 def test_a_fifo_is_a_pipe_with_a_path(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hangdoc.regex import regex
 from hangdoc.snapshot import Environment, Runtime
 
 _SETTINGS = regex(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
-_ACCUMULATION = regex(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$")
+_ACCUMULATION = regex(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$|^accum(ulate)?$")
 
 
 class Differs(Cause, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from hangdoc.diagnosis import Where
 from hangdoc.parse import are_opposite
 from hangdoc.program import is_entry
 from hangdoc.reasoning.model import Rank
+from hangdoc.reasoning.ranks.conditions import changes
 from hangdoc.reasoning.ranks.counters import around, number
 from hangdoc.reasoning.ranks.reading import Reading
 from hangdoc.reasoning.ranks.torch_names import plain
@@ -56,8 +57,9 @@ class Left(NamedTuple):
     frame: Frame
     """Where the one that left it is, in the function in which both are."""
     loop: Loop
-    counted: bool
-    """Whether counters show that both are in the same iteration of the loops around it."""
+    skippable: bool
+    """Whether the rank inside may instead be an iteration further and have skipped the call of the other, which is under a
+    condition: no counter shows their iterations."""
 
 
 def left_loop(ahead: Rank, behind: Rank) -> Left | None:
@@ -75,22 +77,22 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> Left | Non
     parted = _parting(ahead, ours, behind, theirs)
     if parted is None:
         return None
-    a, b, deeper = parted
+    a, b, deeper = parted.frame, parted.other, parted.deeper
     rounds = _rounds(ahead, a, behind, b)
-    counted = rounds is not None
+    skippable = parted.uncounted and _is_conditional(ours, a)
     if rounds is None and ahead.wait is not None and ahead.wait.kind == "collective":
         rounds = 0  # no counter tells, but if `behind` were a round further, it would have been in this collective too
     if _at(a) < _at(b) or rounds != 0:
         return None
     for loop in around(b):
         if loop.end_line < _at(a):
-            return Left(a, loop, counted)
+            return Left(a, loop, skippable)
     if _at(a) == _at(b) and not _is_argument(a, ours, deeper):
         return None  # both are inside that line, in calls of which neither comes first
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
     # the user's call is that call's own business (gathering one tensor after another).
     called = (frame for frame in deeper if a.library or not frame.library)
-    return next((Left(a, loop, counted) for frame in called for loop in around(frame)), None)
+    return next((Left(a, loop, skippable) for frame in called for loop in around(frame)), None)
 
 
 def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
@@ -117,20 +119,35 @@ def _called(call: ast.Call) -> str:
 def is_ahead(one: Rank, other: Rank) -> bool:
     """Whether `one` has come further in the program than `other`: a round on, or behind its line in the same round."""
     parted = _parting(one, one.own, other, other.own)
-    if parted is None or _at(parted[0]) == _at(parted[1]):
+    if parted is None or _at(parted.frame) == _at(parted.other):
         parted = _parting(one, one.program, other, other.program)
     if parted is None:
         return False
-    a, b, _ = parted
+    a, b = parted.frame, parted.other
     rounds = _rounds(one, a, other, b)
-    if rounds is None:
-        return False
-    if rounds != 0:
+    if rounds:
         return rounds > 0
     # Two branches of one `if` are beside each other, not one behind the other; a handler is beside what it guards.
     beside = any(are_opposite(test, theirs) for test in a.conditions for theirs in b.conditions)
     handles = any(test.startswith("except") and test not in b.conditions for test in a.conditions)
-    return _at(a) > _at(b) and not beside and not handles
+    if beside or handles or _at(a) == _at(b):
+        return False
+    later = _at(a) > _at(b)
+    if parted.uncounted:
+        mine, theirs = _is_conditional(one.program, a), _is_conditional(other.program, b)
+        if mine != theirs and mine == later:
+            return not later  # the call on the later line was skipped: nothing else lets a rank pass the other call
+    return later and rounds is not None
+
+
+def _is_conditional(stack: Frames, frame: Frame) -> bool:
+    """Whether the user's own code tests a condition that may change on the way from `frame` to the innermost call. If `frame` is
+    in a loop itself, only the conditions that the loop tests again count."""
+    inner = stack[: next((at for at, one in enumerate(stack) if one is frame), 0)]
+    tests = [test for one in inner if not one.library for test in one.conditions]
+    if not frame.library:
+        tests += frame.conditions[len(frame.conditions) - frame.repeated :] if around(frame) else frame.conditions
+    return any(map(changes, tests))
 
 
 def _at(frame: Frame) -> float:
@@ -138,15 +155,30 @@ def _at(frame: Frame) -> float:
     return frame.line if frame.leaves is None else frame.leaves + 0.5
 
 
-def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> tuple[Frame, Frame, Frames] | None:
-    """The frames of one function at which two stacks part, from the outside in, and the other's deeper frames."""
+class _Parted(NamedTuple):
+    """Where two stacks part, from the outside in."""
+
+    frame: Frame
+    """Of the one, in the last function that both are in."""
+    other: Frame
+    """Of the other, in the same function."""
+    deeper: Frames
+    """The other's frames inside it."""
+    uncounted: bool
+    """Whether both are in a loop without a known counter, so that they may be in different iterations."""
+
+
+def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> _Parted | None:
+    """Where two stacks part; None if they have no function in common."""
     ours, theirs = ours[::-1], theirs[::-1]
-    last = None
+    last, uncounted = None, False
     for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if (a.file, a.function) != (b.file, b.function):
             break
-        last = (a, b, theirs[index + 1 :])
-        if _at(a) != _at(b) or _rounds(one, a, other, b) not in (0, None):
+        rounds = _rounds(one, a, other, b)
+        uncounted = uncounted or rounds is None
+        last = _Parted(a, b, theirs[index + 1 :], uncounted)
+        if _at(a) != _at(b) or rounds:
             break
     return last
 
