@@ -71,24 +71,34 @@ def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hol
     """The first few processes that are connected with `waiting` or a descendant and at work: one of them may have to reply. It
     takes up to three seconds, once for all processes of a look."""
     tree = _table(proc, holders.period()).tree(waiting)
-    return _busy(proc, peers.of_processes(proc, tree, holders.period()) - observed, waiting)
+    return _busy(proc, peers.of_processes(proc, tree, holders.period()) - observed, waiting, _BUSY)
 
 
 def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes at work in the process groups of the job, but outside of the run: one of them may make what
     `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. As `connected`."""
+    return _busy(proc, _of_job(proc, waiting, observed), waiting, _BUSY)
+
+
+def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The first few of these processes that are at work at all: one of them may start the ranks for which `waiting` waits in a
+    rendezvous, when it has copied its data. As `connected`."""
+    return _busy(proc, _of_job(proc, waiting, observed), waiting, _ANY)
+
+
+def _of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
     table = _table(proc, holders.period())
     launchers = [pid for pid in table.ancestors(waiting) if pid in observed]
     own = observed & table.tree(launchers[-1]) if launchers else {waiting}
     groups = {table[pid].stat.group for pid in own if pid in table}
     mates = {pid for pid, entry in table.items() if entry.stat.group in groups}
-    return _busy(proc, mates.difference(*map(table.tree, observed | {waiting})), waiting)
+    return mates.difference(*map(table.tree, observed | {waiting}))
 
 
-def _busy(proc: ProcFS, found: Set[int], waiting: int) -> tuple[Holder, ...]:
+def _busy(proc: ProcFS, found: Set[int], waiting: int, least: _Least) -> tuple[Holder, ...]:
     others = found - frozenset(process_table.read_ancestry(proc, waiting)) - {os.getpid()}
     period = holders.period()
-    busy = (pid for pid in sorted(others)[:_MAX_CONNECTED] if _works(proc, pid, period, _BUSY, alone=False))
+    busy = (pid for pid in sorted(others)[:_MAX_CONNECTED] if _works(proc, pid, period, least, alone=False))
     return tuple(msgspec.structs.replace(one, works=True) for one in holders.of(proc, islice(busy, _MAX_HOLDERS)))
 
 

@@ -308,6 +308,9 @@ def process(
         if is_rank:
             fields["polled_lock"] = lock_files.polled(proc, pid, stack, clocks)
             fields["others_at_work"] = outside.at_work_beside(proc, pid, clocks, stack, of_runs)
+        if target.role in ("rank", "launcher"):
+            starting = outside.starting_beside(proc, pid, stack, of_runs)
+            fields["others_at_work"] = fields.get("others_at_work") or starting
     environment = target.environment
     progress = evidence.pop("progress", Progress(counters=()))
     if isinstance(progress, Progress):

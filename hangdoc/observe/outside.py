@@ -5,10 +5,11 @@ import msgspec
 
 from hangdoc.observe import at_work, holders, peers, shared_memory
 from hangdoc.procfs import ProcFS
-from hangdoc.snapshot import AwaitedFile, Clocks, Holder, KernelThread, PythonThread, Stack
+from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Holder, KernelThread, PythonThread, Stack
 
 _OBSERVED = ("/torch/distributed/", "/torch/utils/data/")
 """Threads in these files wait for ranks and for dataloader workers, which are observed."""
+_RENDEZVOUS = ("/torch/distributed/rendezvous.py", "/torch/distributed/elastic/rendezvous/")
 _INHERITED = ("pipe", "shared-memory")
 _IDLE = 0.1
 """Of a core."""
@@ -49,6 +50,20 @@ def at_work_beside(
         return ()
     find = at_work.connected if kernel.sleep_seconds is None else at_work.of_job
     return find(proc, pid, observed)
+
+
+def starting_beside(proc: ProcFS, pid: int, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The processes at work that may start what a rank or launcher waits for in a rendezvous."""
+    main = next((one for one in stack.threads if one.tid in (None, pid)), None)
+    if main is None or not any(_in_rendezvous(frame) for frame in main.frames):
+        return ()
+    return at_work.starting(proc, pid, observed)
+
+
+def _in_rendezvous(frame: Frame) -> bool:
+    return any(part in frame.file for part in _RENDEZVOUS) or (
+        "/torch/distributed/" in frame.file and frame.function == "init_process_group"
+    )
 
 
 def _is_observed(thread: PythonThread) -> bool:

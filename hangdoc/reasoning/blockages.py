@@ -35,6 +35,7 @@ from hangdoc.reasoning.ranks.holds import (
 from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.reasoning.runs import launch
 from hangdoc.reasoning.waits import Waits
+from hangdoc.snapshot import Process
 
 _GRAVITY: dict[Ends, int] = {"never": 0, "unknown": 1, "by-itself": 2}
 _ATTEMPTS = 5
@@ -168,13 +169,20 @@ def _with_rendezvous(run: Run, found: list[Blockage]) -> list[Blockage]:
     if not arrived or not absent:
         return found
     awaited = tuple(one for blockage in absent for one in blockage.awaited)
+    starting = tuple(one.first.process for one in arrived if one.first.process is not None)
+    ends: Ends = "by-itself" if any(one.first.moving for one in awaited) else _once_started(starting)
     met = Blockage(
-        kind=Rendezvous(arrived=arrived, ends="by-itself" if any(one.first.moving for one in awaited) else "unknown"),
+        kind=Rendezvous(arrived=arrived, ends=ends),
         awaited=awaited,
         culprits=tuple(sorted(rank for blockage in absent for rank in blockage.culprits)),
         waiting=tuple({one.ranks: one for blockage in absent for one in blockage.waiting}.values()),
     )
     return [one for one in found if one not in absent] + [met]
+
+
+def _once_started(waiting: Iterable[Process]) -> Ends:
+    """Whether a rendezvous ends by itself: another process of the job is at work, and may start what is missing."""
+    return "by-itself" if any(process.others_at_work for process in waiting) else "unknown"
 
 
 def _of_launchers(run: Run) -> list[Blockage]:
@@ -186,7 +194,10 @@ def _of_launchers(run: Run) -> list[Blockage]:
     found: list[tuple[Hold, tuple[int, ...]]] = []
     agents = tuple((process, frame) for process in launchers if (frame := launch.in_rendezvous(process)) is not None)
     if agents and not run.ranks:
-        found.append((AgentsWait(agents=agents), launch.absent_ranks([process for process, _ in agents])))
+        once_started = _once_started(process for process, _ in agents)
+        found.append(
+            (AgentsWait(agents=agents, ends=once_started), launch.absent_ranks([process for process, _ in agents]))
+        )
     stops = ((process, stopped_by(process)) for process in launchers)
     found += [(LauncherStopped(launcher=one, stop=stop, ended=dead), ()) for one, stop in stops if stop is not None]
     if dead and not found:

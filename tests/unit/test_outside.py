@@ -209,7 +209,11 @@ rank.wait()
         )  # fmt: skip
         clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
         found = outside.at_work_beside(PROC, rank, clocks, stack(frame("wait_for", 7)), frozenset())
+        meets = stack(frame("next_rendezvous", 5, "/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"))
+        starting = outside.starting_beside(PROC, rank, meets, frozenset())
+        assert outside.starting_beside(PROC, rank, stack(frame("wait_for", 7)), frozenset()) == ()
     assert [one.pid for one in found] == ([other] if works else [])
+    assert starting == found
 
 
 SHARING = """

@@ -9,7 +9,7 @@ import pytest
 from hangdoc import run_identity
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Connection, Connections, Launch, Listener, Process, RankIdentity, Snapshot
+from hangdoc.snapshot import Connection, Connections, Holder, Launch, Listener, Process, RankIdentity, Snapshot
 from tests.unit.builders import TORCH, c10d, frame, rank, silent, snapshot, stack, train
 
 RENDEZVOUS = (frame("_create_c10d_store", 1, TORCH + "distributed/rendezvous.py"), frame("main", 3))
@@ -36,6 +36,14 @@ def agent(number: int, pid: int, port: int, **more: Any) -> Process:
         launch=Launch(tool="torchrun", nnodes="2", nproc_per_node="1", node_rank=number, endpoint=f"127.0.0.1:{port}"),
         stack=stack(frame("next_rendezvous", 5, TORCH + "distributed/elastic/rendezvous/static.py")), **more,
     )  # fmt: skip
+
+
+def test_a_node_that_is_still_being_prepared_may_arrive() -> None:
+    busy = Holder(pid=9, name="rsync", state="R", works=True)
+    for others, verdict in (((), "hung"), ((busy,), "waiting")):
+        (job,) = diagnose(snapshot(agent(0, 50, 29500, others_at_work=others))).jobs
+        assert (job.verdict, job.findings[0].code) == (verdict, "HD401")
+        assert ("rsync" in str(job.findings[0].evidence)) is bool(others)
 
 
 # --- the name --------------------------------------------------------------------------------------------------------

@@ -40,7 +40,9 @@ their command lines and environments, and which of them exist.
 ## When it can be wrong
 
 At the start of a run, the other ranks may still be importing modules. Before
-the patience has passed, the finding is an `info`, not an error.
+the patience has passed, the finding is an `info`, not an error. It stays one
+while another process of the job on the same host is at work: it may copy data,
+and then start the missing ranks. Other hosts are not observed for this.
 
 ## References
 
@@ -48,17 +50,19 @@ the patience has passed, the finding is an `info`, not an error.
 - torch/distributed/elastic/rendezvous/dynamic_rendezvous.py
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.phrases import duration, numbers
+from hangdoc.phrases import duration, numbers, verb
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import AgentsWait, Apart, Rendezvous
 from hangdoc.reasoning.model import Class, Run, numbers_of
 from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.ranks.holds import in_words
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
+from hangdoc.snapshot import Process
 
 
 @about(Rendezvous)
@@ -80,6 +84,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
             *words.class_evidence(kind.arrived),
             *words.unseen(run, absent),
             *words.class_evidence(blockage.awaited),
+            *_starting(one.first.process for one in kind.arrived if one.first.process is not None),
         ],
         remedy="Start the missing ranks, or find out on their node why they cannot reach the master.",
         commands=_commands(run),
@@ -124,13 +129,16 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
         confidence=0.5 if complete else 0.9,
         summary=f"{len(agents)} of {nodes or '?'} nodes reached the rendezvous{meeting}; {missing}; no rank has started yet",
         evidence=[
-            Evidence(
-                None,
-                "stacks",
-                f"torchrun (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is waiting in "
-                f"{frame.function}; its command: {' '.join(p.argv[-12:])}"[:200],
-            )
-            for p, frame in kind.agents[:8]
+            *(
+                Evidence(
+                    None,
+                    "stacks",
+                    f"torchrun (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is waiting in "
+                    f"{frame.function}; its command: {' '.join(p.argv[-12:])}"[:200],
+                )
+                for p, frame in kind.agents[:8]
+            ),
+            *_starting(agents),
         ],
         remedy="Find out what keeps the nodes apart: slow name resolution, a closed port, or different launch commands."
         if complete
@@ -138,6 +146,17 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
         "reach this node.",
         commands=_commands(run),
     )
+
+
+def _starting(waiting: Iterable[Process]) -> Iterator[Evidence]:
+    """The processes that may start what is missing."""
+    found = {one.pid: one for process in waiting for one in process.others_at_work}
+    if found:
+        yield Evidence(
+            None,
+            "processes",
+            f"{in_words(found.values())} {verb(found, 'belongs', 'belong')} to the same job, but to no rank",
+        )
 
 
 def _at(endpoint: str | None) -> str:
