@@ -7,10 +7,10 @@ from collections.abc import Hashable, Iterable
 from hangdoc.parse import natural
 from hangdoc.reasoning.causes.agreement import agreement
 from hangdoc.reasoning.kinds import Roots, SameCall, Spinning, Tensors, Threads
-from hangdoc.reasoning.model import Class
+from hangdoc.reasoning.model import Class, ranks_of
 from hangdoc.reasoning.ranks import operations
 from hangdoc.reasoning.ranks.given import TENSOR
-from hangdoc.reasoning.ranks.holds import Hold
+from hangdoc.reasoning.ranks.holds import Hold, InStore
 
 
 def kind_of(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
@@ -18,6 +18,8 @@ def kind_of(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
     classes = tuple(classes)
     if all(one.first.spins for one in classes):
         return Spinning(), ()
+    if all(one.first.wait is not None and one.first.wait.kind == "store" for one in classes):
+        return InStore(), ranks_of(classes)  # not for each other, but for whoever should set the key
     return different_arguments(classes) or _threads(classes) or (SameCall(), ())
 
 

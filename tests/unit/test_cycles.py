@@ -140,3 +140,10 @@ def test_a_rank_that_skipped_a_call_in_a_function_that_a_loop_calls() -> None:
         rank(1, *c10d("broadcast"), *steps(40), frame("main", 3)),
     )
     assert blamed(found) == [("subset", "HD203", (1,), (0,))]
+
+
+def test_ranks_that_all_wait_in_the_store_wait_for_a_key() -> None:
+    """Each has its own prefix: nobody sets the key of another. The store is no collective."""
+    waits = frame("read", 27, source="self.store.wait([key])")
+    found = job(*(rank(number, waits, world=3) for number in range(3)))
+    assert blamed(found) == [("in-store", "HD202", (0, 1, 2), ())]

@@ -219,6 +219,21 @@ def test_another_process_may_end_a_wait(kind: str, works: bool, verdict: str) ->
     assert job(snapshot(in_loop(0, 4), process, silence=90.0)).verdict == verdict
 
 
+def test_a_debugger_on_a_socket_waits_for_input() -> None:
+    """`sys.breakpointhook` may name a class that listens instead of a terminal. A server would wait for requests."""
+    listener = AwaitedFile(kind="socket", name="socket:[7]", inode=7)
+    listening = (frame("accept", 294, "/usr/lib/python3.11/socket.py", library=True), frame("serve", 14))
+    for source, verdict in (("breakpoint()", "hung"), ("serve(port)", "waiting")):
+        kernel = {"syscall": "accept4", "files": (listener,)}
+        waits = rank(1, *listening, frame("score", 31, source=source), kernel=kernel)
+        sockets = silent(2, 60.0)
+        one = replace(
+            sockets.connections[-1], pid=waits.pid, inode=7, state="LISTEN", local_address="127.0.0.1", local_port=4444
+        )
+        found = job(snapshot(in_loop(0, 4), waits, connections=Connections(connections=(*sockets.connections, one))))
+        assert (found.verdict, "127.0.0.1:4444" in found.findings[0].summary) == (verdict, True)
+
+
 INOTIFY = AwaitedFile(kind="other", name="anon_inode:inotify", descriptor=24)
 
 

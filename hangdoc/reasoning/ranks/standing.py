@@ -25,6 +25,7 @@ from hangdoc.reasoning.ranks.holds import (
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.renewals import CHILD_FILES
+from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
 
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
@@ -32,6 +33,8 @@ _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", 
 _WAKES_BY_OBSERVERS = 4
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
+
+_BREAKPOINT = regex(r"\b(breakpoint|set_trace|post_mortem)\(")
 
 
 class Standing(NamedTuple):
@@ -58,8 +61,10 @@ def standing_of(
     call = kernel.syscall if kernel else None
     wchan = (kernel.wchan or "") if kernel else ""
     file = kernel.files[0] if kernel is not None and kernel.files else None
-    if any(d in f.file for f in thread.frames for d in _DEBUGGERS):
-        return Standing("waiting-input", "waiting for user input in an interactive debugger", WaitsForInput())
+    if any(d in f.file for f in thread.frames for d in _DEBUGGERS) or any(map(_is_breakpoint, user_frames(thread))):
+        online = network.of(process, kernel, connections)
+        where = f" on {online.address}" if isinstance(online, Serves) else ""
+        return Standing("waiting-input", f"waiting for user input in an interactive debugger{where}", WaitsForInput())
     if (call in calls.READ and file is not None and file.descriptor == 0) or (
         "input(" in source and call not in calls.SLEEP
     ):
@@ -123,6 +128,11 @@ def standing_of(
         )
         return Standing("waiting-child", why, BlocksItsChild(pid=writer.pid))
     return _by_name(thread, kernel, lock, network.of(process, kernel, connections))
+
+
+def _is_breakpoint(frame: Frame) -> bool:
+    """Whether a line starts a debugger, of whatever package or class (`sys.breakpointhook`)."""
+    return frame.source is not None and _BREAKPOINT.search(frame.source) is not None
 
 
 def _worker_waits(worker: Process, thread: PythonThread, connections: Sequence[Connection]) -> loader.Waiting | None:
