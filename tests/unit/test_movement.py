@@ -20,6 +20,7 @@ from hangdoc.snapshot import (
     Progress,
     PythonThread,
     Snapshot,
+    Stack,
     Unavailable,
 )
 from tests.rules.shapes import in_loop, steps
@@ -186,6 +187,43 @@ def test_a_child_process_that_sleeps_between_two_attempts_has_a_few(left: float,
     sleep = rank(2, pid=7, kernel={"syscall": "clock_nanosleep", "sleep_seconds": left, "idle_seconds": 3.0})
     command = helper(7, 101, clocks=sleep.clocks, stack=Unavailable(reason="not Python"), started_seconds_ago=200.0)
     assert job(snapshot(in_loop(0, 4), process, command, silence=silence)).verdict == verdict
+
+
+LIBRARY = "/usr/lib/python3.11/threading.py"
+
+
+@pytest.mark.parametrize(
+    ("frames", "kernel"),
+    [
+        (("wait", "wait", "run", "_bootstrap"), {"syscall": "futex", "timeout_seconds": 20.0}),  # threading.Timer
+        (("wait", "wait"), {"syscall": "futex", "timeout_seconds": 20.0}),  # it looks every 20 s
+        ((), {"syscall": "clock_nanosleep", "sleep_seconds": 17.0}),
+    ],
+)
+def test_another_thread_that_sleeps_may_end_a_wait(frames: tuple[str, ...], kernel: dict[str, object]) -> None:
+    """The main thread waits for an event. The other thread sets it if what it looks for is there, a few times at most."""
+    process = rank(
+        1,
+        frame("wait", 320, LIBRARY, library=True),
+        frame("load", 12, source="ready.wait()"),
+        kernel={"syscall": "futex"},
+    )
+    stack, clocks = process.stack, process.clocks
+    assert isinstance(stack, Stack)
+    assert isinstance(clocks, Clocks)
+    sleeping = [frame(name, 1, LIBRARY, library=True) for name in frames]
+    if len(frames) < 3:
+        sleeping.append(frame("look", 30, loops=(Loop(line=29, end_line=31, header="while not path.exists()"),)))
+    other = PythonThread(tid=7, name="Thread-1", active=False, owns_gil=False, frames=tuple(sleeping))
+    sleeper = replace(clocks.threads[0], tid=7, idle_seconds=3.0, **{"timeout_seconds": None, **kernel})
+    both = replace(stack, threads=(*stack.threads, other))
+    process = replace(
+        process, clocks=replace(clocks, threads=(*clocks.threads, sleeper)), stack=both, stack_before=both
+    )
+    for silence, verdict in ((90.0, "waiting"), (110.0, "hung")):
+        found = job(snapshot(in_loop(0, 4), process, silence=silence))
+        assert found.verdict == verdict
+        assert "another thread sleeps for 20 s" in found.findings[0].evidence[1].text
 
 
 @pytest.mark.parametrize(

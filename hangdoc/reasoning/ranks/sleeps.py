@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from hangdoc.reasoning.ranks import calls
+from hangdoc.reasoning.ranks import calls, known
 from hangdoc.reasoning.ranks.counters import has_end
 from hangdoc.reasoning.ranks.feeding import consumers
 from hangdoc.reasoning.ranks.holds import SHORTEST_TIMEOUT, Asleep
 from hangdoc.reasoning.ranks.movement import thread_of
 from hangdoc.reasoning.ranks.place import user_frames
+from hangdoc.reasoning.ranks.torch_names import plain
 from hangdoc.snapshot import KernelThread, Process, PythonThread
 
 _WAKES = 10
@@ -44,6 +45,18 @@ def longest(helpers: Sequence[Process]) -> float | None:
     return max((whole for kernel in main if (whole := _whole(kernel)) is not None), default=None)
 
 
+def longest_of_others(process: Process, thread: PythonThread) -> float | None:
+    """How long the longest sleep of another thread of the user's is, in seconds. After it, that thread may end the wait of
+    `thread`. None if none sleeps."""
+    wholes = (
+        _whole(kernel) if kernel.sleep_seconds is not None else kernel.timeout_seconds
+        for one in known.python_threads(process)
+        if one is not thread and (kernel := thread_of(process, one.tid)) is not None
+        if (user_frames(one) and kernel.sleep_seconds is not None) or _waits_for_an_event(one) or _is_timer(one)
+    )
+    return max((whole for whole in wholes if whole is not None and whole <= SHORTEST_TIMEOUT), default=None)
+
+
 def _whole(kernel: KernelThread | None) -> float | None:
     """Seconds from the beginning of a sleep to its end; None if unknown."""
     if kernel is None or kernel.sleep_seconds is None or kernel.idle_seconds is None:
@@ -61,6 +74,12 @@ def _waits_for_an_event(thread: PythonThread) -> bool:
     own = user_frames(thread)
     python = [one for one in thread.frames if not one.native]
     return bool(inner) and inner[-1].endswith("wait") and len(python) > len(inner) and python[len(inner)] in own
+
+
+def _is_timer(thread: PythonThread) -> bool:
+    """Whether it is the thread of a `threading.Timer` before its time: `run` itself waits for an event there."""
+    functions = [plain(frame.function) for frame in thread.frames if frame.file.endswith("/threading.py")]
+    return functions[:3] == ["wait", "wait", "run"]
 
 
 def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from hangdoc.phrases import duration
 from hangdoc.reasoning.model import BUSY, State
 from hangdoc.reasoning.ranks import known, locks, movement, operations, sleeps, torch_names
 from hangdoc.reasoning.ranks.counters import counters_moved
@@ -160,6 +161,11 @@ def _standing(
         why, hold = f"{why}; {others} {how}", replace(hold, ends="by-itself")
     if state == "waiting-child":
         hold = replace(hold, period=sleeps.longest(helpers))
+    elif isinstance(hold, Elsewhere) and (period := sleeps.longest_of_others(process, thread)) is not None:
+        why, hold = (
+            f"{why}; another thread sleeps for {duration(period)}, and may then end it",
+            replace(hold, period=period),
+        )
     return replace(base, state=state, why=why, hold=hold)
 
 
