@@ -5,7 +5,7 @@ import pytest
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Frame, Loop, Process, Transfer
-from tests.unit.builders import c10d, frame, local, rank, snapshot
+from tests.unit.builders import backward, c10d, frame, local, rank, snapshot
 
 
 def call(number: int, op: str, peer: int | None = None, *, world: int, line: int = 5) -> Process:
@@ -140,6 +140,28 @@ def test_a_rank_that_skipped_a_call_in_a_function_that_a_loop_calls() -> None:
         rank(1, *c10d("broadcast"), *steps(40), frame("main", 3)),
     )
     assert blamed(found) == [("subset", "HD203", (1,), (0,))]
+
+
+@pytest.mark.parametrize(
+    ("inner", "blame"),
+    [
+        # Ignite calls the user's step in its loop, and transformers' trainer calls DDP.
+        ((*backward(), frame("step", 69)), ("left-loop", "HD105", (1,), (0, 2))),
+        (backward(), ("left-loop", "HD105", (1,), (0, 2))),
+        # accelerate gathers one tensor after another: that is no loop of the program.
+        (c10d("all_reduce"), ("subset", "HD203", (1,), (0, 2))),
+    ],
+)
+def test_a_rank_that_has_come_back_from_a_package(
+    inner: tuple[Frame, ...], blame: tuple[str, str, tuple[int, ...], tuple[int, ...]]
+) -> None:
+    loop = Loop(line=10, end_line=30, header="while not self.should_stop")
+    package = frame("run", 20, "/site-packages/engine/loop.py", library=True, loops=(loop,))
+    inside = (*inner, package, frame("main", 128))
+    found = job(
+        rank(0, *inside, world=3), rank(1, *c10d("all_gather"), frame("main", 129), world=3), rank(2, *inside, world=3)
+    )
+    assert blamed(found) == [blame]
 
 
 def test_ranks_that_all_wait_in_the_store_wait_for_a_key() -> None:

@@ -90,8 +90,12 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> Left | Non
     if _at(a) == _at(b) and not _is_argument(a, ours, deeper):
         return None  # both are inside that line, in calls of which neither comes first
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
-    # the user's call is that call's own business (gathering one tensor after another).
-    called = (frame for frame in deeper if a.library or not frame.library)
+    # the user's call that neither trains the model nor calls the user's code is that call's own business (gathering one
+    # tensor after another).
+    trains = behind.wait is not None and behind.wait.operation.origin not in (None, "user")
+    called = [
+        frame for at, frame in enumerate(deeper) if a.library or trains or not all(f.library for f in deeper[at:])
+    ]
     return next((Left(a, loop, skippable) for frame in called for loop in around(frame)), None)
 
 
