@@ -87,7 +87,7 @@ def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Wai
                 short=Class(out, ranks_of(alike)),
                 inside=Class(within, ranks_of(inside)),
                 loop=loop,
-                skippable=left.skippable and not loop.exits,
+                skippable=left.skippable and not conditions.early_exits(loop),
                 differences=tuple(amounts.differences(out, within)),
             )
     return None
@@ -109,7 +109,7 @@ def _only_some_stay(left: LeftLoop) -> bool:
     statement ends the loop early, and most have left it or the call is under a condition on the data."""
     inside, short = left.inside.first, left.short.first
     few = len(left.inside.ranks) < len(left.short.ranks)
-    ended = not left.loop.exits and (few or conditions.on_data(left.loop, inside, short))
+    ended = not conditions.early_exits(left.loop) and (few or conditions.on_data(left.loop, inside, short))
     return ended or left.skippable or conditions.singled_out(inside, short)
 
 

@@ -29,8 +29,8 @@ class LeftLoop(Cycle, frozen=True, kw_only=True):
     inside: Class
     loop: Loop
     skippable: bool = False
-    """Whether those inside may instead be an iteration further, and have skipped the call in which the others wait: it is under a
-    condition in the loop around, no counter of which is known, and no statement ends the inner loop early."""
+    """Whether one side may instead have skipped the call of the other, which is only made in some iterations of the loop around:
+    no counter of that is known, and no statement ends the inner loop early."""
     differences: tuple[Difference, ...] = ()
     """The data of which `short` visibly has less than `inside`, the strongest difference first."""
 

@@ -4,7 +4,7 @@ import pytest
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Frame, Loop, Process, Transfer
+from hangdoc.snapshot import Exit, Frame, Loop, Process, Transfer
 from tests.unit.builders import backward, c10d, frame, local, rank, snapshot
 
 
@@ -160,6 +160,35 @@ def test_a_rank_that_has_come_back_from_a_package(
     inside = (*inner, package, frame("main", 128))
     found = job(
         rank(0, *inside, world=3), rank(1, *c10d("all_gather"), frame("main", 129), world=3), rank(2, *inside, world=3)
+    )
+    assert blamed(found) == [blame]
+
+
+@pytest.mark.parametrize(
+    ("inner", "blame"),
+    [
+        # Each iteration has a backward, so rank 0 is an iteration further.
+        (backward(), ("left-loop", "HD105", (1,), (0,))),
+        # Only some iterations synchronise a metric: rank 1 may have done as many.
+        (c10d("all_gather"), ("mismatch", "HD201", (0, 1), ())),
+    ],
+)
+def test_a_call_that_a_framework_makes_in_some_iterations(
+    inner: tuple[Frame, ...], blame: tuple[str, str, tuple[int, ...], tuple[int, ...]]
+) -> None:
+    """Lightning: no counter shows how many iterations the ranks have done. The `break` is the end of the data."""
+    end = Exit(line=29, statement="break", conditions=("except StopIteration",))
+    epochs = Loop(line=10, end_line=30, header="while not self.done")
+    batches = Loop(line=10, end_line=30, header="while not self.done", exits=(end,))
+
+    def fit(line: int) -> tuple[Frame, Frame]:
+        package = "/site-packages/lightning/fit.py"
+        return frame("run", line, package, library=True, loops=(epochs,)), frame("main", 3)
+
+    inside = frame("run", 20, "/site-packages/lightning/epoch.py", library=True, loops=(batches,))
+    found = job(
+        rank(0, *inner, inside, *fit(17)),
+        rank(1, *c10d("all_reduce"), frame("check", 9, "/site-packages/lightning/stop.py", library=True), *fit(18)),
     )
     assert blamed(found) == [blame]
 

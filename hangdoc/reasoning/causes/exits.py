@@ -4,6 +4,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.ranks.conditions import early_exits
 from hangdoc.regex import regex
 from hangdoc.snapshot import Exit
 
@@ -14,7 +15,7 @@ _SHOWN = 3
 def of(kind: LeftLoop) -> list[Evidence]:
     """One line for each statement that may leave the loop, those whose variables differ between the ranks first."""
     short, inside = kind.short.first, kind.inside.first
-    lines = [(_differences(exit_, short, inside), exit_) for exit_ in kind.loop.exits]
+    lines = [(_differences(exit_, short, inside), exit_) for exit_ in early_exits(kind.loop)]
     lines.sort(key=lambda line: not line[0])
     return [Evidence(short.rank, "source", "; ".join([_statement(exit_), *differ])) for differ, exit_ in lines[:_SHOWN]]
 
@@ -26,7 +27,7 @@ def only_by_its_end(kind: LeftLoop) -> bool:
         next((frame for frame in one.first.program if kind.loop in frame.loops), None)
         for one in (kind.short, kind.inside)
     )
-    if frame is None or within is None or kind.loop.exits or not kind.loop.header.startswith("for "):
+    if frame is None or within is None or early_exits(kind.loop) or not kind.loop.header.startswith("for "):
         return False
     if set(within.conditions) - set(frame.conditions):
         return False

@@ -58,8 +58,8 @@ class Left(NamedTuple):
     """Where the one that left it is, in the function in which both are."""
     loop: Loop
     skippable: bool
-    """Whether the rank inside may instead be an iteration further and have skipped the call of the other, which is under a
-    condition: no counter shows their iterations."""
+    """Whether one of the two may instead have skipped the call of the other, which is only made in some iterations: no counter
+    shows their iterations."""
 
 
 def left_loop(ahead: Rank, behind: Rank) -> Left | None:
@@ -79,7 +79,9 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> Left | Non
         return None
     a, b, deeper = parted.frame, parted.other, parted.deeper
     rounds = _rounds(ahead, a, behind, b)
-    skippable = parted.uncounted and _is_conditional(ours, a)
+    # A package's loop may run hooks, metrics and validation in some iterations, whatever the conditions are.
+    trains = behind.wait is not None and behind.wait.operation.origin not in (None, "user")
+    skippable = parted.uncounted and (_is_conditional(ours, a) or (a.library and not trains))
     if rounds is None and ahead.wait is not None and ahead.wait.kind == "collective":
         rounds = 0  # no counter tells, but if `behind` were a round further, it would have been in this collective too
     if _at(a) < _at(b) or rounds != 0:
@@ -92,7 +94,6 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> Left | Non
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
     # the user's call that neither trains the model nor calls the user's code is that call's own business (gathering one
     # tensor after another).
-    trains = behind.wait is not None and behind.wait.operation.origin not in (None, "user")
     called = [
         frame for at, frame in enumerate(deeper) if a.library or trains or not all(f.library for f in deeper[at:])
     ]
