@@ -191,7 +191,21 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
     for alike in sorted(found.values(), key=lambda group: (-sum(len(one.ranks) for one in group), group[0].ranks)):
         first = min(alike, key=lambda one: one.ranks).first
         lines.append(Evidence(first.rank, "stacks", f"{doing_at(first)}{also(numbers_of(alike))}"))
+        elsewhere = [group[0].first for group in found.values() if group is not alike]
+        if path := _in_package(first, [other for other in elsewhere if other.where == first.where]):
+            lines.append(Evidence(first.rank, "stacks", f"within that call: {' > '.join(path)}"))
     return lines
+
+
+def _in_package(rank: Rank, others: Iterable[Rank]) -> list[str]:
+    """Where ranks that are at one line of the user's differ in the package that it calls (`trainer.fit()`): the functions that
+    only this rank is in, the outermost of each file. Empty for no others."""
+    theirs = {(frame.file, frame.function) for other in others for frame in other.program}
+    outermost: dict[str, str] = {}
+    for frame in (one for one in reversed(rank.program) if one.library and theirs):
+        if (frame.file, frame.function) not in theirs and "<locals>" not in frame.function:
+            outermost.setdefault(frame.file, frame.function)
+    return list(outermost.values())
 
 
 def stack_evidence(rank: Rank) -> Evidence:

@@ -193,6 +193,24 @@ def test_a_call_that_a_framework_makes_in_some_iterations(
     assert blamed(found) == [blame]
 
 
+def test_ranks_at_one_line_differ_in_the_package_that_it_calls() -> None:
+    """Both are in `trainer.fit()`: the report names what each is doing there."""
+
+    def fit(*functions: str) -> list[Frame]:
+        return [
+            *(frame(name, 9, f"/site-packages/lightning/{name}.py", library=True) for name in functions),
+            frame("main", 3),
+        ]
+
+    found = job(
+        rank(0, *c10d("all_gather"), *fit("Metric.sync", "Loop.on_end", "Trainer.fit")),
+        rank(1, *c10d("all_reduce"), *fit("EarlyStopping.check", "Trainer.fit")),
+    )
+    texts = [(one.rank, one.text) for one in found.findings[0].evidence]
+    assert (0, "within that call: Loop.on_end > Metric.sync") in texts
+    assert (1, "within that call: EarlyStopping.check") in texts
+
+
 def test_ranks_that_all_wait_in_the_store_wait_for_a_key() -> None:
     """Each has its own prefix: nobody sets the key of another. The store is no collective."""
     waits = frame("read", 27, source="self.store.wait([key])")
