@@ -24,6 +24,8 @@ _RPC_WORKERS = "_ALL_WORKER_NAMES"
 """The set of all workers, in `_RPC`. It is empty before `init_rpc`."""
 _SHARE = 0.4
 """Finding the ranks may take this share of the time limit."""
+_MEETINGS = ("init_process_group", "init_rpc")
+"""Functions of torch whose arguments are the rank and the number of ranks."""
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
 
 
@@ -97,13 +99,13 @@ def _rank_in_arguments(argv: tuple[str, ...]) -> int | None:
 
 
 def _rank_in_frames(threads: tuple[PythonThread, ...], in_torch: bool) -> tuple[int | None, int | None, str]:
-    """(rank, world size, source), from the arguments of init_process_group, from torch's spawn frame, or from a variable named
+    """(rank, world size, source), from the arguments of a rendezvous, from torch's spawn frame, or from a variable named
     rank in a process that uses torch.distributed."""
     frames = [frame for thread in threads for frame in reversed(thread.frames)]  # outermost first
     values = [{local.name: natural(local.text) for local in frame.locals} for frame in frames]
     for frame, known in zip(frames, values, strict=True):
-        if frame.function == "init_process_group" and known.get("rank") is not None:
-            return known["rank"], known.get("world_size"), "init_process_group"
+        if frame.function in _MEETINGS and known.get("rank") is not None:
+            return known["rank"], known.get("world_size"), frame.function
     for frame, known in zip(frames, values, strict=True):
         if frame.function == "_wrap" and frame.file.endswith("torch/multiprocessing/spawn.py"):
             return known.get("i"), None, "mp.spawn"

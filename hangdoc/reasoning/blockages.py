@@ -80,7 +80,8 @@ class Blockage(Struct, frozen=True):
     @property
     def victims(self) -> tuple[int, ...]:
         """Ranks that only wait."""
-        waiting = (*self.waiting, *(one for one in self.awaited if one.first.waits))
+        in_cycle = isinstance(self.kind, Cycle)
+        waiting = (*self.waiting, *(one for one in self.awaited if in_cycle or one.first.waits))
         return tuple(sorted(set(numbers_of(waiting)) - set(self.blamed)))
 
     @property

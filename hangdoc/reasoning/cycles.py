@@ -1,8 +1,8 @@
 """Kinds of cycles: ranks that are in different calls and each wait for another of them.
 
-The kind is the first of these that fits: a rendezvous that others have passed; a loop that a rank has left and others are still
-in; one call with different roots or tensors; sends and receives; the collectives of two groups in opposite order; a call
-that only some ranks make; otherwise different calls at one point.
+The kind is the first of these that fits: a lock that a rank holds while it waits; a rendezvous that others have passed; a loop
+that a rank has left and others are still in; one call with different roots or tensors; sends and receives; the collectives of
+two groups in opposite order; a call that only some ranks make; otherwise different calls at one point.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -12,20 +12,22 @@ from msgspec.structs import replace
 from hangdoc.phrases import do, ranks
 from hangdoc.reasoning import point_to_point, points
 from hangdoc.reasoning.causes import amounts
-from hangdoc.reasoning.kinds import Apart, GroupOrder, LeftLoop, Mismatch, Subset
+from hangdoc.reasoning.kinds import Apart, GroupOrder, HoldsLock, LeftLoop, Mismatch, Subset
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of, ranks_of
 from hangdoc.reasoning.point_to_point import Found, Parts
 from hangdoc.reasoning.ranks import conditions, in_source, torch_names
 from hangdoc.reasoning.ranks.counters import loop_view
-from hangdoc.reasoning.ranks.holds import Ends, InStore
+from hangdoc.reasoning.ranks.holds import AtFileLock, Ends, InStore
 from hangdoc.reasoning.ranks.place import is_ahead, left_loop
 from hangdoc.reasoning.ranks.reading import reading
-from hangdoc.reasoning.waits import Waits, is_p2p
+from hangdoc.reasoning.waits import Waits, is_p2p, lock_holders
 from hangdoc.snapshot import Frame, Loop
 
 
 def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
     """Which kind of cycle some classes form."""
+    if (locked := _holds_lock(run, classes)) is not None:
+        return locked
     if any(one.first.in_rendezvous for one in classes):
         return Apart(parts=_parts(classes)), ranks_of(classes)
     left = left_loop_among(classes, classes, waits)
@@ -47,6 +49,16 @@ def _in_store(parts: Parts) -> Found | None:
     others = [part for part in parts if part not in stuck]
     ahead = any(is_ahead(one.first, other.first) for one in stuck for other in others)
     return (InStore(), ranks_of(stuck)) if stuck and others and not ahead else None
+
+
+def _holds_lock(run: Run, classes: Parts) -> Found | None:
+    """Ranks of a cycle that hold the lock on a file for which another one waits."""
+    for one in classes:
+        hold, held_by = one.first.hold, lock_holders(run, one.first)
+        if isinstance(hold, AtFileLock) and held_by:
+            holder = Class(run.ranks[held_by[0]], tuple(held_by))
+            return HoldsLock(holder=holder, needs=one, path=hold.path, ends=hold.ends), holder.ranks
+    return None
 
 
 def _parts(classes: Iterable[Class]) -> Parts:

@@ -53,7 +53,7 @@ def examine(
 
 def _examined(run: Run) -> Run:
     """The run with what differs in it and what blocks it."""
-    drawn = waits.draw(run.classes, run.unseen)
+    drawn = waits.draw(run)
     idle = standstill.is_idle(run) and standstill.is_seen(run)
     run = replace(run, differing=disagreements.of(run), launches=launches.find(run))
     run = replace(run, waits=drawn, age_seconds=waits.silence(run, standstill=idle))

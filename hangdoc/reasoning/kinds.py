@@ -46,6 +46,15 @@ class Subset(Cycle, frozen=True, kw_only=True):
     """The condition under which a framework makes the call, if it is the framework's."""
 
 
+class HoldsLock(Cycle, frozen=True, kw_only=True):
+    """A rank holds a lock on a file and waits for the ranks that need it."""
+
+    NAME = "holds-lock"
+    holder: Class
+    needs: Class
+    path: str
+
+
 class GroupOrder(Cycle, frozen=True, kw_only=True):
     """Ranks entered the collectives of several groups in conflicting order."""
 

@@ -1,6 +1,6 @@
 """Step 4: which rank waits for which. The nodes are calls in which ranks can meet, and classes of ranks that do not wait."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from hangdoc.reasoning import graph
@@ -32,21 +32,15 @@ class Waits(NamedTuple):
         return self.nodes[self.position[one.ranks[0]]].awaits
 
 
-def draw(classes: Iterable[Class], unseen: Iterable[int]) -> Waits:
+def draw(run: Run) -> Waits:
     """The graph of a run."""
-    classes = tuple(classes)
-    holders = {
-        (one.first.host, one.first.pid): one.ranks
-        for one in classes
-        if not one.first.waits and not isinstance(one.first.hold, AtFileLock | AtSharedLock)
-    }
-    unseen = frozenset(unseen)
-    everyone = unseen.union(*(one.ranks for one in classes))
+    unseen = frozenset(run.unseen)
+    everyone = unseen.union(*(one.ranks for one in run.classes))
     together: dict[Hashable, list[Class]] = {}
-    for number, one in enumerate(classes):
+    for number, one in enumerate(run.classes):
         wait = one.first.wait
         together.setdefault(number if wait is None else _point(wait, one.ranks), []).append(one)
-    nodes = [_node(tuple(group), everyone, holders) for group in together.values()]
+    nodes = [_node(run, tuple(group), everyone) for group in together.values()]
     if unseen:
         nodes.append(Node((), unseen, frozenset()))
     position = {rank: at for at, node in enumerate(nodes) for rank in node.ranks}
@@ -61,15 +55,11 @@ def _point(wait: Wait, ranks: tuple[int, ...]) -> Hashable:
     return ("rendezvous",) if wait.kind == "rendezvous" else (wait.kind, *wait.point)
 
 
-def _node(
-    classes: tuple[Class, ...], everyone: frozenset[int], holders: Mapping[tuple[str, int | None], tuple[int, ...]]
-) -> Node:
-    """`holders`: by host and process, ranks that wait for no other rank, of which one may hold a file lock."""
+def _node(run: Run, classes: tuple[Class, ...], everyone: frozenset[int]) -> Node:
     here = frozenset(rank for one in classes for rank in one.ranks)
     first = classes[0].first
     if first.wait is None:
-        held = frozenset(rank for pid in _holders(first) for rank in holders.get((first.host, pid), ()))
-        return Node(classes, here, held - here)
+        return Node(classes, here, frozenset(lock_holders(run, first)) - here)
     if first.wait.kind == "p2p":
         peer = first.wait.operation.peer
         if peer is not None and peer != first.rank:
@@ -80,13 +70,17 @@ def _node(
     return Node(classes, here, members - here)
 
 
-def _holders(rank: Rank) -> Iterable[int]:
-    """The processes that may release the lock for which a rank waits. A process outside of the run that is at work may release
-    one in shared memory, and then no rank has to."""
+def lock_holders(run: Run, rank: Rank) -> list[int]:
+    """The ranks that may release the lock for which a rank waits. For a lock in shared memory, these are ranks that wait for no
+    other one: who holds it is not known, and a process outside of the run that is at work may release it."""
     hold = rank.hold
-    if isinstance(hold, AtFileLock) or (isinstance(hold, AtSharedLock) and hold.ends != "by-itself"):
-        return [one.pid for one in hold.holders or ()]
-    return ()
+    if not isinstance(hold, AtFileLock) and not (isinstance(hold, AtSharedLock) and hold.ends != "by-itself"):
+        return []
+    pids = {one.pid for one in hold.holders or ()}
+    found = (other for other in run.on(rank.host) if other.pid in pids)
+    if isinstance(hold, AtSharedLock):
+        found = (other for other in found if not other.waits and not isinstance(other.hold, AtFileLock | AtSharedLock))
+    return sorted(other.rank for other in found)
 
 
 def silence(run: Run, *, standstill: bool) -> float | None:

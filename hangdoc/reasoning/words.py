@@ -83,15 +83,17 @@ def place(rank: Rank) -> str:
     return f"at {rank.where.file}:{rank.where.line}{source}"
 
 
-_LOCK_CALLS: dict[type, str] = {AtFileLock: "flock", AtSharedLock: "sem_wait"}
-"""For any lock on a file, and any lock in shared memory."""
+_LOCKS: dict[type, str] = {AtFileLock: "at a file lock", AtSharedLock: "at a lock in shared memory"}
 
 
 def operation(rank: Rank) -> str:
-    """The operation that a rank waits in, by torch's name, or the call for a lock."""
-    if rank.wait is None:
-        return _LOCK_CALLS.get(type(rank.hold), rank.state)
-    return _operation(rank.wait.kind, rank.wait.operation)
+    """The operation that a rank waits in, by torch's name."""
+    return _operation(rank.wait.kind, rank.wait.operation) if rank.wait is not None else rank.state
+
+
+def _in_what(rank: Rank) -> str:
+    """`in all_reduce`, or at what else a rank waits for another one."""
+    return _LOCKS.get(type(rank.hold), f"in {operation(rank)}") if rank.wait is None else f"in {operation(rank)}"
 
 
 @lru_cache(4096)  # there are far fewer operations than ranks
@@ -142,10 +144,10 @@ def awaited(run: Run, blockage: Blockage) -> str:
         return f"{are(blamed)} {doing_at(first)}, and no rank is making progress"
     direct = [one for one in blockage.waiting if run.waits is not None and run.waits.of(one) & blamed]
     direct = direct or list(blockage.waiting)
-    waited = operation(direct[0].first)
-    nearest = set(numbers_of(one for one in direct if operation(one.first) == waited))
+    waited = _in_what(direct[0].first)
+    nearest = set(numbers_of(one for one in direct if _in_what(one.first) == waited))
     others = set(blockage.victims) - nearest
-    text = f"{are(nearest)} waiting in {waited} for {ranks(blamed)}, which {be(blamed)} {doing_at(first)}"
+    text = f"{are(nearest)} waiting {waited} for {ranks(blamed)}, which {be(blamed)} {doing_at(first)}"
     return text + (f"; {are(others)} waiting indirectly" if others else "")
 
 
@@ -169,8 +171,8 @@ def victims_wait(blockage: Blockage) -> str:
 
 
 def _waiting(who: Iterable[int], classes: Iterable[Class], whom: str) -> str:
-    what = {operation(one.first) for one in classes}
-    text = f"{are(who)} waiting{f' for {whom}' if whom else ''}{f' in {what.pop()}' if len(what) == 1 else ''}"
+    what = {_in_what(one.first) for one in classes}
+    text = f"{are(who)} waiting{f' for {whom}' if whom else ''}{f' {what.pop()}' if len(what) == 1 else ''}"
     return text if who else ""
 
 
@@ -271,6 +273,21 @@ def show(pids: Iterable[int]) -> tuple[str, ...]:
     """The command that shows some processes; none for no process."""
     listed = ",".join(map(str, pids))
     return (f"ps -o pid,ppid,stat,etime,args -p {listed}",) if listed else ()
+
+
+RESUME = {
+    "freezer": "Thaw the control group: write 0 to its cgroup.freeze.",
+    "tracer": "Let the debugger continue or detach.",
+    "signal": "Find out who stopped the process, then continue it with SIGCONT.",
+}
+"""The remedy for a stopped process, by what stopped it (`holds.Stopped.by`)."""
+
+
+def resume(process: Process, by: str) -> tuple[str, ...]:
+    """The command that continues a process, or shows what stopped it; none for the freezer."""
+    if by == "tracer" and process.tracer_pid:
+        return (f"ps -p {process.tracer_pid} -o pid,user,args",)
+    return (f"kill -CONT {process.pid}",) if by == "signal" else ()
 
 
 def look_again(which: Rank | Process) -> tuple[str, ...]:

@@ -41,8 +41,12 @@ def _works(process: Process, main: PythonThread) -> bool:
 
 
 def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
-    """The thread that runs the user's code where the main thread only runs a framework's loop (a worker of Ray Train) or waits
-    for a thread to end; the main thread where no other, or more than one, may be meant."""
+    """The thread that runs the training function where the main thread only runs a framework's loop (a worker of Ray Train) or
+    waits for a thread to end: the one that the framework started for it, or else the only one with the user's code. The main
+    thread where no other, or more than one, may be meant."""
+    started = [thread for thread in stack.threads if reading(thread).trains]
+    if len(started) == 1:
+        return started[0]
     if any(frame.function == "_shutdown" and frame.file.endswith("/threading.py") for frame in main.frames):
         return main  # the program is over; what its threads do is no training
     others = [thread for thread in stack.threads if thread is not main and reading(thread).own]

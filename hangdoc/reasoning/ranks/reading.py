@@ -43,6 +43,8 @@ class Reading(Struct, frozen=True, gc=False):
     """The outermost call of torch.distributed.rpc that waits for another rank."""
     handles_rpc: bool
     """Whether the thread does what another rank has requested by RPC."""
+    trains: bool
+    """Whether a framework started the thread for the user's training function."""
     in_backward: bool
     """Whether autograd's engine is called at its inner end."""
     scripts: bool
@@ -90,6 +92,7 @@ def _read(lines: Lines) -> Reading:
         arguments=tuple((at, torch_names.plain(frames[at].function)) for at in c10d if at <= first_own),
         rpc=_rpc(frames[:first_own]),
         handles_rpc=any(map(_handles_rpc, frames)),
+        trains=any(map(_runs_training, frames)),
         in_backward=any(map(_is_backward, frames[:3])),
         scripts=any(program.is_script(frames[at].file) for at in own),
     )
@@ -97,6 +100,11 @@ def _read(lines: Lines) -> Reading:
 
 def _is_backward(frame: Frame) -> bool:
     return frame.file.endswith(torch_names.AUTOGRAD[0]) and frame.function == torch_names.AUTOGRAD[1]
+
+
+def _runs_training(frame: Frame) -> bool:
+    function = torch_names.plain(frame.function)
+    return any(frame.file.endswith(file) and function == name for file, name in torch_names.TRAINING_THREADS)
 
 
 def _handles_rpc(frame: Frame) -> bool:

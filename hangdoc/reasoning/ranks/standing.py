@@ -87,6 +87,14 @@ def standing_of(
         or (file is not None and file.kind == "path")
     ):
         return Standing("waiting-io", f"in a file system call ({in_words(file) or f'wchan {wchan or call}'})", stuck)
+    if (
+        call in calls.SLEEP
+        and thread.tid == process.pid
+        and (polled := _polled_lock(process, thread, kernel)) is not None
+    ):
+        return _at_file_lock(polled)
+    if call in calls.FILE_LOCK and file is not None:
+        return _at_file_lock(file)
     if any(f.file.endswith(torch_names.DATALOADER) for f in thread.frames):
         connections = tuple(connections)
         waits = loader.hold_of(thread, helpers, lambda worker, one: _worker_waits(worker, one, connections))
@@ -95,12 +103,6 @@ def standing_of(
         if call in calls.SLEEP:
             waits = replace(waits, ends=sleeps.asleep(thread, kernel).ends)
         return Standing("waiting-data", "loading data itself", waits if kernel is not None else Unreadable())
-    if (
-        call in calls.SLEEP
-        and thread.tid == process.pid
-        and (polled := _polled_lock(process, thread, kernel)) is not None
-    ):
-        return _at_file_lock(polled)
     if file is not None and file.kind == "shared-memory":
         return _at_shared_lock(process, thread, file)
     lock = locks.hold_of(process, thread, kernel)
@@ -109,8 +111,6 @@ def standing_of(
     if call in calls.SLEEP:
         asleep = sleeps.asleep(thread, kernel)
         return Standing("sleeping", str(asleep), lock or asleep)
-    if call in calls.FILE_LOCK and file is not None:
-        return _at_file_lock(file)
     if reads_pipe and file is not None:
         return _reading(process, file, stuck.ends, helpers)
     if call in calls.READ | calls.WRITE and file is not None and file.kind in ("file", "pipe"):

@@ -111,6 +111,11 @@ _RPC = "TP_"
 RPC = "torch/distributed/rpc/api.py"
 RPC_HANDLER = ("torch/distributed/rpc/internal.py", "_run_function")
 """The outermost function of a thread that does what another rank has requested."""
+TRAINING_THREADS = (
+    ("/ray/train/v2/_internal/execution/worker_group/thread_runner.py", "_run_target"),
+    ("/ray/air/_internal/util.py", "run"),
+)
+"""Functions that Ray Train's workers run in a thread, and that call the user's training function (Ray 2.60: V2 and V1)."""
 RPC_MEETINGS = {"shutdown": "rpc.shutdown", "_barrier": "rpc.barrier", "_wait_all_workers": "rpc.shutdown"}
 """Functions in which each worker waits for all others, and what they are called here."""
 GPU_WAIT = "gpu"

@@ -77,6 +77,10 @@ def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
         else f"waiting for their dataloaders; on rank {first.rank}, {kind}"
     )
     worker = kind.worker or next(iter(kind.shown), None)
+    stop = stopped_by(worker) if worker is not None else None
+    remedy, commands = _REMEDY, words.look_again(worker or first)
+    if stop is not None and worker is not None:
+        remedy, commands = words.RESUME[stop.by], words.resume(worker, stop.by)
     return Draft(
         confidence=kind.certainty,
         summary=words.and_victims(f"{words.are(who)} {wait}", blockage),
@@ -86,8 +90,8 @@ def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
             *(Evidence(first.rank, "stacks", _describe(one)) for one in kind.shown[: 4 if alone else 1]),
             *words.standstill(run),
         ],
-        remedy=words.RUN_AGAIN if blockage.severity == "info" else _REMEDY,
-        commands=words.look_again(worker or first),
+        remedy=words.RUN_AGAIN if blockage.severity == "info" else remedy,
+        commands=commands,
     )
 
 

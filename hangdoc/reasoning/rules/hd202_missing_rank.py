@@ -40,7 +40,9 @@ If the work is meant to take that long, raise the timeout of the process group.
 ## How hangdoc knows
 
 It follows the chain of waiting ranks to its end, and reads the stack, CPU use
-and counters of the missing rank twice. A thread of the rank may wait for other
+and counters of the missing rank twice. If that rank waits for a lock on a file
+that another rank holds while it waits in an operation, neither can continue, and
+the rank that holds the lock is the culprit. A thread of the rank may wait for other
 processes: for a lock on a file or in shared memory, for a pipe, for a reply on a
 TCP or Unix connection. Then hangdoc looks on this host for the processes that can
 end the wait. If one of them, or a process connected with it, is at work, the wait
@@ -66,6 +68,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.kinds import HoldsLock
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import (
     Asleep,
@@ -84,6 +87,9 @@ from hangdoc.reasoning.rules.draft import Draft, about
 
 _CHILD_ENDED = "Find out why the child process ended. Give the read a timeout, so that such an end becomes an error."
 _KEY_NOT_SET = "Find out which process should set the key, and compare the names of the key on both sides."
+_HELD_WHILE_WAITING = (
+    "Release the lock before the ranks meet: commit the transaction, or leave the `with` block, before the collective."
+)
 _WAITS_TOO_LONG = (
     "If it waits or loops without a limit, add a timeout. If this work is expected, raise --patience and the timeout of the "
     "process group."
@@ -112,6 +118,20 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         ],
         remedy=_CHILD_ENDED if because else _remedy(blockage, kind),
         commands=words.show(one.pid for one in holders) or words.look_again(first),
+    )
+
+
+@about(HoldsLock)
+def say_who_holds(run: Run, blockage: Blockage, kind: HoldsLock) -> Draft:
+    holder, needs = kind.holder, kind.needs
+    held = f"a lock on {kind.path} that {words.do(holder.ranks, 'holds', 'hold')}"
+    return Draft(
+        confidence=0.9,
+        summary=f"{words.are(needs.ranks)} waiting for {held}, and {words.are(holder.ranks)} waiting for "
+        f"{words.ranks(needs.ranks)} in {words.operation(holder.first)}",
+        evidence=[*words.class_evidence([needs, holder]), *words.standstill(run)],
+        remedy=words.RUN_AGAIN if blockage.severity == "info" else _HELD_WHILE_WAITING,
+        commands=words.look_again(holder.first),
     )
 
 

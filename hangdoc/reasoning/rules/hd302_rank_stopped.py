@@ -61,12 +61,7 @@ from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Process
 
-_REMEDIES = {
-    "freezer": "Thaw the control group: write 0 to its cgroup.freeze.",
-    "tracer": "Let the debugger continue or detach.",
-    "signal": "Find out who stopped the process, then continue it with SIGCONT.",
-    "input": "Answer the prompt on the rank's terminal, or remove input() and breakpoints from the training script.",
-}
+_ANSWER = "Answer the prompt on the rank's terminal, or remove input() and breakpoints from the training script."
 
 
 @about(Stopped, WaitsForInput)
@@ -83,8 +78,8 @@ def _ranks(run: Run, blockage: Blockage, kind: Hold) -> Draft:
             *(Evidence(r.rank, "sockets", f"{size} unread bytes in its receive queues") for r, size in unread if size),
             *words.stacks(run, blockage.waiting),
         ],
-        remedy=_REMEDIES[by],
-        commands=(_commands(first.process, by) if first.process is not None else ()) or words.look_again(first),
+        remedy=words.RESUME.get(by, _ANSWER),
+        commands=(words.resume(first.process, by) if first.process is not None else ()) or words.look_again(first),
     )
 
 
@@ -109,12 +104,6 @@ def _stopped_launcher(run: Run, process: Process, stop: Stopped, ended: tuple[in
             Evidence(None, "kernel", f"pid {process.pid} ({process.name}) is {stop.why}"),
             *(Evidence(n, "processes", f"has ended: {run.ranks[n].why}") for n in ended[:8]),
         ],
-        remedy=_REMEDIES[stop.by],
-        commands=_commands(process, stop.by),
+        remedy=words.RESUME[stop.by],
+        commands=words.resume(process, stop.by),
     )
-
-
-def _commands(process: Process, by: str) -> tuple[str, ...]:
-    if by == "tracer" and process.tracer_pid:
-        return (f"ps -p {process.tracer_pid} -o pid,user,args",)
-    return (f"kill -CONT {process.pid}",) if by == "signal" else ()
