@@ -1,11 +1,12 @@
 """Cycles of calls: exactly one kind, and the right ranks to blame."""
 
 import pytest
+from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Exit, Frame, Loop, Process, Transfer
-from tests.unit.builders import backward, c10d, frame, local, rank, snapshot
+from hangdoc.snapshot import AwaitedFile, Exit, Frame, Holder, Loop, Process, PythonThread, Transfer
+from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, stack
 
 
 def call(number: int, op: str, peer: int | None = None, *, world: int, line: int = 5) -> Process:
@@ -216,3 +217,54 @@ def test_ranks_that_all_wait_in_the_store_wait_for_a_key() -> None:
     waits = frame("read", 27, source="self.store.wait([key])")
     found = job(*(rank(number, waits, world=3) for number in range(3)))
     assert blamed(found) == [("in-store", "HD202", (0, 1, 2), ())]
+
+
+DATALOADER = frame("_next_data", 9, "/x/site-packages/torch/utils/data/dataloader.py", library=True)
+
+
+@pytest.mark.parametrize("inside", [(), (DATALOADER,)])
+@pytest.mark.parametrize(("call", "kind"), [("flock", "file"), ("clock_nanosleep", "lock")])
+@pytest.mark.parametrize(("works", "verdict"), [(False, "hung"), (True, "waiting")])
+def test_a_rank_that_holds_a_lock_while_it_waits(
+    inside: tuple[Frame, ...], call: str, kind: str, works: bool, verdict: str
+) -> None:
+    """Rank 2 waits in an all-reduce with an open transaction, and rank 1 waits for the lock on the database, perhaps in its
+    dataset. Another thread of rank 2 may be at work, and release it."""
+    file = AwaitedFile(kind=kind, name="/data/x.db", holders=(Holder(pid=102, name="x", state="S", works=works),))  # type: ignore[arg-type]
+    python = stack(frame("put", 40), *inside, frame("main", 9))
+    python = replace(python, threads=(replace(python.threads[0], tid=101),))
+    waits = {"syscall": call, "files": (file,)[: call == "flock"]}
+    needs = rank(1, world=3, kernel=waits, stack=python, stack_before=python)
+    meets = [rank(number, *c10d("all_reduce"), frame("main", 12), world=3) for number in (0, 2)]
+    found = job(meets[0], replace(needs, polled_lock=None if call == "flock" else file), meets[1])
+    assert found.verdict == verdict
+    assert blamed(found) == [("holds-lock", "HD202", (2,), (0, 1))]
+    assert "rank 1 is waiting for a lock on /data/x.db that rank 2 holds" in found.findings[0].summary
+
+
+def test_the_training_function_runs_in_a_thread_of_ray() -> None:
+    """It may be part of a package, so that no frame is the user's own code; a thread of a package beside it is not it."""
+    package = "/x/site-packages/company/train.py"
+    runs = frame(
+        "ThreadRunner.run.<locals>._run_target",
+        37,
+        "/x/site-packages/ray/train/v2/_internal/execution/worker_group/thread_runner.py",
+        library=True,
+    )
+    loop = stack(frame("main_loop", 1069, "/x/site-packages/ray/_private/worker.py", library=True))
+    logs = PythonThread(
+        tid=8,
+        name="log",
+        active=False,
+        owns_gil=False,
+        frames=(frame("send", 3, "/x/site-packages/log/api.py", library=True),),
+    )
+
+    def worker(number: int, op: str) -> Process:
+        frames = (*c10d(op), frame("train", 12, package, library=True), runs)
+        trains = PythonThread(tid=7, name="TrainingThread", active=False, owns_gil=False, frames=frames)
+        threads = replace(loop, threads=(*loop.threads, logs, trains))
+        return replace(rank(number), stack=threads, stack_before=threads)
+
+    operations = [one.operation.op for one in job(worker(0, "barrier"), worker(1, "all_reduce")).ranks if one.operation]
+    assert operations == ["barrier", "all_reduce"]

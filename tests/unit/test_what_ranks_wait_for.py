@@ -154,6 +154,20 @@ def test_a_rank_that_only_uses_rpc_is_found_by_its_variables(tmp_path: Path) -> 
     assert (found.rank, found.world_size) == (1, 2)
 
 
+def test_a_rank_in_init_rpc_is_found_by_its_arguments() -> None:
+    """Before all have met, only the arguments of `init_rpc` say how many ranks there are."""
+    program = (
+        "import time\n"
+        "def init_rpc(name, rank, world_size): print(1, flush=True); time.sleep(99)\n"
+        "init_rpc('trainer', 2, 4)"
+    )
+    with child(program, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        found, _ = rank_from_memory(PROC, Deadline(60), process.pid, ("main.py",), True)
+    assert found is not None
+    assert (found.rank, found.world_size) == (2, 4)
+
+
 def test_a_fifo_is_a_pipe_with_a_path(tmp_path: Path) -> None:
     fifo = tmp_path / "rows"
     os.mkfifo(fifo)
