@@ -10,7 +10,7 @@ from hangdoc import run_identity
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Connection, Connections, Holder, Launch, Listener, Process, RankIdentity, Snapshot
-from tests.unit.builders import TORCH, c10d, frame, rank, silent, snapshot, stack, train
+from tests.unit.builders import TORCH, c10d, frame, local, rank, silent, snapshot, stack, train
 
 RENDEZVOUS = (frame("_create_c10d_store", 1, TORCH + "distributed/rendezvous.py"), frame("main", 3))
 
@@ -44,6 +44,18 @@ def test_a_node_that_is_still_being_prepared_may_arrive() -> None:
         (job,) = diagnose(snapshot(agent(0, 50, 29500, others_at_work=others))).jobs
         assert (job.verdict, job.findings[0].code) == (verdict, "HD401")
         assert ("rsync" in str(job.findings[0].evidence)) is bool(others)
+
+
+@pytest.mark.parametrize("function, file", [("init_process_group", "distributed_c10d"), ("init_rpc", "rpc/__init__")])
+def test_ranks_meet_as_many_as_their_call_says(function: str, file: str) -> None:
+    """A script may pass another number to torch than its launcher put into WORLD_SIZE."""
+    call = frame(function, 9, f"{TORCH}distributed/{file}.py", locals=(local("world_size", 3),))
+    ranks = [told(n, RENDEZVOUS[0], call, RENDEZVOUS[1], environment={"WORLD_SIZE": "2"}) for n in range(2)]
+    (job,) = diagnose(snapshot(*ranks)).jobs
+    finding = job.findings[0]
+    assert (job.verdict, job.world_size, finding.code, finding.culprits) == ("hung", 3, "HD401", (2,))
+    assert f"passes world_size=3 to {function}, but WORLD_SIZE is 2 (also rank 1)" in str(finding.evidence)
+    assert finding.remedy.startswith("Pass the number of ranks that the launcher starts")
 
 
 # --- the name --------------------------------------------------------------------------------------------------------

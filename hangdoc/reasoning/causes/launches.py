@@ -1,6 +1,5 @@
 """Nodes that were launched with different settings: number of nodes, rendezvous endpoint, run id, or one node rank twice."""
 
-import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -10,7 +9,8 @@ from hangdoc.parse import natural
 from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.model import Run, environment_of
-from hangdoc.reasoning.ranks import known, torch_names
+from hangdoc.reasoning.ranks import meeting_call
+from hangdoc.reasoning.ranks.meeting_call import MeetingCall
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Environment, Host, Launch, Process
 
@@ -125,10 +125,10 @@ def _ranks(run: Run, stuck: bool) -> list[Part]:
         for r in run.ranks.values()
         if r.process and isinstance(r.process.environment, Environment)
     ]
-    given = [_arguments(process) if stuck else {} for _, process, _ in seen]
-    if not all(given):  # arguments can be seen only while the call lasts
-        given = [{}] * len(seen)
-    ranks = [_rank(*one, arguments) for one, arguments in zip(seen, given, strict=True)]
+    calls = [meeting_call.of(process) if stuck else None for _, process, _ in seen]
+    if None in calls:  # else a rank that has made the call would differ from one that has not
+        calls = [None] * len(seen)
+    ranks = [_rank(*one, call) for one, call in zip(seen, calls, strict=True)]
     different = {(one.meets_at, one.port, one.nodes, one.init_method) for one in ranks}
     return ranks if len(different) > 1 else []
 
@@ -142,27 +142,15 @@ def _agent(host: Host, process: Process, asked: Launch, place: str) -> Part:
     return Part(host, process, place, asked.nnodes, address or None, port or None, asked.run_id, asked.node_rank, ranks)
 
 
-def _rank(host: Host, process: Process, number: int, given: dict[str, str]) -> Part:
+def _rank(host: Host, process: Process, number: int, call: MeetingCall | None) -> Part:
     variables = environment_of(process)
-    method = given.get("init_method")
-    nodes = given.get("world_size") or variables.get("WORLD_SIZE")
+    method = call.init_method if call is not None else None
+    size = call.world_size if call is not None else None
+    nodes = str(size) if size is not None else variables.get("WORLD_SIZE")
     # Only `env://` reads these variables (torch/distributed/rendezvous.py).
     address, port = (variables.get(name) if method is None else None for name in ("MASTER_ADDR", "MASTER_PORT"))
     run_id = variables.get("TORCHELASTIC_RUN_ID")
     return Part(host, process, f"rank {number}", nodes, address, port, run_id, number, (number,), method)
-
-
-def _arguments(process: Process) -> dict[str, str]:
-    """What a rank in init_process_group passed to it: a world size, and a URL that is not `env://`."""
-    found = {}
-    for frame in known.frames(process):
-        if frame.function == "init_process_group" and frame.file.endswith(torch_names.C10D):
-            values = {local.name: local.text.strip("\"'") for local in frame.locals}
-            if natural(values.get("world_size")):
-                found["world_size"] = values["world_size"]
-            if re.match(r"(?!env:)\w+://", values.get("init_method", "")):
-                found["init_method"] = values["init_method"]
-    return found
 
 
 def _stuck(run: Run) -> bool:

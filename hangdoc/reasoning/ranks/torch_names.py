@@ -109,6 +109,7 @@ GLOO_THREADS = frozenset({"pt_gloo_runloop", "gloo_tcp_loop"})
 _RPC = "TP_"
 """How the names of TensorPipe's threads begin (torch.distributed.rpc). They poll all the time."""
 RPC = "torch/distributed/rpc/api.py"
+RPC_INIT = "torch/distributed/rpc/__init__.py"
 RPC_HANDLER = ("torch/distributed/rpc/internal.py", "_run_function")
 """The outermost function of a thread that does what another rank has requested."""
 TRAINING_THREADS = (

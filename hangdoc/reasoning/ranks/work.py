@@ -40,7 +40,7 @@ def hold_of(rank: Rank) -> Hold:
     if process.deep_seconds_ago:  # never more than that: an old stack is no evidence against a rank
         return Works(what=rank.why)
     counted = comes_on(process, thread)
-    what = rank.work or ("its counters change" if counted else _LONG.get(rank.state))
+    what = rank.work or ("its counters changed" if counted else _LONG.get(rank.state))
     beside = rank.state in _BY_TORCH or (rank.work is not None and not fetching(thread))
     if not beside and goes_round(process, thread):
         return Starves() if starves(process, thread) else Busy()

@@ -35,7 +35,9 @@ master: host name, port, firewall, or a different `--nnodes`, `--rdzv-id` or
 
 It reads the stacks of agents and ranks (`next_rendezvous`,
 `_create_c10d_store`, `init_process_group`), the numbers of nodes and ranks in
-their command lines and environments, and which of them exist.
+their command lines and environments, and which of them exist. A number of ranks
+that a script passes to `init_process_group` or `init_rpc` counts more than
+`WORLD_SIZE`.
 
 ## When it can be wrong
 
@@ -53,12 +55,12 @@ and then start the missing ranks. Other hosts are not observed for this.
 from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.phrases import duration, numbers, verb
+from hangdoc.phrases import also, duration, numbers, verb
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import AgentsWait, Apart, Rendezvous
-from hangdoc.reasoning.model import Class, Run, numbers_of
-from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.model import Class, Run, environment_of, numbers_of
+from hangdoc.reasoning.ranks import meeting_call, torch_names
 from hangdoc.reasoning.ranks.holds import in_words
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
@@ -69,6 +71,7 @@ from hangdoc.snapshot import Process
 def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
     absent = blockage.culprits
     here = list(numbers_of(kind.arrived))
+    sizes = list(_other_sizes(kind.arrived))
     elsewhere = [n for n in absent if n in run.unseen and run.unseen[n].elsewhere]
     unsure = bool(elsewhere) and not _counted(kind.arrived)
     missing = (
@@ -84,9 +87,12 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
             *words.class_evidence(kind.arrived),
             *words.unseen(run, absent),
             *words.class_evidence(blockage.awaited),
+            *sizes,
             *_starting(one.first.process for one in kind.arrived if one.first.process is not None),
         ],
-        remedy="Start the missing ranks, or find out on their node why they cannot reach the master.",
+        remedy="Pass the number of ranks that the launcher starts, or start the missing ranks."
+        if sizes
+        else "Start the missing ranks, or find out on their node why they cannot reach the master.",
         commands=_commands(run),
     )
 
@@ -146,6 +152,20 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
         "reach this node.",
         commands=_commands(run),
     )
+
+
+def _other_sizes(arrived: Iterable[Class]) -> Iterator[Evidence]:
+    """Calls that expect another number of ranks than the launcher has started."""
+    for one in arrived:
+        process = one.first.process
+        call = meeting_call.of(process) if process is not None else None
+        started = environment_of(process).get("WORLD_SIZE")
+        if call is not None and call.world_size is not None and started not in (None, str(call.world_size)):
+            yield Evidence(
+                one.ranks[0],
+                "environment",
+                f"passes world_size={call.world_size} to {call.function}, but WORLD_SIZE is {started}{also(one.ranks)}",
+            )
 
 
 def _starting(waiting: Iterable[Process]) -> Iterator[Evidence]:

@@ -10,7 +10,7 @@ from hangdoc.parse import natural
 from hangdoc.reasoning.causes.network import interface_with
 from hangdoc.reasoning.classes import classes_of
 from hangdoc.reasoning.model import Placed, Rank, Run, State, helpers_on
-from hangdoc.reasoning.ranks import backends, known
+from hangdoc.reasoning.ranks import backends, known, meeting_call
 from hangdoc.reasoning.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.reasoning.ranks.given import given
 from hangdoc.reasoning.ranks.movement import cpu_percent
@@ -88,9 +88,14 @@ def _id(run: Gathered) -> str:
 
 
 def _world_size(run: Gathered) -> int | None:
+    # What torch says counts more than the environment: a script may pass another number to init_process_group.
+    processes = [process for _, process in run.members]
+    groups = [group for one in processes for group in known.groups(one)]
+    listed = (len(group.ranks) for group in groups if group.default and group.ranks)
+    calls = () if groups else filter(None, map(meeting_call.of, processes))
+    passed = (call.world_size for call in calls if call.world_size)
     published = (who.world_size for who in run.identities if who.world_size is not None)
-    listed = (len(groups[0].ranks) for _, process in run.members if (groups := known.groups(process)))
-    if (size := next(chain(published, listed), None)) is not None:
+    if (size := next(chain(listed, passed, published), None)) is not None:
         return size
     for _, process in run.launchers:
         if run.members:
