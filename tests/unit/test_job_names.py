@@ -11,12 +11,14 @@ from rich.console import Console
 from hangdoc import codec
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.reasoning.detail import details
-from hangdoc.reasoning.engine import examine
+from hangdoc.reasoning.engine import diagnose, examine
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.runs.launch import script
 from hangdoc.render.html import page
 from hangdoc.render.text import report
 from hangdoc.render.words import job_names
+from hangdoc.snapshot import RankIdentity
+from tests.unit.builders import frame, rank, snapshot
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 
@@ -36,6 +38,15 @@ def test_a_job_is_called_by_script_launcher_and_size() -> None:
     diagnosis, _ = examined("trainer_shard_mismatch")
     (job,) = diagnosis.jobs
     assert job_names([job]) == {job.id: "base_train.py · torchrun · 2 ranks"}
+
+
+def test_a_job_of_ray_has_the_file_of_its_training_function() -> None:
+    """Ray's workers have a title in place of a command line, and learn their rank later."""
+    who = RankIdentity(rank=0, source="os.environ", world_size=1)
+    call = frame("train_func", 3, "/home/me/finetune.py")
+    renamed = rank(0, call, argv=("ray::RayTrainWorker",), environment={"RAY_RAYLET_PID": "7"}, identity=who)
+    (job,) = diagnose(snapshot(renamed)).jobs
+    assert job_names([job]) == {job.id: "finetune.py · Ray · 1 rank"}
 
 
 def test_jobs_that_look_alike_have_their_endpoint_too() -> None:

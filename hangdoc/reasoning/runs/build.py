@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from hangdoc.parse import natural
 from hangdoc.reasoning.causes.network import interface_with
 from hangdoc.reasoning.classes import classes_of
-from hangdoc.reasoning.model import Placed, Rank, Run, State, helpers_on
+from hangdoc.reasoning.model import Placed, Rank, Run, State, environment_of, helpers_on
 from hangdoc.reasoning.ranks import backends, known, meeting_call
 from hangdoc.reasoning.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.reasoning.ranks.given import given
@@ -22,6 +22,9 @@ from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.links import Connected, pairs_of, silent_seconds
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Connection, Host, Process, Snapshot
+
+_RAYLET = "RAY_RAYLET_PID"
+"""What a raylet sets for each worker. Ray Train's workers set their ranks later, in `os.environ`."""
 
 
 def runs(snapshot: Snapshot, patience: float) -> list[Run]:
@@ -71,6 +74,8 @@ def _launcher(run: Gathered) -> str | None:
     if tool is None and any(_spawned(process) is not None for _, process in run.launchers):
         return "mp.spawn"
     source = next((who.source for who in run.identities), None)
+    if tool is None and source == "os.environ" and all(_RAYLET in environment_of(one) for _, one in run.members):
+        return "Ray"
     return tool or (source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None)
 
 

@@ -47,11 +47,15 @@ def program(argv: tuple[str, ...]) -> str:
 
 
 def script(run: "Run") -> str | None:
-    """The script or module of a run's ranks, else of its launchers: `mp.spawn` gives its children no command line."""
+    """The script or module of a run's ranks, else of its launchers (`mp.spawn` gives its children no command line), else the file
+    of the training function (Ray renames its workers)."""
     processes = [rank.process for rank in run.ranks.values() if rank.process is not None]
     processes += [process for _, process in run.launchers]
     name = next((name for process in processes if (name := program(process.argv))), None)
-    if name is None or name.endswith(".py"):
+    if name is None:
+        outermost = (rank.own[-1].file.rpartition("/")[2] for rank in run.ranks.values() if rank.own)
+        return next((file for file in outermost if file.endswith(".py")), None)
+    if name.endswith(".py"):
         return name
     file = f"/{name.replace('.', '/')}.py"  # a module, unless it is a package; a stack shows which
     is_module = any(frame.file.endswith(file) for rank in run.ranks.values() for frame in rank.own)
