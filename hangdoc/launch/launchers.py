@@ -5,12 +5,15 @@ from posixpath import basename
 
 import msgspec
 
+from hangdoc.parse import natural
 from hangdoc.regex import regex
 
 MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
-           "accelerate.commands.launch": "accelerate", "deepspeed.launcher.launch": "deepspeed"}  # fmt: skip
+           "accelerate.commands.launch": "accelerate", "deepspeed.launcher.launch": "deepspeed",
+           "lightning.fabric.cli": "fabric", "lightning_fabric.cli": "fabric"}  # fmt: skip
 PROGRAMS = {"torchrun": "torchrun", "accelerate": "accelerate", "accelerate-launch": "accelerate",
-            "mpirun": "mpirun", "mpiexec": "mpirun", "srun": "srun", "deepspeed": "deepspeed"}  # fmt: skip
+            "mpirun": "mpirun", "mpiexec": "mpirun", "srun": "srun", "deepspeed": "deepspeed",
+            "fabric": "fabric"}  # fmt: skip
 _PYTHON = regex(r"(python|pypy)[\d.]*$")
 _TAKE_NOTHING = {
     "standalone", "no-python", "run-path", "use-env", "module", "multi-gpu", "multi-node", "cpu", "use-fsdp", "use-deepspeed",
@@ -27,6 +30,12 @@ _SHORT = {
     "r": "redirects",
     "t": "tee",
 }
+_IN_TORCHRUN = {
+    "accelerate": {"num-machines": "nnodes", "machine-rank": "node-rank", "main-process-ip": "master-addr",
+                   "main-process-port": "master-port", "num-processes": "ranks"},
+    "fabric": {"num-nodes": "nnodes", "devices": "nproc-per-node", "main-address": "master-addr", "main-port": "master-port"},
+}  # fmt: skip
+"""What torchrun calls the options of launchers that run it in their own process; `ranks` are those of all nodes."""
 _MPI_PAIRS = {"mca", "genv", "gmca"}
 
 
@@ -53,9 +62,9 @@ def split(name: str, argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | Non
     if words[:1] == ["-m"] and len(words) > 1 and words[1] in MODULES:
         return MODULES[words[1]], tuple(words[2:])
     program = basename(words[0]) if words else ""
-    if program in PROGRAMS:
+    if program in PROGRAMS and (program != "fabric" or words[1:2] == ["run"]):  # other programs have that name too
         rest = tuple(words[1:])
-        return PROGRAMS[program], rest[1:] if program == "accelerate" else rest
+        return PROGRAMS[program], rest[1:] if program in ("accelerate", "fabric") else rest
     return ("torchrun", ()) if name == "pt_elastic" else None
 
 
@@ -104,6 +113,16 @@ def _name(tool: str, word: str, name: str) -> str:
     if word.startswith("--") or tool in ("torchrun", "accelerate", "deepspeed"):
         return plain
     return _SHORT.get(plain, plain)
+
+
+def in_torchrun(tool: str, options: dict[str, str]) -> dict[str, str]:
+    """The options of a launcher by the names that torchrun has for them."""
+    names = _IN_TORCHRUN.get(tool, {})
+    found = {names.get(name, name): value for name, value in options.items()}
+    ranks, nodes = natural(found.pop("ranks", None)), natural(found.get("nnodes", "1"))
+    if ranks is not None and nodes:
+        found["nproc-per-node"] = str(ranks // nodes)
+    return found
 
 
 def endpoint(options: dict[str, str]) -> str | None:

@@ -96,7 +96,7 @@ def launch_of(name: str, argv: tuple[str, ...]) -> Launch | None:
     if found is None:
         return None
     tool, words = found
-    options = launchers.read(tool, words).options
+    options = launchers.in_torchrun(tool, launchers.read(tool, words).options)
     return Launch(
         tool=tool,
         nnodes=options.get("nnodes"),

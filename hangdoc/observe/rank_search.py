@@ -42,6 +42,7 @@ def find(search: Search, deadline: Deadline) -> None:
     """Fill in the ranks among the wanted processes, the cheapest evidence first."""
     _find_by_environment(search)
     _find_in_memory(search, deadline)
+    keep_one_of_each_tree(search)
     _find_by_beacon(search)
 
 
@@ -119,6 +120,19 @@ def _find_in_memory(search: Search, deadline: Deadline) -> None:
         found, search.live_environments[pid] = rank_from_memory(search.proc, deadline, pid, entry.argv, forked)
         if found:
             search.ranks[pid] = found
+
+
+def keep_one_of_each_tree(search: Search) -> None:
+    """Of a process and its descendant that look like the same rank, keep the one that communicates. The first environment of the
+    descendant may name the rank that the other one has in `os.environ` only: a rank passes it to the dataloader workers that it
+    spawns, and a script that starts ranks itself passes it to the last of them."""
+    for pid, who in list(search.ranks.items()):
+        for above in search.table.ancestors(pid):
+            if above in search.ranks and _same_rank(search.ranks[above], who):
+                if _communicates(search.proc, above):
+                    search.ranks.pop(pid, None)
+                elif _communicates(search.proc, pid):
+                    del search.ranks[above]
 
 
 def _find_by_beacon(search: Search) -> None:

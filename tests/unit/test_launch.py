@@ -14,6 +14,7 @@ from hangdoc.launch.derived import derived
 from hangdoc.launch.layers import LaunchLine, launches
 from hangdoc.launch.rows import Row
 from hangdoc.launch.shell import ShellError
+from hangdoc.observe import identity
 
 WIRED = (
     'tmux new-session -d -s train "cd ~/nanochat && export NANOCHAT_DATA_DIR=/data/fineweb OMP_NUM_THREADS=8 '
@@ -53,6 +54,8 @@ SHAPES: dict[str, tuple[str, str, str | None, str, dict[str, str], dict[str, str
                None, "", {"OMP_NUM_THREADS": "2"}, {"n": "4", "mca btl": "tcp"}, "t.py", ("--e", "3")),
     "accelerate": ("accelerate launch --num_processes 4 --machine_rank 1 t.py --x", "accelerate", None, "", {},
                    {"num-processes": "4", "machine-rank": "1"}, "t.py", ("--x",)),
+    "fabric": ("fabric run --devices=2 --num-nodes 2 t.py --x", "fabric", None, "", {},
+               {"devices": "2", "num-nodes": "2"}, "t.py", ("--x",)),
     "docker": ("docker run --rm --gpus all -e A=1 -v /d:/d -w /w img torchrun t.py", "torchrun", None, "/w", {"A": "1"}, {},
                "t.py", ()),
     "kubectl": ("kubectl exec -n ml pod-0 -c main -- torchrun --nnodes 2 t.py", "torchrun", None, "", {}, {"nnodes": "2"},
@@ -63,6 +66,29 @@ SHAPES: dict[str, tuple[str, str, str | None, str, dict[str, str], dict[str, str
                 {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h"}, {}, "t.py", ("--d", "3")),
     "sent keys": ("tmux send-keys -t run 'cd /w; torchrun t.py' Enter", "torchrun", None, "/w", {}, {}, "t.py", ()),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "nodes", "per_node", "endpoint"),
+    [
+        ("accelerate launch --num_machines 2 --num_processes 8 --main_process_ip n0 --main_process_port 29501 t.py", "2", "4",
+         "n0:29501"),
+        ("accelerate launch --num_processes 2 t.py", None, "2", None),
+        ("python -m lightning.fabric.cli --devices 4 --num-nodes 2 --main-address n0 t.py", "2", "4", "n0:29500"),
+        ("fabric run --devices=2 t.py", None, "2", None),
+        ("torchrun --nnodes 2 --nproc-per-node 4 --master-addr n0 t.py", "2", "4", "n0:29500"),
+    ],
+)  # fmt: skip
+def test_launchers_that_run_torchrun_have_its_settings(
+    command: str, nodes: str | None, per_node: str, endpoint: str | None
+) -> None:
+    asked = identity.launch_of("pt_elastic", tuple(command.split()))
+    assert asked is not None
+    assert (asked.nnodes, asked.nproc_per_node, asked.endpoint) == (nodes, per_node, endpoint)
+
+
+def test_another_program_called_fabric_is_no_launcher() -> None:
+    assert identity.launch_of("fabric", ("/usr/bin/fabric", "--serve")) is None
 
 
 @pytest.mark.parametrize("shape", SHAPES)

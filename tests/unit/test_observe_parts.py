@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from hangdoc import beacon, run_identity
-from hangdoc.observe import identity, source, source_files
+from hangdoc.observe import identity, process_table, source, source_files
 from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.lines import Lines
 from hangdoc.observe.pyspy import is_library
+from hangdoc.observe.rank_search import Search, keep_one_of_each_tree
 from hangdoc.observe.sock_diag import SockDiag, address
 from hangdoc.observe.source import Sources
 from hangdoc.observe.stacks import with_later_frames
@@ -110,6 +111,27 @@ def test_a_python_that_starts_the_rank_is_no_rank(tmp_path: Path) -> None:
     assert [p for p, t in discover(ProcFS(str(tmp_path)), Deadline(60)).targets.items() if t.role == "rank"] == [10]
     (tmp_path / "20" / "maps").write_text("7f00-7f01 r-xp 0 0:0 0 /env/torch/lib/libtorch_python.so\n")
     assert [p for p, t in discover(ProcFS(str(tmp_path)), Deadline(60)).targets.items() if t.role == "rank"] == [20]
+
+
+@pytest.mark.parametrize(("communicates", "kept"), [(10, 10), (20, 20)])
+def test_one_process_of_a_tree_is_the_rank_that_both_name(tmp_path: Path, communicates: int, kept: int) -> None:
+    """One names it in `os.environ` only, so that its descendant starts with it: a dataloader worker of a rank, or the rank that
+    a script has started."""
+    variables = {**TORCH, "MASTER_ADDR": "127.0.0.1"}
+    fake_process(tmp_path, 10, 1, "python train.py", {})
+    fake_process(tmp_path, 20, 10, "python -c spawn_main()", variables)
+    for pid in (10, 20):
+        name = "pt_gloo_runloop" if pid == communicates else "python"
+        thread = tmp_path / str(pid) / "task" / str(pid)
+        thread.mkdir(parents=True)
+        thread.joinpath("stat").write_text((tmp_path / str(pid) / "stat").read_text().replace("na me) S", name))
+    proc = ProcFS(str(tmp_path))
+    table = process_table.read(proc)
+    who = identity.by_environment(variables)
+    assert who is not None
+    search = Search(proc, table, {10, 20}, {}, ranks={10: who, 20: who})
+    keep_one_of_each_tree(search)
+    assert list(search.ranks) == [kept]
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,36 @@ def test_a_server_whose_main_thread_waits_for_the_end_is_in_shutdown() -> None:
     assert job.verdict == "waiting"
 
 
+def test_a_rank_that_serves_requests_until_the_end_is_at_work() -> None:
+    """An observer of a reinforcement learner: its main thread waits in `rpc.shutdown`, its pool acts for the agent."""
+
+    def observer(number: int, cpu: float) -> Process:
+        process = uses_rpc(rank(number, *MEETS, world=2), 900.0)
+        assert isinstance(process.clocks, Clocks)
+        pool = replace(process.clocks.threads[0], tid=7000, name="pt_thread_pool", cpu_ns=int(cpu * 1e9))
+        return replace(process, clocks=replace(process.clocks, threads=(*process.clocks.threads, pool)))
+
+    agent = uses_rpc(rank(1, frame("run_episode", 31), cpu=0.9), 0.0)
+    (job,) = diagnose(snapshot(observer(0, 0.3), agent)).jobs
+    assert (job.verdict, job.findings, job.ranks[0].operation) == ("healthy", (), None)
+    (job,) = diagnose(snapshot(observer(0, 0.01), agent)).jobs
+    assert job.ranks[0].operation is not None and job.ranks[0].operation.op == "rpc.shutdown"
+
+
+def test_a_monitored_barrier_is_not_the_message_in_it() -> None:
+    """Lightning calls the method of the group, so no Python frame names the operation."""
+    names = ("gloo::transport::tcp::UnboundBuffer::waitSend", "c10d::ProcessGroupGloo::SendWork::wait",
+             "c10d::ProcessGroupGloo::monitoredBarrier")  # fmt: skip
+    calls = (
+        frame("_InfiniteBarrier.__call__", 418, "/site-packages/lightning/fabric/utilities/distributed.py"),
+        frame("main", 9),
+    )
+    native = stack(*(frame(name, 0, "libtorch_cpu.so", native=True, library=True) for name in names), *calls)
+    (job,) = diagnose(snapshot(rank(0, *calls, native=native), rank(1, frame("main", 12)))).jobs
+    assert job.ranks[0].operation is not None
+    assert job.ranks[0].operation.op == "monitored_barrier"
+
+
 def test_ranks_that_make_different_groups_are_in_different_calls() -> None:
     """All ranks must make the same groups in the same order. Both names of the call are new_group."""
     here = rank(0, *c10d("new_group", local("ranks", "[0]")), frame("experts", 33), frame("main", 74))

@@ -83,9 +83,10 @@ def check(run: Run) -> Iterator[Draft]:
 
 def _alone(rank: Rank) -> bool:
     process = rank.process
-    if process is None or not rank.moving or rank.connections or not isinstance(process.interpreter, Interpreter):
+    if process is None or not rank.moving or not isinstance(process.interpreter, Interpreter):
         return False
-    return not process.interpreter.groups
+    # On one host, RPC exchanges data in shared memory.
+    return not (process.interpreter.groups or rank.connections or rank.uses_rpc)
 
 
 def _trains(rank: Rank) -> bool:

@@ -121,7 +121,7 @@ def _add_launchers(runs: list[Gathered], snapshot: Snapshot) -> None:
 
 def is_agent(process: Process) -> bool:
     """Whether a launcher starts nothing but ranks; srun and mpirun start anything."""
-    return process.launch is not None and process.launch.tool in ("torchrun", "accelerate", "deepspeed")
+    return process.launch is not None and process.launch.tool in ("torchrun", "accelerate", "deepspeed", "fabric")
 
 
 def _above_a_launcher(process: Process, host: Host, owners: dict[int | None, Gathered]) -> Gathered | None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hangdoc.launch import launchers
 from hangdoc.parse import natural
 from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.snapshot import Frame, Process
@@ -37,7 +38,7 @@ def waits_for_nodes(process: Process) -> bool:
 def program(argv: tuple[str, ...]) -> str:
     """The name of the script or module that a command line runs, also behind a launcher; empty if unknown."""
     words = list(argv)
-    start = next((at for at, word in enumerate(words) if word.endswith(("torchrun", "torch.distributed.run"))), 0)
+    start = next((at for at, word in enumerate(words) if word.endswith(("torchrun", *launchers.MODULES))), 0)
     for at, word in enumerate(words[start + 1 :], start + 1):
         if word == "-m" and at + 1 < len(words):
             return words[at + 1]
