@@ -123,9 +123,8 @@ def _find_in_memory(search: Search, deadline: Deadline) -> None:
 
 
 def keep_one_of_each_tree(search: Search) -> None:
-    """Of a process and its descendant that look like the same rank, keep the one that communicates. The first environment of the
-    descendant may name the rank that the other one has in `os.environ` only: a rank passes it to the dataloader workers that it
-    spawns, and a script that starts ranks itself passes it to the last of them."""
+    """Of a process and its descendant that look like the same rank, keep the one that communicates. If a process has its rank in
+    `os.environ` only, its descendants start with it: dataloader workers that a rank spawns, or the rank that a script starts."""
     for pid, who in list(search.ranks.items()):
         for above in search.table.ancestors(pid):
             if above in search.ranks and _same_rank(search.ranks[above], who):
