@@ -107,16 +107,16 @@ def test_a_server_whose_main_thread_waits_for_the_end_is_in_shutdown() -> None:
 def test_a_rank_that_serves_requests_until_the_end_is_at_work() -> None:
     """An observer of a reinforcement learner: its main thread waits in `rpc.shutdown`, its pool acts for the agent."""
 
-    def observer(number: int, cpu: float) -> Process:
+    def observer(number: int, wakes: int) -> Process:
         process = uses_rpc(rank(number, *MEETS, world=2), 900.0)
         assert isinstance(process.clocks, Clocks)
-        pool = replace(process.clocks.threads[0], tid=7000, name="pt_thread_pool", cpu_ns=int(cpu * 1e9))
+        pool = replace(process.clocks.threads[0], tid=7000, name="pt_thread_pool", voluntary_switches=wakes)
         return replace(process, clocks=replace(process.clocks, threads=(*process.clocks.threads, pool)))
 
     agent = uses_rpc(rank(1, frame("run_episode", 31), cpu=0.9), 0.0)
-    (job,) = diagnose(snapshot(observer(0, 0.3), agent)).jobs
+    (job,) = diagnose(snapshot(observer(0, 500), agent)).jobs
     assert (job.verdict, job.findings, job.ranks[0].operation) == ("healthy", (), None)
-    (job,) = diagnose(snapshot(observer(0, 0.01), agent)).jobs
+    (job,) = diagnose(snapshot(observer(0, 4), agent)).jobs
     assert job.ranks[0].operation is not None and job.ranks[0].operation.op == "rpc.shutdown"
 
 

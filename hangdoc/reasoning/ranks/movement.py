@@ -7,7 +7,7 @@ or uses CPU anywhere is busy.
 from collections.abc import Iterable, Sequence
 
 from hangdoc.reasoning.model import BUSY
-from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.reasoning.ranks.reading import Reading, lines_of
 from hangdoc.snapshot import Clocks, Connection, FileBytes, KernelThread, Process, PythonThread, Stack
 
@@ -77,6 +77,11 @@ def wakes(process: Process, kernel: KernelThread | None) -> bool:
     if kernel is None or kernel.voluntary_switches is None or not isinstance(process.clocks, Clocks):
         return False
     return kernel.voluntary_switches > 30 * max(1.0, process.clocks.window_seconds)
+
+
+def serves_requests(process: Process) -> bool:
+    """Whether its RPC pool keeps being woken: by requests of other ranks."""
+    return any(wakes(process, one) for one in known.threads(process) if one.name == torch_names.RPC_POOL)
 
 
 def same_place(process: Process, thread: PythonThread, read: Reading) -> bool:

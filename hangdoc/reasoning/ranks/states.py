@@ -110,9 +110,9 @@ def _with_stack(
     if wait is not None and not busy:
         if counters or not same or (bytes_moved and movement.wakes(process, kernel)):
             return replace(base, label="computing", state="computing", why="its loop is making progress", moving=True)
-        if wait.operation.op in torch_names.RPC_MEETINGS.values() and (work := _threads(process, thread)) is not None:
+        if wait.operation.op in torch_names.RPC_MEETINGS.values() and movement.serves_requests(process):
             why = "its threads do what other ranks request"  # until all ranks have come to the end
-            return replace(base, label="computing", state="computing", why=why, moving=True, work=work)
+            return replace(base, label="computing", state="computing", why=why, moving=True, work=why)
         return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
     working = replace(base, label="computing", moving=True, work=movement.moved_bytes(process, helpers, others))
     if busy:

@@ -108,6 +108,8 @@ AGENT = "torch/distributed/elastic/"
 GLOO_THREADS = frozenset({"pt_gloo_runloop", "gloo_tcp_loop"})
 _RPC = "TP_"
 """How the names of TensorPipe's threads begin (torch.distributed.rpc). They poll all the time."""
+RPC_POOL = "pt_thread_pool"
+"""The threads that do what other ranks request."""
 RPC = "torch/distributed/rpc/api.py"
 RPC_INIT = "torch/distributed/rpc/__init__.py"
 RPC_HANDLER = ("torch/distributed/rpc/internal.py", "_run_function")
