@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 
 import pytest
 
@@ -16,6 +17,12 @@ _WORKERS_PER_PROCESSOR = 2.5
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """What `-n auto` means here."""
     return int(_WORKERS_PER_PROCESSOR * (os.cpu_count() or 1))
+
+
+def pytest_configure() -> None:
+    """A shell starts a background job with SIGINT ignored, and all of its processes inherit that. Tests send this signal."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
