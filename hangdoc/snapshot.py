@@ -148,6 +148,8 @@ class Holder(Value, frozen=True, kw_only=True):
     works: bool = False
     """It or a descendant used a processor, read or wrote, or a process with which it is connected did. Only for what a rank waits
     for outside of torch.distributed."""
+    replies: bool = False
+    """It replies to the waiting thread several times a second: the thread polls it, and then `works` means more than to reply."""
     behind: int | None = None
     """The connected process that is at work, if it is not the process itself."""
     sleeps: tuple[float, ...] = ()

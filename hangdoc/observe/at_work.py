@@ -34,34 +34,35 @@ class _Least(NamedTuple):
     """Bytes read and written."""
 
 
-_ASKED = _Least(2, 0.0, 4096)
+ASKED = _Least(2, 0.0, 4096)
 """For a process that holds a lock, or that has to reply."""
 _ANY = _Least(3, 0.0, 1 << 16)
 """For one of many that may end the wait: a launcher too has the pipes and semaphores of its ranks, and wakes up ten times a
 second (torchrun: 0.3 % of a core)."""
 _BUSY = _Least(3, 0.1, 1 << 62)
 """For one that may have nothing to do with the wait: daemons of a cluster and monitors use up to 5 % of a core."""
+INHERITED = _ANY
+"""For one that has a pipe or shared memory: most of them only inherited it."""
+POLLED = _BUSY
+"""For one that replies several times a second: to reply is no work for the one that asks again."""
 
 
 def judged(
     proc: ProcFS,
     found: tuple[Holder, ...] | None,
     waiting: int,
+    least: _Least = ASKED,
     observed: frozenset[int] = frozenset(),
-    *,
-    inherited: bool = False,
 ) -> tuple[Holder, ...] | None:
     """The first few of some processes, those at work first. It takes up to three seconds, once for all processes of a look.
     A process that is not at work itself may wait for one that is: a server of queues, a proxy.
 
     `waiting`: the process that waits for them, whose own threads are observed anyway. `observed`: processes whose work is known
-    to have no end for the run, so that they do not count behind another one. `inherited`: they have a pipe or shared memory,
-    which most of them only inherited.
+    to have no end for the run, so that they do not count behind another one. `least`: what each of them does at least.
     """
     if not found:
         return found
     above = frozenset(process_table.read_ancestry(proc, waiting))
-    least = _ANY if inherited else _ASKED
     passed = above | observed | {waiting}
     known = [_judged(proc, one, above, passed, least) if one.pid != waiting else one for one in found]
     return tuple(sorted(known, key=lambda one: not one.works)[:_MAX_HOLDERS])
@@ -105,7 +106,7 @@ def _busy(proc: ProcFS, found: Set[int], waiting: int, least: _Least) -> tuple[H
 def _judged(proc: ProcFS, one: Holder, above: frozenset[int], passed: frozenset[int], least: _Least) -> Holder:
     period = holders.period()
     works = _works(proc, one.pid, period, least, alone=one.pid in above)
-    if not works and least is _ASKED:
+    if not works and least is not INHERITED:
         behind = sorted(peers.of_processes(proc, {one.pid}, period) - passed)[:_MAX_CONNECTED]
         busy = next((pid for pid in behind if _works(proc, pid, period, _ANY, alone=False)), None)
         one = msgspec.structs.replace(one, behind=busy)

@@ -13,6 +13,8 @@ _RENDEZVOUS = ("/torch/distributed/rendezvous.py", "/torch/distributed/elastic/r
 _INHERITED = ("pipe", "shared-memory")
 _IDLE = 0.1
 """Of a core."""
+_REPLIES = 5
+"""A second: the thread polls. Observers of a window wake it less often."""
 
 
 def named(
@@ -22,10 +24,11 @@ def named(
     `observed`: the ranks and launchers of this look. `inherited`: also for pipes and shared memory. Launchers and helpers wait
     at those for ranks, which are observed."""
     own = {one.tid if one.tid is not None else pid for one in stack.threads if not _is_observed(one)}
+    most = _REPLIES * max(1.0, clocks.window_seconds)
 
     def with_holders(thread: KernelThread) -> KernelThread:
         files = tuple(
-            _with_holders(proc, pid, file, observed)
+            _with_holders(proc, pid, file, observed, replies=(thread.voluntary_switches or 0) > most)
             if file.kind == "file" or (thread.tid in own and (inherited or file.kind not in _INHERITED))
             else file
             for file in thread.files
@@ -70,7 +73,8 @@ def _is_observed(thread: PythonThread) -> bool:
     return any(part in frame.file for frame in thread.frames for part in _OBSERVED)
 
 
-def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile, observed: frozenset[int]) -> AwaitedFile:
+def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile, observed: frozenset[int], *, replies: bool) -> AwaitedFile:
+    """`replies`: the waiting thread keeps being woken."""
     found: tuple[Holder, ...] | None = file.holders
     if file.kind == "socket" and file.inode is not None:
         found = holders.of(proc, peers.of_socket(proc, file.inode, holders.period())) or None
@@ -78,5 +82,8 @@ def _with_holders(proc: ProcFS, pid: int, file: AwaitedFile, observed: frozenset
         found = shared_memory.holders_of(proc, pid, file.inode)
     if found is None or file.writes:
         return file
-    inherited = file.kind in _INHERITED
-    return msgspec.structs.replace(file, holders=at_work.judged(proc, found, pid, observed, inherited=inherited))
+    asked = at_work.INHERITED if file.kind in _INHERITED else at_work.ASKED
+    if replies and file.kind == "socket":
+        asked = at_work.POLLED
+        found = tuple(msgspec.structs.replace(one, replies=True) for one in found)
+    return msgspec.structs.replace(file, holders=at_work.judged(proc, found, pid, asked, observed))

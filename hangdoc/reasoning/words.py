@@ -25,7 +25,6 @@ from hangdoc.reasoning.ranks.holds import (
     Serves,
     in_words,
 )
-from hangdoc.reasoning.ranks.stopped import how_it_ended
 from hangdoc.snapshot import Connection, Host, Process
 
 _SIGKILL = 9
@@ -238,13 +237,6 @@ def counters(rank: Rank) -> list[Evidence]:
         Evidence(rank.rank, "progress", f"`{c.name}` in {c.function} went from {c.before} to {c.after}")
         for c in sorted(moved, key=lambda c: (not c.looped, c.function, c.name))[:3]
     ]
-
-
-def ended_children(run: Run, rank: Rank) -> list[Evidence]:
-    """Child processes of a rank that have ended, and how; at most three. What a child process has started is its own matter: a
-    shell's commands come and go."""
-    ended = [process for process in run.helpers(rank) if process.state in "ZX" and process.ppid == rank.pid]
-    return [Evidence(rank.rank, "kernel", f"child process {p.pid} is dead: {how_it_ended(p)}") for p in ended[:3]]
 
 
 def oom_kills(hosts: Iterable[Host], ended: Iterable[Process | None]) -> list[Evidence]:

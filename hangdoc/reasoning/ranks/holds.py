@@ -35,6 +35,11 @@ def in_words(holders: Iterable[Holder]) -> str:
     return ", ".join(f"pid {one.pid} ({one.name}{_state(one)})" for one in holders)
 
 
+def polls(files: Iterable[AwaitedFile]) -> bool:
+    """Whether a process at the other end of a connection replies to each poll: a reply is not what the thread waits for."""
+    return any(one.replies for file in files for one in file.holders or ())
+
+
 def _state(one: Holder) -> str:
     if one.behind is not None:
         return f", connected with pid {one.behind}, which is at work"
@@ -187,7 +192,8 @@ class OnNetwork(ForOthers, frozen=True, kw_only=True):
         if self.peer is None and not self.holders:
             return "waiting on the network"
         who = " on ".join(one for one in (in_words(self.holders or ()), self.peer) if one)
-        return f"{'sending data to' if self.sends else 'waiting for a reply from'} {who}"
+        polled = any(one.replies for one in self.holders or ())
+        return f"{'sending data to' if self.sends else 'polling' if polled else 'waiting for a reply from'} {who}"
 
 
 class AtFileLock(ForOthers, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.ranks.holds import polls
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.snapshot import Clocks, Process, PythonThread
@@ -27,10 +28,11 @@ def seconds_ago(process: Process, thread: PythonThread | None, helpers: Iterable
 
 
 def _woken(process: Process, thread: PythonThread | None, helpers: Iterable[Process]) -> Iterator[float]:
-    """How long ago threads were woken that wait without a timeout. An observer wakes all threads of the process at once."""
+    """How long ago threads were woken that wait without a timeout. An observer wakes all threads of the process at once. The
+    replies to a poll are not what the thread waits for."""
     own = kernel_thread(process, thread)
     others = [one for one in known.python_threads(process) if one is not thread and one.tid is not None]
-    waiting = [own]
+    waiting = [own] if own is None or not polls(own.files) else []
     if own is not None and own.syscall == "futex":  # a lock, a queue, a future: another thread ends the wait
         waiting += [thread_of(process, one.tid) for one in others if user_frames(one)]
     waiting += [thread_of(one, one.pid) for one in helpers if any(map(user_frames, _main_threads(one)))]

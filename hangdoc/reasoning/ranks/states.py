@@ -10,7 +10,7 @@ from hangdoc.reasoning.model import BUSY, State
 from hangdoc.reasoning.ranks import known, locks, movement, operations, sleeps, torch_names
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.feeding import fetching
-from hangdoc.reasoning.ranks.holds import Asleep, Elsewhere, OnNetwork, ReadsPipe, in_words
+from hangdoc.reasoning.ranks.holds import Asleep, Elsewhere, ForOthers, Hold, OnNetwork, ReadsPipe, in_words
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
 from hangdoc.reasoning.ranks.standing import continues, standing_of
@@ -162,7 +162,7 @@ def _standing(
         sleeps_now = kernel is not None and kernel.sleep_seconds is not None
         how = "belongs to the same job" if sleeps_now else "is connected with it"
         why, hold = f"{why}; {others} {how}", replace(hold, ends="by-itself")
-    if state == "waiting-child":
+    if state == "waiting-child" or _polls_a_child(hold, helpers):
         hold = replace(hold, period=sleeps.longest(helpers))
     elif isinstance(hold, Elsewhere) and (period := sleeps.longest_of_others(process, thread)) is not None:
         why, hold = (
@@ -170,6 +170,12 @@ def _standing(
             replace(hold, period=period),
         )
     return replace(base, state=state, why=why, hold=hold)
+
+
+def _polls_a_child(hold: Hold, helpers: Sequence[Process]) -> bool:
+    """Whether it asks a child process for the results of others, like the manager of a pool: any of them may give one."""
+    children = {one.pid for one in helpers}
+    return isinstance(hold, ForOthers) and any(one.replies and one.pid in children for one in hold.holders or ())
 
 
 def _threads(process: Process, thread: PythonThread) -> str | None:

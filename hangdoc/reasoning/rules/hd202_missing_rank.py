@@ -64,9 +64,11 @@ waits for came. A rank that polls has five attempts, and at most 10 minutes.
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
+from collections.abc import Sequence
+
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
-from hangdoc.reasoning import words
+from hangdoc.reasoning import children, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import HoldsLock
 from hangdoc.reasoning.model import Run
@@ -101,12 +103,13 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
     why = first.why if first.why != words.doing(first) else ""
     cpu = f"{first.cpu_percent:.0f}% CPU" if first.cpu_percent is not None and "core" not in why else ""
-    dead = words.ended_children(run, first)
+    dead = children.ended(run, first)
     because = f"; {dead[0].text}" if dead and isinstance(kind, ReadsPipe) else ""
     idle = first.idle_seconds if first.idle_seconds is not None and first.idle_seconds >= 1.0 else None
     still = "none of its counters changed" if idle is None else f"it has not run for {duration(idle)}"
     progress = "its counters changed" if first.counters_moved else still
     holders = (kind.holders if isinstance(kind, AtFileLock | AtSharedLock | OnNetwork) else None) or ()
+    inside = children.places(run, first)
     return Draft(
         confidence=0.9 if kind.ends == "never" else 0.6 if first.label == "computing" else 0.75,
         summary=words.awaited(run, blockage) + because,
@@ -114,10 +117,11 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
             *words.class_evidence(blockage.awaited),
             Evidence(first.rank, "cpu", ", ".join(filter(None, (why, cpu, progress)))),
             *dead,
+            *inside,
             *words.stacks(run, blockage.waiting),
         ],
-        remedy=_CHILD_ENDED if because else _remedy(blockage, kind),
-        commands=words.show(one.pid for one in holders) or words.look_again(first),
+        remedy=_CHILD_ENDED if because else _remedy(blockage, kind, inside),
+        commands=children.look(run, first) or words.show(one.pid for one in holders) or words.look_again(first),
     )
 
 
@@ -135,7 +139,7 @@ def say_who_holds(run: Run, blockage: Blockage, kind: HoldsLock) -> Draft:
     )
 
 
-def _remedy(blockage: Blockage, kind: Hold) -> str:
+def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
     if blockage.severity == "info":
         return words.RUN_AGAIN
     match kind:
@@ -161,4 +165,7 @@ def _remedy(blockage: Blockage, kind: Hold) -> str:
             return "The processes that could release the lock have ended. Find out why."
         case OnNetwork(peer=peer) if peer is not None:
             return f"Check the server at {peer}. Give the request a timeout."
-    return f"Look at the line where {words.are(blockage.culprits)}. {_WAITS_TOO_LONG}"
+    where = f"line where {words.are(blockage.culprits)}"
+    if inside:
+        where = f"lines where {words.ranks(blockage.culprits)} and the child processes are"
+    return f"Look at the {where}. {_WAITS_TOO_LONG}"
