@@ -26,7 +26,7 @@ def ended(run: Run, rank: Rank) -> list[Evidence]:
 def by_place(run: Run, rank: Rank) -> dict[str, list[int]]:
     """The pids of the child processes of a rank that are in the user's code, by their place in it, with the source line."""
     found: dict[str, list[int]] = {}
-    for one in _children(run, rank):
+    for one in sorted(_children(run, rank), key=lambda one: one.pid):
         if (frame := _task(one)) is not None:
             source = f" `{frame.source}`" if frame.source else ""
             found.setdefault(f"{short(frame.file)}:{frame.line}{source}", []).append(one.pid)
