@@ -15,6 +15,7 @@ from hangdoc.snapshot import (
     Frame,
     Holder,
     KernelState,
+    KernelThread,
     Loop,
     Process,
     Progress,
@@ -255,6 +256,29 @@ def test_another_process_may_end_a_wait(kind: str, works: bool, verdict: str) ->
     main = replace(main, syscall=call, files=(file,))
     process = replace(process, clocks=replace(process.clocks, threads=(main, *others)))
     assert job(snapshot(in_loop(0, 4), process, silence=90.0)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("replies", "sleeps", "verdict"), [(False, None, "waiting"), (True, None, "hung"), (True, 50.0, "waiting")]
+)
+def test_the_reply_to_a_poll_is_not_what_a_rank_waits_for(replies: bool, sleeps: float | None, verdict: str) -> None:
+    """A rank polls the manager of a pool for the results of its workers, which may sleep between two of them."""
+    manager = Holder(pid=9, name="python3", state="S", replies=replies)
+    file = AwaitedFile(kind="socket", name="socket:[7]", holders=(manager,))
+    process = rank(1, frame("recv", 250, "/lib/multiprocessing/connection.py", library=True), frame("tokenize", 9))
+    assert isinstance(process.clocks, Clocks)
+    main, *others = process.clocks.threads
+    main = replace(main, syscall="read", files=(file,), timed=False, idle_seconds=0.02)
+    process = replace(process, clocks=replace(process.clocks, threads=(main, *others)))
+    worker = KernelThread(
+        tid=10, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0, sleep_seconds=sleeps,
+        idle_seconds=0.0,
+    )  # fmt: skip
+    workers = [
+        helper(9, process.pid),
+        helper(10, process.pid, clocks=Clocks(window_seconds=1.0, resolution_ns=1, threads=(worker,))),
+    ]
+    assert job(snapshot(in_loop(0, 4), process, *workers, silence=90.0)).verdict == verdict
 
 
 def test_a_debugger_on_a_socket_waits_for_input() -> None:

@@ -36,11 +36,16 @@ def no_cache() -> None:
 
 
 def who_replies(
-    waiting: int, file: str = "/home/me/train.py", kind: str = "socket", observed: frozenset[int] = frozenset()
+    waiting: int,
+    file: str = "/home/me/train.py",
+    kind: str = "socket",
+    observed: frozenset[int] = frozenset(),
+    switches: int = 0,
 ) -> tuple[Holder, ...] | None:
-    """The holders of what the main thread of a process waits for, whose Python code is in `file`."""
+    """The holders of what the main thread of a process waits for, whose Python code is in `file`. `switches`: how often it was
+    woken in one second."""
     main = KernelThread(
-        tid=waiting, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
+        tid=waiting, name="python3", state="S", cpu_ns=0, voluntary_switches=switches, involuntary_switches=0,
         files=(waits_on(waiting, kind),),
     )  # fmt: skip
     clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
@@ -68,6 +73,27 @@ def test_who_has_to_reply(then: str, file: str, expected: list[bool] | None) -> 
             holders = who_replies(waiting.pid, file)
     assert (holders and [one.pid for one in holders]) == (expected and [server.pid])
     assert (holders and [one.works for one in holders]) == expected
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(("switches", "works"), [(0, True), (20, False)])
+def test_to_reply_to_a_poll_is_no_work(switches: int, works: bool) -> None:
+    """The manager of a pool replies to each poll of its queue, whatever the pool does."""
+    client = """
+import socket, sys
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+while True:
+    connection.sendall(b"?" * 1024)
+    connection.recv(1024, socket.MSG_WAITALL)
+"""
+    then = "while True:\n    connection.recv(1024)\n    time.sleep(0.05)\n    connection.sendall(b'-' * 1024)"
+    with child(SERVER.format(then=then), stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().decode()
+        with child(client, port) as waiting:
+            assert server.stdout.readline()
+            (holder,) = who_replies(waiting.pid, switches=switches) or ()
+    assert (holder.pid, holder.works, holder.replies) == (server.pid, works, not works)
 
 
 @pytest.mark.usefixtures("no_cache")
