@@ -41,6 +41,8 @@ _ANY = _Least(3, 0.0, 1 << 16)
 second (torchrun: 0.3 % of a core)."""
 _BUSY = _Least(3, 0.1, 1 << 62)
 """For one that may have nothing to do with the wait: daemons of a cluster and monitors use up to 5 % of a core."""
+_OF_RUN = _Least(3, 0.1, 1 << 16)
+"""For a rank or launcher of this look: the observer makes it run a little."""
 INHERITED = _ANY
 """For one that has a pipe or shared memory: most of them only inherited it."""
 POLLED = _BUSY
@@ -57,14 +59,18 @@ def judged(
     """The first few of some processes, those at work first. It takes up to three seconds, once for all processes of a look.
     A process that is not at work itself may wait for one that is: a server of queues, a proxy.
 
-    `waiting`: the process that waits for them, whose own threads are observed anyway. `observed`: processes whose work is known
-    to have no end for the run, so that they do not count behind another one. `least`: what each of them does at least.
+    `waiting`: the process that waits for them, whose own threads are observed anyway. `observed`: the ranks and
+    launchers of this look, whose work is known to have no end for the run: they do not count behind another process. `least`:
+    what each of the others does at least.
     """
     if not found:
         return found
     above = frozenset(process_table.read_ancestry(proc, waiting))
     passed = above | observed | {waiting}
-    known = [_judged(proc, one, above, passed, least) if one.pid != waiting else one for one in found]
+    known = [
+        _judged(proc, one, above, passed, _OF_RUN if one.pid in observed else least) if one.pid != waiting else one
+        for one in found
+    ]
     return tuple(sorted(known, key=lambda one: not one.works)[:_MAX_HOLDERS])
 
 

@@ -10,7 +10,7 @@ import os
 import posixpath
 from itertools import pairwise
 
-from hangdoc.observe import at_work, files, holders, syscalls
+from hangdoc.observe import files, holders, syscalls
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Stack
 
@@ -47,8 +47,7 @@ def _locked_by_another(proc: ProcFS, pid: int) -> AwaitedFile | None:
             with contextlib.suppress(OSError):  # it was deleted
                 file = holders.file_of(f"{proc.root}/{pid}/root{path}")
                 if pids := dict.fromkeys(lock.pid for lock in locks if lock.file == file):
-                    found = at_work.judged(proc, holders.of(proc, pids), pid)
-                    return AwaitedFile(kind="locked", name=path, holders=found)
+                    return AwaitedFile(kind="locked", name=path, holders=holders.of(proc, pids))
     except ProcError:
         pass
     return None
@@ -77,4 +76,4 @@ def _found(proc: ProcFS, pid: int, path: str, *, by_existence: bool) -> AwaitedF
     except (ProcError, OSError):
         return None
     found = holders.openers(proc, path, holders.period()) if by_existence else holders.of_lock(proc, pid, seen)
-    return AwaitedFile(kind="lock", name=path, holders=at_work.judged(proc, found, pid))
+    return AwaitedFile(kind="lock", name=path, holders=found)

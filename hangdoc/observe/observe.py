@@ -306,7 +306,8 @@ def process(
         is_rank = target.role == "rank"
         evidence["clocks"] = clocks = outside.named(proc, pid, clocks, stack, of_runs, inherited=is_rank)
         if is_rank:
-            fields["polled_lock"] = lock_files.polled(proc, pid, stack, clocks)
+            polled = lock_files.polled(proc, pid, stack, clocks)
+            fields["polled_lock"] = outside.with_lock(proc, pid, polled, of_runs)
             fields["others_at_work"] = outside.at_work_beside(proc, pid, clocks, stack, of_runs)
         if target.role in ("rank", "launcher"):
             starting = outside.starting_beside(proc, pid, stack, of_runs)

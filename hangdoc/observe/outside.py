@@ -38,6 +38,13 @@ def named(
     return msgspec.structs.replace(clocks, threads=tuple(map(with_holders, clocks.threads)))
 
 
+def with_lock(proc: ProcFS, pid: int, file: AwaitedFile | None, observed: frozenset[int]) -> AwaitedFile | None:
+    """A lock file for which a process polls, with whether the processes that hold the lock are at work."""
+    if file is None:
+        return None
+    return msgspec.structs.replace(file, holders=at_work.judged(proc, file.holders, pid, observed=observed))
+
+
 def at_work_beside(
     proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]
 ) -> tuple[Holder, ...]:

@@ -86,7 +86,10 @@ while True:
     connection.sendall(b"?" * 1024)
     connection.recv(1024, socket.MSG_WAITALL)
 """
-    then = "while True:\n    connection.recv(1024)\n    time.sleep(0.05)\n    connection.sendall(b'-' * 1024)"
+    then = (
+        "import os\nwhile True:\n    os.read(connection.fileno(), 1024)\n    time.sleep(0.05)\n"
+        "    os.write(connection.fileno(), b'-' * 1024)"
+    )
     with child(SERVER.format(then=then), stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         port = server.stdout.readline().decode()
@@ -216,11 +219,12 @@ def test_a_process_that_is_connected_with_a_child_process(then: str, works: bool
 @pytest.mark.parametrize(("then", "works"), [("while True: pass", True), ("time.sleep(99)", False)])
 def test_a_process_of_the_same_job_as_a_rank_that_polls(then: str, works: bool) -> None:
     """A script starts what prepares the data, and then a rank that looks for them."""
-    prepares = f"import time\n{then}"
+    prepares = f"import time; print(1, flush=True)\n{then}"
     looks = "import sys, time; print(1, flush=True); time.sleep(99)"
     job = f"""
 import subprocess, sys
-other = subprocess.Popen([sys.executable, "-c", {prepares!r}])
+other = subprocess.Popen([sys.executable, "-c", {prepares!r}], stdout=subprocess.PIPE)
+other.stdout.readline()
 rank = subprocess.Popen([sys.executable, "-c", {looks!r}], stdout=subprocess.PIPE)
 rank.stdout.readline()
 print(other.pid, rank.pid, flush=True)
