@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from hangdoc.reasoning import graph
-from hangdoc.reasoning.model import Class, Rank, Run, Wait
+from hangdoc.reasoning.model import Class, Rank, Run, Wait, numbers_of
 from hangdoc.reasoning.ranks import backends, torch_names
 from hangdoc.reasoning.ranks.holds import AtFileLock, AtSharedLock
 
@@ -90,21 +90,23 @@ def silence(run: Run, *, standstill: bool) -> float | None:
         return min((process.started_seconds_ago for _, process in run.launchers), default=None)
     if any(one.first.spins or _uses_nccl(one.first) for one in run.waiting):
         return None  # NCCL does not send its data over these sockets, so their silence shows nothing
-    asked = [run.ranks[number] for one in (run.classes if standstill else run.waiting) for number in one.ranks]
+    classes = run.classes if standstill else run.waiting
+    asked = [run.ranks[number] for number in numbers_of(classes)]
     blind = bool(run.blind_hosts())
+    rpc = any(one.first.uses_rpc for one in classes)
     # Ranks that wait for nobody and have no connections may wait for the outside: a notebook, a server.
     timed = not (blind or standstill)
-    ages = [age for rank in asked if (age := _quiet_seconds(rank, by_thread=timed)) is not None]
-    if not ages and run.waiting and not blind and not any(rank.uses_rpc for rank in asked):
+    ages = [age for rank in asked if (age := _quiet_seconds(rank, rpc=rpc, by_thread=timed)) is not None]
+    if not ages and run.waiting and not blind and not rpc:
         # No data has been exchanged yet: the wait is as old as the processes.
         ages = [rank.process.started_seconds_ago for rank in asked if rank.process is not None]
     return min(ages, default=None)
 
 
-def _quiet_seconds(rank: Rank, *, by_thread: bool) -> float | None:
+def _quiet_seconds(rank: Rank, *, rpc: bool, by_thread: bool) -> float | None:
     """How long a rank has exchanged no data. No connection shows that for RPC, which uses shared memory within a host. Then it
     is how long the training thread has not run (`by_thread`), except in a rendezvous, where it runs for each attempt."""
-    if rank.silent_seconds is not None and not rank.uses_rpc:
+    if rank.silent_seconds is not None and not rpc:
         return rank.silent_seconds
     return rank.idle_seconds if by_thread and not rank.in_rendezvous else None
 

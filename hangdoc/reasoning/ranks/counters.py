@@ -2,7 +2,6 @@
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
-from itertools import chain
 
 from hangdoc.parse import integer
 from hangdoc.reasoning.model import LoopView, Rank
@@ -91,11 +90,13 @@ def number(process: Process | None, frame: Frame, name: str) -> int | None:
     """The value of a literal or of an integer variable as a frame sees it."""
     if (literal := integer(name)) is not None:
         return literal
-    in_module = frame.function == "<module>" or not frame.locals
-    for local in chain(frame.locals, known.module(process) if in_module else ()):
+    for local in frame.locals:
         if local.name == name and (value := integer(local.text)) is not None:
             return value
-    return None
+    if frame.locals and frame.function != "<module>":
+        return None
+    texts = (integer(local.text) for local in known.module(process) if local.name == name)
+    return next((value for value in texts if value is not None), None)
 
 
 def batches(rank: Rank) -> tuple[int | None, int | None]:

@@ -25,8 +25,11 @@ def of(process: Process) -> tuple[RecordedGroup, ...]:
 
 def stuck(process: Process, wait: Wait) -> Recorded | None:
     """The first incomplete collective of the group that a rank waits in, if it matches what the rank waits for."""
+    groups = of(process)
+    if not groups:
+        return None
     group = wait.operation.group
-    same = [g for g in of(process) if (g.name == group if group is not None else g.default)]
+    same = [g for g in groups if (g.name == group if group is not None else g.default)]
     for entry in same[0].pending if len(same) == 1 else ():
         if form(_op(entry)) == form(wait.operation.op):
             return entry

@@ -51,16 +51,14 @@ def _of_store(c: Connection, stores: Collection[int | None]) -> bool:
 
 def end(c: Connection) -> End:
     """All that tells a connection from others: many connections of a rank may have the port at which it listens."""
-    return _scope(c), c.local_address, c.local_port, c.remote_address, c.remote_port
+    scope = c.namespace if c.local_address.startswith("127.") else ""
+    return scope, c.local_address, c.local_port, c.remote_address, c.remote_port
 
 
 def other_end(c: Connection) -> End:
     """`end` of the same connection in the other process."""
-    return _scope(c), c.remote_address, c.remote_port, c.local_address, c.local_port
-
-
-def _scope(c: Connection) -> str:
-    return c.namespace if c.local_address.startswith("127.") else ""
+    scope, local_address, local_port, remote_address, remote_port = end(c)
+    return scope, remote_address, remote_port, local_address, local_port
 
 
 def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
@@ -74,15 +72,16 @@ def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
     helpers: dict[int, list[Connection]] = {}
     local_addresses: set[str] = set()
     for host in hosts.values():
+        name = host.name
         parent = {process.pid: process.owner for process in host.processes if process.role == "helper"}
         for c in known.connections(host):
             local_addresses.add(c.local_address)
-            if _of_store(c, stores):
+            if c.local_port in stores or c.remote_port in stores:
                 continue
-            if (of := rank_of.get((host.name, c.pid))) is not None:
+            if (of := rank_of.get((name, c.pid))) is not None:
                 mine[of].append(c)
                 owners[end(c)] = of
-            elif (of := rank_of.get((host.name, parent.get(c.pid)))) is not None:
+            elif (of := rank_of.get((name, parent.get(c.pid)))) is not None:
                 helpers.setdefault(of, []).append(c)
     return {rank: _parted(rank, mine[rank], helpers.get(rank, ()), owners, local_addresses) for rank in members}
 
