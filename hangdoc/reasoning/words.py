@@ -146,7 +146,8 @@ def awaited(run: Run, blockage: Blockage) -> str:
     waited = _in_what(direct[0].first)
     nearest = set(numbers_of(one for one in direct if _in_what(one.first) == waited))
     others = set(blockage.victims) - nearest
-    text = f"{are(nearest)} waiting {waited} for {ranks(blamed)}, which {be(blamed)} {doing_at(first)}"
+    for_whom = "" if waited.endswith(f" {ranks(blamed)}") else f" for {ranks(blamed)}"  # `in recv from rank 2` names it
+    text = f"{are(nearest)} waiting {waited}{for_whom}, which {be(blamed)} {doing_at(first)}"
     return text + (f"; {are(others)} waiting indirectly" if others else "")
 
 

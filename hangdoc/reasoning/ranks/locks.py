@@ -2,8 +2,9 @@
 
 from collections.abc import Collection
 
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.ranks import known, lock_owners
 from hangdoc.reasoning.ranks.holds import AtLock
+from hangdoc.reasoning.ranks.lock_owners import At
 from hangdoc.reasoning.ranks.movement import thread_of, threads_at_work
 from hangdoc.reasoning.ranks.place import innermost, user_frames
 from hangdoc.reasoning.ranks.reading import lines_of
@@ -40,7 +41,7 @@ def keeps_gil(process: Process, thread: PythonThread) -> bool:
     )
 
 
-def waiting_threads(process: Process) -> list[tuple[PythonThread, Frame]]:
+def waiting_threads(process: Process) -> list[At]:
     """Threads that are at a `with lock:` or an `.acquire(` of the user's code, in the futex system call, in both stacks."""
     before = {t.tid: t for t in known.threads_before(process)}
     found = []
@@ -88,13 +89,37 @@ def hold_of(process: Process, thread: PythonThread, kernel: KernelThread | None)
         what = f"a C call {_at(thread)} does not release the GIL{_c_call(process, thread)}"
         return AtLock(what=what, certainty=0.75, threads=(_line(thread, "holds the GIL"),))
     waiting = waiting_threads(process)
-    if not any(one.tid == thread.tid for one, _ in waiting):
-        return None
+    here = next((at for at in waiting if at[0].tid == thread.tid), None)
+    return _at_lock(process, thread, here, waiting) if here is not None else None
+
+
+def of_other_threads(process: Process, thread: PythonThread) -> AtLock | None:
+    """The lock that blocks all threads that may end the wait of `thread`: all others in the user's code. None if there is none,
+    or if one of them is elsewhere."""
+    waiting = [at for at in waiting_threads(process) if at[0] is not thread]
+    others = [one for one in known.python_threads(process) if one is not thread and user_frames(one)]
+    return _at_lock(process, thread, waiting[0], waiting) if waiting and len(waiting) == len(others) else None
+
+
+def _at_lock(process: Process, thread: PythonThread, here: At, waiting: list[At]) -> AtLock | None:
+    """The lock at which `here` waits. `thread` is the one that is blocked by that."""
     if len(waiting) == 1 and threads_at_work(process, thread):
         return None  # one of them may hold the lock
     lines = tuple(_line(one, "is waiting for a lock") for one, _ in waiting[:4])
+    if (known_holder := lock_owners.holder_of(process, here, waiting)) is not None:
+        idle = others_are_idle(process, {thread.tid, *(one.tid for one, _ in waiting)})
+        name, holder, frame = _name(known_holder.thread), known_holder.thread, known_holder.frame
+        inside = f"thread {name} is inside `with {known_holder.lock}` {_shown(frame)}"
+        lines = (inside, *lines)
+        if known_holder.again:
+            what = f"thread {name} holds `{known_holder.lock}` and waits for it again {_at(holder)}"
+            return AtLock(what=what, certainty=0.93, threads=lines, ends="never" if idle else "unknown")
+        if not known_holder.waits:
+            what = f"thread {name} holds `{known_holder.lock}` {_at(holder)}"
+            return AtLock(what=what, certainty=0.85, threads=lines)
     if len(waiting) > 1:
         names = " and ".join(f"{_name(one)} at `{frame.source}`" for one, frame in waiting[:2])
+        # Where the source does not show who holds which lock, different lines mean different locks.
         crosswise = len({frame.source for _, frame in waiting}) > 1 and others_are_idle(
             process, {one.tid for one, _ in waiting}
         )
@@ -117,8 +142,10 @@ def _name(thread: PythonThread) -> str:
 
 def _at(thread: PythonThread) -> str:
     frame = next(iter(user_frames(thread)), None) or innermost(thread)
-    if frame is None:
-        return "at an unknown line"
+    return _shown(frame) if frame is not None else "at an unknown line"
+
+
+def _shown(frame: Frame) -> str:
     return f"at {frame.file.rpartition('/')[2]}:{frame.line}" + (f" `{frame.source}`" if frame.source else "")
 
 

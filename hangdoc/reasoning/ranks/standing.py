@@ -31,6 +31,7 @@ from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThrea
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
 _WAKES_BY_OBSERVERS = 4
+_OUTPUTS: dict[int | None, str] = {1: "standard output", 2: "standard error"}
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
 
@@ -111,6 +112,10 @@ def standing_of(
     if call in calls.SLEEP:
         asleep = sleeps.asleep(thread, kernel)
         return Standing("sleeping", str(asleep), lock or asleep)
+    if (writer := _blocked_child(process, kernel, helpers)) is not None:
+        whom = f"{writer.process.pid} ({writer.process.name})"
+        why = f"waiting for its child process {whom}, which waits until this rank reads its {writer.what}"
+        return Standing("waiting-child", why, BlocksItsChild(pid=writer.process.pid))
     if reads_pipe and file is not None:
         return _reading(process, file, stuck.ends, helpers)
     if call in calls.READ | calls.WRITE and file is not None and file.kind in ("file", "pipe"):
@@ -119,14 +124,10 @@ def standing_of(
         about = f"waiting for output of its child process (pid {child.pid}, {child.name})"
         return Standing("waiting-child", about, lock or Elsewhere())
     if lock is None and call == calls.FUTEX:
+        lock = locks.of_other_threads(process, thread)
         elsewhere = network.of_other_threads(process, thread, connections)
         if elsewhere is not None:
             return Standing("waiting-lock", f"waiting for a thread that is {elsewhere}", elsewhere)
-    if call in calls.CHILD and (writer := _blocked_child(process, helpers)) is not None:
-        why = (
-            f"waiting for its child process {writer.pid} ({writer.name}), which waits until this rank reads its output"
-        )
-        return Standing("waiting-child", why, BlocksItsChild(pid=writer.pid))
     return _by_name(thread, kernel, lock, network.of(process, kernel, connections))
 
 
@@ -229,27 +230,40 @@ def _abandoned(process: Process, thread: PythonThread, wchan: str, file: Awaited
     )
 
 
-def _on_child(process: Process, kernel: KernelThread | None, helpers: Sequence[Process]) -> Holder | None:
-    """The child process at the other end of the pipes that a thread polls; None where it polls anything else."""
+def _at_other_end(process: Process, kernel: KernelThread | None) -> list[Holder]:
+    """The other processes that hold the pipes which a thread reads or polls; none where it waits for anything else."""
     files = kernel.files if kernel is not None else ()
     held = [one for file in files for one in file.holders or () if one.pid != process.pid]
+    return held if all(file.kind == "pipe" for file in files) else []
+
+
+def _on_child(process: Process, kernel: KernelThread | None, helpers: Sequence[Process]) -> Holder | None:
+    """The child process at the other end of the pipes that a thread polls; None where it polls anything else."""
+    held = _at_other_end(process, kernel)
     children = {helper.pid for helper in helpers}
-    return (
-        held[0] if held and all(f.kind == "pipe" for f in files) and all(one.pid in children for one in held) else None
-    )
+    return held[0] if held and all(one.pid in children for one in held) else None
 
 
-def _blocked_child(process: Process, helpers: Sequence[Process]) -> Process | None:
-    """A child process that writes to a full pipe which only a process can read whose only Python thread waits for a child."""
-    if len(known.python_threads(process)) > 1:
+class _Writes(NamedTuple):
+    process: Process
+    what: str
+
+
+def _blocked_child(process: Process, kernel: KernelThread | None, helpers: Sequence[Process]) -> _Writes | None:
+    """The child process that the only Python thread of a process waits for, by its end or by what it writes, and that itself
+    writes to another pipe, which is full and which only that thread could read."""
+    if kernel is None or len(known.python_threads(process)) > 1:
         return None
+    awaited = {one.pid for one in _at_other_end(process, kernel)}
+    read = {file.name for file in kernel.files}
     for helper in helpers:
-        kernel = thread_of(helper, helper.pid)
-        file = kernel.files[0] if kernel is not None and kernel.files else None
-        if kernel is None or file is None or kernel.syscall not in calls.WRITE or file.kind != "pipe":
+        theirs = thread_of(helper, helper.pid)
+        file = theirs.files[0] if theirs is not None and theirs.files else None
+        if theirs is None or file is None or theirs.syscall not in calls.WRITE or file.kind != "pipe":
             continue
-        if {one.pid for one in file.holders or ()} == {process.pid}:
-            return helper
+        waits = kernel.syscall in calls.CHILD or awaited == {helper.pid}
+        if waits and file.name not in read and {one.pid for one in file.holders or ()} == {process.pid}:
+            return _Writes(helper, _OUTPUTS.get(file.descriptor, "output"))
     return None
 
 

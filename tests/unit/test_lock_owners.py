@@ -1,0 +1,86 @@
+"""Which thread holds the lock that others wait for, by the `with` blocks in which the threads are."""
+
+from msgspec.structs import replace
+
+from hangdoc.diagnosis import Job
+from hangdoc.reasoning.engine import diagnose
+from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Stack
+from tests.rules.shapes import in_loop
+from tests.unit.builders import frame, local, rank, snapshot, train
+
+JOIN = (
+    frame("Thread._wait_for_tstate_lock", 1139, "/usr/lib/python3.11/threading.py", library=True),
+    frame("Thread.join", 1123, "/usr/lib/python3.11/threading.py", library=True),
+    train(12, source="server.join()"),
+)
+
+
+def method(function: str, line: int, source: str, *contexts: str, of: int = 1) -> Frame:
+    """A frame of a method of the object at the address `of`."""
+    return frame(function, line, source=source, contexts=contexts, locals=(local("self", "<Server>", address=of),))
+
+
+def with_threads(*threads: tuple[Frame, ...], main: tuple[Frame, ...] = JOIN, cpu: float = 0.0) -> Process:
+    """A rank whose main thread is at `main` and whose other threads stand at some frames. The last one uses `cpu` of a core."""
+    process = rank(1, *main, kernel={"syscall": "futex", "wchan": "futex_wait_queue"})
+    assert isinstance(process.clocks, Clocks)
+    own = [PythonThread(tid=101, name="MainThread", active=False, owns_gil=False, frames=main)]
+    own += [
+        PythonThread(tid=300 + at, name=f"serve-{at}", active=False, owns_gil=False, frames=frames)
+        for at, frames in enumerate(threads)
+    ]
+    kernel = [
+        KernelThread(
+            tid=300 + at, name="python3", state="S", cpu_ns=int(cpu * 1e9) if at == len(threads) - 1 else 0,
+            voluntary_switches=0, involuntary_switches=0, syscall="futex",
+        )
+        for at in range(len(threads))
+    ]  # fmt: skip
+    both = Stack(at_seconds=0.0, threads=tuple(own))
+    clocks = replace(process.clocks, threads=(*process.clocks.threads, *kernel))
+    return replace(process, stack=both, stack_before=both, clocks=clocks)
+
+
+def job(process: Process, patience: float = 300.0) -> Job:
+    found = diagnose(snapshot(in_loop(0, 4), process), patience=patience)
+    assert not found.problems
+    return found.jobs[0]
+
+
+UPDATE = method("Server.update", 46, "with self.lock:")
+AGAIN = (method("Server.restore", 35, "with self.lock:"), method("Server.update", 49, "self.restore()", "self.lock"))
+
+
+def test_a_thread_that_waits_for_its_own_lock_never_continues() -> None:
+    found = job(with_threads((UPDATE,), AGAIN))
+    finding = found.findings[0]
+    assert (found.verdict, finding.code, finding.culprits) == ("hung", "HD304", (1,))
+    assert "serve-1 holds `self.lock` and waits for it again at train.py:35" in finding.summary
+    assert "serve-1 is inside `with self.lock` at train.py:49" in finding.evidence[0].text
+
+
+def test_locks_of_one_name_in_two_objects_are_two_locks() -> None:
+    inner = method("Server.restore", 35, "with self.lock:", of=2)
+    found = job(with_threads((inner, method("Server.update", 49, "other.restore()", "self.lock"))))
+    assert found.verdict == "waiting"
+    assert "again" not in found.findings[0].summary
+
+
+def test_the_thread_that_holds_a_lock_and_waits_for_something_else_is_named() -> None:
+    reads = method("Server.save", 60, "self.socket.recv(1)", "self.lock")
+    found = job(with_threads((UPDATE,), main=(reads, train(12))), patience=30.0)
+    assert (found.verdict, found.findings[0].culprits) == ("hung", (1,))
+    blocked = job(with_threads((reads,), main=(UPDATE, train(12))), patience=30.0)
+    assert "thread serve-0 holds `self.lock` at train.py:60 `self.socket.recv(1)`" in blocked.findings[0].summary
+
+
+def test_the_wait_of_a_condition_gives_its_lock_back() -> None:
+    waits = method("Server.next", 70, "self.lock.wait()", "self.lock")
+    found = job(with_threads((waits,), main=(UPDATE, train(12))), patience=30.0)
+    assert "serve-0 holds" not in found.findings[0].summary
+
+
+def test_other_threads_at_work_may_release_the_lock() -> None:
+    works = method("Server.save", 80, "blob = pickle.dumps(self.values)")
+    found = job(with_threads((UPDATE,), AGAIN, (works,), cpu=0.5))
+    assert found.verdict == "waiting"
