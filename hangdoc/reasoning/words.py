@@ -1,6 +1,6 @@
 """The phrases that findings are made of: which rank is waiting, where, in what, and for how long."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from hangdoc.diagnosis import Evidence, Operation
@@ -276,11 +276,12 @@ RESUME = {
 """The remedy for a stopped process, by what stopped it (`holds.Stopped.by`)."""
 
 
-def resume(process: Process, by: str) -> tuple[str, ...]:
-    """The command that continues a process, or shows what stopped it; none for the freezer."""
-    if by == "tracer" and process.tracer_pid:
-        return (f"ps -p {process.tracer_pid} -o pid,user,args",)
-    return (f"kill -CONT {process.pid}",) if by == "signal" else ()
+def resume(processes: Sequence[Process], by: str) -> tuple[str, ...]:
+    """The command that continues processes of one host, or shows what stopped them; none for the freezer."""
+    tracers = sorted({one.tracer_pid for one in processes if one.tracer_pid})
+    if by == "tracer" and tracers:
+        return (f"ps -p {','.join(map(str, tracers))} -o pid,user,args",)
+    return (f"kill -CONT {' '.join(str(one.pid) for one in processes)}",) if by == "signal" and processes else ()
 
 
 def look_again(which: Rank | Process) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ class Hold(Struct, frozen=True, kw_only=True):
     """Base class of everything that blocks a rank or a run."""
 
     NAME: ClassVar[str]
+    PLACED: ClassVar[bool] = True
+    """Whether the place in the program matters: ranks at different lines are then blocked by different things."""
     ends: Ends = "unknown"
     """Whether it can end without help, regardless of the patience."""
     period: float | None = None
@@ -59,6 +61,7 @@ class Stopped(Hold, frozen=True, kw_only=True):
     """The kernel does not run it."""
 
     NAME = "stopped"
+    PLACED = False
     ends: Ends = "never"
     by: Literal["freezer", "tracer", "signal"]
     why: str

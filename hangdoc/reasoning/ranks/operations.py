@@ -7,7 +7,7 @@ from msgspec import structs
 from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
 from hangdoc.reasoning.model import BUSY, Wait
-from hangdoc.reasoning.ranks import backends, in_source, known, movement, recorded, torch_names
+from hangdoc.reasoning.ranks import backends, in_source, known, locks, movement, recorded, torch_names
 from hangdoc.reasoning.ranks.reading import Reading, origin, reading
 from hangdoc.snapshot import Frame, Group, Local, Process, PythonThread, Stack, Unavailable
 
@@ -22,7 +22,7 @@ def training_thread(process: Process) -> PythonThread | None:
     if len(stack.threads) == 1:
         return stack.threads[0]
     main = next((t for t in stack.threads if is_main(t, pid)), None)
-    if main is not None and (handler := _rpc_handler(stack, main)) is not None:
+    if main is not None and (handler := _rpc_handler(process, stack, main)) is not None:
         return handler
     if main is not None and (not (read := reading(main)).own or read.joins):
         main = _in_place_of_main(stack, main)
@@ -54,12 +54,16 @@ def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
     return next((only[0] for only in (in_torch, others) if len(only) == 1), main)
 
 
-def _rpc_handler(stack: Stack, main: PythonThread) -> PythonThread | None:
+def _rpc_handler(process: Process, stack: Stack, main: PythonThread) -> PythonThread | None:
     """The thread that does what another rank has requested by RPC, if the main thread only waits for others: then the others wait
-    for that thread. None if there is none, or if several are at different lines."""
+    for that thread. None if there is none, or if several are at different lines. Those that wait for a lock wait for another
+    thread."""
     if main.active or reading(main).in_c10d:
         return None
     handlers = {reading(one).lines: one for one in stack.threads if one is not main and reading(one).handles_rpc}
+    if len(handlers) > 1:
+        at_locks = {one.tid for one, _ in locks.waiting_threads(process)}
+        handlers = {lines: one for lines, one in handlers.items() if one.tid not in at_locks}
     return next(iter(handlers.values())) if len(handlers) == 1 else None
 
 

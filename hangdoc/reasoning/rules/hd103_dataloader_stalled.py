@@ -80,7 +80,7 @@ def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
     stop = stopped_by(worker) if worker is not None else None
     remedy, commands = _REMEDY, words.look_again(worker or first)
     if stop is not None and worker is not None:
-        remedy, commands = words.RESUME[stop.by], words.resume(worker, stop.by)
+        remedy, commands = words.RESUME[stop.by], words.resume([worker], stop.by)
     return Draft(
         confidence=kind.certainty,
         summary=words.and_victims(f"{words.are(who)} {wait}", blockage),

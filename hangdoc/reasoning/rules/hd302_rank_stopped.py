@@ -69,6 +69,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     ranks = [run.ranks[number] for number in blockage.culprits]
     first = ranks[0]
     by, why = (kind.by, kind.why) if isinstance(kind, Stopped) else ("input", first.why)
+    beside = [rank.process for rank in ranks if rank.process is not None and rank.host == first.host]
     unread = [(rank, sum(c.receive_queue_bytes for c in rank.connections)) for rank in ranks]
     return Draft(
         confidence=0.93 if by == "input" else 0.97,
@@ -79,7 +80,7 @@ def _ranks(run: Run, blockage: Blockage, kind: Hold) -> Draft:
             *words.stacks(run, blockage.waiting),
         ],
         remedy=words.RESUME.get(by, _ANSWER),
-        commands=(words.resume(first.process, by) if first.process is not None else ()) or words.look_again(first),
+        commands=words.resume(beside, by) or words.look_again(first),
     )
 
 
@@ -105,5 +106,5 @@ def _stopped_launcher(run: Run, process: Process, stop: Stopped, ended: tuple[in
             *(Evidence(n, "processes", f"has ended: {run.ranks[n].why}") for n in ended[:8]),
         ],
         remedy=words.RESUME[stop.by],
-        commands=words.resume(process, stop.by),
+        commands=words.resume([process], stop.by),
     )
