@@ -12,7 +12,7 @@ import hashlib
 import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 DIGEST_LENGTH = 24
 _TORCHRUN_DEFAULT = "none"
@@ -24,14 +24,34 @@ def name(environment: Mapping[str, str], network: str = "") -> str | None:
 
     `network` is the network namespace as in /proc/PID/ns/net. It distinguishes rendezvous on loopback addresses.
     """
-    torchrun = environment.get("TORCHELASTIC_RUN_ID")
-    rendezvous = _rendezvous(environment, network)
-    if torchrun not in (None, "", _TORCHRUN_DEFAULT):
-        # Users reuse ids such as `--rdzv-id job`. The port that the agents agreed on distinguishes two such runs.
-        return f"torchrun:{torchrun}@{environment.get('MASTER_PORT', '')}"
-    if rendezvous is not None and "RANK" in environment:
-        return rendezvous  # more exact than the launcher: one Slurm step may start several runs
-    return _cluster_name(environment) or rendezvous
+    torchrun, rendezvous, cluster = names(environment, network)
+    if torchrun is None and "RANK" in environment:
+        return rendezvous or cluster  # more exact than the launcher: one Slurm step may start several runs
+    return torchrun or cluster or rendezvous
+
+
+class Names(NamedTuple):
+    """All names that the environment of a process has for its run, the most exact one first."""
+
+    torchrun: str | None
+    rendezvous: str | None
+    cluster: str | None
+    """MPI's or Slurm's."""
+
+
+def names(environment: Mapping[str, str], network: str = "") -> Names:
+    """All of these names; `network` is as in `name`."""
+    run_id = environment.get("TORCHELASTIC_RUN_ID")
+    # Users reuse ids such as `--rdzv-id job`. The port that the agents agreed on distinguishes two such runs.
+    known = run_id not in (None, "", _TORCHRUN_DEFAULT)
+    torchrun = f"torchrun:{run_id}@{environment.get('MASTER_PORT', '')}" if known else None
+    return Names(torchrun, _rendezvous(environment, network), _cluster_name(environment))
+
+
+def are_same(one: Names, other: Names) -> bool:
+    """Whether two processes belong to one run, by the most exact name that both have. What a rank sets in `os.environ`, such as
+    RANK, gives the processes that it starts another name than its own."""
+    return next((a == b for a, b in zip(one, other, strict=True) if a is not None and b is not None), False)
 
 
 def digest(run: str) -> str:

@@ -139,10 +139,14 @@ def _works(proc: ProcFS, pid: int, period: int, least: _Least, *, alone: bool) -
 
 @lru_cache(64)
 def _sleeps(proc: ProcFS, pid: int, period: int, *, alone: bool) -> tuple[float, ...]:
-    """How long each sleep of the threads of a process and its descendants takes, in seconds."""
+    """How long each sleep of the threads of a process and its descendants takes, in seconds. One that is stopped does not wake
+    up."""
     scheduler = SchedulerClocks(proc)
+    table = _table(proc, period)
     found = []
-    for one in {pid} if alone else _table(proc, period).tree(pid):
+    for one in {pid} if alone else table.tree(pid):
+        if one in table and table[one].stat.state == "T":
+            continue
         threads = clocks.threads_of(proc, one)
         for tid, reading in list(threads.items())[:_MAX_TASKS] if isinstance(threads, dict) else ():
             try:

@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from hangdoc import run_identity
 from hangdoc.observe import identity
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.process_table import ProcessTable
@@ -13,6 +14,7 @@ from hangdoc.observe.rank_from_memory import rank_from_memory
 from hangdoc.observe.watchdog_files import beat_of
 from hangdoc.procfs import ProcError, ProcFS, network_of
 from hangdoc.regex import regex
+from hangdoc.run_identity import Names
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
 _COMMUNICATION_THREAD = regex(r"^(pt_gloo|gloo_tcp|pt_nccl|nccl|pt_mpi)")
@@ -48,35 +50,43 @@ def find(search: Search, deadline: Deadline) -> None:
 
 def _find_by_environment(search: Search) -> None:
     known: dict[int, RankIdentity] = {}
+    names: dict[int, Names] = {}
     for pid in search.wanted - set(search.launchers):
         environment = search.table[pid].environment
-        if not isinstance(environment, Unavailable) and (
-            found := identity.by_environment(environment, network_of(search.proc, pid))
-        ):
-            known[pid] = found
-    search.ranks |= _representatives(search, known)
+        if isinstance(environment, Unavailable):
+            continue
+        network = network_of(search.proc, pid)
+        if (found := identity.by_environment(environment, network)) is not None:
+            known[pid], names[pid] = found, run_identity.names(environment, network)
+    search.ranks |= _representatives(search, known, names)
 
 
-def _representatives(search: Search, known: dict[int, RankIdentity]) -> dict[int, RankIdentity]:
+def _representatives(
+    search: Search, known: dict[int, RankIdentity], names: dict[int, Names]
+) -> dict[int, RankIdentity]:
     """One process for each identity. Several processes of a tree inherit the same variables. The rank is the topmost Python
     process with torch, or the topmost Python process if none has loaded torch yet. Above it are shells and wrapper programs."""
     proc, table = search.proc, search.table
     chosen: dict[int, RankIdentity] = {}
+
+    def same(one: int, other: int) -> bool:
+        if _same_rank(known[one], known[other]):
+            return True
+        return known[one].rank == known[other].rank and run_identity.are_same(names[one], names[other])
+
     for pid in sorted(known, key=lambda p: sum(1 for _ in table.ancestors(p))):
         who = known[pid]
         if not is_python(proc, pid):
             continue
         if not maps_torch(proc, pid) and any(
-            below in known and _same_rank(known[below], who) and maps_torch(proc, below)
-            for below in table.descendants(pid)
+            below in known and same(below, pid) and maps_torch(proc, below) for below in table.descendants(pid)
         ):
             continue
         # torch's variables prove a rank by themselves. Those of MPI and Slurm do not: every program gets them.
         if who.source != identity.TORCH and (not maps_torch(proc, pid) or _starts_ranks(search, pid)):
             continue
         nearest = next((a for a in table.ancestors(pid) if a in search.launchers or a in chosen), None)
-        above = chosen.get(nearest) if nearest is not None else None
-        if above is None or not _same_rank(above, who):
+        if nearest not in chosen or not same(nearest, pid):
             chosen[pid] = who
     # If a container's environment names a rank, every process in it looks like that rank: those with torch win.
     by_rank: dict[tuple[object, ...], list[int]] = {}

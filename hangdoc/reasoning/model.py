@@ -273,13 +273,28 @@ def ranks_of(classes: Iterable[Class]) -> tuple[int, ...]:
 
 
 def helpers_on(hosts: Iterable[Host]) -> dict[tuple[str, int | None], list[Process]]:
-    """The helper processes of each rank, by its host and pid."""
+    """The helper processes of each rank, by its host and pid. The processes of another run that a rank has started work for it
+    too."""
     found: dict[tuple[str, int | None], list[Process]] = {}
     for host in hosts:
+        by_pid = {process.pid: process for process in host.processes}
         for process in host.processes:
             if process.role == "helper":
                 found.setdefault((host.name, process.owner), []).append(process)
+            elif (above := _rank_above(process, by_pid)) is not None:
+                found.setdefault((host.name, above), []).append(process)
     return found
+
+
+def _rank_above(process: Process, by_pid: dict[int, Process]) -> int | None:
+    """The nearest rank among the ancestors of a process on its host; None if there is none."""
+    seen = {process.pid}
+    while (parent := by_pid.get(process.ppid)) is not None and parent.pid not in seen:
+        if parent.role == "rank":
+            return parent.pid
+        seen.add(parent.pid)
+        process = parent
+    return None
 
 
 def environment_of(process: Process | None) -> dict[str, str]:

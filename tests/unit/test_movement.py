@@ -107,6 +107,20 @@ def test_what_child_processes_do_is_work() -> None:
     assert told(job(snapshot(in_loop(0, 4), waits, child, connections=sockets))) == ("waiting", "working")
 
 
+def test_a_run_that_a_rank_has_started_works_for_it() -> None:
+    """Rank 1 evaluates in a run of its own, under a second torchrun."""
+    waits = rank(
+        1, frame("run", 9, "/usr/lib/python3.11/subprocess.py", library=True), train(12), kernel={"syscall": "wait4"}
+    )
+    agent = helper(300, 101, role="launcher", name="pt_elastic", argv=("torchrun", "evaluate.py"))
+    inner = rank(0, train(15, source="score(model)"), world=1, cpu=0.9, pid=301, ppid=300, owner=300)
+    assert inner.identity is not None
+    inner = replace(inner, identity=replace(inner.identity, master_port=29501), argv=("python3", "evaluate.py"))
+    jobs = diagnose(snapshot(in_loop(0, 4), waits, agent, inner, silence=None, connections=silent(2, 60.0))).jobs
+    assert {one.script: one.verdict for one in jobs} == {"train.py": "waiting", "evaluate.py": "healthy"}
+    assert told(job(snapshot(in_loop(0, 4), waits))) == ("hung", "elsewhere")
+
+
 @pytest.mark.parametrize(("cpu", "stopped"), [(0.0, True), (0.3, False)])
 def test_a_stop_counts_when_it_lasts(cpu: float, stopped: bool) -> None:
     """A program that limits CPU stops and continues a rank several times a second; both looks may fall into a stop."""

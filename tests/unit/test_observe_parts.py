@@ -113,6 +113,18 @@ def test_a_python_that_starts_the_rank_is_no_rank(tmp_path: Path) -> None:
     assert [p for p, t in discover(ProcFS(str(tmp_path)), Deadline(60)).targets.items() if t.role == "rank"] == [20]
 
 
+def test_a_program_that_a_rank_of_mpirun_starts_is_no_rank(tmp_path: Path) -> None:
+    """The rank has put torch's variables into `os.environ`, so the program starts with them."""
+    mpi = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "7", "MASTER_ADDR": "h"}
+    mpi["MASTER_PORT"] = "29500"
+    fake_process(tmp_path, 10, 1, "python train.py", mpi)
+    (tmp_path / "10" / "maps").write_text("7f00-7f01 r-xp 0 0:0 0 /env/torch/lib/libtorch_python.so\n")
+    fake_process(tmp_path, 20, 10, "python mine.py", {**mpi, **TORCH})
+    fake_process(tmp_path, 30, 10, "python other_run.py", {**mpi, **TORCH, "MASTER_PORT": "29501"})
+    found = discover(ProcFS(str(tmp_path)), Deadline(60)).targets
+    assert {pid: target.role for pid, target in found.items()} == {10: "rank", 20: "helper", 30: "rank"}
+
+
 @pytest.mark.parametrize(("communicates", "kept"), [(10, 10), (20, 20)])
 def test_one_process_of_a_tree_is_the_rank_that_both_name(tmp_path: Path, communicates: int, kept: int) -> None:
     """One names it in `os.environ` only, so that its descendant starts with it: a dataloader worker of a rank, or the rank that

@@ -194,6 +194,22 @@ def test_how_long_the_one_that_has_to_reply_sleeps() -> None:
 
 
 @pytest.mark.usefixtures("no_cache")
+def test_a_stopped_process_does_not_wake_up() -> None:
+    """Its sleep has ended long ago, but nothing continues it."""
+    client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+    with child(SERVER.format(then="time.sleep(99)"), stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().decode()
+        with child(client, port) as waiting:
+            assert server.stdout.readline()
+            os.kill(server.pid, signal.SIGSTOP)
+            while PROC.stat(str(server.pid)).state != "T":
+                pass
+            (found,) = who_replies(waiting.pid) or ()
+    assert (found.state, found.works, found.sleeps) == ("T", False, ())
+
+
+@pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize(("then", "works"), [("while True: pass", True), ("time.sleep(99)", False)])
 def test_a_process_that_is_connected_with_a_child_process(then: str, works: bool) -> None:
     """The rank waits for its child, which waits for a reply."""
