@@ -75,6 +75,8 @@ class Loop(Value, frozen=True, kw_only=True):
     """How many of `counters`, the first ones, change in every iteration. The others change in some of them."""
     start: int | None = None
     """First value of the counter, if the header shows it (1 for `enumerate(x, 1)`)."""
+    begin: str | None = None
+    """The variable that holds this value, if the header names one (`self.start` of `range(self.start, n)`)."""
     bound: str | None = None
     """A number or a name that ends the counter, exclusive (`range(n)`, `while i < n`)."""
     advances: tuple[str, ...] = ()

@@ -170,7 +170,7 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -
         )
     header = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"[:160]
     counters: tuple[str, ...] = ()
-    every, start, bound = 1, None, None
+    every, start, bound, begin = 1, None, None, None
     call = _innermost_counting_call(node.iter)
     if call is not None and isinstance(call.func, ast.Name):
         target = node.target.elts[0] if isinstance(node.target, ast.Tuple) and node.target.elts else node.target
@@ -184,6 +184,8 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -
         else:
             # A range that begins at a variable counts its steps from 0.
             start = 0 if len(call.args) == 1 else _constant(call.args[0]) or 0
+            if len(call.args) > 1 and isinstance(call.args[0], ast.Name | ast.Attribute):
+                begin = ast.unparse(call.args[0])[:80]
             if len(call.args) < 3:
                 bound = _plain(call.args[min(1, len(call.args) - 1)])
     if not counters:
@@ -191,7 +193,7 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -
         always = _incremented_always(node.body)
         counters = tuple(sorted(_incremented_names(node), key=lambda name: name not in always))
         every = len(always)
-    return Loop(**common, header=header, counters=counters, every=every, start=start, bound=bound)
+    return Loop(**common, header=header, counters=counters, every=every, start=start, begin=begin, bound=bound)
 
 
 def _caught(guard: ast.Try) -> Iterator[Exit]:

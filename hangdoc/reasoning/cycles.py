@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hangdoc.phrases import do, ranks
 from hangdoc.reasoning import point_to_point, points
-from hangdoc.reasoning.causes import amounts
+from hangdoc.reasoning.causes import amounts, beginnings
 from hangdoc.reasoning.kinds import Apart, GroupOrder, HoldsLock, LeftLoop, Mismatch, Subset
 from hangdoc.reasoning.model import Class, Rank, Run, numbers_of, ranks_of
 from hangdoc.reasoning.point_to_point import Found, Parts
@@ -33,7 +33,7 @@ def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
     left = left_loop_among(classes, classes, waits)
     if left is None and (arguments := points.different_arguments(classes)) is not None:
         return arguments
-    if left is not None and (left.differences or not _only_some_stay(left)):
+    if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
         return left, left.short.ranks
     if all(is_p2p(one.first) for one in classes):
         return point_to_point.among_themselves(run, classes)
@@ -101,6 +101,7 @@ def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Wai
                 loop=loop,
                 skippable=left.skippable and not conditions.early_exits(loop),
                 differences=tuple(amounts.differences(out, within)),
+                begins_differ=beginnings.differ(loop, out, within),
             )
     return None
 

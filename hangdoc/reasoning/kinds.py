@@ -33,6 +33,8 @@ class LeftLoop(Cycle, frozen=True, kw_only=True):
     no counter of that is known, and no statement ends the inner loop early."""
     differences: tuple[Difference, ...] = ()
     """The data of which `short` visibly has less than `inside`, the strongest difference first."""
+    begins_differ: bool = False
+    """Whether the two began the loop at different values of its counter."""
 
 
 class Subset(Cycle, frozen=True, kw_only=True):

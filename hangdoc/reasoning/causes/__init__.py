@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hangdoc.reasoning.causes import data, dead_link, disagreements, meeting
+from hangdoc.reasoning.causes import beginnings, data, dead_link, disagreements, meeting
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.causes.disagreements import Differs, VariableDiffers, VersionDiffers
 from hangdoc.reasoning.kinds import Cycle, LeftLoop, Mismatch, SameCall
@@ -29,7 +29,9 @@ def of(run: Run, blockage: "Blockage") -> Cause | None:
         return link
     if isinstance(kind, LeftLoop):
         split = data.of_left_loop(kind)
-        return split if isinstance(split, data.RanOut) else _setting_of_a_cycle(run) or split
+        if isinstance(split, data.RanOut):
+            return split
+        return _setting_of_a_cycle(run) or beginnings.of(run, kind) or split
     if isinstance(kind, Mismatch):
         return _setting_of_a_cycle(run) or data.of_mismatch(kind)
     return _setting_of_a_cycle(run) if isinstance(kind, Cycle | SameCall) else None

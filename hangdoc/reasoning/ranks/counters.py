@@ -41,10 +41,14 @@ def common_loop(stacks: Iterable[Sequence[Frame]]) -> LoopKey | None:
 
 def _score(loop: Loop) -> int:
     """3 for a counted loop over data, 2 for a counted loop over numbers, 1 for data without a counter."""
-    numbers = " in range(" in loop.header or loop.header.startswith("while")
     if loop.counters:
-        return 2 if numbers else 3
-    return 0 if numbers else 1
+        return 3 if is_over_data(loop) else 2
+    return 1 if is_over_data(loop) else 0
+
+
+def is_over_data(loop: Loop) -> bool:
+    """Whether a loop is over data rather than over numbers."""
+    return " in range(" not in loop.header and not loop.header.startswith("while")
 
 
 def loop_view(process: Process, own: Sequence[Frame], key: LoopKey | None) -> LoopView | None:

@@ -10,7 +10,8 @@ rank in a collective. Nothing shows that its data ended earlier.
 Every iteration contains a collective that all ranks must call. A rank that
 leaves the loop by a local decision never calls it again. Such decisions are
 early stopping on a local loss, a `break`, a time limit, or an exception that
-was caught around the loop.
+was caught around the loop. Or the ranks began the loop at different iterations,
+because they resumed from different checkpoints.
 
 ## Example
 
@@ -41,8 +42,9 @@ An exception must end the whole run, not only the loop.
 ## How hangdoc knows
 
 The stacks show one rank after the loop and another inside it. hangdoc adds the
-loop counters of both ranks, and the conditions of the loop's `break` and
-`return` statements with the values of their variables.
+loop counters of both ranks, the values at which they began the loop, and the
+conditions of the loop's `break` and `return` statements with the values of
+their variables.
 
 ## When it can be wrong
 
@@ -59,11 +61,27 @@ The data did end earlier, but no counter, length or directory showed it.
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import exits
+from hangdoc.reasoning.causes.beginnings import Began
 from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import left_loop
 from hangdoc.reasoning.rules.draft import Draft, about
+
+
+@about(Began)
+def say_where_they_began(run: Run, blockage: Blockage, cause: Began) -> Draft:
+    left, inside = cause.left, cause.left.inside
+    values = "; ".join(f"{value} on {words.ranks(group)}" for value, group in cause.values.values[:4])
+    return Draft(
+        confidence=0.9,
+        summary=f"{words.ranks(left.short.ranks)} left the loop `{left.loop.header}`; {words.are(inside.ranks)} still inside it, "
+        f"waiting in {words.operation(inside.first)}: `{left.loop.begin}`, at which the loop begins, is {values}",
+        evidence=left_loop.evidence(run, left),
+        remedy="Let all ranks begin at the same iteration: load the same checkpoint on every rank, or broadcast the iteration "
+        "from rank 0.",
+        commands=words.look_again(left.short.first),
+    )
 
 
 @about(LeftLoop)

@@ -7,7 +7,8 @@ from hangdoc.reasoning import words
 from hangdoc.reasoning.causes.amounts import Difference
 from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.counters import batches
+from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.ranks.counters import batches, is_over_data
 
 _SHOWN = 4
 
@@ -43,7 +44,8 @@ def _counters(left: LeftLoop) -> list[Evidence]:
     lines = []
     for one, text in ((left.short, "left"), (left.inside, "still inside")):
         done, total = batches(one.first)
-        count = f" after {done}{f' of {total}' if total is not None else ''} batches" if done is not None else ""
+        unit = "batches" if known.beacon(one.first.process) is not None or is_over_data(left.loop) else "iterations"
+        count = f" after {done}{f' of {total}' if total is not None else ''} {unit}" if done is not None else ""
         text = f"{text} the loop `{left.loop.header}` (line {left.loop.line}){count}"
         lines.append(Evidence(one.first.rank, "progress", text))
     return lines
