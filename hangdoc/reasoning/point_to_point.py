@@ -6,6 +6,7 @@ from hangdoc.reasoning.ranks import torch_names, transfers
 from hangdoc.reasoning.ranks.counters import rounds
 from hangdoc.reasoning.ranks.holds import Hold
 from hangdoc.reasoning.ranks.place import is_ahead
+from hangdoc.reasoning.ranks.reading import reading
 from hangdoc.reasoning.waits import answers, is_p2p, peer_of, receives
 
 Parts = tuple[Class, ...]
@@ -15,12 +16,15 @@ Found = tuple[Hold, tuple[int, ...]]
 
 def among_themselves(run: Run, classes: Parts) -> Found:
     """A cycle of sends and receives only. To blame is a rank that may have left out a call, else a rank that went past its
-    send, else the only one with the most unmatched calls to it, else all."""
+    send, else the only one with the most unmatched calls to it, else all. A rank that waits for a receive which it has posted
+    may have posted its sends too, so nothing shows that it skipped one."""
     if (left_out := _left_out(run, classes)) is not None:
         return left_out, left_out.pair[0].ranks if left_out.pair else ()
+    known = all(peer_of(one.first) is not None for one in classes)
+    if any(receives(one.first) and _has_posted(one.first) for one in classes):
+        return PointToPoint(parts=classes, ends="never" if known else "unknown"), ranks_of(classes)
     if (pair := _past_its_send(run, classes)) is not None:
         return PointToPoint(parts=classes, pair=pair), pair[0].ranks
-    known = all(peer_of(one.first) is not None for one in classes)
     unmatched = {one.ranks: _unmatched(run, one) for one in classes}
     most = max(unmatched.values())
     astray = [one for one in classes if unmatched[one.ranks] == most]
@@ -28,6 +32,11 @@ def among_themselves(run: Run, classes: Parts) -> Found:
         waits = next(one for one in run.waiting if peer_of(one.first) in astray[0].ranks)
         return PointToPoint(parts=classes, pair=(astray[0], waits)), astray[0].ranks
     return PointToPoint(parts=classes, ends="never" if known else "unknown"), ranks_of(classes)
+
+
+def _has_posted(rank: Rank) -> bool:
+    """Whether a rank waits for a call that it made before (`irecv`), and not in the call itself."""
+    return rank.thread is not None and not reading(rank.thread).in_c10d
 
 
 def _left_out(run: Run, classes: Parts) -> PointToPoint | None:

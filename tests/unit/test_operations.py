@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Clocks, Frame, Process, PythonThread, Stack
+from hangdoc.snapshot import Clocks, Frame, Local, Process, PythonThread, Stack
 from tests.unit.builders import TORCH, c10d, frame, local, rank, snapshot, stack
 
 
@@ -161,3 +161,43 @@ def test_a_library_waits_for_a_work_of_its_own() -> None:
     view = where(rank(1, library, own, native=native)).ranks[1]
     assert view.operation is not None
     assert (view.operation.op, view.state) == ("wait", "in-collective")
+
+
+def receives(number: int, line: str, *known: Local, above: str = "") -> Process:
+    """A rank that waits for a receive that it has posted, with its C++ frames."""
+    waits = frame("get", 33, source=line, context=above + line, locals=known)
+    inner = (frame(name, 0, "libtorch_cpu.so", native=True, library=True) for name in ("waitRecv", "RecvWork::wait"))
+    return rank(number, waits, kernel={"syscall": "futex"}, native=stack(*inner, waits))
+
+
+@pytest.mark.parametrize(
+    ("line", "above", "peer"),
+    [
+        ("dist.irecv(buf, self.src, tag=self.tag).wait()", "", 3),
+        ("dist.irecv(buf, src=(self.rank - 1) % self.world).wait()", "", 0),
+        ("work.wait()", "work = dist.irecv(\n    buf.view(-1, 4),\n    self.src,\n)\ndist.irecv(other, 2)\n", 3),
+        ("work.wait()", "work = dist.irecv(buf, self.unknown)\n", None),
+        ("dist.irecv(buf, nested(1)).wait()", "", None),
+    ],
+)
+def test_the_peer_of_a_posted_receive(line: str, above: str, peer: int | None) -> None:
+    known = (local("self.src", 3), local("self.rank", 1), local("self.world", 4), local("self.tag", 77))
+    waits = receives(1, line, *known, above=above)
+    (job,) = diagnose(snapshot(rank(0, *c10d("barrier"), frame("main", 9)), waits)).jobs
+    assert (job.ranks[1].operation.op, job.ranks[1].operation.peer) == ("recv", peer)
+
+
+def test_posted_receives_that_wait_for_each_other_blame_no_single_rank() -> None:
+    """Both may have posted their sends with other tags. The tags are shown."""
+
+    def gets(number: int, tag: int) -> Process:
+        line = "dist.irecv(buf, self.src, tag=self.tag).wait()"
+        return receives(number, line, local("self.src", 1 - number), local("self.tag", tag))
+
+    (job,) = diagnose(snapshot(gets(0, 11), gets(1, 12))).jobs
+    finding = job.findings[0]
+    assert (finding.code, finding.culprits) == ("HD204", (0, 1))
+    assert [one.text for one in finding.evidence if "has tag" in one.text] == [
+        "its recv has tag 11",
+        "its recv has tag 12",
+    ]

@@ -60,13 +60,14 @@ def _options(run: Run) -> list[OptionDiffers]:
     given = {rank: _given(run.ranks[rank], lines[process.argv], settable) for rank, process in run.processes.items()}
     different = list({id(one): one for one in given.values()}.values())
     on_lines = {name for options in lines.values() for name in options}
-    found = []
-    for name in sorted({name for one in different for name in one}):
+    found: list[OptionDiffers] = []
+    for name in sorted({name for one in different for name in one}, key=lambda name: (name not in on_lines, name)):
         setting = settings.argument(name)
         if setting is None or setting.kind not in ("collectives", "numbers"):
             continue
         having = [rank for rank, one in given.items() if name in on_lines or name in one]
-        if (values := differing({rank: _plain(given[rank].get(name)) for rank in having})) is not None:
+        values = differing({rank: _plain(given[rank].get(name)) for rank in having})
+        if values is not None and not any(_is_variable_of(name, one.name) and one.values == values for one in found):
             found.append(_differs(OptionDiffers, name, values, setting))
     return sorted(found, key=lambda one: (not one.decisive, one.name))
 
@@ -113,6 +114,11 @@ def other_files(run: Run) -> bool:
 def _differs(kind: type[_Kind], name: str, values: Agreement[str | None, int], setting: settings.Setting) -> _Kind:
     decisive = setting.kind == "collectives"
     return kind(name=name, values=values, why=setting.why, decisive=decisive, culprits=values.odd)
+
+
+def _is_variable_of(name: str, option: str) -> bool:
+    """Whether a variable holds an option of the command line: `args.local_epochs` holds `--local-epochs`."""
+    return name.rpartition(".")[2] == option.replace("-", "_")
 
 
 def _plain(value: str | None) -> str | None:

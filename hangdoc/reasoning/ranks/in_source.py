@@ -1,18 +1,29 @@
 """What the line of the user's own code says about a wait: the call that made the work that is waited for, its peer, its root."""
 
+import ast
+import operator
 import re
+from collections.abc import Callable
+from functools import lru_cache
 
 from hangdoc.diagnosis import Operation
-from hangdoc.parse import natural
+from hangdoc.parse import integer, natural
 from hangdoc.reasoning.model import Wait
 from hangdoc.reasoning.ranks import torch_names
 from hangdoc.reasoning.ranks.place import innermost, user_frames
+from hangdoc.reasoning.ranks.reading import reading
 from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Loop, PythonThread
 
 _STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
 _POSTED = regex(r"P2POp\((\w+), (\d+)\)")
 _EACH = regex(r"for (\w+) in ")
+_MAX_CALL = 400
+"""Characters of a call that are read."""
+_CALCULATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod,
+    ast.FloorDiv: operator.floordiv,
+}  # fmt: skip
 _WAIT_CALL = regex(r"([\w.\[\]]+)\.(?:wait|result|synchronize|to_here)\s*\(")
 
 
@@ -44,18 +55,26 @@ def operation(thread: PythonThread) -> str:
         return direct[-1]
     if frame is not innermost(thread):
         return "wait"  # a library waits for a work of its own
-    lines = frame.context.splitlines()
-    waited = waited_for(frame)
-    if waited is not None:
-        name = re.escape(waited)
-        # `for work in pending: work.wait()` waits for what `pending` was given.
-        among = [each[1] for loop in frame.loops if (each := re.match(rf"for {name} in (\w+)", loop.header))]
-        names = "|".join([f"{name}s?", *among])
-        for line in reversed(lines):
-            if re.search(rf"\b({names})\s*(=|\.append\()", line) and (calls := torch_names.calls_in(line)):
-                return calls[-1]
+    if (lines := _since_made(frame)) is not None:
+        return torch_names.calls_in(lines.partition("\n")[0])[-1]
     everything = torch_names.calls_in(frame.context)
     return everything[-1] if len(set(everything)) == 1 else "wait"
+
+
+def _since_made(frame: Frame) -> str | None:
+    """The source from the line on that made the work that a frame's line waits for; None where it is not shown."""
+    waited = waited_for(frame)
+    if waited is None:
+        return None
+    name = re.escape(waited)
+    # `for work in pending: work.wait()` waits for what `pending` was given.
+    among = [each[1] for loop in frame.loops if (each := re.match(rf"for {name} in (\w+)", loop.header))]
+    names = "|".join([f"{name}s?", *among])
+    lines = (frame.context or "").splitlines()
+    for at in reversed(range(len(lines))):
+        if re.search(rf"\b({names})\s*(=|\.append\()", lines[at]) and torch_names.calls_in(lines[at]):
+            return "\n".join(lines[at:])
+    return None
 
 
 def waited_for(frame: Frame) -> str | None:
@@ -81,7 +100,18 @@ def _peer(op: str, thread: PythonThread) -> int | None:
     """`src=`/`dst=` of a send or receive in the user's source."""
     if op not in torch_names.POINT_TO_POINT:
         return None
-    return _argument(op.removeprefix("i")[:4], "dst" if op in torch_names.SENDS else "src", thread)
+    return _argument(op.removeprefix("i")[:4], "dst" if op in torch_names.SENDS else "src", thread, position=1)
+
+
+def tag_of(op: str, thread: PythonThread) -> int | None:
+    """The tag of a send or a receive that a thread is in or waits for; None if it is unknown."""
+    if op not in torch_names.POINT_TO_POINT:
+        return None
+    called = reading(thread).call
+    if called is None:
+        return _argument(op.removeprefix("i")[:4], "tag", thread, position=3)
+    texts = (local.text for local in thread.frames[called].locals if local.name == "tag")
+    return next(map(natural, texts), None)
 
 
 def root_of(op: str, thread: PythonThread) -> int | None:
@@ -92,17 +122,51 @@ def root_of(op: str, thread: PythonThread) -> int | None:
     return next((one for one in roots if one is not None), None)
 
 
-def _argument(call: str, key: str, thread: PythonThread) -> int | None:
-    """What a call in the user's source is given as `key=`: a number, or a variable whose value is known."""
+def _argument(call: str, key: str, thread: PythonThread, position: int | None = None) -> int | None:
+    """What a call in the user's source is given as `key=`, or at a position: a number, or a calculation with variables whose
+    values are known. The call is the one on the line, else the one that made the work, else the last one above."""
     frame = _user_frame(thread)
     if frame is None or not frame.context:
         return None
-    found = re.findall(rf"\bi?{call}\w*\([^\n]*?\b{key}\s*=\s*(\w+)", frame.context)
-    if not found:
-        return None
-    if (literal := natural(found[-1])) is not None:
-        return literal
-    return next((natural(local.text) for local in frame.locals if local.name == found[-1]), None)
+    for text, which in ((frame.source, -1), (_since_made(frame), 0), (frame.context, -1)):
+        if text and (calls := _calls(text, call)):
+            one = calls[which]
+            named = next((keyword.value for keyword in one.keywords if keyword.arg == key), None)
+            if named is None and position is not None and position < len(one.args):
+                named = one.args[position]
+            value = _value(named, frame) if named is not None else None
+            return value if value is None or value >= 0 else None
+    return None
+
+
+@lru_cache(1024)
+def _calls(source: str, name: str) -> tuple[ast.Call, ...]:
+    """The calls of a function of torch.distributed in a piece of source, which may begin and end anywhere. `name` is how the
+    function's name begins, without an `i` before it."""
+    found = []
+    for match in re.finditer(rf"\bi?{name}\w*\(", source):
+        for end in re.finditer(r"\)", source[match.start() :][:_MAX_CALL]):
+            try:
+                node = ast.parse(source[match.start() : match.start() + end.end()], mode="eval").body
+            except (SyntaxError, ValueError):
+                continue  # this parenthesis closes another one
+            found += [node] if isinstance(node, ast.Call) else []
+            break
+    return tuple(found)
+
+
+def _value(node: ast.expr, frame: Frame) -> int | None:
+    """A whole number that an expression gives in a frame; None where it is unknown."""
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if isinstance(node, ast.Name | ast.Attribute):
+        name = ast.unparse(node)
+        return next((integer(local.text) for local in frame.locals if local.name == name), None)
+    if isinstance(node, ast.BinOp) and (calculate := _CALCULATIONS.get(type(node.op))) is not None:
+        left, right = _value(node.left, frame), _value(node.right, frame)
+        if left is not None and right is not None and (right or not isinstance(node.op, ast.Mod | ast.FloorDiv)):
+            return calculate(left, right)
+    return None
 
 
 def waits_for_each(loop: Loop, frame: Frame | None) -> bool:

@@ -115,7 +115,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         summary=words.awaited(run, blockage) + because,
         evidence=[
             *words.class_evidence(blockage.awaited),
-            Evidence(first.rank, "cpu", ", ".join(filter(None, (why, cpu, progress)))),
+            Evidence(first.rank, "cpu", "; ".join(filter(None, (", ".join(filter(None, (cpu, progress))), why)))),
             *dead,
             *inside,
             *words.stacks(run, blockage.waiting),

@@ -33,7 +33,7 @@ receives.
 
 ## How hangdoc knows
 
-It reads the peers of the calls (their `src` and `dst` arguments), and what each
+It reads the peers and the tags of the calls (their arguments), and what each
 peer is doing.
 
 ## When it can be wrong
@@ -58,7 +58,7 @@ from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import PointToPoint
 from hangdoc.reasoning.model import Class, Run
-from hangdoc.reasoning.ranks import torch_names
+from hangdoc.reasoning.ranks import in_source, torch_names
 from hangdoc.reasoning.ranks.place import short
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
@@ -67,10 +67,11 @@ from hangdoc.reasoning.waits import is_p2p, peer_of, receives
 
 @about(PointToPoint)
 def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
+    parts = kind.pair or kind.parts
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
-        evidence=[*_left_out(kind), *words.stacks(run, kind.pair or kind.parts)],
+        evidence=[*_left_out(kind), *words.class_evidence(parts), *_tags(parts), *words.standstill(run)],
         remedy=_remedy(kind),
         commands=words.look_again(run.ranks[blockage.culprits[0]]),
     )
@@ -89,6 +90,16 @@ def _summary(kind: PointToPoint) -> str:
     place = "" if is_p2p(astray.first) else f" {words.place(astray.first)}"
     skipped = f"{words.ranks(astray.ranks)} did not call the matching send: " if _both_receive(kind) else ""
     return f"{words.waiting_in([waits])}, but {skipped}{words.are(astray.ranks)} {words.doing(astray.first)}{place}"
+
+
+def _tags(parts: Iterable[Class]) -> list[Evidence]:
+    """The tags of the calls, if any has one: a message is received only by a call with its tag."""
+    called = [(one.first, one.first.wait.operation.op, one.first.thread) for one in parts if one.first.wait is not None]
+    found = [(rank, op, in_source.tag_of(op, thread)) for rank, op, thread in called if thread is not None]
+    shown = any(tag for _, _, tag in found)
+    return [
+        Evidence(rank.rank, "stacks", f"its {op} has tag {tag}") for rank, op, tag in found if shown and tag is not None
+    ]
 
 
 def _left_out(kind: PointToPoint) -> list[Evidence]:

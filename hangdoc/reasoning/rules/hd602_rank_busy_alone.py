@@ -71,7 +71,7 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
         evidence=[
             *words.class_evidence(blockage.awaited),
             *words.counters(first),
-            Evidence(first.rank, "cpu", "; ".join(dict.fromkeys((first.why, kind.what)))),
+            Evidence(first.rank, "cpu", kind.what if first.why in kind.what else f"{first.why}; {kind.what}"),
             *words.stacks(run, blockage.waiting),
         ],
         remedy=f"Wait until {words.have(blamed)} finished. To save the time of the other ranks, share this work among all "
