@@ -21,7 +21,7 @@ from hangdoc.reasoning.ranks.holds import AtFileLock, Ends, InStore
 from hangdoc.reasoning.ranks.place import is_ahead, left_loop
 from hangdoc.reasoning.ranks.reading import reading
 from hangdoc.reasoning.waits import Waits, is_p2p, lock_holders
-from hangdoc.snapshot import Frame, Loop
+from hangdoc.snapshot import Loop
 
 
 def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
@@ -89,8 +89,8 @@ def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Wai
                 continue
             if (left := left_loop(ahead.first, behind.first)) is None:
                 continue
-            frame, loop = left.frame, left.loop
-            out, within = _counted_by(ahead.first, frame, loop), _counted_by(behind.first, frame, loop)
+            loop = left.loop
+            out, within = _counted_by(ahead.first, loop), _counted_by(behind.first, loop)
             if _did_as_many_rounds(out, within) or in_source.waits_for_each(loop, behind.first.frame):
                 continue
             alike = [one for one in short if one is not behind and _same_call(one.first, ahead.first)]
@@ -110,11 +110,13 @@ def _largest_first(one: Class) -> tuple[int, tuple[int, ...]]:
     return -len(one.ranks), one.ranks
 
 
-def _counted_by(rank: Rank, frame: Frame, loop: Loop) -> Rank:
-    """The rank with the counter of the loop that was left."""
+def _counted_by(rank: Rank, loop: Loop) -> Rank:
+    """The rank with the counter of the loop that was left. One that has left its function too has none."""
     if rank.process is None:
         return rank
-    return replace(rank, loop=loop_view(rank.process, rank.program, (frame.file, frame.function, loop.line)))
+    frame = next((frame for frame in rank.program if loop in frame.loops), None)
+    key = (frame.file, frame.function, loop.line) if frame is not None else None
+    return replace(rank, loop=loop_view(rank.process, rank.program, key))
 
 
 def _only_some_stay(left: LeftLoop) -> bool:

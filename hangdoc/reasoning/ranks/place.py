@@ -54,8 +54,6 @@ def short(file: str) -> str:
 class Left(NamedTuple):
     """A loop that one rank is inside and another has left."""
 
-    frame: Frame
-    """Where the one that left it is, in the function in which both are."""
     loop: Loop
     skippable: bool
     """Whether one of the two may instead have skipped the call of the other, which is only made in some iterations: no counter
@@ -88,7 +86,7 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> Left | Non
         return None
     for loop in around(b):
         if loop.end_line < _at(a):
-            return Left(a, loop, skippable)
+            return Left(loop, skippable)
     if _at(a) == _at(b) and not _is_argument(a, ours, deeper):
         return None  # both are inside that line, in calls of which neither comes first
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
@@ -97,7 +95,7 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> Left | Non
     called = [
         frame for at, frame in enumerate(deeper) if a.library or trains or not all(f.library for f in deeper[at:])
     ]
-    return next((Left(a, loop, skippable) for frame in called for loop in around(frame)), None)
+    return next((Left(loop, skippable) for frame in called for loop in around(frame)), None)
 
 
 def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
