@@ -8,7 +8,7 @@ from collections.abc import Mapping, Set
 from functools import lru_cache
 
 from hangdoc.observe import unix_diag
-from hangdoc.observe.sock_diag import SockDiag
+from hangdoc.observe.sock_diag import LISTEN, SockDiag
 from hangdoc.procfs import ProcError, ProcFS, network_of
 
 _MAX_NAMESPACES = 64
@@ -31,11 +31,12 @@ def of_processes(proc: ProcFS, pids: Set[int], period: int) -> set[int]:
 @lru_cache(1)
 def _other_ends(proc: ProcFS, period: int) -> Mapping[int, int]:
     """The inode of the other end of each TCP or Unix socket whose other end is on this host, by its inode, as far as the network
-    namespaces can be read."""
+    namespaces can be read. The other end of a connection that a server has not accepted is the socket at which it listens."""
     members = {network_of(proc, pid): pid for pid in proc.pids()}
     own = network_of(proc, os.getpid())
     found: dict[int, int] = {}
     ends: dict[_Ends, dict[str, int]] = defaultdict(dict)
+    listening: dict[tuple[str, int], int] = {}
     for namespace, member in list(members.items())[:_MAX_NAMESPACES]:
         file = None if namespace == own else f"{proc.root}/{member}/ns/net"
         with contextlib.suppress(OSError):
@@ -45,12 +46,15 @@ def _other_ends(proc: ProcFS, period: int) -> Mapping[int, int]:
                 if one.remote_port:
                     place = (one.local_address, one.local_port, one.remote_address, one.remote_port)
                     ends[place][namespace] = one.inode
+                elif one.state == LISTEN:
+                    listening[namespace, one.local_port] = one.inode
     for place, inodes in ends.items():
         others = ends.get((*place[2:], *place[:2]), {})
         for namespace, inode in inodes.items():
             # A loopback address is another one in each namespace.
             outside = others if len(others) == 1 and not ipaddress.ip_address(place[0]).is_loopback else {}
-            if (other := others.get(namespace, next(iter(outside.values()), None))) is not None:
+            there = namespace if namespace in others else next(iter(outside), None)
+            if there is not None and (other := others[there] or listening.get((there, place[3]))):
                 found[inode] = other
     return found
 

@@ -194,6 +194,18 @@ def test_how_long_the_one_that_has_to_reply_sleeps() -> None:
 
 
 @pytest.mark.usefixtures("no_cache")
+def test_a_server_that_has_not_accepted_the_connection() -> None:
+    client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+    program = SERVER.replace("connection, _ = server.accept()", "").format(then="time.sleep(99)")
+    with child(program, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().decode()
+        with child(client, port) as waiting:
+            (found,) = who_replies(waiting.pid) or ()
+    assert (found.pid, found.works) == (server.pid, False)
+
+
+@pytest.mark.usefixtures("no_cache")
 def test_a_stopped_process_does_not_wake_up() -> None:
     """Its sleep has ended long ago, but nothing continues it."""
     client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
