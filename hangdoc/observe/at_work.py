@@ -21,6 +21,8 @@ _MAX_SAMPLE_SECONDS = 3.0
 _MAX_HOLDERS = 3
 _MAX_CONNECTED = 16
 _MAX_TASKS = 100
+_COMMON = frozenset({"/", "/tmp", "/var/tmp", "/root"})  # noqa: S108  nothing is written there
+"""Directories in which processes of any job work."""
 
 
 class _Least(NamedTuple):
@@ -82,9 +84,9 @@ def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hol
 
 
 def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
-    """The first few processes at work in the process groups of the job, but outside of the run: one of them may make what
-    `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. As `connected`."""
-    return _busy(proc, _of_job(proc, waiting, observed), waiting, _BUSY)
+    """The first few processes at work in the process groups of the job or in its directory, but outside of the run: one of them
+    may make what `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. As `connected`."""
+    return _busy(proc, _of_job(proc, waiting, observed) | _in_directory(proc, waiting, observed), waiting, _BUSY)
 
 
 def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
@@ -100,6 +102,24 @@ def _of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
     groups = {table[pid].stat.group for pid in own if pid in table}
     mates = {pid for pid, entry in table.items() if entry.stat.group in groups}
     return mates.difference(*map(table.tree, observed | {waiting}))
+
+
+def _in_directory(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
+    """The processes outside of the run that work in the directory of `waiting`: a daemon that was started from there. Of a
+    directory that belongs to no job, none."""
+    table = _table(proc, holders.period())
+    mine = _directory(proc, waiting)
+    if mine is None or mine in _COMMON or mine == os.path.expanduser("~"):
+        return set()
+    beside = {pid for pid in table if _directory(proc, pid) == mine}
+    return beside.difference(*map(table.tree, observed | {waiting}))
+
+
+def _directory(proc: ProcFS, pid: int) -> str | None:
+    try:
+        return proc.link(f"{pid}/cwd")
+    except ProcError:
+        return None
 
 
 def _busy(proc: ProcFS, found: Set[int], waiting: int, least: _Least) -> tuple[Holder, ...]:

@@ -8,14 +8,14 @@ import contextlib
 
 import msgspec
 
-from hangdoc.observe import attach, identity
+from hangdoc.observe import attach, identity, syscalls, system_calls
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.process_group import own_rank
 from hangdoc.observe.python_state import Modules, live_environment, process_groups
 from hangdoc.parse import natural
-from hangdoc.procfs import ProcFS, network_of
+from hangdoc.procfs import ProcError, ProcFS, network_of
 from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
 
 _C10D = "torch.distributed.distributed_c10d"
@@ -26,6 +26,8 @@ _SHARE = 0.4
 """Finding the ranks may take this share of the time limit."""
 _MEETINGS = ("init_process_group", "init_rpc")
 """Functions of torch whose arguments are the rank and the number of ranks."""
+_STORE_CALLS = frozenset({"recvfrom", "recvmsg", *syscalls.POLLS})
+"""torch/csrc/distributed/c10d/socket.cpp and TCPStore.cpp: waits for the reply, and for the connection."""
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
 
 
@@ -35,7 +37,8 @@ def rank_from_memory(
     """The identity of a process with torch whose first environment names no rank, and its `os.environ` now.
 
     `forked` says that its parent has torch, so it may be a spawned worker. Of all others, a stack is read only if they have
-    process groups, use torch.distributed.rpc or have a hint of a rank, because most torch processes on a host are not ranks.
+    process groups, use torch.distributed.rpc, have a hint of a rank or wait for a store, because most torch processes on a host
+    are not ranks.
     """
     if deadline.elapsed() > _SHARE * deadline.seconds:
         deadline.miss("interpreter (is it a rank?)", pid)
@@ -70,7 +73,8 @@ def rank_from_memory(
         ), environment
     argument_rank = _rank_in_arguments(argv)
     has_rendezvous = "MASTER_ADDR" in environment or "LOCAL_RANK" in environment
-    if not (groups or workers or forked or has_rendezvous or numbers or argument_rank is not None):
+    hinted = groups or workers or forked or has_rendezvous or numbers or argument_rank is not None
+    if not hinted and not _may_wait_for_a_store(proc, pid):
         return None, environment
     stack = attach.dump(proc, pid, deadline, off_cpu=True)  # a pause would hide for how long its threads have not run
     threads = () if isinstance(stack, Unavailable) else stack.threads
@@ -87,6 +91,16 @@ def rank_from_memory(
     world = len(groups[0].ranks) if groups else workers or world
     rendezvous = identity.rendezvous_fields(environment, network)
     return RankIdentity(rank=rank, source=source, local_rank=rank, world_size=world, **rendezvous), environment
+
+
+def _may_wait_for_a_store(proc: ProcFS, pid: int) -> bool:
+    """Whether the main thread is in a system call in which torch's client of a store waits for other ranks. A rank that has not
+    met them yet may have its number from anywhere, and only the frame of `init_process_group` shows it."""
+    try:
+        call, _ = system_calls.current(proc, str(pid))
+    except (ProcError, ValueError):
+        return False
+    return call in _STORE_CALLS
 
 
 def _rank_in_arguments(argv: tuple[str, ...]) -> int | None:

@@ -245,7 +245,7 @@ def test_a_process_that_is_connected_with_a_child_process(then: str, works: bool
 
 @pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize(("then", "works"), [("while True: pass", True), ("time.sleep(99)", False)])
-def test_a_process_of_the_same_job_as_a_rank_that_polls(then: str, works: bool) -> None:
+def test_a_process_of_the_same_job_as_a_rank_that_polls(then: str, works: bool, tmp_path: Path) -> None:
     """A script starts what prepares the data, and then a rank that looks for them."""
     prepares = f"import time; print(1, flush=True)\n{then}"
     looks = "import sys, time; print(1, flush=True); time.sleep(99)"
@@ -258,20 +258,36 @@ rank.stdout.readline()
 print(other.pid, rank.pid, flush=True)
 rank.wait()
 """
-    with child(job, stdout=subprocess.PIPE) as script:
+    with child(job, stdout=subprocess.PIPE, cwd=tmp_path) as script:
         assert script.stdout is not None
         other, rank = map(int, script.stdout.readline().split())
-        main = KernelThread(
-            tid=rank, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
-            syscall="clock_nanosleep", sleep_seconds=90.0,
-        )  # fmt: skip
-        clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
-        found = outside.at_work_beside(PROC, rank, clocks, stack(frame("wait_for", 7)), frozenset())
+        found = outside.at_work_beside(PROC, rank, asleep(rank), stack(frame("wait_for", 7)), frozenset())
         meets = stack(frame("next_rendezvous", 5, "/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"))
         starting = outside.starting_beside(PROC, rank, meets, frozenset())
         assert outside.starting_beside(PROC, rank, stack(frame("wait_for", 7)), frozenset()) == ()
     assert [one.pid for one in found] == ([other] if works else [])
     assert starting == found
+
+
+def asleep(pid: int) -> Clocks:
+    """The clocks of a process whose main thread sleeps between two looks for a file."""
+    main = KernelThread(
+        tid=pid, name="python3", state="S", cpu_ns=0, voluntary_switches=0, involuntary_switches=0,
+        syscall="clock_nanosleep", sleep_seconds=90.0,
+    )  # fmt: skip
+    return Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize("same", [True, False])
+def test_a_daemon_in_the_directory_of_a_rank_that_polls(same: bool, tmp_path: Path) -> None:
+    """It was started before the job, and answers through files."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    daemon = child("while True: pass", cwd=tmp_path if same else elsewhere)
+    with daemon as farm, child("import time; time.sleep(99)", cwd=tmp_path) as rank:
+        found = outside.at_work_beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
+    assert [one.pid for one in found] == ([farm.pid] if same else [])
 
 
 SHARING = """

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hangdoc.reasoning.causes import beginnings, data, dead_link, disagreements, meeting
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.causes.disagreements import Differs, VariableDiffers, VersionDiffers
-from hangdoc.reasoning.kinds import Cycle, LeftLoop, Mismatch, SameCall
+from hangdoc.reasoning.kinds import Cycle, LeftLoop, Mismatch, PointToPoint, SameCall
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import Starves, Stopped, Unseen, WaitsForInput
 
@@ -34,7 +34,11 @@ def of(run: Run, blockage: "Blockage") -> Cause | None:
         return _setting_of_a_cycle(run) or beginnings.of(run, kind) or split
     if isinstance(kind, Mismatch):
         return _setting_of_a_cycle(run) or data.of_mismatch(kind)
-    return _setting_of_a_cycle(run) if isinstance(kind, Cycle | SameCall) else None
+    found = _setting_of_a_cycle(run) if isinstance(kind, Cycle | SameCall) else None
+    if found is not None and isinstance(kind, PointToPoint) and kind.pair is not None:
+        # A setting of other ranks than the one that did not send or receive does not explain that.
+        return found if set(found.values.odd) & set(kind.pair[0].ranks) else None
+    return found
 
 
 def _meets(blockage: "Blockage") -> bool:
