@@ -28,6 +28,8 @@ _MEETINGS = ("init_process_group", "init_rpc")
 """Functions of torch whose arguments are the rank and the number of ranks."""
 _STORE_CALLS = frozenset({"recvfrom", "recvmsg", *syscalls.POLLS})
 """torch/csrc/distributed/c10d/socket.cpp and TCPStore.cpp: waits for the reply, and for the connection."""
+_STORE_THREAD = "pt_tcpstore"
+"""How the name of the thread of a store begins (torch/csrc/distributed/c10d/TCPStore*.cpp)."""
 _RANK_NAMES = ("rank", "global_rank", "local_rank")
 
 
@@ -74,7 +76,7 @@ def rank_from_memory(
     argument_rank = _rank_in_arguments(argv)
     has_rendezvous = "MASTER_ADDR" in environment or "LOCAL_RANK" in environment
     hinted = groups or workers or forked or has_rendezvous or numbers or argument_rank is not None
-    if not hinted and not _may_wait_for_a_store(proc, pid):
+    if not hinted and not _may_be_at_a_store(proc, pid):
         return None, environment
     stack = attach.dump(proc, pid, deadline, off_cpu=True)  # a pause would hide for how long its threads have not run
     threads = () if isinstance(stack, Unavailable) else stack.threads
@@ -93,14 +95,17 @@ def rank_from_memory(
     return RankIdentity(rank=rank, source=source, local_rank=rank, world_size=world, **rendezvous), environment
 
 
-def _may_wait_for_a_store(proc: ProcFS, pid: int) -> bool:
-    """Whether the main thread is in a system call in which torch's client of a store waits for other ranks. A rank that has not
-    met them yet may have its number from anywhere, and only the frame of `init_process_group` shows it."""
+def _may_be_at_a_store(proc: ProcFS, pid: int) -> bool:
+    """Whether a process serves a store, or its main thread is in a system call in which torch's client of a store waits for other
+    ranks. A rank that has not met them yet may have its number from anywhere, and only the frame of `init_process_group` shows
+    it."""
     try:
         call, _ = system_calls.current(proc, str(pid))
+        return call in _STORE_CALLS or any(
+            proc.stat(f"{pid}/task/{tid}").name.startswith(_STORE_THREAD) for tid in proc.tids(pid)
+        )
     except (ProcError, ValueError):
         return False
-    return call in _STORE_CALLS
 
 
 def _rank_in_arguments(argv: tuple[str, ...]) -> int | None:
