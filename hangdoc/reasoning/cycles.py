@@ -18,7 +18,7 @@ from hangdoc.reasoning.point_to_point import Found, Parts
 from hangdoc.reasoning.ranks import conditions, in_source, torch_names
 from hangdoc.reasoning.ranks.counters import loop_view
 from hangdoc.reasoning.ranks.holds import AtFileLock, Ends, InStore
-from hangdoc.reasoning.ranks.place import is_ahead, left_loop
+from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops
 from hangdoc.reasoning.ranks.reading import reading
 from hangdoc.reasoning.waits import Waits, is_p2p, lock_holders
 from hangdoc.snapshot import Loop
@@ -87,12 +87,10 @@ def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Wai
             # A receive names the rank that should have sent.
             if ahead is behind or is_p2p(behind.first) or not set(ahead.ranks) & waits.of(behind):
                 continue
-            if (left := left_loop(ahead.first, behind.first)) is None:
+            if (left := _uneven(ahead.first, behind.first)) is None:
                 continue
             loop = left.loop
             out, within = _counted_by(ahead.first, loop), _counted_by(behind.first, loop)
-            if _did_as_many_rounds(out, within) or in_source.waits_for_each(loop, behind.first.frame):
-                continue
             alike = [one for one in short if one is not behind and _same_call(one.first, ahead.first)]
             inside = [one for one in waiting if one not in alike and _same_call(one.first, behind.first)]
             return LeftLoop(
@@ -104,6 +102,28 @@ def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Wai
                 begins_differ=beginnings.differ(loop, out, within),
             )
     return None
+
+
+def _uneven(ahead: Rank, behind: Rank) -> Left | None:
+    """The outermost of the loops that `ahead` has left and `behind` is inside, in which `ahead` had fewer iterations; None if
+    there is none. Both may have had as many epochs, and different numbers of batches in the last one."""
+    last = False
+    for left in left_loops(ahead, behind):
+        out, within = _counted_by(ahead, left.loop), _counted_by(behind, left.loop)
+        if in_source.waits_for_each(left.loop, behind.frame):
+            return None
+        if not _did_as_many_rounds(out, within, strictly=last):
+            return left
+        last = _is_in_last(out, within)
+        if not last:
+            return None
+    return None
+
+
+def _is_in_last(short: Rank, waiting: Rank) -> bool:
+    """Whether the rank inside a loop is in the last iteration that the other one has completed."""
+    a, b = short.loop, waiting.loop
+    return a is not None and b is not None and None not in (a.done, b.done) and a.done == (b.done or 0) + 1
 
 
 def _largest_first(one: Class) -> tuple[int, tuple[int, ...]]:
@@ -134,13 +154,14 @@ def _same_call(one: Rank, other: Rank) -> bool:
     return ops[0] == ops[1] and (one.state, one.where) == (other.state, other.where)
 
 
-def _did_as_many_rounds(short: Rank, waiting: Rank) -> bool:
+def _did_as_many_rounds(short: Rank, waiting: Rank, *, strictly: bool) -> bool:
     """Whether the rank outside did not leave early: it has done more iterations, but calls fewer collectives in each; or both had
-    the same number, and it completed them, so a collective was skipped before."""
+    the same number, and it completed them, so a collective was skipped before. Its last iteration counts as one more only
+    `strictly`."""
     a, b = short.loop, waiting.loop
     if a is None or b is None or a.done is None:
         return False
-    return (b.done is not None and a.done > b.done + 1) or a.done == a.total == b.total
+    return (b.done is not None and a.done > b.done + (not strictly)) or a.done == a.total == b.total
 
 
 # --- collectives -------------------------------------------------------------------------------------------------------

@@ -67,7 +67,9 @@ def _options(run: Run) -> list[OptionDiffers]:
             continue
         having = [rank for rank, one in given.items() if name in on_lines or name in one]
         values = differing({rank: _plain(given[rank].get(name)) for rank in having})
-        if values is not None and not any(_is_variable_of(name, one.name) and one.culprits == values.odd for one in found):
+        if values is not None and not any(
+            _is_variable_of(name, one.name) and one.culprits == values.odd for one in found
+        ):
             found.append(_differs(OptionDiffers, name, values, setting))
     return sorted(found, key=lambda one: (not one.decisive, one.name))
 

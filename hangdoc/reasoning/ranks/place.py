@@ -60,9 +60,9 @@ class Left(NamedTuple):
     shows their iterations."""
 
 
-def left_loop(ahead: Rank, behind: Rank) -> Left | None:
-    """The loop that `behind` is inside and `ahead` has left; None where there is none. Loops of the user's own code come first,
-    then those of the framework around it.
+def left_loops(ahead: Rank, behind: Rank) -> list[Left]:
+    """The loops that `behind` is inside and `ahead` has left, the outermost first. Only where there are none of the user's own
+    code, those of the framework around it.
 
     Two stacks are compared from the outside in. The frames at which they part are in the same function: a line behind a loop in
     it comes after the loop, and a call from inside the loop is still in it.
@@ -71,10 +71,10 @@ def left_loop(ahead: Rank, behind: Rank) -> Left | None:
     return own or _left(ahead, ahead.program, behind, behind.program)
 
 
-def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> Left | None:
+def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]:
     parted = _parting(ahead, ours, behind, theirs)
     if parted is None:
-        return None
+        return []
     a, b, deeper = parted.frame, parted.other, parted.deeper
     rounds = _rounds(ahead, a, behind, b)
     # A package's loop may run hooks, metrics and validation in some iterations, whatever the conditions are.
@@ -83,19 +83,17 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> Left | Non
     if rounds is None and ahead.wait is not None and ahead.wait.kind == "collective":
         rounds = 0  # no counter tells, but if `behind` were a round further, it would have been in this collective too
     if _at(a) < _at(b) or rounds != 0:
-        return None
-    for loop in around(b):
-        if loop.end_line < _at(a):
-            return Left(loop, skippable)
+        return []
     if _at(a) == _at(b) and not _is_argument(a, ours, deeper):
-        return None  # both are inside that line, in calls of which neither comes first
+        return []  # both are inside that line, in calls of which neither comes first
     # `b` is inside a call that `a` has come back from: any loop deeper in `b`'s stack is behind `a`. A package's loop below
     # the user's call that neither trains the model nor calls the user's code is that call's own business (gathering one
     # tensor after another).
     called = [
         frame for at, frame in enumerate(deeper) if a.library or trains or not all(f.library for f in deeper[at:])
     ]
-    return next((Left(loop, skippable) for frame in called for loop in around(frame)), None)
+    loops = [loop for loop in around(b) if loop.end_line < _at(a)]
+    return [Left(loop, skippable) for loop in (*loops, *(loop for frame in called for loop in around(frame)))]
 
 
 def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
