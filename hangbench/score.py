@@ -92,7 +92,9 @@ def score(case: Case, diagnosis: Diagnosis, snapshot: Snapshot, seconds: float =
     verdict = job.verdict if job else "none"
     claims = [f for f in findings if f.severity != "info"]
     sure = [f for f in claims if f.confidence >= SURE]
-    counted = leading is not None and (case.finding is not None or leading.severity != "info")
+    # A note, or a finding that the case allows, accuses nobody wrongly.
+    allowed = leading is None or leading.severity == "info" or leading.code in case.also
+    counted = case.finding is not None or not allowed
     return Score(
         case=case,
         verdict=verdict,
