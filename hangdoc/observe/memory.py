@@ -214,7 +214,11 @@ class Memory:
                 if lengths is not None and int.from_bytes(os.pread(self._fd, 8, key + 16), "little") not in lengths:
                     continue
                 yield self._name(key), value
-            except (Unreadable, OSError):
+            except (
+                Unreadable,
+                OSError,
+                OverflowError,
+            ):  # the process may change the dict meanwhile, so a key may be no address
                 continue
 
     def namespace(self, module: int, names: Collection[str] = ()) -> dict[str, int]:
