@@ -73,6 +73,10 @@ class ProcFS:
         except OSError as error:
             raise _translate(error, f"{pid}/task") from error
 
+    def thread_names(self, pid: int) -> list[str]:
+        """The names of all threads of a process; raises ProcError."""
+        return [self.stat(f"{pid}/task/{tid}").name for tid in self.tids(pid)]
+
     def read(self, name: str) -> bytes:
         """The whole file at `name` below the root; raises ProcError."""
         # os.read and not open: a poll of 64 ranks reads thousands of files, each of a few hundred bytes.

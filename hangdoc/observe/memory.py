@@ -214,12 +214,8 @@ class Memory:
                 if lengths is not None and int.from_bytes(os.pread(self._fd, 8, key + 16), "little") not in lengths:
                     continue
                 yield self._name(key), value
-            except (
-                Unreadable,
-                OSError,
-                OverflowError,
-            ):  # the process may change the dict meanwhile, so a key may be no address
-                continue
+            except (Unreadable, OSError, OverflowError):
+                continue  # the process may change the dict meanwhile, so a key may be no address
 
     def namespace(self, module: int, names: Collection[str] = ()) -> dict[str, int]:
         """The variables of the module at address `module`: names and addresses. With `names`, only variables whose names are as

@@ -101,9 +101,7 @@ def _may_be_at_a_store(proc: ProcFS, pid: int) -> bool:
     it."""
     try:
         call, _ = system_calls.current(proc, str(pid))
-        return call in _STORE_CALLS or any(
-            proc.stat(f"{pid}/task/{tid}").name.startswith(_STORE_THREAD) for tid in proc.tids(pid)
-        )
+        return call in _STORE_CALLS or any(name.startswith(_STORE_THREAD) for name in proc.thread_names(pid))
     except (ProcError, ValueError):
         return False
 

@@ -113,7 +113,7 @@ def _starts_ranks(search: Search, pid: int) -> bool:
 
 def _communicates(proc: ProcFS, pid: int) -> bool:
     try:
-        return any(_COMMUNICATION_THREAD.match(proc.stat(f"{pid}/task/{tid}").name) for tid in proc.tids(pid))
+        return any(map(_COMMUNICATION_THREAD.match, proc.thread_names(pid)))
     except ProcError:
         return False
 

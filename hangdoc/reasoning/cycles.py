@@ -13,10 +13,10 @@ from hangdoc.phrases import do, ranks
 from hangdoc.reasoning import point_to_point, points
 from hangdoc.reasoning.causes import amounts, beginnings
 from hangdoc.reasoning.kinds import Apart, GroupOrder, HoldsLock, LeftLoop, Mismatch, Subset
-from hangdoc.reasoning.model import Class, Rank, Run, numbers_of, ranks_of
+from hangdoc.reasoning.model import Class, Rank, Run, merged, numbers_of, ranks_of
 from hangdoc.reasoning.point_to_point import Found, Parts
 from hangdoc.reasoning.ranks import conditions, in_source, torch_names
-from hangdoc.reasoning.ranks.counters import loop_view
+from hangdoc.reasoning.ranks.counters import frame_of, loop_view
 from hangdoc.reasoning.ranks.holds import AtFileLock, Ends, InStore
 from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops
 from hangdoc.reasoning.ranks.reading import reading
@@ -63,11 +63,7 @@ def _holds_lock(run: Run, classes: Parts) -> Found | None:
 
 def _parts(classes: Iterable[Class]) -> Parts:
     """One class for each call in which ranks of a cycle wait, the smallest first."""
-    found: dict[Hashable, list[Class]] = {}
-    for one in classes:
-        found.setdefault(_call(one.first), []).append(one)
-    parts = (Class(same[0].first, ranks_of(same)) for same in found.values())
-    return tuple(sorted(parts, key=lambda part: (len(part.ranks), part.ranks)))
+    return merged(classes, _call)
 
 
 def _call(rank: Rank) -> Hashable:
@@ -134,7 +130,7 @@ def _counted_by(rank: Rank, loop: Loop) -> Rank:
     """The rank with the counter of the loop that was left. One that has left its function too has none."""
     if rank.process is None:
         return rank
-    frame = next((frame for frame in rank.program if loop in frame.loops), None)
+    frame = frame_of(loop, rank)
     key = (frame.file, frame.function, loop.line) if frame is not None else None
     return replace(rank, loop=loop_view(rank.process, rank.program, key))
 

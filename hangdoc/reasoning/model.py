@@ -1,6 +1,6 @@
 """A run after each step: its ranks, its classes of equal ranks, which rank waits for which, and what blocks the run."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -272,28 +272,41 @@ def ranks_of(classes: Iterable[Class]) -> tuple[int, ...]:
     return tuple(sorted(numbers_of(classes)))
 
 
+def merged(classes: Iterable[Class], key: Callable[[Rank], Hashable]) -> tuple[Class, ...]:
+    """One class for all that have the same key, the smallest first."""
+    found: dict[Hashable, list[Class]] = {}
+    for one in classes:
+        found.setdefault(key(one.first), []).append(one)
+    whole = (Class(alike[0].first, ranks_of(alike)) for alike in found.values())
+    return tuple(sorted(whole, key=lambda one: (len(one.ranks), one.ranks)))
+
+
 def helpers_on(hosts: Iterable[Host]) -> dict[tuple[str, int | None], list[Process]]:
     """The helper processes of each rank, by its host and pid. The processes of another run that a rank has started work for it
     too."""
     found: dict[tuple[str, int | None], list[Process]] = {}
     for host in hosts:
         by_pid = {process.pid: process for process in host.processes}
+        above: dict[int, int | None] = {}  # by the parent: a launcher has started many ranks
         for process in host.processes:
-            if process.role == "helper":
-                found.setdefault((host.name, process.owner), []).append(process)
-            elif (above := _rank_above(process, by_pid)) is not None:
-                found.setdefault((host.name, above), []).append(process)
+            owner = process.owner
+            if process.role != "helper":
+                if process.ppid not in above:
+                    above[process.ppid] = _nearest_rank(process.ppid, by_pid)
+                owner = above[process.ppid]
+            if process.role == "helper" or owner is not None:
+                found.setdefault((host.name, owner), []).append(process)
     return found
 
 
-def _rank_above(process: Process, by_pid: dict[int, Process]) -> int | None:
-    """The nearest rank among the ancestors of a process on its host; None if there is none."""
-    seen = {process.pid}
-    while (parent := by_pid.get(process.ppid)) is not None and parent.pid not in seen:
-        if parent.role == "rank":
-            return parent.pid
-        seen.add(parent.pid)
-        process = parent
+def _nearest_rank(pid: int, by_pid: dict[int, Process]) -> int | None:
+    """The first rank among a process of a host and its ancestors; None if there is none."""
+    seen: set[int] = set()
+    while (process := by_pid.get(pid)) is not None and pid not in seen:
+        if process.role == "rank":
+            return pid
+        seen.add(pid)
+        pid = process.ppid
     return None
 
 

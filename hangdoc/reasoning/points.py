@@ -4,12 +4,11 @@ the same group."""
 import math
 from collections.abc import Hashable, Iterable
 
-from hangdoc.diagnosis import Where
 from hangdoc.parse import natural
 from hangdoc.phrases import ranks
 from hangdoc.reasoning.causes.agreement import agreement
 from hangdoc.reasoning.kinds import Mismatch, Roots, SameCall, Spinning, Tensors, Threads
-from hangdoc.reasoning.model import Class, ranks_of
+from hangdoc.reasoning.model import Class, merged, ranks_of
 from hangdoc.reasoning.ranks import operations
 from hangdoc.reasoning.ranks.given import TENSOR
 from hangdoc.reasoning.ranks.holds import Hold, InStore
@@ -28,20 +27,13 @@ def kind_of(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
 def _places(classes: Iterable[Class]) -> tuple[Mismatch, tuple[int, ...]] | None:
     """Calls of one operation at different lines: of different models, or of groups that could not be read. None if all are at
     one line."""
-    by_place: dict[Where | None, list[Class]] = {}
-    for one in classes:
-        by_place.setdefault(one.first.where, []).append(one)
-    if len(by_place) < 2 or None in by_place:
+    parts = merged(classes, lambda rank: rank.where)
+    places = [f"{ranks(one.ranks)} at {at.file}:{at.line}" for one in parts if (at := one.first.where) is not None]
+    if len(parts) < 2 or len(places) < len(parts):
         return None
-    parts = sorted(
-        (Class(alike[0].first, ranks_of(alike)) for alike in by_place.values()),
-        key=lambda one: (len(one.ranks), one.ranks),
-    )
-    places = ", ".join(
-        f"{ranks(one.ranks)} at {at.file}:{at.line}" for one in parts if (at := one.first.where) is not None
-    )
     # Two lines may make one call, so this is no proof.
-    return Mismatch(parts=tuple(parts), reason=f"at different lines: {places}", ends="unknown"), ranks_of(parts)
+    reason = f"at different lines: {', '.join(places)}"
+    return Mismatch(parts=parts, reason=reason, ends="unknown"), ranks_of(parts)
 
 
 def _threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, ...]] | None:

@@ -6,7 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,18 @@ def who_replies(
     return found.files[0].holders
 
 
+@contextmanager
+def asked(then: str, *, accepts: bool = True) -> Iterator[tuple[int, int]]:
+    """The pids of a server, which does `then`, and of a client that waits for its reply."""
+    program = SERVER if accepts else SERVER.replace("connection, _ = server.accept()", "")
+    client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+    with child(program.format(then=then), stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        with child(client, server.stdout.readline().decode()) as waiting:
+            assert server.stdout.readline()
+            yield server.pid, waiting.pid
+
+
 @pytest.mark.usefixtures("no_cache")
 @pytest.mark.parametrize(
     ("then", "file", "expected"),
@@ -64,14 +77,9 @@ def who_replies(
     ],
 )
 def test_who_has_to_reply(then: str, file: str, expected: list[bool] | None) -> None:
-    client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
-    with child(SERVER.format(then=then), stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        port = server.stdout.readline().decode()
-        with child(client, port) as waiting:
-            assert server.stdout.readline()
-            holders = who_replies(waiting.pid, file)
-    assert (holders and [one.pid for one in holders]) == (expected and [server.pid])
+    with asked(then) as (server, waiting):
+        holders = who_replies(waiting, file)
+    assert (holders and [one.pid for one in holders]) == (expected and [server])
     assert (holders and [one.works for one in holders]) == expected
 
 
@@ -181,13 +189,8 @@ def test_a_server_of_queues_waits_for_the_one_that_fills_them(then: str, works: 
 
 @pytest.mark.usefixtures("no_cache")
 def test_how_long_the_one_that_has_to_reply_sleeps() -> None:
-    client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
-    with child(SERVER.format(then="time.sleep(99)"), stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        port = server.stdout.readline().decode()
-        with child(client, port) as waiting:
-            assert server.stdout.readline()
-            (found,) = who_replies(waiting.pid) or ()
+    with asked("time.sleep(99)") as (_, waiting):
+        (found,) = who_replies(waiting) or ()
     assert not found.works
     (seconds,) = found.sleeps
     assert 90 < seconds < 100
@@ -195,29 +198,19 @@ def test_how_long_the_one_that_has_to_reply_sleeps() -> None:
 
 @pytest.mark.usefixtures("no_cache")
 def test_a_server_that_has_not_accepted_the_connection() -> None:
-    client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
-    program = SERVER.replace("connection, _ = server.accept()", "").format(then="time.sleep(99)")
-    with child(program, stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        port = server.stdout.readline().decode()
-        with child(client, port) as waiting:
-            (found,) = who_replies(waiting.pid) or ()
-    assert (found.pid, found.works) == (server.pid, False)
+    with asked("time.sleep(99)", accepts=False) as (server, waiting):
+        (found,) = who_replies(waiting) or ()
+    assert (found.pid, found.works) == (server, False)
 
 
 @pytest.mark.usefixtures("no_cache")
 def test_a_stopped_process_does_not_wake_up() -> None:
     """Its sleep has ended long ago, but nothing continues it."""
-    client = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
-    with child(SERVER.format(then="time.sleep(99)"), stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        port = server.stdout.readline().decode()
-        with child(client, port) as waiting:
-            assert server.stdout.readline()
-            os.kill(server.pid, signal.SIGSTOP)
-            while PROC.stat(str(server.pid)).state != "T":
-                pass
-            (found,) = who_replies(waiting.pid) or ()
+    with asked("time.sleep(99)") as (server, waiting):
+        os.kill(server, signal.SIGSTOP)
+        while PROC.stat(str(server)).state != "T":
+            pass
+        (found,) = who_replies(waiting) or ()
     assert (found.state, found.works, found.sleeps) == ("T", False, ())
 
 

@@ -4,7 +4,7 @@ from hangdoc.reasoning.causes.agreement import Agreement, differing
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks.counters import number
+from hangdoc.reasoning.ranks.counters import frame_of, number
 from hangdoc.snapshot import Loop
 
 
@@ -32,5 +32,5 @@ def of(run: Run, left: LeftLoop) -> Began | None:
 
 
 def _value(loop: Loop, rank: Rank) -> int | None:
-    frame = next((frame for frame in rank.program if loop in frame.loops), None)
+    frame = frame_of(loop, rank)
     return number(rank.process, frame, loop.begin) if frame is not None and loop.begin is not None else None

@@ -5,6 +5,7 @@ from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.conditions import early_exits
+from hangdoc.reasoning.ranks.counters import frame_of
 from hangdoc.regex import regex
 from hangdoc.snapshot import Exit
 
@@ -23,10 +24,7 @@ def of(kind: LeftLoop) -> list[Evidence]:
 def only_by_its_end(kind: LeftLoop) -> bool:
     """Whether the loop is over a DataLoader and ends only with it: no statement leaves the loop, and the rank is still in its
     function, so that no exception has left it either. And whether each iteration makes the call in which the others wait."""
-    frame, within = (
-        next((frame for frame in one.first.program if kind.loop in frame.loops), None)
-        for one in (kind.short, kind.inside)
-    )
+    frame, within = (frame_of(kind.loop, one.first) for one in (kind.short, kind.inside))
     if frame is None or within is None or early_exits(kind.loop) or not kind.loop.header.startswith("for "):
         return False
     if set(within.conditions) - set(frame.conditions):

@@ -4,7 +4,7 @@ import ast
 
 from hangdoc.parse import are_opposite
 from hangdoc.reasoning.model import Rank
-from hangdoc.reasoning.ranks.counters import counters_in, number
+from hangdoc.reasoning.ranks.counters import counters_in, frame_of, number
 from hangdoc.regex import regex
 from hangdoc.snapshot import Exit, Frame, Loop
 
@@ -97,7 +97,7 @@ def _compares_rank(part: str, frame: Frame, one: Rank, other: Rank) -> bool:
 def on_data(loop: Loop, inside: Rank, outside: Rank) -> bool:
     """Whether the data decides in which iterations of a loop a rank makes the call that it waits in: a condition inside the
     loop has a variable that differs between the ranks, or that could not be read."""
-    frame = next((frame for frame in inside.program if loop in frame.loops), None)
+    frame = frame_of(loop, inside)
     if frame is None or not frame.repeated:
         return False
     tests = " ".join(_STRING.sub("", test) for test in frame.conditions[-frame.repeated :])

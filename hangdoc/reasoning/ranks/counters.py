@@ -82,6 +82,11 @@ def around(frame: Frame) -> list[Loop]:
     return sorted(inside, key=lambda loop: loop.line)
 
 
+def frame_of(loop: Loop, rank: Rank) -> Frame | None:
+    """The innermost frame of a rank's program whose function has a loop; None if it is in none."""
+    return next((frame for frame in rank.program if loop in frame.loops), None)
+
+
 def rounds(rank: Rank) -> list[int]:
     """The iterations that the counted loops around a rank's position have completed, the outermost first."""
     if rank.thread is None:

@@ -108,6 +108,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     idle = first.idle_seconds if first.idle_seconds is not None and first.idle_seconds >= 1.0 else None
     still = "none of its counters changed" if idle is None else f"it has not run for {duration(idle)}"
     progress = "its counters changed" if first.counters_moved else still
+    used = f"{cpu}, {progress}" if cpu else progress
     holders = (kind.holders if isinstance(kind, AtFileLock | AtSharedLock | OnNetwork) else None) or ()
     inside = children.places(run, first)
     return Draft(
@@ -115,7 +116,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         summary=words.awaited(run, blockage) + because,
         evidence=[
             *words.class_evidence(blockage.awaited),
-            Evidence(first.rank, "cpu", "; ".join(filter(None, (", ".join(filter(None, (cpu, progress))), why)))),
+            Evidence(first.rank, "cpu", f"{used}; {why}" if why else used),
             *dead,
             *inside,
             *words.stacks(run, blockage.waiting),

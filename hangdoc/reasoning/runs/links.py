@@ -76,7 +76,7 @@ def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
         parent = {process.pid: process.owner for process in host.processes if process.role == "helper"}
         for c in known.connections(host):
             local_addresses.add(c.local_address)
-            if c.local_port in stores or c.remote_port in stores:
+            if _of_store(c, stores):
                 continue
             if (of := rank_of.get((name, c.pid))) is not None:
                 mine[of].append(c)
