@@ -188,8 +188,9 @@ def _run(
     )
     progress(f"watching for {observation.window:g} s whether anything moves")
     time.sleep(max(0.0, pause))
-    extra = min(naps.seconds_until_settled(observation), observation.deadline.remaining() * _NAPS_SHARE)
-    time.sleep(extra)
+    settling = time.monotonic()
+    naps.wait_until_settled(observation, observation.deadline.remaining() * _NAPS_SHARE)
+    extra = time.monotonic() - settling
     grace = Deadline(_grace_seconds(observation))
     for name, job in running.items():
         try:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from hangdoc.observe.clocks import CpuClocks, threads_of
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.last_run import SchedulerClocks
-from hangdoc.observe.naps import seconds_until_settled
+from hangdoc.observe.naps import seconds_until_settled, wait_until_settled
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.procfs import ProcFS
 
@@ -87,6 +88,38 @@ def test_a_short_stop_is_observed_until_it_has_lasted() -> None:
 
     assert seconds(2.0) == pytest.approx(4.0, abs=0.2)
     assert seconds(60.0) == 0.0
+
+
+def test_a_run_that_waits_is_observed_until_it_makes_a_step() -> None:
+    """All ranks may wait for a slow service. A run that has waited for longer needs no more time."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        os.write(child.stdin.fileno(), b"x")
+        os.read(child.stdout.fileno(), 1)
+        while PROC.stat(str(child.pid)).state != "S":
+            time.sleep(0.01)
+
+        def seconds(age: float) -> float:
+            rank = Target(pid=child.pid, ppid=1, role="rank", name="cat", argv=(), state="S", start_ticks=0)
+            began = time.monotonic()
+            rank.last_run = began - age
+            with ThreadPoolExecutor(1) as pool:
+                observation = Observation(
+                    proc=PROC, deadline=Deadline(60), window=0.1, native="never", targets={rank.pid: rank}, pool=pool
+                )
+                wait_until_settled(observation, 10.0)
+            return time.monotonic() - began
+
+        try:
+            assert seconds(60.0) < 0.5
+            assert seconds(3.0) == pytest.approx(2.0, abs=0.5), "nothing comes: 5 seconds after it last ran"
+            reply = threading.Timer(1.0, os.write, (child.stdin.fileno(), b"x"))
+            reply.start()
+            assert seconds(0.5) == pytest.approx(1.3, abs=0.5)
+            reply.join()
+        finally:
+            child.kill()
 
 
 def test_an_own_pause_does_not_end_the_wait() -> None:
