@@ -13,6 +13,7 @@ from hangdoc.phrases import do, ranks
 from hangdoc.reasoning import point_to_point, points
 from hangdoc.reasoning.causes import amounts, beginnings
 from hangdoc.reasoning.kinds import Apart, GroupOrder, HoldsLock, LeftLoop, Mismatch, Subset
+from hangdoc.reasoning.majority import off_the_majority
 from hangdoc.reasoning.model import Class, Rank, Run, merged, numbers_of, ranks_of
 from hangdoc.reasoning.point_to_point import Found, Parts
 from hangdoc.reasoning.ranks import conditions, in_source, torch_names
@@ -101,14 +102,15 @@ def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Wai
 
 
 def _uneven(ahead: Rank, behind: Rank) -> Left | None:
-    """The outermost of the loops that `ahead` has left and `behind` is inside, in which `ahead` had fewer iterations; None if
-    there is none. Both may have had as many epochs, and different numbers of batches in the last one."""
+    """The outermost of the loops that `ahead` has left and `behind` is inside, in which `ahead` had fewer iterations or which the
+    two began at different values; None if there is none. Both may have had as many epochs, and different numbers of batches in
+    the last one."""
     last = False
     for left in left_loops(ahead, behind):
         out, within = _counted_by(ahead, left.loop), _counted_by(behind, left.loop)
         if in_source.waits_for_each(left.loop, behind.frame):
             return None
-        if not _did_as_many_rounds(out, within, strictly=last):
+        if beginnings.differ(left.loop, out, within) or not _did_as_many_rounds(out, within, strictly=last):
             return left
         last = _is_in_last(out, within)
         if not last:
@@ -193,6 +195,8 @@ def _by_program(parts: Parts) -> Found:
     if beside_each_other and all(len(part.ranks) > len(smallest.ranks) for part in parts[1:]):
         reason = f"{do(smallest.ranks, 'differs', 'differ')} from all others"
         return Mismatch(parts=parts, reason=reason, ends=ends), smallest.ranks
+    if (found := off_the_majority(parts)) is not None:
+        return Mismatch(parts=parts, reason=found.reason, ends=ends), found.few.ranks
     return Mismatch(parts=parts, reason="", ends=ends), everyone
 
 

@@ -3,7 +3,8 @@
 import re
 
 from hangdoc.reasoning.kinds import PointToPoint
-from hangdoc.reasoning.model import Class, Rank, Run, ranks_of
+from hangdoc.reasoning.majority import off_the_majority
+from hangdoc.reasoning.model import Class, Rank, Run, merged, ranks_of
 from hangdoc.reasoning.ranks import torch_names, transfers
 from hangdoc.reasoning.ranks.counters import around, number, rounds
 from hangdoc.reasoning.ranks.holds import Hold
@@ -92,7 +93,11 @@ def among_others(run: Run, classes: Parts, parts: Parts) -> Found | None:
     if not stuck:
         return None
     if any(peer_of(one.first) is None for one in stuck):
-        return PointToPoint(parts=classes, ends="unknown"), ranks_of(classes)
+        found = off_the_majority(classes)
+        if found is None or any(is_p2p(one.first) for one in classes if set(one.ranks) & set(found.few.ranks)):
+            return PointToPoint(parts=classes, ends="unknown"), ranks_of(classes)
+        rest = merged((one for one in stuck if peer_of(one.first) is None), _operation)[-1]
+        return PointToPoint(parts=classes, pair=(found.few, rest), ends="unknown"), found.few.ranks
     for one in stuck:
         if receives(one.first) and _goes_over_peers(one.first):  # it has received from the others, or will
             return PointToPoint(parts=classes, pair=(_peer(run, one), one)), (_peer(run, one).first.rank,)
@@ -110,6 +115,10 @@ def among_others(run: Run, classes: Parts, parts: Parts) -> Found | None:
         if named is not None and peer is not None and not is_p2p(peer.first):
             return PointToPoint(parts=classes, pair=(peer, one)), (named,)
     return None
+
+
+def _operation(rank: Rank) -> str | None:
+    return rank.wait.operation.op if rank.wait is not None else None
 
 
 def _goes_over_peers(rank: Rank) -> bool:

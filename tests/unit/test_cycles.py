@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import AwaitedFile, Exit, Frame, Holder, Loop, Process, PythonThread, Transfer
-from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, stack
+from tests.unit.builders import TORCH, backward, c10d, frame, local, rank, snapshot, stack
 
 
 def call(number: int, op: str, peer: int | None = None, *, world: int, line: int = 5) -> Process:
@@ -72,6 +72,56 @@ def test_one_in_a_collective_beside_two_that_receive() -> None:
     assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1))]
     found = job(call(0, "broadcast", world=3), call(1, "broadcast", world=3), call(2, "recv", 0, world=3))
     assert blamed(found) == [("point-to-point", "HD204", (2,), (0, 1))]
+
+
+def test_the_rank_that_left_the_way_of_most_is_to_blame() -> None:
+    """Three ranks wait for sends whose peers are unknown, and one is past that function; or three are in as many calls of a
+    framework, two of them in its training step."""
+    swaps = [
+        rank(n, frame("wait", 3, TORCH + "x.py"), *c10d("send"), frame("swap"), frame("main", 5), world=4)
+        for n in range(3)
+    ]
+    found = job(*swaps, rank(3, *c10d("all_reduce"), frame("main", 9), world=4))
+    assert blamed(found) == [("point-to-point", "HD204", (3,), (0, 1, 2))]
+    ops = (("broadcast", "advance"), ("all_reduce", "advance"), ("barrier", "on_advance_end"))
+    found = job(
+        *(
+            rank(
+                number,
+                *c10d(op),
+                frame(called, 3, "/site-packages/lightning/loop.py", library=True),
+                frame("run", 70 if called == "advance" else 80, "/site-packages/lightning/loop.py", library=True),
+                frame("main", 5),
+                world=3,
+            )
+            for number, (op, called) in enumerate(ops)
+        )
+    )
+    assert blamed(found) == [("mismatch", "HD201", (2,), (0, 1))]
+    assert "rank 2 is in on_advance_end, the others in advance" in found.findings[0].summary
+
+
+def test_ranks_that_resumed_at_different_epochs() -> None:
+    """Those that began later have left the loop with a higher counter than the one that is still inside has."""
+    loop = Loop(
+        line=4,
+        end_line=8,
+        header="for n in range(start, 16)",
+        counters=("n",),
+        every=1,
+        start=0,
+        begin="start",
+        bound="16",
+    )
+
+    def at(number: int, op: str, line: int, n: int, start: int) -> Process:
+        variables = (local("n", n), local("start", start))
+        return rank(number, *c10d(op), frame("run", line, loops=(loop,), locals=variables), world=3)
+
+    found = job(at(0, "gather", 9, 15, 6), at(1, "gather", 9, 15, 6), at(2, "all_reduce", 6, 10, 0))
+    assert blamed(found) == [("left-loop", "HD105", (2,), (0, 1))]
+    assert "`start`, at which the loop begins, is 6 on ranks 0-1; 0 on rank 2" in found.findings[0].summary
+    assert "at iteration 10" in str(found.findings[0].evidence)
 
 
 def test_ranks_on_their_way_and_a_cycle_are_one_blockage() -> None:

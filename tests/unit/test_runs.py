@@ -9,7 +9,19 @@ import pytest
 from hangdoc import run_identity
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Connection, Connections, Holder, Launch, Listener, Process, RankIdentity, Snapshot
+from hangdoc.snapshot import (
+    Clocks,
+    Connection,
+    Connections,
+    Group,
+    Holder,
+    Interpreter,
+    Launch,
+    Listener,
+    Process,
+    RankIdentity,
+    Snapshot,
+)
 from tests.unit.builders import TORCH, c10d, frame, local, rank, silent, snapshot, stack, train
 
 RENDEZVOUS = (frame("_create_c10d_store", 1, TORCH + "distributed/rendezvous.py"), frame("main", 3))
@@ -56,6 +68,24 @@ def test_ranks_meet_as_many_as_their_call_says(function: str, file: str) -> None
     assert (job.verdict, job.world_size, finding.code, finding.culprits) == ("hung", 3, "HD401", (2,))
     assert f"passes world_size=3 to {function}, but WORLD_SIZE is 2 (also rank 1)" in str(finding.evidence)
     assert finding.remedy.startswith("Pass the number of ranks that the launcher starts")
+
+
+def test_a_process_that_a_dead_rank_had_forked_is_not_that_rank() -> None:
+    """It has the variables, the group and the connections of the rank, but none of Gloo's threads."""
+    interpreter = Interpreter(
+        environment={}, globals=(), groups=(Group(address=1, name="0", ranks=(0, 1), default=True, backend="cpu:gloo"),)
+    )
+    waits = told(0, *c10d("all_reduce"), train(15), interpreter=interpreter)
+    left = told(1, frame("ship", 7), interpreter=interpreter, ppid=1, launcher_gone=True)
+    assert isinstance(left.clocks, Clocks)
+    main = tuple(thread for thread in left.clocks.threads if thread.tid == left.pid)
+    copy = msgspec.structs.replace(left, clocks=msgspec.structs.replace(left.clocks, threads=main))
+    (job,) = diagnose(snapshot(waits, copy)).jobs
+    finding = job.findings[0]
+    assert (job.verdict, finding.code, finding.culprits) == ("hung", "HD301", (1,))
+    assert "pid 101, which it had forked, is still alive" in finding.summary
+    (job,) = diagnose(snapshot(copy)).jobs
+    assert job.ranks[-1].pid == 101, "alone, it is shown"
 
 
 # --- the name --------------------------------------------------------------------------------------------------------

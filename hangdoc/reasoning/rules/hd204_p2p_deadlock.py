@@ -78,7 +78,7 @@ def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
 
 
 def _summary(kind: PointToPoint) -> str:
-    if not kind.sure:
+    if not kind.sure and kind.pair is None:
         unknown = [one for one in kind.parts if is_p2p(one.first) and peer_of(one.first) is None]
         rest = [one for one in kind.parts if one not in unknown]
         calls = "; ".join([*_calls(unknown, " (peer unknown)"), *_calls(rest)])

@@ -45,7 +45,9 @@ def _counters(left: LeftLoop) -> list[Evidence]:
     for one, text in ((left.short, "left"), (left.inside, "still inside")):
         done, total = batches(one.first)
         unit = "batches" if known.beacon(one.first.process) is not None or is_over_data(left.loop) else "iterations"
-        count = f" after {done}{f' of {total}' if total is not None else ''} {unit}" if done is not None else ""
-        text = f"{text} the loop `{left.loop.header}` (line {left.loop.line}){count}"
+        count = f"after {done}{f' of {total}' if total is not None else ''} {unit}"
+        if left.loop.begin is not None:  # a resumed run did not do them all
+            count = f"at iteration {done}"
+        text = f"{text} the loop `{left.loop.header}` (line {left.loop.line}){f' {count}' if done is not None else ''}"
         lines.append(Evidence(one.first.rank, "progress", text))
     return lines

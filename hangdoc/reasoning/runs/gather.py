@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from hangdoc import run_identity
 from hangdoc.parse import natural
 from hangdoc.reasoning.model import Placed, environment_of
+from hangdoc.reasoning.ranks import backends, known
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.layers import layers_of
 from hangdoc.reasoning.runs.links import peers_by_connection
@@ -28,6 +29,8 @@ def gather(snapshot: Snapshot) -> list[Gathered]:
                 run.members.append((host, process))
             elif process.role == "rank":
                 zombies.append((host, process))
+    for run in found.values():
+        _set_copies_apart(run)
     joined = _join_connected(list(found.values()), snapshot)
     _add_launchers(joined, snapshot)
     _join_waiting_agents(joined)
@@ -62,6 +65,26 @@ def _start(found: dict[str, Gathered], host: Host, process: Process, who: RankId
     return run
 
 
+def _set_copies_apart(run: Gathered) -> None:
+    """Processes that were forked from a rank and have its variables are no ranks: it may have ended since. Where there are only
+    such processes, they stay, so that they are seen."""
+    copies = [place for place in run.members if is_copy(place[1])]
+    if 0 < len(copies) < len(run.members):
+        run.members = [place for place in run.members if place not in copies]
+        run.copies = {place[1].identity.rank: place for place in copies if place[1].identity is not None}
+
+
+def is_copy(process: Process) -> bool:
+    """Whether a process was forked from a rank: its memory has a Gloo group, and it has only threads of Python. Gloo starts
+    others for each group, and fork(2) copies the calling thread alone."""
+    threads, python = known.threads(process), known.python_threads(process)
+    if not threads or len(threads) > len(python):
+        return False
+    if not {one.tid for one in threads} <= {one.tid if one.tid is not None else process.pid for one in python}:
+        return False
+    return any("gloo" in backends.parts(group.backend) for group in known.groups(process))
+
+
 def _loopback_of(host: Host, process: Process, address: str | None) -> str | None:
     """Which loopback network an address names: the first network namespace has the same number on all hosts. None for any other
     address."""
@@ -88,6 +111,7 @@ def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
             continue
         numbers[kept.name] |= numbers[gone.name]
         kept.members += gone.members
+        kept.copies |= gone.copies
         kept.master, kept.run_id = kept.master or gone.master, kept.run_id or gone.run_id
         kept.alone_on = kept.alone_on or gone.alone_on
         for host, process in gone.members:

@@ -20,6 +20,8 @@ class Gathered(msgspec.Struct):
     launchers: list[Placed] = msgspec.field(default_factory=list)
     zombies: list[Placed] = msgspec.field(default_factory=list)
     """Ended processes that may have been ranks of this run."""
+    copies: dict[int, Placed] = msgspec.field(default_factory=dict)
+    """Processes that were forked from ranks and have their variables, by rank."""
     left_over: int = 0
     """Above 0 for the ranks of an earlier run of the same name; counts them."""
 
