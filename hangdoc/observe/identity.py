@@ -43,8 +43,8 @@ def by_environment(environment: Mapping[str, str], network: str = "") -> RankIde
     """The identity that `environment` names, or None. `network` is the process's network namespace."""
     for source, rank_name, world_name, local_name, local_world_name, node_name in _SCHEMES:
         rank, world = natural(environment.get(rank_name)), natural(environment.get(world_name))
-        if rank is None or world is None or not 0 <= rank < world:
-            continue
+        if rank is None or world is None or not (rank < world or (source == TORCH and "MASTER_ADDR" in environment)):
+            continue  # a rank that its run has no room for waits for the others, too
         if source != TORCH and world == 1:
             continue  # an interactive shell (`srun --pty bash`), in which any program may run
         if source == "Slurm" and "SLURM_STEP_ID" not in environment:

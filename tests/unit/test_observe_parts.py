@@ -212,6 +212,7 @@ def test_only_named_trees(tmp_path: Path) -> None:
         ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", **TORCH}, (1, "environment")),
         ({"LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "NODE_RANK": "0"}, (1, "LOCAL_RANK")),
         ({"RANK": "2", "WORLD_SIZE": "2"}, None),
+        ({"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "h"}, (2, "environment")),
         ({"RANK": "x", "WORLD_SIZE": "2"}, None),
         ({"RANK": "1"}, None),
         ({"RANK": "1", "MASTER_ADDR": "h", "MASTER_PORT": "1"}, (1, "RANK")),

@@ -70,6 +70,15 @@ def test_ranks_meet_as_many_as_their_call_says(function: str, file: str) -> None
     assert finding.remedy.startswith("Pass the number of ranks that the launcher starts")
 
 
+def test_ranks_that_are_numbered_from_one() -> None:
+    (job,) = diagnose(snapshot(*(told(number, *RENDEZVOUS, world=3) for number in (1, 2, 3)))).jobs
+    finding = job.findings[0]
+    assert (job.verdict, finding.code, finding.culprits, finding.victims) == ("hung", "HD401", (0,), (1, 2, 3))
+    assert finding.summary.startswith("2 of 3 ranks reached the rendezvous")
+    assert finding.summary.endswith("rank 0 is missing, and rank 3 is too high")
+    assert finding.remedy == "Number the ranks from 0 to 2."
+
+
 def test_a_process_that_a_dead_rank_had_forked_is_not_that_rank() -> None:
     """It has the variables, the group and the connections of the rank, but none of Gloo's threads."""
     interpreter = Interpreter(

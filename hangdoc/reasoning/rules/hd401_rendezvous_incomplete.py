@@ -55,7 +55,7 @@ and then start the missing ranks. Other hosts are not observed for this.
 from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.phrases import also, duration, numbers, verb
+from hangdoc.phrases import also, do, duration, numbers, verb
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import AgentsWait, Apart, Rendezvous
@@ -71,6 +71,7 @@ from hangdoc.snapshot import Process
 def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
     absent = blockage.culprits
     here = list(numbers_of(kind.arrived))
+    too_high = [number for number in here if run.world_size is not None and number >= run.world_size]
     sizes = list(_other_sizes(kind.arrived))
     elsewhere = [n for n in absent if n in run.unseen and run.unseen[n].elsewhere]
     unsure = bool(elsewhere) and not _counted(kind.arrived)
@@ -82,7 +83,8 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
     )
     return Draft(
         confidence=0.6 if unsure else 0.7 if blockage.awaited else 0.9,
-        summary=f"{len(here)} of {run.world_size} ranks reached the rendezvous{_at(run.master)}; {missing}",
+        summary=f"{len(here) - len(too_high)} of {run.world_size} ranks reached the rendezvous{_at(run.master)}; {missing}"
+        + (f", and {do(too_high, 'is', 'are')} too high" if too_high else ""),
         evidence=[
             *words.class_evidence(kind.arrived),
             *words.unseen(run, absent),
@@ -90,7 +92,9 @@ def _ranks(run: Run, blockage: Blockage, kind: Rendezvous) -> Draft:
             *sizes,
             *_starting(one.first.process for one in kind.arrived if one.first.process is not None),
         ],
-        remedy="Pass the number of ranks that the launcher starts, or start the missing ranks."
+        remedy=f"Number the ranks from 0 to {(run.world_size or 1) - 1}."
+        if too_high
+        else "Pass the number of ranks that the launcher starts, or start the missing ranks."
         if sizes
         else "Start the missing ranks, or find out on their node why they cannot reach the master.",
         commands=_commands(run),

@@ -28,14 +28,14 @@ def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[
         otherwise = run.alone_on
     for number in missing:
         host = homes.get(number, otherwise)
-        if (copy := run.copies.get(number)) is not None:
-            where, process = copy
-            why = f"its process is gone; pid {process.pid}, which it had forked, is still alive"
-            ranks[number] = Rank("dead", "missing", why, rank=number, host=where.name, process=None)
-        elif (ended := next(zombies, None)) is not None:
+        if (ended := next(zombies, None)) is not None:
             where, process = ended
             state = "zombie" if process.state == "Z" else "exited"
             ranks[number] = Rank("dead", state, how_it_ended(process), rank=number, host=where.name, process=process)
+        elif (copy := run.copies.get(number)) is not None:
+            where, process = copy
+            why = f"its process is gone; pid {process.pid}, which it had forked, is still alive"
+            ranks[number] = Rank("dead", "missing", why, rank=number, host=where.name, process=None)
         elif host is not None and arrived and host not in unreadable:
             ranks[number] = Rank("dead", "missing", "its process is gone", rank=number, host=host, process=None)
         else:
