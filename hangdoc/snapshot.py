@@ -181,6 +181,13 @@ class AwaitedFile(Value, frozen=True, kw_only=True):
     for; those at work come first. None if not searched, or if none was found and some processes could not be seen."""
 
 
+class Arrival(Value, frozen=True, kw_only=True):
+    """A file appeared in a directory, or was renamed or removed (`st_mtime` of the directory)."""
+
+    folder: str
+    seconds_ago: float
+
+
 class KernelThread(Value, frozen=True, kw_only=True):
     """One kernel thread across the window (proc_pid_task(5), Documentation/scheduler/sched-stats.rst)."""
 
@@ -475,6 +482,9 @@ class Process(Value, frozen=True, kw_only=True):
     polled_lock: AwaitedFile | None = None
     """The lock file for which its main thread polls (filelock, torch.utils.cpp_extension), or an open file that another process
     has locked while it sleeps (SQLite)."""
+    arrival: Arrival | None = None
+    """If its main thread sleeps in a loop that tests files: the newest change of a directory below the one that it works in, or
+    of one that its arguments name."""
     others_at_work: tuple[Holder, ...] = ()
     """The first few processes at work, on this host and outside of the run, that may end the wait of an idle rank although what
     it waits for does not show them. Where its main thread sleeps, they are of the same job as its launcher, otherwise they are

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hangdoc import redact
-from hangdoc.observe import lock_files, naps, natives, outside
+from hangdoc.observe import arrivals, lock_files, naps, natives, outside
 from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
@@ -310,6 +310,7 @@ def process(
             polled = lock_files.polled(proc, pid, stack, clocks)
             fields["polled_lock"] = outside.with_lock(proc, pid, polled, of_runs)
             fields["others_at_work"] = outside.at_work_beside(proc, pid, clocks, stack, of_runs)
+            fields["arrival"] = arrivals.newest(proc, pid, target.argv, stack, clocks)
         if target.role in ("rank", "launcher"):
             starting = outside.starting_beside(proc, pid, stack, of_runs)
             fields["others_at_work"] = fields.get("others_at_work") or starting

@@ -24,6 +24,8 @@ def seconds_ago(process: Process, thread: PythonThread | None, helpers: Iterable
     wait; or since when it has had its newest child process, if it waits for one. None if none of this is known."""
     helpers = tuple(helpers)
     ages = [*_woken(process, thread, helpers), *_newest_child(process, thread, helpers)]
+    if process.arrival is not None:
+        ages.append(process.arrival.seconds_ago)
     return min(ages, default=None)
 
 

@@ -71,7 +71,7 @@ from hangdoc.phrases import duration
 from hangdoc.reasoning import children, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import HoldsLock
-from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.holds import (
     Asleep,
     AtFileLock,
@@ -117,6 +117,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         evidence=[
             *words.class_evidence(blockage.awaited),
             Evidence(first.rank, "cpu", f"{used}; {why}" if why else used),
+            *_arrival(first, blockage),
             *dead,
             *inside,
             *words.stacks(run, blockage.waiting),
@@ -124,6 +125,20 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         remedy=_CHILD_ENDED if because else _remedy(blockage, kind, inside),
         commands=children.look(run, first) or words.show(one.pid for one in holders) or words.look_again(first),
     )
+
+
+def _arrival(rank: Rank, blockage: Blockage) -> list[Evidence]:
+    """The newest file in the directories of a rank that polls for files, if it has come since the others began to wait."""
+    newest = rank.process.arrival if rank.process is not None else None
+    if newest is None or blockage.age_seconds is None or newest.seconds_ago > blockage.age_seconds:
+        return []
+    return [
+        Evidence(
+            rank.rank,
+            "processes",
+            f"files still appear in {newest.folder}, the last {duration(newest.seconds_ago)} ago",
+        )
+    ]
 
 
 @about(HoldsLock)

@@ -1,0 +1,72 @@
+"""Files that appear in the directories of a rank that polls for them."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hangdoc.observe import arrivals, syscalls
+from hangdoc.procfs import ProcFS
+from hangdoc.reasoning.engine import diagnose
+from hangdoc.snapshot import Arrival, Clocks, KernelThread, Loop, Process, Stack
+from tests.unit.builders import c10d, frame, rank, silent, snapshot, stack
+
+POLLS = Loop(line=3, end_line=5, header="while not (self.folder / 'READY').exists()")
+
+
+def of(pid: int, argv: tuple[str, ...], loop: Loop = POLLS) -> Arrival | None:
+    main = KernelThread(
+        tid=pid,
+        name="python3",
+        state="S",
+        cpu_ns=0,
+        voluntary_switches=0,
+        involuntary_switches=0,
+        syscall=min(syscalls.SLEEPS),
+    )
+    read = stack(frame("wait", 5, loops=(loop,)))
+    assert isinstance(read, Stack)
+    return arrivals.newest(ProcFS(), pid, argv, read, Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,)))
+
+
+def test_the_newest_file_below_the_working_directory_or_in_an_argument(tmp_path: Path) -> None:
+    work, landing = tmp_path / "work", tmp_path / "landing"
+    for folder, age in ((work, 0.0), (work / "parts", 50.0), (work / ".git", 1.0), (landing, 20.0)):
+        folder.mkdir()
+        os.utime(folder, (time.time() - age,) * 2)
+    os.utime(work / "parts", (time.time() - 50.0,) * 2)
+    with subprocess.Popen([sys.executable, "-c", "input()"], cwd=work, stdin=subprocess.PIPE) as child:
+        try:
+            found = of(child.pid, ("python", "train.py"))
+            assert found is not None, "people make files in the working directory itself"
+            assert (found.folder, found.seconds_ago) == (str(work / "parts"), pytest.approx(50.0, abs=5.0))
+            found = of(child.pid, ("python", "train.py", "--landing", "../landing"))
+            assert found is not None
+            assert (found.folder, found.seconds_ago) == (str(landing), pytest.approx(20.0, abs=5.0))
+            retries = Loop(line=3, end_line=5, header="for attempt in range(9)")
+            assert of(child.pid, ("python", "train.py"), retries) is None, "it waits for no file"
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize("seconds_ago, verdict", [(8.0, "waiting"), (50.0, "hung"), (None, "hung")])
+def test_a_wait_for_files_is_not_older_than_the_newest_file(seconds_ago: float | None, verdict: str) -> None:
+    def polling(arrival: Arrival | None) -> Process:
+        return rank(
+            0,
+            frame("wait", 5, loops=(POLLS,)),
+            frame("main", 9),
+            kernel={"syscall": "clock_nanosleep", "sleep_seconds": 1.0, "idle_seconds": 1.0},
+            arrival=arrival,
+        )
+
+    newest = Arrival(folder="/job/landing", seconds_ago=seconds_ago) if seconds_ago is not None else None
+    waits = rank(1, *c10d("broadcast"), frame("main", 12))
+    (job,) = diagnose(snapshot(polling(newest), waits, silence=None, connections=silent(2, 90.0))).jobs
+    assert job.verdict == verdict
+    assert ("files still appear in /job/landing, the last 8.0 s ago" in str(job.findings[0].evidence)) == (
+        seconds_ago == 8.0
+    )
