@@ -109,6 +109,8 @@ class Frame(Value, frozen=True, kw_only=True):
     """Sends and receives in the outermost loop around the line, or in the function if it is in none. Only of the user's code."""
     leaves: int | None = None
     """The last line of the `with` block that it leaves, in the `__exit__` of its context manager; `line` is the first one."""
+    caught: tuple[str, ...] | None = None
+    """The `except` clauses around the line that continue after an exception; None if unknown."""
     native: bool = False
     library: bool = False
     """True for the standard library and site-packages, which are not the user's code."""

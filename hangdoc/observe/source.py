@@ -90,6 +90,7 @@ class Sources:
             contexts=found.contexts,
             transfers=found.transfers,
             leaves=found.block_end if leaving else None,
+            caught=found.caught,
         )
 
     def _structure_of(self, key: Key, lines: Lines, frame: Frame) -> Structure:

@@ -25,6 +25,7 @@ class Structure(NamedTuple):
     transfers: tuple[Transfer, ...] = ()
     block_end: int | None = None
     """The last line of the `with` block that begins at the line."""
+    caught: tuple[str, ...] | None = None
 
 
 def structure(scope: ast.AST, line: int, *, library: bool = False) -> Structure:
@@ -44,6 +45,7 @@ def structure(scope: ast.AST, line: int, *, library: bool = False) -> Structure:
         _contexts(scope, line),
         () if library else _transfers(scope, line),
         block_end,
+        _caught_around(scope, line),
     )
 
 
@@ -122,6 +124,12 @@ def _contexts(scope: ast.AST, line: int) -> tuple[str, ...]:
     around = [n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and _contains(n.body, line)]
     items = [item for node in sorted(around, key=lambda node: node.lineno) for item in node.items]
     return tuple(ast.unparse(item.context_expr)[:200] for item in items)
+
+
+def _caught_around(scope: ast.AST, line: int) -> tuple[str, ...]:
+    """The handlers around a line that continue after an exception."""
+    guards = (node for node in _own_nodes(scope) if isinstance(node, ast.Try) and _contains(node.body, line))
+    return tuple(text for guard in guards for handler in _caught(guard) for text in handler.conditions)
 
 
 def _contains(block: list[ast.stmt], line: int) -> bool:

@@ -136,6 +136,7 @@ class _Filter:
             (Frame, "context"): self._code,
             (Frame, "conditions"): self._codes,
             (Frame, "contexts"): self._codes,
+            (Frame, "caught"): self._codes,
             (Loop, "header"): self._code,
             (Exit, "conditions"): self._codes,
             (AwaitedFile, "name"): self._path,

@@ -84,3 +84,19 @@ def test_other_threads_at_work_may_release_the_lock() -> None:
     works = method("Server.save", 80, "blob = pickle.dumps(self.values)")
     found = job(with_threads((UPDATE,), AGAIN, (works,), cpu=0.5))
     assert found.verdict == "waiting"
+
+
+def test_two_threads_that_hold_each_others_locks_never_continue() -> None:
+    """The source names both locks alike; they belong to two objects. Another thread at work changes nothing."""
+    exporter = (
+        method("Vocabulary.fill", 16, "with self.lock:"),
+        method("Registry.export", 29, "fn()", "self.lock", of=2),
+    )
+    counter = (
+        method("Registry.inc", 17, "with self.lock:", of=2),
+        method("Vocabulary.encode", 41, "self.registry.inc('rows')", "self.lock"),
+    )
+    for working in ((), (frame("watch", 58),)):
+        found = job(with_threads(exporter, *([working] if working else []), main=counter, cpu=0.5 if working else 0.0))
+        assert (found.verdict, found.findings[0].code, found.findings[0].culprits) == ("hung", "HD304", (1,))
+        assert "waiting for each other's locks" in found.findings[0].summary

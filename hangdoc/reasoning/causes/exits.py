@@ -1,5 +1,7 @@
 """How a rank may have left its loop: its statements that leave it, with the values on both ranks that decide, or its end."""
 
+from collections.abc import Sequence
+
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Rank
@@ -7,7 +9,7 @@ from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.conditions import early_exits
 from hangdoc.reasoning.ranks.counters import frame_of
 from hangdoc.regex import regex
-from hangdoc.snapshot import Exit
+from hangdoc.snapshot import Exit, Frame
 
 _NAME = regex(r"[A-Za-z_][\w.]*")
 _SHOWN = 3
@@ -22,16 +24,26 @@ def of(kind: LeftLoop) -> list[Evidence]:
 
 
 def only_by_its_end(kind: LeftLoop) -> bool:
-    """Whether the loop is over a DataLoader and ends only with it: no statement leaves the loop, and the rank is still in its
-    function, so that no exception has left it either. And whether each iteration makes the call in which the others wait."""
-    frame, within = (frame_of(kind.loop, one.first) for one in (kind.short, kind.inside))
-    if frame is None or within is None or early_exits(kind.loop) or not kind.loop.header.startswith("for "):
+    """Whether the loop is over a DataLoader and ends only with it: no statement leaves the loop, and no exception has left it,
+    because the rank is still in its function or no function on the way to it catches any. And whether each iteration makes the
+    call in which the others wait."""
+    short, inside = kind.short.first, kind.inside.first
+    frame, within = (frame_of(kind.loop, one) for one in (short, inside))
+    if within is None or early_exits(kind.loop) or not kind.loop.header.startswith("for "):
         return False
-    if set(within.conditions) - set(frame.conditions):
+    if frame is None and any(one.caught != () for one in _callers(within, inside)):
+        return False
+    if set(within.conditions) - set(frame.conditions if frame is not None else ()):
         return False
     iterated = kind.loop.header.rpartition(" in ")[2]
-    loaders = {local.name for local in frame.locals if "DataLoader" in local.text}
+    loaders = {local.name for local in within.locals if "DataLoader" in local.text}
     return "DataLoader(" in iterated or not loaders.isdisjoint(_NAME.findall(iterated))
+
+
+def _callers(frame: Frame, rank: Rank) -> Sequence[Frame]:
+    """The frames of the program outside of one of them."""
+    at = next(index for index, one in enumerate(rank.program) if one is frame)
+    return rank.program[at + 1 :]
 
 
 def _statement(exit_: Exit) -> str:

@@ -26,6 +26,8 @@ class Holder(NamedTuple):
     """Whether it waits for the lock that it holds."""
     waits: bool = False
     """Whether it waits for another lock."""
+    in_cycle: bool = False
+    """Whether the chain leads back to a thread in it: threads that hold each other's locks."""
 
 
 def holder_of(process: Process, at: At, waiting: list[At]) -> Holder | None:
@@ -46,7 +48,7 @@ def holder_of(process: Process, at: At, waiting: list[At]) -> Holder | None:
         if onward is None or holder is thread:
             return found
         at = onward
-    return found
+    return found._replace(in_cycle=True) if found is not None else None
 
 
 def _inside(process: Process, lock: _Lock) -> At | None:

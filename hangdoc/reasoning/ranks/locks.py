@@ -120,11 +120,12 @@ def _at_lock(process: Process, thread: PythonThread, here: At, waiting: list[At]
     if len(waiting) > 1:
         names = " and ".join(f"{_name(one)} at `{frame.source}`" for one, frame in waiting[:2])
         # Where the source does not show who holds which lock, different lines mean different locks.
+        proved = known_holder is not None and known_holder.in_cycle
         crosswise = len({frame.source for _, frame in waiting}) > 1 and others_are_idle(
             process, {one.tid for one, _ in waiting}
         )
         what = f"its threads are waiting for each other's locks: {names}"
-        return AtLock(what=what, certainty=0.92, threads=lines, ends="never" if crosswise else "unknown")
+        return AtLock(what=what, certainty=0.92, threads=lines, ends="never" if proved or crosswise else "unknown")
     return AtLock(what=f"no thread releases the lock {_at(thread)}", certainty=0.75, threads=lines)
 
 

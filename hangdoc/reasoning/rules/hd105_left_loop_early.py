@@ -64,7 +64,7 @@ from hangdoc.reasoning.causes import exits
 from hangdoc.reasoning.causes.beginnings import Began
 from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.counters import batches, is_over_data
+from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import left_loop
 from hangdoc.reasoning.rules.draft import Draft, about
 
@@ -90,24 +90,11 @@ def say(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     done = batches(short)[0]
     total = short.loop.total if short.loop is not None else None
     of = f"of {total} " if done is not None and total is not None and total > done else ""
-    ended = _data_ended(kind) and not of
-    because = (
-        f". Only the end of its data ends this loop, so {words.ranks(kind.short.ranks)} had fewer batches"
-        if ended
-        else ""
-    )
     return Draft(
         confidence=0.8 if of else 0.7,
         summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{left_loop.after(kind, f'{of}batches')}; "
-        f"{words.are(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}{because}",
+        f"{words.are(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
         evidence=[*exits.of(kind), *left_loop.evidence(run, kind)],
-        remedy="Compare the samples that the ranks read. Then give every rank the same number of batches, or use Join."
-        if ended
-        else "Make all ranks leave the loop in the same iteration: all_reduce the decision before acting on it.",
+        remedy="Make all ranks leave the loop in the same iteration: all_reduce the decision before acting on it.",
         commands=words.look_again(short),
     )
-
-
-def _data_ended(left: LeftLoop) -> bool:
-    """Whether a loop over data has no other end: no `break` or `return`, and no handler around it."""
-    return left.loop.header.startswith("for") and is_over_data(left.loop) and not left.loop.exits
