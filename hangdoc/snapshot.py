@@ -208,6 +208,8 @@ class KernelThread(Value, frozen=True, kw_only=True):
     """What the call waits for."""
     sleep_seconds: float | None = None
     """For a sleep (nanosleep(2), clock_nanosleep(2)), the longest time until it ends."""
+    whole_sleep_seconds: float | None = None
+    """For a sleep, how long it takes from its beginning to its end; None in older bundles."""
     timeout_seconds: float | None = None
     """For another call with a timeout, how long it waits at most, from its beginning; None if that is not known."""
     timed: bool | None = None

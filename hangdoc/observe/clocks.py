@@ -87,6 +87,8 @@ class CpuClocks:
         self._last_runs: dict[tuple[int, int], tuple[Reading, float | None]] = {}
         """Of the threads of ranks and the main threads of helpers: when each last ran before the window (monotonic).
         None if that is not known."""
+        self._sleeps: dict[tuple[int, int], float] = {}
+        """Of those that slept before the window: how long such a sleep takes, in seconds."""
         self._paused: set[int] = set()
 
     def open(self, observation: Observation) -> None:
@@ -157,6 +159,7 @@ class CpuClocks:
         self._first = self._second
         self._times = (self._times[1], 0.0)
         self._last_runs = {key: one for key, one in self._last_runs.items() if key[1] in self._threads(key[0])}
+        self._sleeps = {key: one for key, one in self._sleeps.items() if key in self._last_runs}
         self._date(observation, self._second)
         self._paused.clear()
 
@@ -179,7 +182,11 @@ class CpuClocks:
                 if known is not None and target.pid in self._paused and reading.cpu_ns - known[0].cpu_ns < _PAUSE_NS:
                     last_run = known[1]
                 elif reading.state in "SDT" and reading.switches is not None and not reading.name.startswith(_POLLING):
-                    last_run = scheduler.last_run(f"{target.pid}/task/{tid}", reading.processor, reading.switches)
+                    task = f"{target.pid}/task/{tid}"
+                    last_run = scheduler.last_run(task, reading.processor, reading.switches)
+                    left = system_calls.sleep_left(observation.proc, target.pid, task)
+                    if left is not None and last_run is not None:
+                        self._sleeps[target.pid, tid] = left + max(0.0, time.monotonic() - last_run)
                 self._last_runs[target.pid, tid] = (reading, last_run)
             _, target.last_run = self._last_runs.get((target.pid, target.pid), (None, None))
 
@@ -226,7 +233,15 @@ class CpuClocks:
             timeout_seconds=_whole(place.timeout, place.read_at - last_run if last_run is not None else None),
             timed=place.timed,
             idle_seconds=idle,
+            whole_sleep_seconds=self._whole_sleep(pid, tid, place),
         )
+
+    def _whole_sleep(self, pid: int, tid: int, place: _Place) -> float | None:
+        """How long the sleep of a thread takes. One that began in the window takes as long as the one before, or at least as long
+        as it still lasts: a pause by an observer looks like its beginning."""
+        if place.sleep_seconds is None:
+            return None
+        return round(max(place.sleep_seconds, self._sleeps.get((pid, tid), 0.0)), 3)
 
 
 def _whole(timeout: tuple[float, bool] | None, age: float | None) -> float | None:

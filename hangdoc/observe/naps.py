@@ -45,7 +45,9 @@ def seconds_until_settled(observation: Observation) -> float:
     """Seconds until all main threads of ranks and helpers in a short sleep have woken up and worked, and until stopped ranks have
     been stopped for 6 seconds; 0 if none sleeps or is stopped."""
     sleeps = (
-        _sleep_left(observation.proc, target.pid) for target in observation.alive() if target.role in ("rank", "helper")
+        system_calls.sleep_left(observation.proc, target.pid, str(target.pid)) or 0.0
+        for target in observation.alive()
+        if target.role in ("rank", "helper")
     )
     longest = max((seconds for seconds in sleeps if seconds <= _LONGEST_STEP_SECONDS), default=0.0)
     now = time.monotonic()
@@ -85,12 +87,3 @@ def _switches(proc: ProcFS, pids: tuple[int, ...]) -> list[str | None]:
         except ProcError:
             found.append(None)
     return found
-
-
-def _sleep_left(proc: ProcFS, pid: int) -> float:
-    """Seconds until the main thread wakes up; 0 if it does not sleep or can't be read."""
-    try:
-        call, arguments = system_calls.current(proc, str(pid))
-        return (system_calls.sleep_seconds(proc, pid, call, arguments) or 0.0) if call and arguments else 0.0
-    except (ProcError, ValueError):
-        return 0.0

@@ -5,7 +5,7 @@ import time
 
 from hangdoc.observe import syscalls
 from hangdoc.parse import integer
-from hangdoc.procfs import ProcFS
+from hangdoc.procfs import ProcError, ProcFS
 
 _ABSOLUTE = 1
 """TIMER_ABSTIME: the argument is the time at which the sleep ends. Python uses it."""
@@ -35,6 +35,15 @@ def sleep_seconds(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> fl
     try:
         return max(0.0, requested - time.clock_gettime(clock)) if flags & _ABSOLUTE else requested
     except OSError:  # a clock id that is invalid in this process
+        return None
+
+
+def sleep_left(proc: ProcFS, pid: int, task: str) -> float | None:
+    """The seconds that the sleep of a thread lasts from now; None if it does not sleep or can't be read."""
+    try:
+        call, arguments = current(proc, task)
+        return sleep_seconds(proc, pid, call, arguments) if call and arguments else None
+    except (ProcError, ValueError):
         return None
 
 

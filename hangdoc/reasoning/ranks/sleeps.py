@@ -59,9 +59,9 @@ def longest_of_others(process: Process, thread: PythonThread) -> float | None:
 
 def _whole(kernel: KernelThread | None) -> float | None:
     """Seconds from the beginning of a sleep to its end; None if unknown."""
-    if kernel is None or kernel.sleep_seconds is None or kernel.idle_seconds is None:
-        return None
-    return kernel.sleep_seconds + kernel.idle_seconds
+    if kernel is None or kernel.sleep_seconds is None or kernel.whole_sleep_seconds is not None:
+        return kernel.whole_sleep_seconds if kernel is not None else None
+    return kernel.sleep_seconds + kernel.idle_seconds if kernel.idle_seconds is not None else None
 
 
 def _waits_for_an_event(thread: PythonThread) -> bool:
