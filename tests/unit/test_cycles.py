@@ -101,6 +101,25 @@ def test_the_rank_that_left_the_way_of_most_is_to_blame() -> None:
     assert "rank 2 is in on_advance_end, the others in advance" in found.findings[0].summary
 
 
+@pytest.mark.parametrize("third, leading", [("scaffold", ("HD501", (1,))), ("fedprox", ("HD201", (1,)))])
+def test_an_option_that_separates_the_ranks_in_different_calls(
+    third: str, leading: tuple[str, tuple[int, ...]]
+) -> None:
+    """Nothing is known of `--aggregation`. It explains the hang if it is the same on all ranks that wait in one call."""
+
+    def at(number: int, op: str, line: int, aggregation: str, batch: int) -> Process:
+        argv = ("python3", "client.py", "--aggregation", aggregation, "--batch", str(batch))
+        branch = (f"self.kind == {op!r}",)
+        return rank(number, *c10d(op), frame("round", line, conditions=branch), world=3, argv=argv)
+
+    found = job(
+        at(0, "all_gather", 9, "scaffold", 32), at(1, "reduce", 12, "fedavg", 16), at(2, "all_gather", 9, third, 64)
+    )
+    leading = found.findings[0]
+    assert ((leading.code, leading.culprits) == ("HD501", (1,))) is explains
+    assert ("`aggregation` differs" in leading.summary) is explains
+
+
 def test_ranks_that_resumed_at_different_epochs() -> None:
     """Those that began later have left the loop with a higher counter than the one that is still inside has."""
     loop = Loop(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from hangdoc.reasoning.causes import beginnings, data, dead_link, disagreements, meeting
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.causes.disagreements import Differs, VariableDiffers, VersionDiffers
-from hangdoc.reasoning.kinds import Cycle, LeftLoop, Mismatch, PointToPoint, SameCall
+from hangdoc.reasoning.kinds import Cycle, LeftLoop, Mismatch, PointToPoint, SameCall, Subset
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import Starves, Stopped, Unseen, WaitsForInput
 
@@ -32,6 +32,8 @@ def of(run: Run, blockage: "Blockage") -> Cause | None:
         if isinstance(split, data.RanOut):
             return split
         return _setting_of_a_cycle(run) or beginnings.of(run, kind) or split
+    if isinstance(kind, Mismatch | Subset) and (option := disagreements.separating(run, kind.parts)) is not None:
+        return option
     if isinstance(kind, Mismatch):
         return _setting_of_a_cycle(run) or data.of_mismatch(kind)
     found = _setting_of_a_cycle(run) if isinstance(kind, Cycle | SameCall) else None

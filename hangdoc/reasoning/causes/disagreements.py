@@ -1,13 +1,13 @@
 """Settings that must be the same on all ranks: options, environment variables, versions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from hangdoc.parse import integer
 from hangdoc.reasoning.causes import amounts, settings
-from hangdoc.reasoning.causes.agreement import Agreement, differing
+from hangdoc.reasoning.causes.agreement import Agreement, agreement, differing
 from hangdoc.reasoning.causes.cause import Cause
-from hangdoc.reasoning.model import Rank, Run, environment_of
+from hangdoc.reasoning.model import Class, Rank, Run, environment_of
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.counters import counters_in
 from hangdoc.regex import regex
@@ -51,6 +51,29 @@ _Kind = TypeVar("_Kind", OptionDiffers, VariableDiffers)
 def of(run: Run) -> tuple[Differs, ...]:
     """All settings of a run that differ."""
     return (*_options(run), *_variables(run), *_versions(run))
+
+
+def separating(run: Run, parts: Sequence[Class]) -> OptionDiffers | None:
+    """An option of the command line that is the same on all ranks that wait in one call, and another one for each call: even an
+    option of which nothing is known explains why they differ. None where each part is a single rank, because then any option
+    that differs fits."""
+    if len(parts) < 2 or all(len(part.ranks) == 1 for part in parts):
+        return None
+    lines = {rank: settings.options(process.argv) for rank, process in run.processes.items()}
+    if not all(rank in lines for part in parts for rank in part.ranks):
+        return None
+    found = []
+    for name in sorted({name for part in parts for name in lines[part.ranks[0]]}):
+        setting = settings.argument(name)
+        values = [{_plain(lines[rank].get(name)) for rank in part.ranks} for part in parts]
+        apart = all(len(one) == 1 for one in values) and len(set().union(*values)) == len(parts)
+        if apart and (setting is None or setting.kind == "collectives"):
+            shared = agreement({rank: _plain(lines[rank].get(name)) for part in parts for rank in part.ranks})
+            why = setting.why if setting is not None else "separates the ranks that wait in different calls"
+            found.append(
+                OptionDiffers(name=name, values=shared, why=why, decisive=setting is not None, culprits=shared.odd)
+            )
+    return min(found, key=lambda one: not one.decisive, default=None)
 
 
 def _options(run: Run) -> list[OptionDiffers]:

@@ -68,7 +68,8 @@ _WORDING = differs.Wording(
 
 @about(OptionDiffers)
 def say(run: Run, blockage: Blockage, cause: OptionDiffers) -> Draft:
-    return differs.draft(_WORDING, _options(run), 0.92, run.waiting)
+    others = (one for one in _options(run) if one.name != cause.name)
+    return differs.draft(_WORDING, [cause, *others], 0.92 if cause.decisive else 0.8, run.waiting)
 
 
 def check(run: Run) -> Iterator[Draft]:
