@@ -6,7 +6,7 @@ from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Stack
 from tests.rules.shapes import in_loop
-from tests.unit.builders import frame, local, rank, snapshot, train
+from tests.unit.builders import TORCH, frame, local, rank, snapshot, train
 
 JOIN = (
     frame("Thread._wait_for_tstate_lock", 1139, "/usr/lib/python3.11/threading.py", library=True),
@@ -100,3 +100,12 @@ def test_two_threads_that_hold_each_others_locks_never_continue() -> None:
         found = job(with_threads(exporter, *([working] if working else []), main=counter, cpu=0.5 if working else 0.0))
         assert (found.verdict, found.findings[0].code, found.findings[0].culprits) == ("hung", "HD304", (1,))
         assert "waiting for each other's locks" in found.findings[0].summary
+
+
+def test_a_dataset_that_locks_itself_out_is_a_lock_and_no_slow_loader() -> None:
+    """The rank loads its data itself (`num_workers=0`)."""
+    loads = frame("_SingleProcessDataLoaderIter._next_data", 765, TORCH + "utils/data/dataloader.py", library=True)
+    found = job(with_threads(main=(*AGAIN, loads, train(12))))
+    finding = found.findings[0]
+    assert (found.verdict, finding.code, finding.culprits) == ("hung", "HD304", (1,))
+    assert "MainThread holds `self.lock` and waits for it again" in finding.summary

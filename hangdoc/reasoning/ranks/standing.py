@@ -101,6 +101,8 @@ def standing_of(
         waits = loader.hold_of(thread, helpers, lambda worker, one: _worker_waits(worker, one, connections))
         if not waits.by_rank:
             return Standing("waiting-data", "waiting for a dataloader worker", waits)
+        if call == calls.FUTEX and (lock := locks.hold_of(process, thread, kernel)) is not None:
+            return Standing("waiting-lock", lock.what, lock)
         if call in calls.SLEEP:
             waits = replace(waits, ends=sleeps.asleep(thread, kernel).ends)
         return Standing("waiting-data", "loading data itself", waits if kernel is not None else Unreadable())
