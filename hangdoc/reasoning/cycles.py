@@ -213,7 +213,7 @@ def _behind(parts: Parts) -> list[set[int]]:
 
 def _went_past(behind: Class, parts: Parts) -> tuple[Subset, tuple[int, ...]]:
     """The kind, and the ranks to blame: some ranks wait in a call, and all others are further in the program."""
-    ahead = [part for part in parts if part is not behind]
+    ahead = [part for part in parts if part is not behind and _belongs(part, behind)]
     name, does = _name(behind), do(behind.ranks, "is", "are") + " waiting in"
     rest = ranks_of(ahead)
     rooted = _has_root(behind.first)
@@ -232,6 +232,12 @@ def _went_past(behind: Class, parts: Parts) -> tuple[Subset, tuple[int, ...]]:
             parts=parts, reason=f"only {ranks(behind.ranks)} called {name}; {do(rest, 'is', 'are')} past it"
         ), behind.ranks
     return Subset(parts=parts, reason=f"{ranks(rest)} did not call the {name} that {does}"), rest
+
+
+def _belongs(part: Class, behind: Class) -> bool:
+    """Whether a rank of a part is a member of the group in whose collective others wait."""
+    members = behind.first.wait.of_group[1] if behind.first.wait is not None else None
+    return members is None or not set(members).isdisjoint(part.ranks)
 
 
 def _has_root(rank: Rank) -> bool:

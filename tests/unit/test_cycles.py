@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import AwaitedFile, Exit, Frame, Holder, Loop, Process, PythonThread, Transfer
+from hangdoc.snapshot import AwaitedFile, Exit, Frame, Group, Holder, Interpreter, Loop, Process, PythonThread, Transfer
 from tests.unit.builders import TORCH, backward, c10d, frame, local, rank, snapshot, stack
 
 
@@ -116,6 +116,28 @@ def test_an_option_that_separates_the_ranks_in_different_calls(third: str, expla
     leading = found.findings[0]
     assert ((leading.code, leading.culprits) == ("HD501", (1,))) is explains
     assert ("`aggregation` differs" in leading.summary) is explains
+
+
+@pytest.mark.parametrize("caught, blame", [(("except ValueError",), (1,)), ((), (0,))])
+def test_a_handler_in_a_loop_lets_a_rank_skip_the_rest_of_an_iteration(
+    caught: tuple[str, ...], blame: tuple[int, ...]
+) -> None:
+    """Ranks 0 and 1 run trials, which nothing counts, and broadcast the model at the beginning of each. Ranks 2 and 3 have done
+    theirs."""
+    trials = Loop(line=10, end_line=20, header="for trial in mine")
+
+    def at(number: int, op: str, line: int) -> Process:
+        team = Group(address=7, name="1", ranks=(0, 1), default=False, backend="gloo")
+        interpreter = Interpreter(environment={}, globals=(), groups=(team,))
+        outer = frame("rung", 12, loops=(trials,), caught=caught)
+        group = local("group", "<ProcessGroup>", address=7)
+        return rank(number, *c10d(op, group), frame("trial", line), outer, world=4, interpreter=interpreter)
+
+    done = (rank(n, *c10d("all_gather_object"), frame("rung", 25, loops=(trials,)), world=4) for n in (2, 3))
+    found = job(at(0, "all_reduce", 8), at(1, "broadcast", 3), *done)
+    assert (found.findings[0].code, found.findings[0].culprits) == ("HD203", blame)
+    handler = "`except ValueError` around me/train.py:12 continues the loop after an exception"
+    assert (handler in str(found.findings[0].evidence)) is bool(caught)
 
 
 def test_ranks_that_resumed_at_different_epochs() -> None:

@@ -80,7 +80,10 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]
     # A package's loop may run hooks, metrics and validation in some iterations, whatever the conditions are.
     trains = behind.wait is not None and behind.wait.operation.origin not in (None, "user")
     skippable = parted.uncounted and (_is_conditional(ours, a) or (a.library and not trains))
-    if rounds is None and ahead.wait is not None and ahead.wait.kind == "collective":
+    collective = ahead.wait is not None and ahead.wait.kind == "collective"
+    if collective and parted.guarded:
+        return []  # `behind` may be a round further: an exception lets it pass the collective
+    if rounds is None and collective:
         rounds = 0  # no counter tells, but if `behind` were a round further, it would have been in this collective too
     if _at(a) < _at(b) or rounds != 0:
         return []
@@ -136,7 +139,7 @@ def is_ahead(one: Rank, other: Rank) -> bool:
     later = _at(a) > _at(b)
     if parted.uncounted:
         mine, theirs = _is_conditional(one.program, a), _is_conditional(other.program, b)
-        if mine != theirs and mine == later:
+        if (mine != theirs and mine == later) or (parted.guarded and not mine and not theirs):
             return not later  # the call on the later line was skipped: nothing else lets a rank pass the other call
     return later and rounds is not None
 
@@ -167,21 +170,31 @@ class _Parted(NamedTuple):
     """The other's frames inside it."""
     uncounted: bool
     """Whether both are in a loop without a known counter, so that they may be in different iterations."""
+    guarded: bool
+    """Whether such a loop continues after an exception in the rest of an iteration."""
 
 
 def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> _Parted | None:
     """Where two stacks part; None if they have no function in common."""
     ours, theirs = ours[::-1], theirs[::-1]
-    last, uncounted = None, False
+    last, uncounted, guarded = None, False, False
     for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if (a.file, a.function) != (b.file, b.function):
             break
         rounds = _rounds(one, a, other, b)
         uncounted = uncounted or rounds is None
-        last = _Parted(a, b, theirs[index + 1 :], uncounted)
+        guarded = guarded or (uncounted and bool(continued_by(a)))
+        last = _Parted(a, b, theirs[index + 1 :], uncounted, guarded)
         if _at(a) != _at(b) or rounds:
             break
     return last
+
+
+def continued_by(frame: Frame) -> list[str]:
+    """The handlers around a line that continue the loop around it after an exception. One around the loop ends it."""
+    loops = around(frame)
+    ends = {test for loop in loops for way_out in loop.exits for test in way_out.conditions}
+    return [one for one in frame.caught or () if one not in ends] if loops else []
 
 
 def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:

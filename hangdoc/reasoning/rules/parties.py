@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
-from hangdoc.reasoning.model import Class, Run
+from hangdoc.reasoning.model import Class, Rank, Run
 from hangdoc.reasoning.ranks import conditions
+from hangdoc.reasoning.ranks.place import continued_by, short
 
 
 def calls(parts: Iterable[Class]) -> str:
@@ -21,4 +22,18 @@ def evidence(run: Run, parts: tuple[Class, ...]) -> list[Evidence]:
         for rank in firsts
         if (text := next(filter(None, (conditions.described(rank, o) for o in firsts if o is not rank)), None))
     ]
-    return [*words.class_evidence(parts), *under, *words.standstill(run)]
+    return [*words.class_evidence(parts), *under, *_handlers(firsts), *words.standstill(run)]
+
+
+def _handlers(ranks: Iterable[Rank]) -> list[Evidence]:
+    """The handlers after which the program continues the loop that a call is in: with one, an exception may skip calls."""
+    found = {
+        (short(frame.file), frame.line, handler): rank.rank
+        for rank in ranks
+        for frame in rank.own
+        for handler in continued_by(frame)
+    }
+    return [
+        Evidence(rank, "source", f"`{handler}` around {file}:{line} continues the loop after an exception")
+        for (file, line, handler), rank in list(found.items())[:2]
+    ]
