@@ -125,8 +125,9 @@ def _text(content: str, level: int, keep_all: bool, depth: int = 0) -> str:
     if level != NONE:
         return content if harmless(content, level) else REDACTED
     if not keep_all and not _is_short(content):
-        # A path is kept, without secrets in it.
-        return text(content) if is_path(content) or is_path(content.removesuffix("...")) else NOT_STORED
+        # A path is kept, without secrets in it; also that of a file in which ranks meet.
+        path = content.removeprefix("file://")
+        return text(content) if is_path(path) or is_path(path.removesuffix("...")) else NOT_STORED
     if keep_all and content[:1] in "{[(" and any(mark in content for mark in "\"'"):
         if depth >= _MAX_DEPTH:
             return NOT_STORED

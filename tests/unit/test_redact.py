@@ -150,6 +150,10 @@ def test_a_number_stays_under_a_name_that_is_also_a_counters() -> None:
         ('["{"token": "§"}", 1]', None),  # py-spy does not escape quotes
         ('"{"token": "§"}"', '"<str>"'),
         ('"what the user asked §"', '"<str>"'),
+        (
+            f'"file:///home/me/{"experiments/" * 5}rendezvous_042655"',
+            f'"file:///home/me/{"experiments/" * 5}rendezvous_042655"',
+        ),
     ],
 )
 def test_variables(text: str, kept: str | None) -> None:
