@@ -59,7 +59,7 @@ def separating(run: Run, parts: Sequence[Class]) -> OptionDiffers | None:
     that differs fits."""
     if len(parts) < 2 or all(len(part.ranks) == 1 for part in parts):
         return None
-    lines = {rank: settings.options(process.argv) for rank, process in run.processes.items()}
+    lines = _command_lines(run)
     if not all(rank in lines for part in parts for rank in part.ranks):
         return None
     found = []
@@ -76,13 +76,19 @@ def separating(run: Run, parts: Sequence[Class]) -> OptionDiffers | None:
     return min(found, key=lambda one: not one.decisive, default=None)
 
 
+def _command_lines(run: Run) -> dict[int, dict[str, str]]:
+    """The options of each rank's command line. Ranks with one line share one dict."""
+    lines = {argv: settings.options(argv) for argv in {process.argv for process in run.processes.values()}}
+    return {rank: lines[process.argv] for rank, process in run.processes.items()}
+
+
 def _options(run: Run) -> list[OptionDiffers]:
     """All options that differ and must or should agree, those that change collectives first."""
-    lines = {argv: settings.options(argv) for argv in {process.argv for process in run.processes.values()}}
+    lines = _command_lines(run)
     settable = _configuration(run.living)
-    given = {rank: _given(run.ranks[rank], lines[process.argv], settable) for rank, process in run.processes.items()}
+    given = {rank: _given(run.ranks[rank], options, settable) for rank, options in lines.items()}
     different = list({id(one): one for one in given.values()}.values())
-    on_lines = {name for options in lines.values() for name in options}
+    on_lines = {name for options in {id(one): one for one in lines.values()}.values() for name in options}
     found: list[OptionDiffers] = []
     for name in sorted({name for one in different for name in one}, key=lambda name: (name not in on_lines, name)):
         setting = settings.argument(name)

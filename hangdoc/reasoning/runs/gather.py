@@ -68,13 +68,13 @@ def _start(found: dict[str, Gathered], host: Host, process: Process, who: RankId
 def _set_copies_apart(run: Gathered) -> None:
     """Processes that were forked from a rank and have its variables are no ranks: it may have ended since. Where there are only
     such processes, they stay, so that they are seen."""
-    copies = [place for place in run.members if is_copy(place[1])]
+    copies = [place for place in run.members if _is_copy(place[1])]
     if 0 < len(copies) < len(run.members):
         run.members = [place for place in run.members if place not in copies]
         run.copies = {place[1].identity.rank: place for place in copies if place[1].identity is not None}
 
 
-def is_copy(process: Process) -> bool:
+def _is_copy(process: Process) -> bool:
     """Whether a process was forked from a rank: its memory has a Gloo group, and it has only threads of Python. Gloo starts
     others for each group, and fork(2) copies the calling thread alone."""
     threads, python = known.threads(process), known.python_threads(process)
