@@ -85,7 +85,7 @@ def test_a_process_that_a_dead_rank_had_forked_is_not_that_rank() -> None:
         environment={}, globals=(), groups=(Group(address=1, name="0", ranks=(0, 1), default=True, backend="cpu:gloo"),)
     )
     waits = told(0, *c10d("all_reduce"), train(15), interpreter=interpreter)
-    left = told(1, frame("ship", 7), interpreter=interpreter, ppid=1, launcher_gone=True)
+    left = told(1, frame("ship", 7), interpreter=interpreter, ppid=1, owner=None)
     assert isinstance(left.clocks, Clocks)
     main = tuple(thread for thread in left.clocks.threads if thread.tid == left.pid)
     copy = msgspec.structs.replace(left, clocks=msgspec.structs.replace(left.clocks, threads=main))

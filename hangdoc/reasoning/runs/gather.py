@@ -68,7 +68,8 @@ def _start(found: dict[str, Gathered], host: Host, process: Process, who: RankId
 def _set_copies_apart(run: Gathered) -> None:
     """Processes that were forked from a rank and have its variables are no ranks: it may have ended since. Where there are only
     such processes, they stay, so that they are seen."""
-    copies = [place for place in run.members if _is_copy(place[1])]
+    # An orphan has no launcher among its ancestors.
+    copies = [place for place in run.members if place[1].owner is None and _is_copy(place[1])]
     if 0 < len(copies) < len(run.members):
         run.members = [place for place in run.members if place not in copies]
         run.copies = {place[1].identity.rank: place for place in copies if place[1].identity is not None}
