@@ -9,18 +9,27 @@ from functools import lru_cache
 from typing import Literal
 
 from hangdoc.regex import regex
-from hangdoc.snapshot import Frame
+from hangdoc.snapshot import Frame, Loop
 
 _PACKAGES = "-packages/"
 _TORCH = "-packages/torch/"
 _CALLS_PROGRAM = regex(r"/torch/(utils/_contextlib\.py|distributed/(elastic/|run\.py|launch)|multiprocessing/)")
 """Parts of torch that call the program: decorators such as `no_grad`, and launchers."""
+_TESTS_FILES = regex(
+    r"\b(exists|lexists|is_file|isfile|is_dir|isdir|glob|iglob|rglob|listdir|scandir|iterdir|access|stat|getmtime|getsize)\("
+)
 _CONSOLE_SCRIPT = regex(r"/bin/[^/.]+$")
 
 
 def program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """The program's frames among the frames of a thread; both innermost first."""
     return tuple(frames[at] for at in positions(frames))
+
+
+def tests_files(loop: Loop) -> bool:
+    """Whether a file that comes or goes ends a loop: a test in its header, or of a statement that leaves it."""
+    tests = (test for way_out in loop.exits for test in way_out.conditions)
+    return any(_TESTS_FILES.search(text) for text in (loop.header, *tests))
 
 
 def positions(frames: Sequence[Frame]) -> tuple[int, ...]:

@@ -11,12 +11,9 @@ from collections.abc import Iterator
 
 from hangdoc.observe import files, syscalls
 from hangdoc.procfs import ProcError, ProcFS
-from hangdoc.regex import regex
+from hangdoc.program import tests_files
 from hangdoc.snapshot import Arrival, Clocks, Loop, Stack
 
-_TESTS_FILES = regex(
-    r"\b(exists|lexists|is_file|isfile|is_dir|isdir|glob|iglob|rglob|listdir|scandir|iterdir|access|stat|getmtime|getsize)\("
-)
 _MAX_DIRECTORIES = 200
 _MAX_SECONDS = 0.2
 _MAX_DEPTH = 3
@@ -26,7 +23,7 @@ def newest(proc: ProcFS, pid: int, argv: tuple[str, ...], stack: Stack, clocks: 
     """The newest change of one of these directories; None if the main thread does not sleep in a loop that tests files, or if
     none of them can be read at once."""
     kernel = next((one for one in clocks.threads if one.tid == pid), None)
-    if kernel is None or kernel.syscall not in syscalls.SLEEPS or not any(map(_tests_files, _loops(stack, pid))):
+    if kernel is None or kernel.syscall not in syscalls.SLEEPS or not any(map(tests_files, _loops(stack, pid))):
         return None
     until = time.monotonic() + _MAX_SECONDS
     found: dict[str, float] = {}
@@ -52,11 +49,6 @@ def _loops(stack: Stack, pid: int) -> Iterator[Loop]:
     for thread in stack.threads:
         for frame in thread.frames if thread.tid in (None, pid) else ():
             yield from (loop for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
-
-
-def _tests_files(loop: Loop) -> bool:
-    tests = (test for way_out in loop.exits for test in way_out.conditions)
-    return any(_TESTS_FILES.search(text) for text in (loop.header, *tests))
 
 
 def _times(prefix: str, root: str, until: float) -> dict[str, float]:

@@ -21,7 +21,7 @@ from hangdoc.reasoning.ranks.counters import frame_of, loop_view
 from hangdoc.reasoning.ranks.holds import AtFileLock, Ends, InStore
 from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops
 from hangdoc.reasoning.ranks.reading import reading
-from hangdoc.reasoning.waits import Waits, is_p2p, lock_holders
+from hangdoc.reasoning.waits import Waits, is_p2p, lock_holders, peer_of
 from hangdoc.snapshot import Loop
 
 
@@ -81,8 +81,9 @@ def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Wai
     """The first pair of classes of which one has left a loop in which the other waits for it."""
     for behind in sorted(waiting, key=_largest_first):
         for ahead in sorted(short, key=_largest_first):
-            # A receive names the rank that should have sent.
-            if ahead is behind or is_p2p(behind.first) or not set(ahead.ranks) & waits.of(behind):
+            # A receive names the rank that should have sent; a request, whose peer is unknown, may need all of them.
+            named = is_p2p(behind.first) and peer_of(behind.first) is not None
+            if ahead is behind or named or not set(ahead.ranks) & waits.of(behind):
                 continue
             if (left := _uneven(ahead.first, behind.first)) is None:
                 continue

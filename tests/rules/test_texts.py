@@ -15,6 +15,7 @@ from hangdoc.reasoning.rules import all_rules
 from hangdoc.render.text import report
 from hangdoc.snapshot import Snapshot
 from tests.rules import CODES, fires, quiet
+from tests.rules.hd105.case import inside, left
 from tests.rules.shapes import LOADER, WORKER, behind_loop, data, in_loop
 from tests.unit.builders import c10d, frame, helper, rank, snapshot, train
 
@@ -49,7 +50,7 @@ def several() -> dict[str, Snapshot]:
             *(behind_loop(n, 3, batches=4, data=data(9, "a"), **four) for n in (1, 2)),
         ),
         "HD103": snapshot(*waiting, *loaders, *workers),
-        "HD105": snapshot(*waiting, *(behind_loop(n, 3, **four) for n in (1, 2))),
+        "HD105": snapshot(*(inside(n, **four) for n in (0, 3)), *(left(n, **four) for n in (1, 2))),
         "HD202": snapshot(*waiting, *(rank(n, frame("work", 3), train(12), cpu=0.99, **four) for n in (1, 2))),
         "HD203": snapshot(
             *(rank(n, *c10d("barrier"), frame("main", 5, conditions=("rank == 0",)), **four) for n in (0, 3)),

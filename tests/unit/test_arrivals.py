@@ -11,7 +11,7 @@ import pytest
 from hangdoc.observe import arrivals, syscalls
 from hangdoc.procfs import ProcFS
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Arrival, Clocks, KernelThread, Loop, Process, Stack
+from hangdoc.snapshot import Arrival, Clocks, Counter, KernelThread, Loop, Process, Progress, Stack
 from tests.unit.builders import c10d, frame, rank, silent, snapshot, stack
 
 POLLS = Loop(line=3, end_line=5, header="while not (self.folder / 'READY').exists()")
@@ -70,3 +70,22 @@ def test_a_wait_for_files_is_not_older_than_the_newest_file(seconds_ago: float |
     assert ("files still appear in /job/landing, the last 8.0 s ago" in str(job.findings[0].evidence)) == (
         seconds_ago == 8.0
     )
+
+
+def test_counting_attempts_is_no_progress() -> None:
+    """A loop that tests files and sleeps counts how long it has waited."""
+    loop = Loop(line=3, end_line=6, header="while not path.exists()", advances=("waited",))
+    for call, state in (("clock_nanosleep", "sleeping"), ("read", "computing")):
+        polls = rank(
+            0,
+            frame("wait", 5, loops=(loop,)),
+            frame("main", 9),
+            kernel={"syscall": call, "sleep_seconds": 1.0 if call == "clock_nanosleep" else None},
+            progress=Progress(
+                counters=(
+                    Counter(name="waited", function="wait", file="/home/me/train.py", before=8, after=10, looped=True),
+                )
+            ),
+        )
+        (job,) = diagnose(snapshot(polls, rank(1, *c10d("broadcast"), frame("main", 12)))).jobs
+        assert job.ranks[0].state == state

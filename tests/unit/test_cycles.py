@@ -5,8 +5,20 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import AwaitedFile, Exit, Frame, Group, Holder, Interpreter, Loop, Process, PythonThread, Transfer
-from tests.unit.builders import TORCH, backward, c10d, frame, local, rank, snapshot, stack
+from hangdoc.snapshot import (
+    AwaitedFile,
+    Exit,
+    Frame,
+    Group,
+    Holder,
+    Interpreter,
+    Local,
+    Loop,
+    Process,
+    PythonThread,
+    Transfer,
+)
+from tests.unit.builders import TORCH, backward, c10d, frame, local, native_backward, rank, snapshot, stack
 
 
 def call(number: int, op: str, peer: int | None = None, *, world: int, line: int = 5) -> Process:
@@ -138,6 +150,22 @@ def test_a_handler_in_a_loop_lets_a_rank_skip_the_rest_of_an_iteration(
     assert (found.findings[0].code, found.findings[0].culprits) == ("HD203", blame)
     handler = "`except ValueError` around me/train.py:12 continues the loop after an exception"
     assert (handler in str(found.findings[0].evidence)) is bool(caught)
+
+
+def test_a_list_of_losses_is_no_data() -> None:
+    """Its length is the number of the iterations. The loop trains, and only its data can end it, so the data ended first."""
+    batches = Loop(
+        line=10, end_line=20, header="for i, rows in enumerate(reader.epoch())", counters=("i",), every=1, start=0
+    )
+
+    def variables(i: int, losses: int) -> tuple[Local, ...]:
+        return local("i", i), local("losses", "[...]", length=losses)
+
+    inside = frame("train", 15, loops=(batches,), locals=variables(17, 17))
+    left = frame("train", 22, loops=(batches,), locals=variables(15, 16))
+    found = job(rank(0, *backward(), inside, native=native_backward()), rank(1, *c10d("barrier"), left))
+    assert blamed(found) == [("left-loop", "HD101", (1,), (0,))]
+    assert "losses" not in str(found.findings[0].evidence)
 
 
 def test_ranks_that_resumed_at_different_epochs() -> None:

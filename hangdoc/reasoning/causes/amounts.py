@@ -110,6 +110,8 @@ def _variables(less: Rank, more: Rank) -> list[Difference]:
         (few, container), (many, _), name = mine[key], theirs[key], key[1]
         if few >= many or (name, few, many) in found:  # every function on the way to the loop holds the same object
             continue
+        if (few, many) == (done, batches(more)[0]):  # a list of losses
+            continue
         # A difference alone proves little: lists of losses differ too. A number that equals the iterations of the shorter rank is
         # no accident, and a container that is named after data most likely holds data.
         telling = few == done and few != less.rank

@@ -7,7 +7,7 @@ from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.conditions import early_exits
-from hangdoc.reasoning.ranks.counters import frame_of
+from hangdoc.reasoning.ranks.counters import frame_of, is_over_data
 from hangdoc.regex import regex
 from hangdoc.snapshot import Exit, Frame
 
@@ -24,9 +24,9 @@ def of(kind: LeftLoop) -> list[Evidence]:
 
 
 def only_by_its_end(kind: LeftLoop) -> bool:
-    """Whether the loop is over a DataLoader and ends only with it: no statement leaves the loop, and no exception has left it,
-    because the rank is still in its function or no function on the way to it catches any. And whether each iteration makes the
-    call in which the others wait."""
+    """Whether the loop is over a DataLoader, or over anything else and trains, and ends only with it: no statement leaves the
+    loop, and no exception has left it, because the rank is still in its function or no function on the way to it catches any.
+    And whether each iteration makes the call in which the others wait."""
     short, inside = kind.short.first, kind.inside.first
     frame, within = (frame_of(kind.loop, one) for one in (short, inside))
     if within is None or early_exits(kind.loop) or not kind.loop.header.startswith("for "):
@@ -37,7 +37,8 @@ def only_by_its_end(kind: LeftLoop) -> bool:
         return False
     iterated = kind.loop.header.rpartition(" in ")[2]
     loaders = {local.name for local in within.locals if "DataLoader" in local.text}
-    return "DataLoader(" in iterated or not loaders.isdisjoint(_NAME.findall(iterated))
+    trains = is_over_data(kind.loop) and inside.wait is not None and inside.wait.operation.origin not in (None, "user")
+    return trains or "DataLoader(" in iterated or not loaders.isdisjoint(_NAME.findall(iterated))
 
 
 def _callers(frame: Frame, rank: Rank) -> Sequence[Frame]:

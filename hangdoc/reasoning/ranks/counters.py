@@ -119,12 +119,15 @@ def batches(rank: Rank) -> tuple[int | None, int | None]:
     return done, total
 
 
-def counters_moved(process: Process, among: Sequence[Frame] | None = None) -> bool:
+def counters_moved(process: Process, among: Sequence[Frame] | None = None, attempts: Frame | None = None) -> bool:
     """Whether any integer of the user's code, or the beacon, changed during the window; with `among`, integers of these
-    frames only."""
+    frames only. In the innermost loop of `attempts`, integers count only attempts."""
     if _beacon_moved(process):
         return True
     moved = known.moved_counters(process)
+    if moved and attempts is not None and (loops := around(attempts)):
+        counts = {(attempts.file, attempts.function, name) for name in (*loops[-1].counters, *loops[-1].advances)}
+        moved = [c for c in moved if (c.file, c.function, c.name) not in counts]
     if among is None:
         return bool(moved)
     functions = {(frame.file, frame.function) for frame in among}

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
+from hangdoc.program import tests_files
 from hangdoc.reasoning.ranks import calls, known
-from hangdoc.reasoning.ranks.counters import has_end
+from hangdoc.reasoning.ranks.counters import around, has_end
 from hangdoc.reasoning.ranks.feeding import consumers
 from hangdoc.reasoning.ranks.holds import SHORTEST_TIMEOUT, Asleep
 from hangdoc.reasoning.ranks.movement import thread_of
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.torch_names import plain
-from hangdoc.snapshot import KernelThread, Process, PythonThread
+from hangdoc.snapshot import Frame, KernelThread, Process, PythonThread
 
 _WAKES = 10
 """Wake-ups during the observation. Every read by py-spy, of any observer, wakes the thread once or twice."""
@@ -20,6 +21,13 @@ def asleep(thread: PythonThread, kernel: KernelThread | None) -> Asleep:
     polls, seconds = _polls(thread, kernel), kernel.sleep_seconds if kernel is not None else None
     short = not polls and seconds is not None and seconds <= SHORTEST_TIMEOUT
     return Asleep(polls=polls, seconds=seconds, period=_whole(kernel), ends="by-itself" if short else "unknown")
+
+
+def polls_for_files(thread: PythonThread, kernel: KernelThread | None) -> Frame | None:
+    """The frame in which a thread sleeps between two tests of files; None if it does not."""
+    own = next(iter(user_frames(thread)), None)
+    loops = around(own) if own is not None and kernel is not None and kernel.syscall in calls.SLEEP else []
+    return own if loops and tests_files(loops[-1]) else None
 
 
 def nap(process: Process, thread: PythonThread, kernel: KernelThread | None) -> Asleep | None:

@@ -98,7 +98,9 @@ def _with_stack(
     """The state of a rank whose stack was read and that can run."""
     wait = operations.wait_of(process, thread, read)
     # What another thread counts is no progress of a main thread that waits: a monitor thread counts in every hang.
-    counters = counters_moved(process, own if wait is not None and operations.is_main(thread, process.pid) else None)
+    attempts = sleeps.polls_for_files(thread, kernel)
+    among = own if wait is not None and operations.is_main(thread, process.pid) else None
+    counters = counters_moved(process, among, attempts)
     same, bytes_moved = movement.same_place(process, thread, read), movement.transferred(pairs)
     moved = counters or not same or bytes_moved
     base = State("blocked", "unknown", "", None, moved, counters, training_share=share)
@@ -119,7 +121,7 @@ def _with_stack(
         return replace(
             working, state=_working(process, thread), why=f"uses {share:.0%} of a core" if share else "active"
         )
-    if not same or (counters and counters_moved(process, own)):
+    if not same or (counters and counters_moved(process, own, attempts)):
         why = "its counters changed" if same else "its stack changed"
         return replace(
             working, state=_working(process, thread), why=why, work=working.work or _threads(process, thread)
