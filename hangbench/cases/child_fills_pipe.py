@@ -5,7 +5,7 @@ until somebody reads it."""
 # verdict = ["hung"]
 # states = ["in-collective", "waiting-child"]
 # operations = ["all_reduce", ""]
-# finding = "HD202"
+# finding = "HD303"
 # culprits = [1]
 # victims = [0]
 # ///

@@ -6,7 +6,7 @@ rank 1 never reads. When it is full, the simulator does not answer any more.
 # verdict = ["hung"]
 # states = ["in-collective", "waiting-child"]
 # operations = ["all_reduce", ""]
-# finding = "HD202"
+# finding = "HD303"
 # culprits = [1]
 # victims = [0]
 # ///

@@ -123,7 +123,8 @@ def _find_in_memory(search: Search, deadline: Deadline) -> None:
     for pid in sorted(search.wanted):  # parents before children, unless pids have wrapped around
         if pid in search.ranks or pid in search.launchers or not maps_torch(search.proc, pid):
             continue
-        if search.below_a_rank(pid):
+        # A rank may start other ranks. Those of its helpers that are no ranks have no threads of a backend: fork(2) copies none.
+        if search.below_a_rank(pid) and not _communicates(search.proc, pid):
             continue
         entry = search.table[pid]
         forked = maps_torch(search.proc, entry.stat.ppid)

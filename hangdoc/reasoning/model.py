@@ -1,6 +1,6 @@
 """A run after each step: its ranks, its classes of equal ranks, which rank waits for which, and what blocks the run."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -248,7 +248,7 @@ class Run:
 
     @cached_property
     def _helpers(self) -> dict[tuple[str, int | None], list[Process]]:
-        return helpers_on(self.hosts)
+        return helpers_on(self.hosts, {(rank.host, rank.pid) for rank in self.ranks.values()})
 
     def blind_hosts(self) -> list[tuple[str, str]]:
         """Hosts whose sockets could not be read, with the reason. How long their ranks have waited is unknown."""
@@ -281,9 +281,11 @@ def merged(classes: Iterable[Class], key: Callable[[Rank], Hashable]) -> tuple[C
     return tuple(sorted(whole, key=lambda one: (len(one.ranks), one.ranks)))
 
 
-def helpers_on(hosts: Iterable[Host]) -> dict[tuple[str, int | None], list[Process]]:
+def helpers_on(
+    hosts: Iterable[Host], ranks: Collection[tuple[str, int | None]]
+) -> dict[tuple[str, int | None], list[Process]]:
     """The helper processes of each rank, by its host and pid. The processes of another run that a rank has started work for it
-    too."""
+    too; those in `ranks` are the run's own, of which one may have started the others."""
     found: dict[tuple[str, int | None], list[Process]] = {}
     for host in hosts:
         by_pid = {process.pid: process for process in host.processes}
@@ -294,7 +296,7 @@ def helpers_on(hosts: Iterable[Host]) -> dict[tuple[str, int | None], list[Proce
                 if process.ppid not in above:
                     above[process.ppid] = _nearest_rank(process.ppid, by_pid)
                 owner = above[process.ppid]
-            if process.role == "helper" or owner is not None:
+            if process.role == "helper" or (owner is not None and (host.name, process.pid) not in ranks):
                 found.setdefault((host.name, owner), []).append(process)
     return found
 

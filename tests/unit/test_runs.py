@@ -70,6 +70,16 @@ def test_ranks_meet_as_many_as_their_call_says(function: str, file: str) -> None
     assert finding.remedy.startswith("Pass the number of ranks that the launcher starts")
 
 
+def test_a_rank_that_started_other_ranks_has_no_work_of_theirs() -> None:
+    """Rank 0 waits for rank 1, its child, which works: rank 0 is not at work itself. The child has no options to compare."""
+    main = told(0, *c10d("recv", local("src", 1)), train(15), argv=("python3", "train.py", "--num-steps", "9"))
+    spawned = ("python3", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()", "--multiprocessing-fork")
+    node = told(1, frame("rollout", 7), ppid=main.pid, owner=main.pid, cpu=0.9, argv=spawned)
+    (job,) = diagnose(snapshot(main, node)).jobs
+    assert [(one.label, one.state) for one in job.ranks] == [("blocked", "in-p2p"), ("computing", "computing")]
+    assert not [finding for finding in job.findings if finding.code == "HD501"]
+
+
 def test_ranks_that_are_numbered_from_one() -> None:
     (job,) = diagnose(snapshot(*(told(number, *RENDEZVOUS, world=3) for number in (1, 2, 3)))).jobs
     finding = job.findings[0]

@@ -10,6 +10,7 @@ from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.model import Class, Rank, Run, environment_of
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.counters import counters_in
+from hangdoc.reasoning.runs.launch import program
 from hangdoc.regex import regex
 from hangdoc.snapshot import Environment, Runtime
 
@@ -89,12 +90,16 @@ def _options(run: Run) -> list[OptionDiffers]:
     given = {rank: _given(run.ranks[rank], options, settable) for rank, options in lines.items()}
     different = list({id(one): one for one in given.values()}.values())
     on_lines = {name for options in {id(one): one for one in lines.values()}.values() for name in options}
+    named = {argv: program(argv) for argv in {process.argv for process in run.processes.values()}}
+    runs_it = {rank: named[process.argv] for rank, process in run.processes.items()}
     found: list[OptionDiffers] = []
     for name in sorted({name for one in different for name in one}, key=lambda name: (name not in on_lines, name)):
         setting = settings.argument(name)
         if setting is None or setting.kind not in ("collectives", "numbers"):
             continue
-        having = [rank for rank, one in given.items() if name in on_lines or name in one]
+        # A rank that another one has spawned, or that runs another program, has no such option.
+        having_it = {runs_it[rank] for rank, options in lines.items() if name in options} if name in on_lines else ()
+        having = [rank for rank, one in given.items() if name in one or runs_it[rank] in having_it]
         values = differing({rank: _plain(given[rank].get(name)) for rank in having})
         if values is not None and not any(
             _is_variable_of(name, one.name) and one.culprits == values.odd for one in found

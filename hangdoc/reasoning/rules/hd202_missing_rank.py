@@ -76,7 +76,6 @@ from hangdoc.reasoning.ranks.holds import (
     Asleep,
     AtFileLock,
     AtSharedLock,
-    BlocksItsChild,
     Busy,
     Elsewhere,
     Hold,
@@ -98,7 +97,7 @@ _WAITS_TOO_LONG = (
 )
 
 
-@about(Asleep, AtFileLock, AtSharedLock, BlocksItsChild, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
+@about(Asleep, AtFileLock, AtSharedLock, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
 def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
     why = first.why if first.why != words.doing(first) else ""
@@ -159,11 +158,6 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
     if blockage.severity == "info":
         return words.RUN_AGAIN
     match kind:
-        case BlocksItsChild():
-            return (
-                "Read the output of the child process while it runs, for example with subprocess.run(capture_output=True) or "
-                "Popen.communicate(), or redirect it to a file."
-            )
         case InStore():
             return _KEY_NOT_SET
         case AtFileLock(ends="never", holders=()):

@@ -4,7 +4,8 @@
 
 A rank that others wait for is stuck in a system call on a file: it opens,
 reads, writes or looks up a path, or it writes to a pipe that no process reads.
-Or no rank makes progress, because the storage of all ranks is gone.
+Or it waits for a child process that writes to a pipe which the rank itself does
+not read. Or no rank makes progress, because the storage of all ranks is gone.
 
 ## Why it hangs
 
@@ -60,10 +61,10 @@ observation count as progress. Before the patience has passed, the finding is an
 import shlex
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import children, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.holds import InFile
+from hangdoc.reasoning.ranks.holds import BlocksItsChild, InFile
 from hangdoc.reasoning.ranks.movement import kernel_thread
 from hangdoc.reasoning.ranks.standing import is_fifo
 from hangdoc.reasoning.rules.draft import Draft, about
@@ -110,6 +111,23 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
         commands=(*stat, *_kernel_stack(first.pid, state))
         or words.show(_readers(file, first.pid))
         or words.look_again(first),
+    )
+
+
+@about(BlocksItsChild)
+def say_who_does_not_read(run: Run, blockage: Blockage, kind: BlocksItsChild) -> Draft:
+    first = blockage.awaited[0].first
+    return Draft(
+        confidence=0.9,
+        summary=words.awaited(run, blockage),
+        evidence=[
+            *words.class_evidence(blockage.awaited),
+            *children.places(run, first),
+            *words.stacks(run, blockage.waiting),
+        ],
+        remedy="Read the output of the child process while it runs, for example with subprocess.run(capture_output=True) or "
+        "Popen.communicate(), or redirect it to a file.",
+        commands=children.look(run, first) or words.look_again(first),
     )
 
 

@@ -124,7 +124,8 @@ def _spawned(launcher: Process) -> int | None:
 
 
 def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
-    helpers = helpers_on({host.name: host for host, _ in members.values()}.values())
+    own = {(host.name, process.pid) for host, process in members.values()}
+    helpers = helpers_on({host.name: host for host, _ in members.values()}.values(), own)
     trains = {number: training(process) for number, (_, process) in members.items()}
     loop = common_loop(one.own for one in trains.values())
     found = {}
