@@ -463,3 +463,19 @@ def test_importing_the_optimizer_is_no_training_of_copies() -> None:
     )
     found = snapshot(AGENT_ALONE, *(lonely(n, *importing) for n in range(2)), silence=None)
     assert "HD506" not in {finding.code for job in diagnose(found).jobs for finding in job.findings}
+
+
+def test_a_worker_in_the_dataset_of_a_package_is_not_idle() -> None:
+    """No frame of the user's code is above the worker loop. The first worker waits for work, the second one is in the dataset."""
+    packages = "/usr/lib/python3.11/site-packages/"
+    waits = frame("Queue.get", 103, "/usr/lib/python3.11/multiprocessing/queues.py", library=True)
+    reads = (
+        frame("open", 9, packages + "streaming/reader.py", library=True),
+        frame("StreamingDataset.__iter__", 1511, packages + "streaming/dataset.py", library=True),
+        frame("_IterableDatasetFetcher.fetch", 41, TORCH + "utils/data/_utils/fetch.py", library=True),
+    )
+    workers = [helper(50, 101, waits, WORKER), helper(51, 101, *reads, WORKER)]
+    (job,) = diagnose(snapshot(in_loop(0, 4), rank(1, *LOADER, train(10)), *workers)).jobs
+    finding = job.findings[0]
+    assert (finding.code, finding.culprits) == ("HD103", (1,))
+    assert "its worker (pid 51) has not returned from StreamingDataset.__iter__" in finding.summary

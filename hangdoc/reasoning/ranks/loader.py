@@ -92,10 +92,14 @@ def worker_thread(helper: Process) -> PythonThread | None:
 
 
 def place_of(helper: Process) -> Frame | None:
-    """The innermost frame of the user's code above the worker loop; None if the worker waits for work in its queue."""
+    """The innermost frame of the user's code above the worker loop, or of a package the function that torch called for the data;
+    None if the worker waits for work in its queue."""
     thread = worker_thread(helper)
-    frames = _above_the_loop(thread) if thread is not None else ()
-    return next((frame for frame in frames if not frame.library and not frame.native), None)
+    frames = [frame for frame in _above_the_loop(thread) if not frame.native] if thread is not None else []
+    if (own := next((frame for frame in frames if not frame.library), None)) is not None:
+        return own
+    fetches = next((at for at, frame in enumerate(frames) if frame.file.endswith(torch_names.DATALOADER_FETCH)), 0)
+    return frames[fetches - 1] if fetches > 0 else None
 
 
 def _above_the_loop(thread: PythonThread) -> tuple[Frame, ...]:

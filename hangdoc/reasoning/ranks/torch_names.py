@@ -96,6 +96,8 @@ DIRECT_CALLS: tuple[tuple[str, str, str], ...] = (
 
 AUTOGRAD = ("torch/autograd/graph.py", "_engine_run_backward")
 DATALOADER = "torch/utils/data/dataloader.py"
+DATALOADER_FETCH = "torch/utils/data/_utils/fetch.py"
+"""Calls the dataset in a worker."""
 DATALOADER_WORKER = ("torch/utils/data/_utils/worker.py", "_worker_loop")
 COMPILER = (
     "torch/_inductor/",
