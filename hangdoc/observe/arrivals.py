@@ -5,7 +5,9 @@ itself, people make files. Only names and times are read (readdir(3), stat(2)): 
 made, renamed or removed in it, not when one grows, as a log does.
 """
 
+import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -25,23 +27,28 @@ def newest(proc: ProcFS, pid: int, argv: tuple[str, ...], stack: Stack, clocks: 
     kernel = next((one for one in clocks.threads if one.tid == pid), None)
     if kernel is None or kernel.syscall not in syscalls.SLEEPS or not any(map(tests_files, _loops(stack, pid))):
         return None
-    until = time.monotonic() + _MAX_SECONDS
     found: dict[str, float] = {}
-    try:
-        home = proc.link(f"{pid}/cwd")
-        named = [os.path.normpath(os.path.join(home, word)) for word in argv[1:]]
-        roots = dict.fromkeys([*named, home])
-        for root in roots:
-            if files.at_path(proc, pid, root).mount is None:  # the server of another one may not answer
-                found.update(_times(f"{proc.root}/{pid}/root", root, until))
-    except ProcError:
-        return None
-    if home not in named:
-        found.pop(home, None)
-    if not found:
+    # A directory may be a link to a mount, or hold one, whose server does not answer: then the thread is abandoned.
+    search = threading.Thread(target=_search, args=(proc, pid, argv, found), daemon=True)
+    search.start()
+    search.join(2 * _MAX_SECONDS)
+    if search.is_alive() or not found:
         return None
     folder = max(found, key=lambda path: found[path])
     return Arrival(folder=folder, seconds_ago=round(max(0.0, time.time() - found[folder]), 1))
+
+
+def _search(proc: ProcFS, pid: int, argv: tuple[str, ...], found: dict[str, float]) -> None:
+    """Fill in when each directory changed the last time."""
+    until = time.monotonic() + _MAX_SECONDS
+    with contextlib.suppress(ProcError):
+        home = proc.link(f"{pid}/cwd")
+        named = [os.path.normpath(os.path.join(home, word)) for word in argv[1:]]
+        for root in dict.fromkeys([*named, home]):
+            if files.at_path(proc, pid, root).mount is None:  # the server of another one may not answer
+                found.update(_times(f"{proc.root}/{pid}/root", root, until))
+        if home not in named:
+            found.pop(home, None)
 
 
 def _loops(stack: Stack, pid: int) -> Iterator[Loop]:

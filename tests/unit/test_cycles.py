@@ -113,6 +113,17 @@ def test_the_rank_that_left_the_way_of_most_is_to_blame() -> None:
     assert "rank 2 is in on_advance_end, the others in advance" in found.findings[0].summary
 
 
+def test_ranks_of_different_programs_have_different_options() -> None:
+    """They separate the ranks in different calls, and explain nothing."""
+    argv = [("python3", "learner.py", "--replay", "9"), *[("python3", "actor.py", "--episodes", "4")] * 2]
+    calls = [("reduce", 12), ("all_gather", 9), ("all_gather", 9)]
+    ranks = (
+        rank(n, *c10d(op), frame("round", line, conditions=(f"self.kind == {op!r}",)), world=3, argv=argv[n])
+        for n, (op, line) in enumerate(calls)
+    )
+    assert job(*ranks).findings[0].code != "HD501"
+
+
 @pytest.mark.parametrize("third, explains", [("scaffold", True), ("fedprox", False)])
 def test_an_option_that_separates_the_ranks_in_different_calls(third: str, explains: bool) -> None:
     """Nothing is known of `--aggregation`. It explains the hang if it is the same on all ranks that wait in one call."""

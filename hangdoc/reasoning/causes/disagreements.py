@@ -60,9 +60,10 @@ def separating(run: Run, parts: Sequence[Class]) -> OptionDiffers | None:
     that differs fits."""
     if len(parts) < 2 or all(len(part.ranks) == 1 for part in parts):
         return None
-    lines = _command_lines(run)
-    if not all(rank in lines for part in parts for rank in part.ranks):
-        return None
+    lines, programs = _command_lines(run), _programs(run)
+    running = {programs.get(rank) for part in parts for rank in part.ranks}
+    if len(running) > 1 or None in running:
+        return None  # the ranks run different programs, or one is dead
     found = []
     for name in sorted({name for part in parts for name in lines[part.ranks[0]]}):
         setting = settings.argument(name)
@@ -83,6 +84,12 @@ def _command_lines(run: Run) -> dict[int, dict[str, str]]:
     return {rank: lines[process.argv] for rank, process in run.processes.items()}
 
 
+def _programs(run: Run) -> dict[int, str]:
+    """The program that each rank runs."""
+    names = {argv: program(argv) for argv in {process.argv for process in run.processes.values()}}
+    return {rank: names[process.argv] for rank, process in run.processes.items()}
+
+
 def _options(run: Run) -> list[OptionDiffers]:
     """All options that differ and must or should agree, those that change collectives first."""
     lines = _command_lines(run)
@@ -90,16 +97,15 @@ def _options(run: Run) -> list[OptionDiffers]:
     given = {rank: _given(run.ranks[rank], options, settable) for rank, options in lines.items()}
     different = list({id(one): one for one in given.values()}.values())
     on_lines = {name for options in {id(one): one for one in lines.values()}.values() for name in options}
-    named = {argv: program(argv) for argv in {process.argv for process in run.processes.values()}}
-    runs_it = {rank: named[process.argv] for rank, process in run.processes.items()}
+    programs = _programs(run)
     found: list[OptionDiffers] = []
     for name in sorted({name for one in different for name in one}, key=lambda name: (name not in on_lines, name)):
         setting = settings.argument(name)
         if setting is None or setting.kind not in ("collectives", "numbers"):
             continue
         # A rank that another one has spawned, or that runs another program, has no such option.
-        having_it = {runs_it[rank] for rank, options in lines.items() if name in options} if name in on_lines else ()
-        having = [rank for rank, one in given.items() if name in one or runs_it[rank] in having_it]
+        having_it = {programs[rank] for rank, options in lines.items() if name in options} if name in on_lines else ()
+        having = [rank for rank, one in given.items() if name in one or programs[rank] in having_it]
         values = differing({rank: _plain(given[rank].get(name)) for rank in having})
         if values is not None and not any(
             _is_variable_of(name, one.name) and one.culprits == values.odd for one in found
