@@ -291,6 +291,8 @@ class Interpreter(Reading, frozen=True, kw_only=True):
     globals_before: tuple[Local, ...] = ()
     """The same at the beginning of the window; only the integers."""
     groups: tuple[Group, ...] = ()
+    rpc_name: str | None = None
+    """The name under which the process has called `torch.distributed.rpc.init_rpc`."""
 
 
 # --- progress and data ---------------------------------------------------------------------------------------------

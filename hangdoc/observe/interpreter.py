@@ -6,6 +6,7 @@ Reads memory without a pause; see `python_state`.
 import contextlib
 from collections.abc import Iterable, Iterator
 
+from hangdoc.observe import rpc_worker
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.precision import precisions
@@ -23,6 +24,7 @@ from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
 
 _MAX_VARIABLES = 300
 _C10D = "torch.distributed.distributed_c10d"
+_RPC = "torch.distributed.rpc.api"
 _STARTING_SECONDS = 10.0
 """In a younger process, the interpreter may not be initialized yet, which looks like an unsupported one."""
 _CONSEQUENCE = "the module variables, changes of os.environ and process groups of its ranks are unknown"
@@ -70,6 +72,7 @@ class InterpreterState:
                     globals=second.globals,
                     globals_before=integers(first),
                     groups=first.groups,
+                    rpc_name=first.rpc_name,
                 ),
             )
 
@@ -80,7 +83,7 @@ class InterpreterState:
             if image.gap:
                 self._note_unsupported(observation, target, image.gap)
             with Memory(target.pid, image.layout, str(observation.proc.root)) as memory:
-                wanted = ("__main__", "os", _C10D) if groups else ("__main__",)
+                wanted = ("__main__", "os", _C10D, _RPC) if groups else ("__main__",)
                 found = Modules(memory, image).namespace(*wanted)
                 variables = _variables(memory, found.get("__main__", {}))
                 if not groups:
@@ -93,6 +96,7 @@ class InterpreterState:
                     environment=_changed_environment(target, memory, found.get("os", {})),
                     globals=variables,
                     groups=members,
+                    rpc_name=rpc_worker.own_name(observation.proc, memory) if _uses_rpc(memory, found) else None,
                 )
         except Unsupported as error:
             self._note_unsupported(observation, target, str(error))
@@ -124,6 +128,15 @@ def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
             values = _object_variables(memory, name, address) if value is None else (value,)
             found += [Local(name=v.name, text=v.text, length=v.length) for v in values]
     return tuple(found[:_MAX_VARIABLES])
+
+
+def _uses_rpc(memory: Memory, modules: dict[str, dict[str, int]]) -> bool:
+    """Whether `init_rpc` has filled the set of all workers' names."""
+    names = modules.get(_RPC, {}).get("_ALL_WORKER_NAMES")
+    try:
+        return names is not None and bool(memory.length(names))
+    except Unreadable:
+        return False
 
 
 def _object_variables(memory: Memory, name: str, address: int) -> Iterator[Variable]:

@@ -27,16 +27,15 @@ class Variable(NamedTuple):
 
 
 _modules: dict[tuple[int, int, int, frozenset[int]], dict[str, int]] = {}
-_COMMON_LENGTHS = frozenset(
-    map(len, ("os", "__main__", "torch.distributed.distributed_c10d", "torch.distributed.debug"))
-)
-"""Lengths of all module names that hangdoc looks up, so that one reading is enough for all probes."""
 _USED = {
     "os": ("environ",),
     "torch.distributed.distributed_c10d": ("_pg_group_ranks", "_pg_names", "_pg_backend_config"),
     "torch.distributed.debug": ("_WORKER_SERVER",),
+    "torch.distributed.rpc.api": ("_ALL_WORKER_NAMES",),
 }
 """Modules with hundreds of variables, and the few that hangdoc looks up."""
+_COMMON_LENGTHS = frozenset(map(len, ("__main__", *_USED)))
+"""Lengths of all module names that hangdoc looks up, so that one reading is enough for all probes."""
 _reading = threading.Lock()
 """Probes run in parallel. The lock makes the others wait for the first reading instead of reading again."""
 

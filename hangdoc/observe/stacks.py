@@ -18,6 +18,7 @@ from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.precision import precisions
 from hangdoc.observe.python_state import Variable, amounts, p2p_ops, torch_value
+from hangdoc.observe.rpc_worker import worker_info
 from hangdoc.observe.source import Sources
 from hangdoc.procfs import ProcError
 from hangdoc.program import program
@@ -27,7 +28,7 @@ _HELPERS_PER_RANK = 16
 _MAX_CONTENTS = 60
 _RESERVE_SECONDS = 1.0
 """Source and variables are read only if more than this time is left, which the other probes need."""
-_C10D = "torch/distributed/distributed_c10d.py"
+_TORCH_CALLS = ("torch/distributed/distributed_c10d.py", "torch/distributed/rpc/api.py")
 _LAYER_FILES = "/torch/nn/modules/"
 _WAITS_FOR_A_CHILD = (
     "torch/utils/data/dataloader.py",
@@ -236,7 +237,7 @@ def _with_amounts(observation: Observation, pid: int, stack: Stack) -> Stack:
 def _annotated_frames(memory: Memory, frames: tuple[Frame, ...]) -> Iterator[Frame]:
     program_frames = {id(frame) for frame in program(frames)}
     for frame in frames:
-        if not frame.library or frame.file.endswith(_C10D):
+        if not frame.library or frame.file.endswith(_TORCH_CALLS):
             yield _with_contents(memory, frame)
         else:
             yield _with_lengths(memory, frame) if id(frame) in program_frames else _with_dtypes(memory, frame)
@@ -272,6 +273,10 @@ def _with_dtypes(memory: Memory, frame: Frame) -> Frame:
     return msgspec.structs.replace(frame, locals=tuple(found))
 
 
+def _torch_text(memory: Memory, address: int) -> str | None:
+    return torch_value(memory, address) or worker_info(memory, address)
+
+
 def _as_local(variable: Variable) -> Local:
     return Local(name=variable.name, text=variable.text, length=variable.length)
 
@@ -287,7 +292,7 @@ def _with_contents(memory: Memory, frame: Frame) -> Frame:
                     length = memory.length(local.address)
                     if "<P2POp at " in local.text:
                         contents += map(_as_local, p2p_ops(memory, local.name, local.address))
-                elif local.text.startswith("<") and (text := torch_value(memory, local.address)) is not None:
+                elif local.text.startswith("<") and (text := _torch_text(memory, local.address)) is not None:
                     found.append(msgspec.structs.replace(local, text=text))
                     continue
                 elif local.text.startswith("<") and len(contents) < _MAX_CONTENTS:

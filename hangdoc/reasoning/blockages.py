@@ -129,7 +129,7 @@ def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
             hold = hold_of(classes[0]) if classes else Unseen()
             if isinstance(hold, Asleep | Elsewhere):
                 still = [far for far in upstream if not far.first.moving]
-                hold = cycles.left_loop_among(classes, still, waits) or hold
+                hold = cycles.left_loop_among(run, classes, still, waits) or hold
             where = (classes[0].first.state, classes[0].first.where) if classes and hold.PLACED else None
             sinks.setdefault((hold.alike, where), (hold, []))[1].append(end)
     for hold, alike in sinks.values():

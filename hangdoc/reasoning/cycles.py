@@ -31,7 +31,7 @@ def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
         return locked
     if any(one.first.in_rendezvous for one in classes):
         return Apart(parts=_parts(classes)), ranks_of(classes)
-    left = left_loop_among(classes, classes, waits)
+    left = left_loop_among(run, classes, classes, waits)
     if left is None and (arguments := points.different_arguments(classes)) is not None:
         return arguments
     if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
@@ -77,22 +77,24 @@ def _call(rank: Rank) -> Hashable:
 # --- a loop left early -------------------------------------------------------------------------------------------------
 
 
-def left_loop_among(short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
+def left_loop_among(run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
     """The first pair of classes of which one has left a loop in which the other waits for it."""
     for behind in sorted(waiting, key=_largest_first):
         for ahead in sorted(short, key=_largest_first):
             # A receive names the rank that should have sent; a request, whose peer is unknown, may need all of them.
             named = is_p2p(behind.first) and peer_of(behind.first) is not None
-            if ahead is behind or named or not set(ahead.ranks) & waits.of(behind):
+            awaited = sorted(waits.of(behind).intersection(ahead.ranks))
+            if ahead is behind or named or not awaited:
                 continue
-            if (left := _uneven(ahead.first, behind.first)) is None:
+            first = run.ranks[awaited[0]]
+            if (left := _uneven(first, behind.first)) is None:
                 continue
             loop = left.loop
-            out, within = _counted_by(ahead.first, loop), _counted_by(behind.first, loop)
-            alike = [one for one in short if one is not behind and _same_call(one.first, ahead.first)]
+            out, within = _counted_by(first, loop), _counted_by(behind.first, loop)
+            alike = [one for one in short if one is not behind and _same_call(one.first, first)]
             inside = [one for one in waiting if one not in alike and _same_call(one.first, behind.first)]
             return LeftLoop(
-                short=Class(out, ranks_of(alike)),
+                short=Class(out, tuple(one for one in ranks_of(alike) if one in waits.of(behind))),
                 inside=Class(within, ranks_of(inside)),
                 loop=loop,
                 skippable=left.skippable and not conditions.early_exits(loop),

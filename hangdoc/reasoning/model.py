@@ -48,6 +48,10 @@ class Wait(Struct, frozen=True, gc=False):
     """False if the operation was inferred (from an idle backward, for example), not read from a frame."""
     root: int | None = None
     """Of a rooted collective, the root: the rank within its group that sends to all or receives from all."""
+    asked: str | None = None
+    """Of a call of torch.distributed.rpc, the name of the worker that must answer."""
+    answered_by: int | None = None
+    """The rank of that worker, if it has accepted the call: it answers when other ranks have made theirs, and is no `peer`."""
 
     @property
     def point(self) -> tuple[str, str | None, tuple[int, ...] | None, str | None]:

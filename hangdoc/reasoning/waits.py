@@ -65,7 +65,8 @@ def _node(run: Run, classes: tuple[Class, ...], everyone: frozenset[int]) -> Nod
         if peer is not None and peer != first.rank:
             return Node(classes, here, frozenset({peer}))
         # Of several ranks with unknown peers, each may wait for another of them.
-        return Node(classes, here, everyone if len(here) > 1 else everyone - here)
+        others = everyone if len(here) > 1 else everyone - here
+        return Node(classes, here, others - {first.wait.answered_by} or others)
     members = frozenset(first.wait.members) if first.wait.members is not None else everyone
     return Node(classes, here, members - here)
 

@@ -12,8 +12,8 @@ from hangdoc.phrases import verb as verb
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.agreement import Agreement
 from hangdoc.reasoning.kinds import Standstill
-from hangdoc.reasoning.model import Class, Rank, Run, numbers_of
-from hangdoc.reasoning.ranks import known, recorded
+from hangdoc.reasoning.model import Class, Rank, Run, Wait, numbers_of
+from hangdoc.reasoning.ranks import known, recorded, torch_names
 from hangdoc.reasoning.ranks.holds import (
     Asleep,
     AtFileLock,
@@ -87,7 +87,7 @@ _LOCKS: dict[type, str] = {AtFileLock: "at a file lock", AtSharedLock: "at a loc
 
 def operation(rank: Rank) -> str:
     """The operation that a rank waits in, by torch's name."""
-    return _operation(rank.wait.kind, rank.wait.operation) if rank.wait is not None else rank.state
+    return _operation(rank.wait.kind, rank.wait.operation, _worker(rank.wait)) if rank.wait is not None else rank.state
 
 
 def _in_what(rank: Rank) -> str:
@@ -96,13 +96,21 @@ def _in_what(rank: Rank) -> str:
 
 
 @lru_cache(4096)  # there are far fewer operations than ranks
-def _operation(kind: str, op: Operation) -> str:
+def _operation(kind: str, op: Operation, worker: str | None = None) -> str:
     text = "store.wait" if kind == "store" and op.op == "wait" else "a collective" if op.op == "wait" else op.op
     if op.peer is not None:
-        text += f" {'to' if 'send' in op.op else 'from'} rank {op.peer}"
+        text += f" {'to' if 'send' in op.op or op.op in torch_names.RPC_CALLS else 'from'} rank {op.peer}"
+    elif worker is not None:
+        text += f" to {worker}"
     if op.group is not None:
         text += f" of group {op.group}"
     return text + (f" ({caller(op.origin)})" if op.origin not in (None, "user", "store") else "")
+
+
+def _worker(wait: Wait) -> str | None:
+    """The worker that an RPC goes to, if it is not a peer: `worker 'server' (rank 0)`."""
+    rank = "" if wait.answered_by is None else f" (rank {wait.answered_by})"
+    return None if wait.asked is None else f"worker '{wait.asked}'{rank}"
 
 
 def doing(rank: Rank) -> str:

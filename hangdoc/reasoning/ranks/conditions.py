@@ -42,6 +42,7 @@ def singled_out(one: Rank, other: Rank) -> bool:
         for test in frame.conditions
         if test not in theirs
         for part in _parts(test)
+        if not (part.isidentifier() and _value(other, part))
     )
 
 

@@ -17,6 +17,7 @@ from hangdoc.snapshot import Frame, Loop, PythonThread
 
 _STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
 _POSTED = regex(r"P2POp\((\w+), (\d+)\)")
+_WORKER = regex(r"""(?:WorkerInfo\()?(["'])(.+)\1\)?""")
 _EACH = regex(r"for (\w+) in ")
 _MAX_CALL = 400
 """Characters of a call that are read."""
@@ -125,6 +126,23 @@ def root_of(op: str, thread: PythonThread) -> int | None:
 def _argument(call: str, key: str, thread: PythonThread, position: int | None = None) -> int | None:
     """What a call in the user's source is given as `key=`, or at a position: a number, or a calculation with variables whose
     values are known. The call is the one on the line, else the one that made the work, else the last one above."""
+    value = _given(call, key, thread, position)
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def worker_of(op: str, thread: PythonThread) -> str | None:
+    """The name of the worker that a call of torch.distributed.rpc in the user's source goes to."""
+    value = _given("remote" if op == "to_here" else op, "to", thread, position=0)
+    return value if isinstance(value, str) else None
+
+
+def worker_name(text: str | None) -> str | None:
+    """The name in a variable that holds a string or a `WorkerInfo`."""
+    named = _WORKER.fullmatch(text or "")
+    return named[2] if named is not None else None
+
+
+def _given(call: str, key: str, thread: PythonThread, position: int | None) -> int | str | None:
     frame = _user_frame(thread)
     if frame is None or not frame.context:
         return None
@@ -134,8 +152,7 @@ def _argument(call: str, key: str, thread: PythonThread, position: int | None = 
             named = next((keyword.value for keyword in one.keywords if keyword.arg == key), None)
             if named is None and position is not None and position < len(one.args):
                 named = one.args[position]
-            value = _value(named, frame) if named is not None else None
-            return value if value is None or value >= 0 else None
+            return _value(named, frame) if named is not None else None
     return None
 
 
@@ -155,16 +172,22 @@ def _calls(source: str, name: str) -> tuple[ast.Call, ...]:
     return tuple(found)
 
 
-def _value(node: ast.expr, frame: Frame) -> int | None:
-    """A whole number that an expression gives in a frame; None where it is unknown."""
+def _value(node: ast.expr, frame: Frame) -> int | str | None:
+    """A whole number or a string that an expression gives in a frame; None where it is unknown."""
     if isinstance(node, ast.Constant):
-        return node.value if type(node.value) is int else None
+        return node.value if isinstance(node.value, int | str) and not isinstance(node.value, bool) else None
     if isinstance(node, ast.Name | ast.Attribute):
         name = ast.unparse(node)
-        return next((integer(local.text) for local in frame.locals if local.name == name), None)
+        text = next((local.text for local in frame.locals if local.name == name), None)
+        number = integer(text)
+        return number if number is not None else worker_name(text)
     if isinstance(node, ast.BinOp) and (calculate := _CALCULATIONS.get(type(node.op))) is not None:
         left, right = _value(node.left, frame), _value(node.right, frame)
-        if left is not None and right is not None and (right or not isinstance(node.op, ast.Mod | ast.FloorDiv)):
+        if (
+            isinstance(left, int)
+            and isinstance(right, int)
+            and (right or not isinstance(node.op, ast.Mod | ast.FloorDiv))
+        ):
             return calculate(left, right)
     return None
 

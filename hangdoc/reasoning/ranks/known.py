@@ -59,6 +59,11 @@ def groups(process: Process) -> tuple[Group, ...]:
     return process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
 
 
+def rpc_name(process: Process) -> str | None:
+    """Its name in torch.distributed.rpc."""
+    return process.interpreter.rpc_name if isinstance(process.interpreter, Interpreter) else None
+
+
 def module(process: Process | None) -> tuple[Local, ...]:
     """The variables of its `__main__` module."""
     interpreter = process.interpreter if process is not None else None

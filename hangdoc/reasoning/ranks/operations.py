@@ -140,7 +140,10 @@ def _rpc(frame: Frame) -> Wait:
     """The wait of a call of torch.distributed.rpc."""
     if (meeting := torch_names.RPC_MEETINGS.get(frame.function)) is not None:
         return Wait("collective", Operation(op=meeting, origin="user"))
-    return Wait("p2p", Operation(op=frame.function, origin="user"))
+    to = _local(frame, "to")
+    peer = natural(to.text) if to is not None else None
+    asked = in_source.worker_name(to.text) if to is not None else None
+    return Wait("p2p", Operation(op=frame.function, origin="user", peer=peer), asked=asked)
 
 
 def _from_store(thread: PythonThread) -> Wait | None:
@@ -221,10 +224,12 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
             caller = caller or called
             if op == "broadcast" and called == "ddp-forward":
                 caller = "ddp-forward"
+            asked = in_source.worker_of(op, thread) if op in torch_names.RPC_CALLS else None
             peer = in_source.posted_peer(op, thread)
-            return Wait(torch_names.kind(op), Operation(op=op, origin=caller, peer=peer))
+            return Wait(torch_names.kind(op), Operation(op=op, origin=caller, peer=peer), asked=asked)
     if torch_names.NATIVE_FUTURE_WAIT.search(text) and any(map(torch_names.is_rpc, known.thread_names(process))):
-        return Wait("p2p", Operation(op="rpc_async", origin="user"))
+        asked = in_source.worker_of("rpc_async", thread)
+        return Wait("p2p", Operation(op="rpc_async", origin="user"), asked=asked)
     if torch_names.NATIVE_WORK_WAIT.search(text):
         op = in_source.operation(thread)
         operation = Operation(op=op, origin=called, peer=in_source.posted_peer(op, thread))

@@ -20,7 +20,7 @@ COLLECTIVES = frozenset(
      "new_group", "new_subgroups", "split_group", "destroy_process_group"]
 )  # fmt: skip
 RPC_CALLS = frozenset({"rpc_sync", "rpc_async", "to_here"})
-"""One rank waits for another one. Which one cannot be read: an RPC goes to a name, and only C++ knows whose name it is."""
+"""One rank waits for another one, which a call names by its name in RPC, or by its rank."""
 POINT_TO_POINT = RPC_CALLS | {
     "send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list",
 }  # fmt: skip

@@ -44,7 +44,9 @@ def _counters(left: LeftLoop) -> list[Evidence]:
     lines = []
     for one, text in ((left.short, "left"), (left.inside, "still inside")):
         done, total = batches(one.first)
-        unit = "batches" if known.beacon(one.first.process) is not None or is_over_data(left.loop) else "iterations"
+        of_data = known.beacon(one.first.process) is not None or is_over_data(left.loop)
+        one_unit, units = ("batch", "batches") if of_data else ("iteration", "iterations")
+        unit = one_unit if (done if total is None else total) == 1 else units
         count = f"after {done}{f' of {total}' if total is not None else ''} {unit}"
         if left.loop.begin is not None:  # a resumed run did not do them all
             count = f"at iteration {done}"

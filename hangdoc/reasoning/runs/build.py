@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import chain
 
-from msgspec.structs import asdict
+from msgspec import structs
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.causes.network import interface_with
@@ -15,7 +15,7 @@ from hangdoc.reasoning.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.reasoning.ranks.given import given
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.place import where
-from hangdoc.reasoning.ranks.reading import frames_at
+from hangdoc.reasoning.ranks.reading import frames_at, reading
 from hangdoc.reasoning.ranks.states import Training, state_of, training
 from hangdoc.reasoning.runs import absent, gather, launch
 from hangdoc.reasoning.runs.gathered import Gathered
@@ -134,6 +134,25 @@ def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
         pairs, others = connected[number]
         state = state_of(process, trains[number], helpers.get((host.name, process.pid), ()), pairs, others)
         found[number] = _rank(number, host, process, trains[number], state, loop, pairs)
+    return _with_workers(found)
+
+
+def _with_workers(members: dict[int, Rank]) -> dict[int, Rank]:
+    """Ranks whose waits for workers of torch.distributed.rpc name the ranks of those workers. A worker that itself waits answers
+    from other threads. If none of them handles a request, it waits for the requests of other ranks."""
+    workers = {name: one for one in members.values() if one.process and (name := known.rpc_name(one.process))}
+    if not workers:
+        return members
+    found = dict(members)
+    for number, one in members.items():
+        wait = one.wait
+        worker = workers.get(wait.asked) if wait is not None and wait.asked is not None else None
+        if wait is not None and worker is not None:
+            if worker.waits and not (worker.thread is not None and reading(worker.thread).handles_rpc):
+                wait = structs.replace(wait, answered_by=worker.rank)
+            else:
+                wait = structs.replace(wait, operation=structs.replace(wait.operation, peer=worker.rank))
+            found[number] = structs.replace(one, wait=wait)
     return found
 
 
@@ -150,7 +169,7 @@ def _rank(
     place, frame = where(thread, read, own)
     frames = () if thread is None else thread.frames
     return Rank(
-        **asdict(state),
+        **structs.asdict(state),
         rank=number,
         host=host.name,
         process=process,
