@@ -16,7 +16,8 @@ from hangdoc.reasoning.ranks.holds import (
 )
 from hangdoc.reasoning.ranks.movement import cores_used
 
-_TELLING = (AtLock, AtFileLock, AtSharedLock, InFile, OnNetwork, ReadsPipe, Serves, WaitsForLoader)
+_INSIDE = (AtLock, AtFileLock, AtSharedLock, InFile, ReadsPipe, WaitsForLoader)
+_TELLING = (*_INSIDE, OnNetwork, Serves)
 
 
 def is_quiet(run: Run) -> bool:
@@ -52,5 +53,10 @@ def _ends_by_itself(hold: Hold | None) -> bool:
 
 
 def is_seen(run: Run) -> bool:
-    """Whether the CPU clocks of all ranks of an idle run were read, so that it is known to be idle."""
-    return all(rank.cpu_percent is not None and (run.backend == "gloo" or rank.uses_rpc) for rank in run.living)
+    """Whether the CPU clocks of all ranks of an idle run were read, so that it is known to be idle. A GPU may work for ranks without a
+    group, unless it is known for what they wait in this process or another one."""
+    return all(
+        rank.cpu_percent is not None
+        and (run.backend == "gloo" or rank.uses_rpc or (run.backend is None and isinstance(rank.hold, _INSIDE)))
+        for rank in run.living
+    )

@@ -1,12 +1,13 @@
 """Step 4: which rank waits for which. The nodes are calls in which ranks can meet, and classes of ranks that do not wait."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from hangdoc.reasoning import graph
 from hangdoc.reasoning.model import Class, Rank, Run, Wait, numbers_of
 from hangdoc.reasoning.ranks import backends, torch_names
-from hangdoc.reasoning.ranks.holds import AtFileLock, AtSharedLock
+from hangdoc.reasoning.ranks.holds import AtFileLock, AtSharedLock, WaitsForLoader
+from hangdoc.reasoning.ranks.movement import kernel_thread
 
 
 class Node(NamedTuple):
@@ -91,6 +92,8 @@ def silence(run: Run, *, standstill: bool) -> float | None:
         return min((process.started_seconds_ago for _, process in run.launchers), default=None)
     if any(one.first.spins or _uses_nccl(one.first) for one in run.waiting):
         return None  # NCCL does not send its data over these sockets, so their silence shows nothing
+    if standstill and run.backend is None and not any(rank.uses_rpc for rank in run.living):
+        return _stood_seconds(run.living)
     classes = run.classes if standstill else run.waiting
     asked = [run.ranks[number] for number in numbers_of(classes)]
     blind = bool(run.blind_hosts())
@@ -102,6 +105,20 @@ def silence(run: Run, *, standstill: bool) -> float | None:
         # No data has been exchanged yet: the wait is as old as the processes.
         ages = [rank.process.started_seconds_ago for rank in asked if rank.process is not None]
     return min(ages, default=None)
+
+
+def _stood_seconds(ranks: Iterable[Rank]) -> float | None:
+    """How long ranks without connections to each other have all been blocked. A rank that polls for a batch has waited as long as
+    its dataloader's worker has not run; of other polls no beginning is known."""
+    ages = []
+    for rank in ranks:
+        loader = rank.hold if isinstance(rank.hold, WaitsForLoader) else None
+        worker = loader.worker if loader is not None else None
+        process, in_python = (worker, None) if worker is not None else (rank.process, rank.thread)
+        thread = kernel_thread(process, in_python) if process is not None else None
+        ages.append(thread.idle_seconds if thread is not None and thread.timed is not True else None)
+    known = [age for age in ages if age is not None]
+    return min(known, default=None) if len(known) == len(ages) else None
 
 
 def _quiet_seconds(rank: Rank, *, rpc: bool, by_thread: bool) -> float | None:
