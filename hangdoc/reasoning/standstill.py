@@ -53,8 +53,8 @@ def _ends_by_itself(hold: Hold | None) -> bool:
 
 
 def is_seen(run: Run) -> bool:
-    """Whether the CPU clocks of all ranks of an idle run were read, so that it is known to be idle. A GPU may work for ranks without a
-    group, unless it is known for what they wait in this process or another one."""
+    """Whether the CPU clocks of all ranks of an idle run were read, so that it is known to be idle. A GPU may work for ranks
+    without a group, unless it is known for what they wait in this process or another one."""
     return all(
         rank.cpu_percent is not None
         and (run.backend == "gloo" or rank.uses_rpc or (run.backend is None and isinstance(rank.hold, _INSIDE)))

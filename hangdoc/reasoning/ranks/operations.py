@@ -57,14 +57,15 @@ def _in_place_of_main(stack: Stack, main: PythonThread) -> PythonThread:
 def _rpc_handler(process: Process, stack: Stack, main: PythonThread) -> PythonThread | None:
     """The thread that does what another rank has requested by RPC, if the main thread only waits for others: then the others wait
     for that thread. None if there is none, or if several are at different lines. Those that wait for a lock wait for another
-    thread."""
+    thread, unless all of them do."""
     if main.active or reading(main).in_c10d:
         return None
     handlers = {reading(one).lines: one for one in stack.threads if one is not main and reading(one).handles_rpc}
     if len(handlers) > 1:
         at_locks = {one.tid for one, _ in locks.waiting_threads(process)}
-        handlers = {lines: one for lines, one in handlers.items() if one.tid not in at_locks}
-    return next(iter(handlers.values())) if len(handlers) == 1 else None
+        free = [one for one in handlers.values() if one.tid not in at_locks]
+        return free[0] if len(free) == 1 else None if free else next(iter(handlers.values()))
+    return next(iter(handlers.values()), None)
 
 
 def is_main(thread: PythonThread | None, pid: int) -> bool:
