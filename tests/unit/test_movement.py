@@ -473,16 +473,26 @@ def test_a_wait_for_a_child_is_not_older_than_the_child(age: float, verdict: str
     assert job(snapshot(in_loop(0, 4), process, tool, silence=60.0)).verdict == verdict
 
 
-@pytest.mark.parametrize(
-    ("holders", "verdict"), [((), "hung"), (None, "waiting"), ((9,), "waiting"), ((101,), "waiting")]
-)
+@pytest.mark.parametrize(("holders", "verdict"), [((), "hung"), (None, "waiting"), ((9,), "waiting")])
 def test_a_lock_file_that_no_process_holds_is_never_free(holders: tuple[int, ...] | None, verdict: str) -> None:
-    """Pid 9 is stopped, perhaps for a moment; 101 is the rank itself: another of its threads may hold the lock."""
+    """Pid 9 is stopped, perhaps for a moment."""
     held = None if holders is None else tuple(Holder(pid=pid, name="x", state="T") for pid in holders)
     file = AwaitedFile(kind="file", name="/data/x.lock", holders=held)
     waits = rank(1, train(12), kernel={"syscall": "flock", "files": (file,)})
     found = job(snapshot(in_loop(0, 4), waits, silence=2.0))
     assert (found.verdict, found.findings[0].code) == (verdict, "HD202")
+
+
+@pytest.mark.parametrize(("threads", "verdict"), [(1, "hung"), (2, "waiting")])
+def test_a_rank_that_holds_the_lock_on_a_file_waits_for_itself(threads: int, verdict: str) -> None:
+    """If it has another thread in the user's code, that thread may release the lock."""
+    file = AwaitedFile(kind="file", name="/data/x.lock", holders=(Holder(pid=101, name="x", state="S"),))
+    waits = rank(1, train(12), kernel={"syscall": "flock", "files": (file,)})
+    other = PythonThread(tid=7, name="saver", active=False, owns_gil=False, frames=(frame("save", 70),))
+    python = replace(stack(train(12)), threads=(*stack(train(12)).threads, other)[:threads])
+    waits = replace(waits, stack=python, stack_before=python)
+    found = job(snapshot(in_loop(0, 4), waits, silence=2.0))
+    assert (found.verdict, found.findings[0].code) == (verdict, "HD304")
 
 
 def test_counters_at_the_header_of_a_loop() -> None:

@@ -8,7 +8,7 @@ from hangdoc.reasoning.ranks.lock_owners import At
 from hangdoc.reasoning.ranks.movement import thread_of, threads_at_work
 from hangdoc.reasoning.ranks.place import innermost, user_frames
 from hangdoc.reasoning.ranks.reading import lines_of
-from hangdoc.snapshot import Clocks, Frame, KernelThread, Process, PythonThread, Unavailable
+from hangdoc.snapshot import AwaitedFile, Clocks, Frame, KernelThread, Process, PythonThread, Unavailable
 
 _FUTEX = "futex"
 _WAITS_FOR_GIL = 50
@@ -91,6 +91,20 @@ def hold_of(process: Process, thread: PythonThread, kernel: KernelThread | None)
     waiting = waiting_threads(process)
     here = next((at for at in waiting if at[0].tid == thread.tid), None)
     return _at_lock(process, thread, here, waiting) if here is not None else None
+
+
+def of_own_file(process: Process, thread: PythonThread, file: AwaitedFile) -> AtLock | None:
+    """The lock on a file that the process holds itself, through another open file (flock(2)); None for any other. Only another of
+    its threads may release it."""
+    if {one.pid for one in file.holders or ()} != {process.pid}:
+        return None
+    others = [one for one in known.python_threads(process) if one is not thread and user_frames(one)]
+    alone = not others and others_are_idle(process, {thread.tid or process.pid})
+    what = f"it waits for a lock on {file.name} that its own process holds"
+    lines = tuple(
+        _line(one, doing) for one, doing in ((thread, "is waiting for the lock"), *((o, "is") for o in others[:3]))
+    )
+    return AtLock(what=what, certainty=0.9, threads=lines, ends="never" if alone else "unknown")
 
 
 def of_other_threads(process: Process, thread: PythonThread) -> AtLock | None:

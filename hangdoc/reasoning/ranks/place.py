@@ -56,8 +56,7 @@ class Left(NamedTuple):
 
     loop: Loop
     skippable: bool
-    """Whether one of the two may instead have skipped the call of the other, which is only made in some iterations: no counter
-    shows their iterations."""
+    """Whether one of the two may instead have skipped the call of the other, which is only made in some iterations."""
 
 
 def left_loops(ahead: Rank, behind: Rank) -> list[Left]:
@@ -95,8 +94,12 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]
     called = [
         frame for at, frame in enumerate(deeper) if a.library or trains or not all(f.library for f in deeper[at:])
     ]
-    loops = [loop for loop in around(b) if loop.end_line < _at(a)]
-    return [Left(loop, skippable) for loop in (*loops, *(loop for frame in called for loop in around(frame)))]
+    loops = [Left(loop, skippable) for loop in around(b) if loop.end_line < _at(a)]
+    for frame in called:
+        # In one iteration of a loop around both, a loop inside it differs less likely than a condition in that.
+        skipped = skippable or (parted.counted and _is_conditional(theirs, frame))
+        loops += [Left(loop, skipped) for loop in around(frame)]
+    return loops
 
 
 def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
@@ -172,19 +175,22 @@ class _Parted(NamedTuple):
     """Whether both are in a loop without a known counter, so that they may be in different iterations."""
     guarded: bool
     """Whether such a loop continues after an exception in the rest of an iteration."""
+    counted: bool
+    """Whether counters show that both are in one iteration of a loop."""
 
 
 def _parting(one: Rank, ours: Frames, other: Rank, theirs: Frames) -> _Parted | None:
     """Where two stacks part; None if they have no function in common."""
     ours, theirs = ours[::-1], theirs[::-1]
-    last, uncounted, guarded = None, False, False
+    last, uncounted, guarded, counted = None, False, False, False
     for index, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if (a.file, a.function) != (b.file, b.function):
             break
         rounds = _rounds(one, a, other, b)
         uncounted = uncounted or rounds is None
         guarded = guarded or (uncounted and bool(continued_by(a)))
-        last = _Parted(a, b, theirs[index + 1 :], uncounted, guarded)
+        counted = not uncounted and (counted or (rounds == 0 and any(_holds(loop, a, b) for loop in a.loops)))
+        last = _Parted(a, b, theirs[index + 1 :], uncounted, guarded, counted)
         if _at(a) != _at(b) or rounds:
             break
     return last
@@ -197,11 +203,16 @@ def continued_by(frame: Frame) -> list[str]:
     return [one for one in frame.caught or () if one not in ends] if loops else []
 
 
+def _holds(loop: Loop, a: Frame, b: Frame) -> bool:
+    """Whether two frames of one function are in a loop of it."""
+    return loop.line <= min(_at(a), _at(b)) and max(_at(a), _at(b)) <= loop.end_line
+
+
 def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
     """How many rounds `one` is ahead of `other` in the outermost loop that holds both frames and tells them apart; 0
     for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
     for loop in sorted(a.loops, key=lambda loop: loop.line):
-        if loop.line <= min(_at(a), _at(b)) and max(_at(a), _at(b)) <= loop.end_line:
+        if _holds(loop, a, b):
             names = loop.counters[: loop.every or None]
             ours = [number(one.process, a, name) for name in names]
             theirs = [number(other.process, b, name) for name in names]

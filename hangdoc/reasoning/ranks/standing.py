@@ -21,6 +21,7 @@ from hangdoc.reasoning.ranks.holds import (
     Serves,
     Unreadable,
     WaitsForInput,
+    WaitsForLoader,
 )
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
 from hangdoc.reasoning.ranks.place import user_frames
@@ -93,19 +94,17 @@ def standing_of(
         and thread.tid == process.pid
         and (polled := _polled_lock(process, thread, kernel)) is not None
     ):
-        return _at_file_lock(polled)
+        return _at_file_lock(process, thread, polled)
     if call in calls.FILE_LOCK and file is not None:
-        return _at_file_lock(file)
-    if any(f.file.endswith(torch_names.DATALOADER) for f in thread.frames):
-        connections = tuple(connections)
-        waits = loader.hold_of(thread, helpers, lambda worker, one: _worker_waits(worker, one, connections))
+        return _at_file_lock(process, thread, file)
+    if (waits := _loading(thread, helpers, connections)) is not None:
         if not waits.by_rank:
             return Standing("waiting-data", "waiting for a dataloader worker", waits)
-        if call == calls.FUTEX and (lock := locks.hold_of(process, thread, kernel)) is not None:
-            return Standing("waiting-lock", lock.what, lock)
+        if kernel is None:
+            return Standing("waiting-data", "loading data itself", Unreadable())
         if call in calls.SLEEP:
             waits = replace(waits, ends=sleeps.asleep(thread, kernel).ends)
-        return Standing("waiting-data", "loading data itself", waits if kernel is not None else Unreadable())
+            return Standing("waiting-data", "loading data itself", waits)
     if file is not None and file.kind == "shared-memory":
         return _at_shared_lock(process, thread, file)
     lock = locks.hold_of(process, thread, kernel)
@@ -130,7 +129,18 @@ def standing_of(
         elsewhere = network.of_other_threads(process, thread, connections)
         if elsewhere is not None:
             return Standing("waiting-lock", f"waiting for a thread that is {elsewhere}", elsewhere)
+    if waits is not None and lock is None:
+        return Standing("waiting-data", "loading data itself", waits)
     return _by_name(thread, kernel, lock, network.of(process, kernel, connections))
+
+
+def _loading(
+    thread: PythonThread, helpers: Sequence[Process], connections: Sequence[Connection]
+) -> WaitsForLoader | None:
+    """The wait of a thread in torch's DataLoader; None for any other thread."""
+    if not any(f.file.endswith(torch_names.DATALOADER) for f in thread.frames):
+        return None
+    return loader.hold_of(thread, helpers, lambda worker, one: _worker_waits(worker, one, connections))
 
 
 def _is_breakpoint(frame: Frame) -> bool:
@@ -178,11 +188,14 @@ def _polled_lock(process: Process, thread: PythonThread, kernel: KernelThread | 
     return file if certain else None
 
 
-def _at_file_lock(file: AwaitedFile) -> Standing:
-    """A rank that waits for a file lock. It never gets one that no process has. A holder may be another thread of the rank, and
-    one that is stopped may be stopped for a moment."""
+def _at_file_lock(process: Process, thread: PythonThread, file: AwaitedFile) -> Standing:
+    """A rank that waits for a file lock. It never gets one that no process has. A holder that is stopped may be stopped for a
+    moment."""
+    what = f"waiting for a lock on {file.name}"
+    if (own := locks.of_own_file(process, thread, file)) is not None:
+        return Standing("waiting-lock", what, own)
     hold = AtFileLock.of(file.holders, "never" if file.holders == () else "unknown", path=file.name)
-    return Standing("waiting-lock", f"waiting for a lock on {file.name}", hold)
+    return Standing("waiting-lock", what, hold)
 
 
 def _at_shared_lock(process: Process, thread: PythonThread, file: AwaitedFile) -> Standing:

@@ -4,8 +4,8 @@
 
 A rank whose training thread waits for a lock of its own process. Another thread
 is stuck while it holds the GIL, two threads each hold the lock that the other
-needs, a thread acquires a lock that it already holds, or imports wait for each
-other.
+needs, a thread acquires a lock that it already holds (also one on a file), or
+imports wait for each other.
 
 ## Why it hangs
 
@@ -48,8 +48,8 @@ extension (`Py_BEGIN_ALLOW_THREADS`). Do imports before you start threads.
 ## How hangdoc knows
 
 In both stacks, the threads are at a `with lock:` or an `acquire`. It also reads
-which thread holds the GIL, and the native frames of the C call if they were
-read.
+which thread holds the GIL, the native frames of the C call if they were read,
+and from /proc/locks whether the process holds the lock on a file itself.
 
 ## When it can be wrong
 
