@@ -155,7 +155,7 @@ def hold_of(one: Class) -> Hold:
     if (announced := work.announced(rank)) is not None:
         return announced
     if rank.label == "dead":
-        return Dead(traced=rank.process is not None)
+        return rank.hold or Dead(traced=rank.process is not None)
     if rank.label is None:
         return Unreadable()
     return rank.hold or (work.hold_of(rank) if rank.label == "computing" else Elsewhere())

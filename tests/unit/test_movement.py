@@ -429,6 +429,10 @@ def test_a_pipe_of_which_nobody_else_holds_the_other_end_never_ends() -> None:
     assert (
         job(snapshot(in_loop(0, 4), reads(), silence=2.0)).verdict == "waiting"
     )  # held by a process outside the container
+    orphan = job(snapshot(in_loop(0, 4), replace(reads(101), launcher_gone=True), silence=2.0))
+    assert [one.code for one in orphan.findings] == ["HD305"]
+    assert (orphan.findings[0].culprits, orphan.findings[0].victims) == ((1,), (0,))
+    assert "the launcher is gone, and rank 1 is waiting for data from a pipe" in orphan.findings[0].summary
 
 
 @pytest.mark.parametrize(

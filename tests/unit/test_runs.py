@@ -107,6 +107,21 @@ def test_a_process_that_a_dead_rank_had_forked_is_not_that_rank() -> None:
     assert job.ranks[-1].pid == 101, "alone, it is shown"
 
 
+@pytest.mark.parametrize(("remote", "verdict"), [("10.0.0.1", "hung"), ("10.0.0.2", "unknown")])
+def test_a_rank_to_which_no_connection_leads_is_dead(remote: str, verdict: str) -> None:
+    """No launcher says how many ranks are on this host. A connection to another host may lead to the missing rank."""
+    identity = RankIdentity(rank=0, source="arguments", world_size=3, master_address="10.0.0.1", master_port=29500)
+    ranks = [
+        told(n, *c10d("all_reduce"), train(15), world=3, identity=msgspec.structs.replace(identity, rank=n))
+        for n in (0, 1)
+    ]
+    between = silent(2, 60.0).connections
+    away = msgspec.structs.replace(between[0], local_port=41_000, remote_address=remote)
+    connections = Connections(connections=(*between, *((away,) if remote != "10.0.0.1" else ())))
+    (job,) = diagnose(snapshot(*ranks, connections=connections)).jobs
+    assert (job.verdict, job.findings[0].culprits) == (verdict, (2,) if verdict == "hung" else ())
+
+
 # --- the name --------------------------------------------------------------------------------------------------------
 
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hangdoc.reasoning.causes import beginnings, data, dead_link, disagreements, meeting
+from hangdoc.reasoning.causes import beginnings, data, dead_link, disagreements, meeting, orphaned
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.causes.disagreements import Differs, VariableDiffers, VersionDiffers
 from hangdoc.reasoning.kinds import Cycle, LeftLoop, Mismatch, PointToPoint, SameCall, Subset
 from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.holds import Starves, Stopped, Unseen, WaitsForInput
+from hangdoc.reasoning.ranks.holds import ReadsPipe, Starves, Stopped, Unseen, WaitsForInput
 
 if TYPE_CHECKING:
     from hangdoc.reasoning.blockages import Blockage
@@ -25,6 +25,8 @@ def of(run: Run, blockage: "Blockage") -> Cause | None:
         return cause
     if isinstance(kind, Starves) and blockage.waiting:
         return data.of_starved(blockage.awaited[0].first, blockage.waiting[0].first)
+    if isinstance(kind, ReadsPipe):
+        return orphaned.find(run, kind, blockage.awaited)
     if isinstance(kind, Cycle | SameCall | Unseen) and (link := dead_link.find(run)) is not None:
         return link
     if isinstance(kind, LeftLoop):

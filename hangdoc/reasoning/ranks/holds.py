@@ -49,7 +49,7 @@ def _state(one: Holder) -> str:
 
 
 class Dead(Hold, frozen=True, kw_only=True):
-    """Its process has ended."""
+    """Its process has ended. If nothing shows that it was ever started, it may still be."""
 
     NAME = "dead"
     ends: Ends = "never"

@@ -107,7 +107,8 @@ COMPILER = (
     "/triton/compiler/",
 )
 AGENT = "torch/distributed/elastic/"
-GLOO_THREADS = frozenset({"pt_gloo_runloop", "gloo_tcp_loop"})
+GLOO_LOOP = "pt_gloo_runloop"
+GLOO_THREADS = frozenset({GLOO_LOOP, "gloo_tcp_loop"})
 _RPC = "TP_"
 """How the names of TensorPipe's threads begin (torch.distributed.rpc). They poll all the time."""
 RPC_POOL = "pt_thread_pool"

@@ -39,7 +39,9 @@ counter of the control group, and what the surviving ranks wait in.
 
 ## When it can be wrong
 
-If the rank finished normally and no other rank waits, nothing is reported.
+If the rank finished normally and no other rank waits, nothing is reported. If
+the others wait for its key in a store and have no process group, the rank may
+not have been started yet; the report says so.
 
 ## References
 
@@ -62,14 +64,15 @@ def _awaited(run: Run, blockage: Blockage, kind: Dead) -> Draft:
     kills = words.oom_kills(run.hosts, [rank.process for rank in dead])
     which = f"rank {dead[0].rank}: " if len(dead) > 1 else ""
     how = f"{which}{dead[0].why}{'; probably the OOM killer' if kills else ''}"
+    state = "dead" if kind.ends == "never" else "dead or not started"
     others = (
         words.victims_wait(blockage)
         if survivor.wait is not None
         else (f"no other rank is making progress: rank {survivor.rank} is {words.doing_at(survivor)}")
     )
     return Draft(
-        confidence=0.96 if kind.traced else 0.9,
-        summary=f"{words.are(blockage.culprits)} dead ({how}); {others}",
+        confidence=0.96 if kind.traced else 0.9 if kind.ends == "never" else 0.7,
+        summary=f"{words.are(blockage.culprits)} {state} ({how}); {others}",
         evidence=[
             *(Evidence(rank.rank, "processes", _death(run, rank)) for rank in dead[:8]),
             *kills,
@@ -115,5 +118,10 @@ def _unnoticed(survivor: Rank) -> str:
 def _death(run: Run, rank: Rank) -> str:
     if rank.process is None:
         others = words.ranks(run.processes)
-        return f"no process on {rank.host} any more; it had completed the rendezvous with {others}"
+        met = (
+            f"any more; it had completed the rendezvous with {others}"
+            if rank.hold is None
+            else f"but those of {others}"
+        )
+        return f"no process on {rank.host} {met}"
     return f"pid {rank.process.pid} is a zombie (parent pid {rank.process.ppid}): {rank.why}"

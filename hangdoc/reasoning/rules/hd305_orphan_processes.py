@@ -2,7 +2,8 @@
 
 ## What it finds
 
-Ranks that torchrun started and whose launcher is gone.
+Ranks that torchrun started and whose launcher is gone. It is the main finding if
+a rank waits for data that only its launcher would have sent.
 
 ## Why it hangs
 
@@ -49,17 +50,37 @@ from collections.abc import Iterator
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
 from hangdoc.reasoning import words
+from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.causes.orphaned import Orphaned
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks import known
-from hangdoc.reasoning.rules.draft import Draft
+from hangdoc.reasoning.rules.draft import Draft, about
+
+
+@about(Orphaned)
+def say(run: Run, blockage: Blockage, kind: Orphaned) -> Draft:
+    first = blockage.awaited[0].first
+    return Draft(
+        confidence=0.9,
+        summary=words.and_victims(
+            f"the launcher is gone, and {words.are(blockage.culprits)} {words.doing_at(first)}", blockage
+        ),
+        evidence=[
+            *_processes(run, kind.ranks),
+            *words.class_evidence(blockage.awaited),
+            *words.stacks(run, blockage.waiting),
+        ],
+        remedy=f"Nothing can end this wait: terminate {words.ranks(kind.ranks)}, and find out how the launcher ended.",
+        commands=_commands(run, kind.ranks),
+    )
 
 
 def check(run: Run) -> Iterator[Draft]:
-    """One finding for all orphans of a run."""
-    orphans = {rank: process for rank, process in run.processes.items() if process.launcher_gone}
-    if not orphans:
+    """One finding for all orphans of a run, if their state does not explain a blockage."""
+    orphans = tuple(rank for rank, process in run.processes.items() if process.launcher_gone)
+    if not orphans or any(isinstance(one.cause, Orphaned) for one in run.blockages):
         return
-    pids = [process.pid for process in orphans.values()]
+    pids = {run.processes[rank].pid for rank in orphans}
     listening = {listener.pid: listener.port for host in run.hosts for listener in known.listeners(host)}
     port = next((listening[pid] for pid in pids if pid in listening), None)
     holds = f" and {words.verb(orphans, 'holds', 'hold')} port {port}" if port is not None else ""
@@ -68,15 +89,25 @@ def check(run: Run) -> Iterator[Draft]:
         culprits=orphans,
         summary=f"{words.do(orphans, 'is an orphan', 'are orphans')}: the launcher is gone, but "
         f"{words.verb(orphans, 'the rank is', 'the ranks are')} still alive{holds}",
-        evidence=[
-            Evidence(
-                rank,
-                "processes",
-                f"pid {process.pid}, parent pid {process.ppid}, {(process.resident_bytes or 0) / 1e6:.0f} MB, "
-                f"started {duration(process.started_seconds_ago)} ago",
-            )
-            for rank, process in list(orphans.items())[:8]
-        ],
+        evidence=_processes(run, orphans),
         remedy="If nobody needs their work, terminate them before you start a new run.",
-        commands=(f"ps -o pid,ppid,etime,rss,args -p {','.join(map(str, pids[:16]))}",),
+        commands=_commands(run, orphans),
     )
+
+
+def _processes(run: Run, orphans: tuple[int, ...]) -> list[Evidence]:
+    found = ((rank, run.processes[rank]) for rank in orphans[:8])
+    return [
+        Evidence(
+            rank,
+            "processes",
+            f"pid {process.pid}, parent pid {process.ppid}, {(process.resident_bytes or 0) / 1e6:.0f} MB, "
+            f"started {duration(process.started_seconds_ago)} ago",
+        )
+        for rank, process in found
+    ]
+
+
+def _commands(run: Run, orphans: tuple[int, ...]) -> tuple[str, ...]:
+    pids = ",".join(str(run.processes[rank].pid) for rank in orphans[:16])
+    return (f"ps -o pid,ppid,etime,rss,args -p {pids}",)

@@ -1,17 +1,19 @@
 """Ranks of a run without a process: dead, or only not observed."""
 
 from hangdoc.reasoning.model import Placed, Rank, Unlooked
-from hangdoc.reasoning.ranks import known, operations
+from hangdoc.reasoning.ranks import known, operations, torch_names
+from hangdoc.reasoning.ranks.holds import Dead
 from hangdoc.reasoning.ranks.stopped import how_it_ended
 from hangdoc.reasoning.runs.gathered import Gathered
-from hangdoc.reasoning.runs.links import lead_elsewhere
+from hangdoc.reasoning.runs.links import lead_elsewhere, lead_to_other_hosts
 from hangdoc.snapshot import Process, RankIdentity, Unreached
 
 
 def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[Unreached, ...]) -> dict[int, Unlooked]:
     """Add the dead ones of the missing ranks of a run to `ranks`; why each other one was not observed. Those that must be on an
-    observed host are dead (the zombies first). Some processes of one of the launchers may be unreadable; any of them may be such
-    a rank. `unreached`: the hosts that sent no evidence; a missing rank may be there."""
+    observed host are dead (the zombies first), or perhaps not started if others only wait for their keys in a store. Some
+    processes of one of the launchers may be unreadable; any of them may be such a rank. `unreached`: the hosts that sent no
+    evidence; a missing rank may be there."""
     unseen: dict[int, Unlooked] = {}
     missing = [rank for rank in range(world) if rank not in ranks]
     if not missing:
@@ -22,10 +24,12 @@ def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[
     restricted = any(host.restricted for host, _ in run.members)
     arrived = any(has_met(process) for _, process in run.members)
     # Ranks that have completed the rendezvous are connected. If they are connected only to each other, no other rank is alive.
-    beside = restricted and not (arrived and lead_elsewhere(members, run.stores) is False)
+    alone = arrived and lead_elsewhere(members, run.stores) is False
+    beside = restricted and not alone
+    in_store = any(one.wait is not None and one.wait.kind == "store" for one in ranks.values())
     homes, otherwise = _homes(members, whole, missing, beside=beside)
     if otherwise is None and members and (not beside or all(not host.restricted for host, _ in run.members)):
-        otherwise = run.alone_on
+        otherwise = run.alone_on or (_only_host(run, members) if alone else None)
     for number in missing:
         host = homes.get(number, otherwise)
         if (ended := next(zombies, None)) is not None:
@@ -38,6 +42,10 @@ def fill_in(run: Gathered, world: int, ranks: dict[int, Rank], unreached: tuple[
             ranks[number] = Rank("dead", "missing", why, rank=number, host=where.name, process=None)
         elif host is not None and arrived and host not in unreadable:
             ranks[number] = Rank("dead", "missing", "its process is gone", rank=number, host=host, process=None)
+        elif host is not None and in_store and host not in unreadable:
+            why = f"there is no process on {host}, where it should run"
+            hold = Dead(traced=False, ends="unknown")
+            ranks[number] = Rank("dead", "missing", why, rank=number, host=host, process=None, hold=hold)
         else:
             unseen[number] = _unlooked(host, unreadable, unreached, restricted=restricted)
     return unseen
@@ -91,8 +99,18 @@ def _homes(
     return homes, None
 
 
+def _only_host(run: Gathered, members: dict[int, Placed]) -> str | None:
+    """The one host of all ranks of which no launcher says how many are on it: Gloo connects each rank to each other, and none of
+    these connections leads to another host."""
+    hosts = {host.name for host, _ in members.values()}
+    counted = any(who.local_world_size is not None for who in run.identities)
+    gloo = all(torch_names.GLOO_LOOP in known.thread_names(process) for _, process in run.members)
+    alone = len(hosts) == 1 and gloo and not counted and not lead_to_other_hosts(members)
+    return next(iter(hosts)) if alone else None
+
+
 def has_met(process: Process) -> bool:
     """Whether a rank has completed its rendezvous, so that all other ranks have been there too."""
     if known.groups(process):
         return True
-    return "pt_gloo_runloop" in known.thread_names(process) and not operations.in_rendezvous(process)
+    return torch_names.GLOO_LOOP in known.thread_names(process) and not operations.in_rendezvous(process)

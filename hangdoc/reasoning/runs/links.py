@@ -123,6 +123,15 @@ def lead_elsewhere(members: dict[int, Placed], stores: set[int]) -> bool | None:
     return False
 
 
+def lead_to_other_hosts(members: dict[int, Placed]) -> bool:
+    """Whether a live connection of a rank leads to an address that is on no host of the run that was observed."""
+    hosts = {host.name: host for host, _ in members.values()}
+    mine = {(host.name, process.pid) for host, process in members.values()}
+    live = [(host.name, c) for host in hosts.values() for c in known.connections(host) if c.state == "ESTABLISHED"]
+    here = {c.local_address for _, c in live}
+    return any((name, c.pid) in mine and c.remote_address not in here for name, c in live)
+
+
 def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:
     """Since the last byte to or from any other rank; None without a connection that could tell."""
     shortest: int | None = None
