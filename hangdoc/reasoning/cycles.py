@@ -93,8 +93,9 @@ def left_loop_among(run: Run, short: Sequence[Class], waiting: Sequence[Class], 
             out, within = _counted_by(first, loop), _counted_by(behind.first, loop)
             alike = [one for one in short if one is not behind and _same_call(one.first, first)]
             inside = [one for one in waiting if one not in alike and _same_call(one.first, behind.first)]
+            needed = frozenset[int]().union(*map(waits.of, (behind, *inside)))
             return LeftLoop(
-                short=Class(out, tuple(one for one in ranks_of(alike) if one in waits.of(behind))),
+                short=Class(out, tuple(one for one in ranks_of(alike) if one in needed)),
                 inside=Class(within, ranks_of(inside)),
                 loop=loop,
                 skippable=left.skippable and not conditions.early_exits(loop),
