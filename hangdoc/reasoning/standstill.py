@@ -16,8 +16,9 @@ from hangdoc.reasoning.ranks.holds import (
 )
 from hangdoc.reasoning.ranks.movement import cores_used
 
-_INSIDE = (AtLock, AtFileLock, AtSharedLock, InFile, ReadsPipe, WaitsForLoader)
-_TELLING = (*_INSIDE, OnNetwork, Serves)
+_IN_OWN_WORK = (AtLock, AtFileLock, InFile, WaitsForLoader)
+"""What only blocks a rank that has something to do. A worker without a job reads from a queue's pipe, or waits for its lock."""
+_TELLING = (*_IN_OWN_WORK, AtSharedLock, ReadsPipe, OnNetwork, Serves)
 
 
 def is_quiet(run: Run) -> bool:
@@ -53,10 +54,10 @@ def _ends_by_itself(hold: Hold | None) -> bool:
 
 
 def is_seen(run: Run) -> bool:
-    """Whether the CPU clocks of all ranks of an idle run were read, so that it is known to be idle. A GPU may work for ranks
-    without a group, unless it is known for what they wait in this process or another one."""
+    """Whether the CPU clocks of all ranks of an idle run were read, so that it is known to be idle. Ranks without a group may
+    wait for a GPU or for a job, unless it is known that something blocks their own work."""
     return all(
         rank.cpu_percent is not None
-        and (run.backend == "gloo" or rank.uses_rpc or (run.backend is None and isinstance(rank.hold, _INSIDE)))
+        and (run.backend == "gloo" or rank.uses_rpc or (run.backend is None and isinstance(rank.hold, _IN_OWN_WORK)))
         for rank in run.living
     )

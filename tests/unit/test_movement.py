@@ -435,6 +435,21 @@ def test_a_pipe_of_which_nobody_else_holds_the_other_end_never_ends() -> None:
     assert "the launcher is gone, and rank 1 is waiting for data from a pipe" in orphan.findings[0].summary
 
 
+@pytest.mark.parametrize(("kind", "verdict"), [("file", "hung"), ("pipe", "unknown")])
+def test_ranks_without_a_group_may_have_no_job(kind: str, verdict: str) -> None:
+    """Nothing is known of a worker that reads from a queue's pipe; a file that does not answer blocks its work."""
+
+    def reads(number: int) -> Process:
+        file = AwaitedFile(kind=kind, name="x", descriptor=5, holders=(Holder(pid=9, name="x", state="S"),))
+        kernel = {"syscall": "read", "files": (file,), "timed": False, "idle_seconds": 60.0}
+        process = rank(number, train(12), kernel=kernel)
+        assert isinstance(process.clocks, Clocks)
+        main = tuple(one for one in process.clocks.threads if one.tid == process.pid)
+        return replace(process, clocks=replace(process.clocks, threads=main))
+
+    assert job(snapshot(reads(0), reads(1), silence=None)).verdict == verdict
+
+
 @pytest.mark.parametrize(
     ("timed", "woken", "other_woken", "verdict"),
     [
