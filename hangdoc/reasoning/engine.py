@@ -69,13 +69,21 @@ def _job(run: Run, problems: list[str]) -> Job:
         world_size=run.world_size,
         master=run.master,
         verdict=verdict,
-        hung_for_seconds=run.age_seconds if verdict == "hung" else None,
+        hung_for_seconds=_hung_for(run) if verdict == "hung" else None,
         ranks=tuple(_view(rank) for _, rank in sorted(run.ranks.items())),
         findings=tuple(_with_places(run, one) for one in _findings(run, problems)),
         unseen=_unseen(run),
         blockages=tuple(_blocked(one) for one in run.blockages),
         script=launch.script(run),
     )
+
+
+def _hung_for(run: Run) -> float | None:
+    """How long the ranks of the leading blockage have exchanged no data, where others still do."""
+    first = run.blockages[0]
+    silent = [one.first.silent_seconds for one in first.waiting or first.awaited]
+    known = [seconds for seconds in silent if seconds is not None]
+    return max(min(known), run.age_seconds or 0.0) if known else run.age_seconds
 
 
 def _findings(run: Run, problems: list[str]) -> list[Finding]:

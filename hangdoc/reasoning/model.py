@@ -53,8 +53,11 @@ class Wait(Struct, frozen=True, gc=False):
     answered_by: int | None = None
     """The rank of that worker, if it has accepted the call: it answers when other ranks have made theirs, and is no `peer`."""
 
+    way: tuple[tuple[str, int], ...] = ()
+    """Of an unknown operation, the lines of the user's code that lead to it: other lines wait for another operation."""
+
     @property
-    def point(self) -> tuple[str, str | None, tuple[int, ...] | None, str | None]:
+    def point(self) -> tuple[str, str | None, tuple[int, ...] | None, str | None, tuple[tuple[str, int], ...]]:
         """Equal for ranks that can meet there."""
         origin = self.operation.origin
         return (
@@ -62,6 +65,7 @@ class Wait(Struct, frozen=True, gc=False):
             self.operation.group,
             self.members,
             origin if origin in ("ddp-backward", "store") else None,
+            self.way if self.operation.op == "wait" else (),
         )
 
     def having(self, **known: Any) -> "Wait":

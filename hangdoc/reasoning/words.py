@@ -19,12 +19,14 @@ from hangdoc.reasoning.ranks.holds import (
     AtFileLock,
     AtSharedLock,
     BlocksItsChild,
+    ChildStopped,
     Elsewhere,
     OnNetwork,
     ReadsPipe,
     Serves,
     in_words,
 )
+from hangdoc.reasoning.ranks.place import short
 from hangdoc.snapshot import Connection, Host, Process
 
 _SIGKILL = 9
@@ -118,7 +120,7 @@ def doing(rank: Rank) -> str:
     if rank.wait is not None:
         return f"waiting in {operation(rank)}"
     match rank.hold:
-        case Asleep() | AtSharedLock() | OnNetwork() | Serves():
+        case Asleep() | AtSharedLock() | ChildStopped() | OnNetwork() | Serves():
             return str(rank.hold)
         case BlocksItsChild():
             return rank.why
@@ -196,15 +198,22 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
     """One line for all ranks that do the same at the same line, the largest group first."""
     found: dict[tuple[object, ...], list[Class]] = {}
     for one in classes:
-        found.setdefault((one.first.state, operation(one.first), one.first.where), []).append(one)
+        way = one.first.wait.way if one.first.wait is not None else ()
+        found.setdefault((one.first.state, operation(one.first), one.first.where, way), []).append(one)
     lines = []
     for alike in sorted(found.values(), key=lambda group: (-sum(len(one.ranks) for one in group), group[0].ranks)):
         first = min(alike, key=lambda one: one.ranks).first
-        lines.append(Evidence(first.rank, "stacks", f"{doing_at(first)}{also(numbers_of(alike))}"))
+        lines.append(Evidence(first.rank, "stacks", f"{doing_at(first)}{_called_at(first)}{also(numbers_of(alike))}"))
         elsewhere = [group[0].first for group in found.values() if group is not alike]
         if path := _in_package(first, [other for other in elsewhere if other.where == first.where]):
             lines.append(Evidence(first.rank, "stacks", f"within that call: {' > '.join(path)}"))
     return lines
+
+
+def _called_at(rank: Rank) -> str:
+    """Of an operation that is not known, the line that called the function in which the rank waits for it."""
+    way = rank.wait.way if rank.wait is not None else ()
+    return f", called at {short(way[1][0])}:{way[1][1]}" if len(way) > 1 else ""
 
 
 def _in_package(rank: Rank, others: Iterable[Rank]) -> list[str]:

@@ -56,9 +56,9 @@ def of(run: Run) -> tuple[Differs, ...]:
 
 def separating(run: Run, parts: Sequence[Class]) -> OptionDiffers | None:
     """An option of the command line that is the same on all ranks that wait in one call, and another one for each call: even an
-    option of which nothing is known explains why they differ. None where each part is a single rank, because then any option
-    that differs fits."""
-    if len(parts) < 2 or all(len(part.ranks) == 1 for part in parts):
+    option of which nothing is known explains why they differ. Where each part is a single rank, any option that differs fits, so
+    it must be the only one, and a number that does not number the ranks."""
+    if len(parts) < 2:
         return None
     lines, programs = _command_lines(run), _programs(run)
     running = {programs.get(rank) for part in parts for rank in part.ranks}
@@ -75,7 +75,16 @@ def separating(run: Run, parts: Sequence[Class]) -> OptionDiffers | None:
             found.append(
                 OptionDiffers(name=name, values=shared, why=why, decisive=setting is not None, culprits=shared.odd)
             )
+    if all(len(part.ranks) == 1 for part in parts) and not (len(found) == 1 and _is_amount(found[0])):
+        return None
     return min(found, key=lambda one: not one.decisive, default=None)
+
+
+def _is_amount(option: OptionDiffers) -> bool:
+    """Whether the values of an option are numbers, and not those of the ranks, or consecutive ones as for ports."""
+    numbers = [integer(value) for value, _ in option.values.values]
+    known = sorted(number for number in numbers if number is not None)
+    return len(known) == len(numbers) and known != list(range(known[0], known[0] + len(known)))
 
 
 def _command_lines(run: Run) -> dict[int, dict[str, str]]:

@@ -2,7 +2,7 @@
 
 import ast
 
-from hangdoc.parse import are_opposite
+from hangdoc.parse import are_opposite, negated
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, frame_of, number
 from hangdoc.regex import regex
@@ -67,16 +67,20 @@ def now_and_then(one: Rank, other: Rank) -> tuple[str, Frame] | None:
 
 
 def _parts(test: str) -> list[str]:
-    """The operands of an `and`, all of which are true."""
+    """The operands of an `and`, all of which are true, or of a negated `or`, all of which are false."""
     try:
         node = ast.parse(test, mode="eval").body
     except (SyntaxError, ValueError):  # `except OSError` is a condition too
         return [test]
-    return (
-        [ast.unparse(v) for v in node.values]
-        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
-        else [test]
-    )
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        return [ast.unparse(one) for one in node.values]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and isinstance(node.operand, ast.BoolOp):
+        return (
+            [negated(ast.unparse(one)) for one in node.operand.values]
+            if isinstance(node.operand.op, ast.Or)
+            else [test]
+        )
+    return [test]
 
 
 def _compares_rank(part: str, frame: Frame, one: Rank, other: Rank) -> bool:

@@ -115,6 +115,20 @@ class AtSharedLock(ForOthers, frozen=True, kw_only=True):
         return f"waiting for a lock in shared memory that {in_words(self.holders) or 'no other process'} can release"
 
 
+class ChildStopped(Hold, frozen=True, kw_only=True):
+    """It waits for a child process that the kernel does not run."""
+
+    NAME = "child-stopped"
+    ends: Ends = "never"
+    pid: int
+    name: str
+    how: str
+    """It follows `is` in a sentence."""
+
+    def __str__(self) -> str:
+        return f"waiting for its child process (pid {self.pid}, {self.name}), which is {self.how}"
+
+
 class BlocksItsChild(Hold, frozen=True, kw_only=True):
     """It waits for a child process, which waits until the rank reads a full pipe. Neither continues."""
 

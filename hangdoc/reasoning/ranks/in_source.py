@@ -18,6 +18,7 @@ from hangdoc.snapshot import Frame, Loop, PythonThread
 _STORE_CALL = regex(r"(?i)store\w*\.(get|wait)\s*\(")
 _POSTED = regex(r"P2POp\((\w+), (\d+)\)")
 _WORKER = regex(r"""(?:WorkerInfo\()?(["'])(.+)\1\)?""")
+_DEF = regex(r"(\s*)(?:async )?def ")
 _EACH = regex(r"for (\w+) in ")
 _MAX_CALL = 400
 """Characters of a call that are read."""
@@ -58,8 +59,17 @@ def operation(thread: PythonThread) -> str:
         return "wait"  # a library waits for a work of its own
     if (lines := _since_made(frame)) is not None:
         return torch_names.calls_in(lines.partition("\n")[0])[-1]
-    everything = torch_names.calls_in(frame.context)
+    everything = torch_names.calls_in(_in_its_function(frame.context, frame.source))
     return everything[-1] if len(set(everything)) == 1 else "wait"
+
+
+def _in_its_function(context: str, source: str | None) -> str:
+    """The lines of a piece of source that are in the function of one of its lines, down to that line."""
+    lines, wanted = context.splitlines(), (source or "").split("\n")[0]
+    at = next((at for at in reversed(range(len(lines))) if lines[at].strip().startswith(wanted)), len(lines) - 1)
+    depth = len(lines[at]) - len(lines[at].lstrip())
+    outer = (n for n in reversed(range(at)) if (found := _DEF.match(lines[n])) and len(found[1]) < depth)
+    return "\n".join(lines[next(outer, 0) : at + 1])
 
 
 def _since_made(frame: Frame) -> str | None:

@@ -8,6 +8,7 @@ from hangdoc.diagnosis import Operation
 from hangdoc.parse import natural
 from hangdoc.reasoning.model import BUSY, Wait
 from hangdoc.reasoning.ranks import backends, in_source, known, locks, movement, recorded, torch_names
+from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, origin, reading
 from hangdoc.snapshot import Frame, Group, Local, Process, PythonThread, Stack, Unavailable
 
@@ -234,7 +235,8 @@ def _from_native(process: Process, thread: PythonThread, groups: tuple[Group, ..
     if torch_names.NATIVE_WORK_WAIT.search(text):
         op = in_source.operation(thread)
         operation = Operation(op=op, origin=called, peer=in_source.posted_peer(op, thread))
-        return Wait(torch_names.kind(op), operation, sure=op != "wait", root=in_source.root_of(op, thread))
+        way = tuple((frame.file, frame.line) for frame in user_frames(thread)) if op == "wait" else ()
+        return Wait(torch_names.kind(op), operation, sure=op != "wait", root=in_source.root_of(op, thread), way=way)
     return None
 
 

@@ -12,6 +12,7 @@ from hangdoc.reasoning.ranks.holds import (
     AtLock,
     AtSharedLock,
     BlocksItsChild,
+    ChildStopped,
     Elsewhere,
     Ends,
     Hold,
@@ -26,6 +27,7 @@ from hangdoc.reasoning.ranks.holds import (
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.renewals import CHILD_FILES
+from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
 
@@ -34,6 +36,14 @@ _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", 
 _WAKES_BY_OBSERVERS = 4
 _OUTPUTS: dict[int | None, str] = {1: "standard output", 2: "standard error"}
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
+_CHILD_WAITS = {
+    "/subprocess.py": ("wait", "_wait", "communicate", "_communicate"),
+    "/multiprocessing/popen_fork.py": ("wait", "poll"),
+    "/multiprocessing/process.py": ("join",),
+    "/multiprocessing/pool.py": ("get", "wait", "next", "join"),
+    "/concurrent/futures/_base.py": ("result", "exception", "wait", "as_completed"),
+}
+"""Functions of Python that wait for child processes."""
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
 
 _BREAKPOINT = regex(r"\b(breakpoint|set_trace|post_mortem)\(")
@@ -105,6 +115,8 @@ def standing_of(
         if call in calls.SLEEP:
             waits = replace(waits, ends=sleeps.asleep(thread, kernel).ends)
             return Standing("waiting-data", "loading data itself", waits)
+    if (halted := _stopped_child(thread, helpers)) is not None:
+        return Standing("waiting-child", str(halted), halted)
     if file is not None and file.kind == "shared-memory":
         return _at_shared_lock(process, thread, file)
     lock = locks.hold_of(process, thread, kernel)
@@ -257,6 +269,21 @@ def _on_child(process: Process, kernel: KernelThread | None, helpers: Sequence[P
     held = _at_other_end(process, kernel)
     children = {helper.pid for helper in helpers}
     return held[0] if held and all(one.pid in children for one in held) else None
+
+
+def _stopped_child(thread: PythonThread, helpers: Sequence[Process]) -> ChildStopped | None:
+    """The child process that is stopped, if a thread is in a function of Python that waits for child processes."""
+    if not any(map(_waits_for_children, thread.frames)):
+        return None
+    stops = ((helper, stopped_by(helper)) for helper in helpers)
+    return next(
+        (ChildStopped(pid=one.pid, name=one.name, how=stop.why) for one, stop in stops if stop is not None), None
+    )
+
+
+def _waits_for_children(frame: Frame) -> bool:
+    name = torch_names.plain(frame.function)
+    return any(name in names and frame.file.endswith(file) for file, names in _CHILD_WAITS.items())
 
 
 class _Writes(NamedTuple):

@@ -199,11 +199,11 @@ def _working(process: Process, thread: PythonThread) -> str:
         return "compiling"
     if any(f.file.endswith("torch/serialization.py") or "torch/distributed/checkpoint/" in f.file for f in frames):
         return "checkpointing"
+    if fetching(thread) or any(f.file.endswith(torch_names.DATALOADER) for f in frames):
+        return "loading-data"
     names = [torch_names.plain(f.function).lower() for f in user_frames(thread)]
     if any("checkpoint" in name for name in names):
         return "checkpointing"
     if any(word in name for name in names for word in ("eval", "validat", "generate")):
         return "evaluating"
-    if fetching(thread) or any(f.file.endswith(torch_names.DATALOADER) for f in frames):
-        return "loading-data"
     return "computing"

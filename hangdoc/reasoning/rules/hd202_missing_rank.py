@@ -77,6 +77,7 @@ from hangdoc.reasoning.ranks.holds import (
     AtFileLock,
     AtSharedLock,
     Busy,
+    ChildStopped,
     Elsewhere,
     Hold,
     InStore,
@@ -97,7 +98,7 @@ _WAITS_TOO_LONG = (
 )
 
 
-@about(Asleep, AtFileLock, AtSharedLock, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
+@about(Asleep, AtFileLock, AtSharedLock, ChildStopped, Elsewhere, InStore, OnNetwork, ReadsPipe, Busy, Starves)
 def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
     first = blockage.awaited[0].first
     why = first.why if first.why != words.doing(first) else ""
@@ -158,6 +159,8 @@ def _remedy(blockage: Blockage, kind: Hold, inside: Sequence[Evidence]) -> str:
     if blockage.severity == "info":
         return words.RUN_AGAIN
     match kind:
+        case ChildStopped(pid=pid):
+            return f"Find out what stopped pid {pid}. Continue it with `kill -CONT {pid}`, or end it."
         case InStore():
             return _KEY_NOT_SET
         case AtFileLock(ends="never", holders=()):

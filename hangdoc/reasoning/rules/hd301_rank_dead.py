@@ -41,7 +41,7 @@ counter of the control group, and what the surviving ranks wait in.
 
 If the rank finished normally and no other rank waits, nothing is reported. If
 the others wait for its key in a store and have no process group, the rank may
-not have been started yet; the report says so.
+not have been started yet. It is then reported as "dead or not started".
 
 ## References
 

@@ -70,6 +70,7 @@ from hangdoc.reasoning.ranks.standing import is_fifo
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import AwaitedFile
 
+_TERMINALS = ("/dev/pts/", "/dev/tty")
 # What it means that a thread waits in one of these kernel functions. The first match wins.
 _MEANINGS = {
     "an NFS server does not respond": ("nfs", "rpc_wait"),
@@ -89,6 +90,8 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
     kernel = kernel_thread(first.process, first.thread) if first.process is not None else None
     state = kernel.state if kernel is not None else "?"
     meant = next((text for text, names in _MEANINGS.items() if any(name in kind.wchan for name in names)), "")
+    if _is_terminal(file):
+        meant = "the terminal takes no output"
     reason = ", ".join(filter(None, (meant, _holders(file, first.pid))))
     holds = (run.ranks[number].hold for number in blockage.culprits)
     several = len({_named(hold.file) for hold in holds if isinstance(hold, InFile)}) > 1
@@ -142,10 +145,16 @@ def _remedy(file: AwaitedFile | None, wchan: str, own: int | None) -> str:
         return f"Find out why pid {who} does not read the pipe. The rank continues as soon as somebody reads it."
     if "wait_for_partner" in wchan:
         return "Start the process that opens the other end of the FIFO. The rank continues as soon as it is open."
+    if _is_terminal(file):
+        return "If somebody pressed Ctrl-S in the terminal, press Ctrl-Q. Otherwise find out why ssh or tmux reads nothing."
     if file is not None and file.full:
         return "Free some space on the file system."
     where = "the server of the mount" if file is not None and file.mount is not None else "the disk or the file server"
     return f"Find out why {where} does not respond. The rank continues once it does."
+
+
+def _is_terminal(file: AwaitedFile | None) -> bool:
+    return file is not None and file.name.startswith(_TERMINALS)
 
 
 def _readers(file: AwaitedFile | None, own: int | None) -> list[int]:
@@ -170,7 +179,7 @@ def _named(file: AwaitedFile | None) -> str:
     if file is None:
         return "the file system"
     what = file.name if is_fifo(file) else {"pipe": "a pipe", "socket": "a socket"}.get(file.kind, file.name)
-    if file.mount is not None:
+    if file.mount is not None and not _is_terminal(file):
         system, _, source = file.mount.partition(" ")
         return f"{what} (on the {system} mount {source.strip('()')})"
     return f"{what} (on a full file system)" if file.full else what

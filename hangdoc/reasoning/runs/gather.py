@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from hangdoc import run_identity
 from hangdoc.parse import natural
 from hangdoc.reasoning.model import Placed, environment_of
-from hangdoc.reasoning.ranks import backends, known
+from hangdoc.reasoning.ranks import backends, known, meeting_call
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.layers import layers_of
 from hangdoc.reasoning.runs.links import peers_by_connection
@@ -31,7 +31,7 @@ def gather(snapshot: Snapshot) -> list[Gathered]:
                 zombies.append((host, process))
     for run in found.values():
         _set_copies_apart(run)
-    joined = _join_connected(list(found.values()), snapshot)
+    joined = _join_at_one_address(_join_connected(list(found.values()), snapshot))
     _add_launchers(joined, snapshot)
     _join_waiting_agents(joined)
     join_strayed(joined)
@@ -111,14 +111,38 @@ def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
         if kept is gone or not numbers[kept.name].isdisjoint(numbers[gone.name]):
             continue
         numbers[kept.name] |= numbers[gone.name]
-        kept.members += gone.members
-        kept.copies |= gone.copies
-        kept.master, kept.run_id = kept.master or gone.master, kept.run_id or gone.run_id
-        kept.alone_on = kept.alone_on or gone.alone_on
         for host, process in gone.members:
             of[host.name, process.pid] = kept
-        gone.members = []
+        _merge(kept, gone)
     return [run for run in runs if run.members]
+
+
+def _join_at_one_address(runs: list[Gathered]) -> list[Gathered]:
+    """Runs without a common name whose ranks wait at one `init_method="tcp://..."` are one, but never two ranks of one number."""
+    by_address: dict[tuple[str | None, str], Gathered] = {}
+    for run in runs if len(runs) > 1 else ():
+        calls = {(host.name, process.pid): meeting_call.of(process) for host, process in run.members}
+        methods = {call.init_method for call in calls.values() if call is not None}
+        method = next(iter(methods)) if len(methods) == 1 and run.master is None else None
+        if method is None or not method.startswith("tcp://"):
+            continue
+        address = method.removeprefix("tcp://")
+        host, process = run.members[0]
+        local = _loopback_of(host, process, address.rpartition(":")[0])
+        kept = by_address.setdefault((local, address), run)
+        if kept is not run and kept.numbers.isdisjoint(run.numbers):
+            kept.alone_on = kept.alone_on or (host.name if local else None)
+            _merge(kept, run)
+    return [run for run in runs if run.members]
+
+
+def _merge(kept: Gathered, gone: Gathered) -> None:
+    """Move the ranks of a run to another one."""
+    kept.members += gone.members
+    kept.copies |= gone.copies
+    kept.master, kept.run_id = kept.master or gone.master, kept.run_id or gone.run_id
+    kept.alone_on = kept.alone_on or gone.alone_on
+    gone.members = []
 
 
 # --- launchers -------------------------------------------------------------------------------------------------------
