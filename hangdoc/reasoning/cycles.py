@@ -32,7 +32,7 @@ def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
     if any(one.first.in_rendezvous for one in classes):
         return Apart(parts=_parts(classes)), ranks_of(classes)
     left = left_loop_among(run, classes, classes, waits)
-    if left is None and (arguments := points.different_arguments(classes)) is not None:
+    if left is None and (arguments := points.different_arguments(classes, complete=False)) is not None:
         return arguments
     if left is not None and (left.differences or left.begins_differ or not _only_some_stay(left)):
         return left, left.short.ranks

@@ -1,12 +1,10 @@
 """Cycles with sends and receives: which rank did not make the call that another one waits for."""
 
-import re
-
 from hangdoc.reasoning.kinds import PointToPoint
 from hangdoc.reasoning.majority import off_the_majority
 from hangdoc.reasoning.model import Class, Rank, Run, merged, ranks_of
 from hangdoc.reasoning.ranks import torch_names, transfers
-from hangdoc.reasoning.ranks.counters import around, number, rounds
+from hangdoc.reasoning.ranks.counters import goes_over, rounds
 from hangdoc.reasoning.ranks.holds import Hold
 from hangdoc.reasoning.ranks.place import is_ahead
 from hangdoc.reasoning.ranks.reading import reading
@@ -99,7 +97,7 @@ def among_others(run: Run, classes: Parts, parts: Parts) -> Found | None:
         rest = merged((one for one in stuck if peer_of(one.first) is None), _operation)[-1]
         return PointToPoint(parts=classes, pair=(found.few, rest), ends="unknown"), found.few.ranks
     for one in stuck:
-        if receives(one.first) and _goes_over_peers(one.first):  # it has received from the others, or will
+        if receives(one.first) and goes_over(one.first, peer_of(one.first)):  # it has received from the others, or will
             return PointToPoint(parts=classes, pair=(_peer(run, one), one)), (_peer(run, one).first.rank,)
     others = [part for part in parts if not is_p2p(part.first)]
     if len(others) == 1 and len(parts) == 2 and len(parts[0].ranks) < len(parts[1].ranks):
@@ -119,14 +117,6 @@ def among_others(run: Run, classes: Parts, parts: Parts) -> Found | None:
 
 def _operation(rank: Rank) -> str | None:
     return rank.wait.operation.op if rank.wait is not None else None
-
-
-def _goes_over_peers(rank: Rank) -> bool:
-    """Whether the peer that a call names is the variable of a loop around it: `for src in range(1, world): recv(x, src)`."""
-    frame = next(iter(rank.own), None)
-    names = {name for loop in around(frame) for name in loop.advances} if frame is not None else set()
-    named = [name for name in names if frame is not None and re.search(rf"\b{re.escape(name)}\b", frame.source or "")]
-    return frame is not None and any(number(rank.process, frame, name) == peer_of(rank) for name in named)
 
 
 def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:

@@ -8,10 +8,12 @@ from hangdoc.parse import natural
 from hangdoc.phrases import ranks
 from hangdoc.reasoning.causes.agreement import agreement
 from hangdoc.reasoning.kinds import Mismatch, Roots, SameCall, Spinning, Tensors, Threads
-from hangdoc.reasoning.model import Class, merged, ranks_of
+from hangdoc.reasoning.model import Class, Rank, merged, ranks_of
 from hangdoc.reasoning.ranks import operations
+from hangdoc.reasoning.ranks.counters import goes_over
 from hangdoc.reasoning.ranks.given import TENSOR
 from hangdoc.reasoning.ranks.holds import Hold, InStore
+from hangdoc.reasoning.ranks.reading import reading
 
 
 def kind_of(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
@@ -21,7 +23,7 @@ def kind_of(classes: Iterable[Class]) -> tuple[Hold, tuple[int, ...]]:
         return Spinning(), ()
     if all(one.first.wait is not None and one.first.wait.kind == "store" for one in classes):
         return InStore(), ranks_of(classes)  # not for each other, but for whoever should set the key
-    return different_arguments(classes) or _threads(classes) or _places(classes) or (SameCall(), ())
+    return different_arguments(classes, complete=True) or _threads(classes) or _places(classes) or (SameCall(), ())
 
 
 def _places(classes: Iterable[Class]) -> tuple[Mismatch, tuple[int, ...]] | None:
@@ -49,26 +51,31 @@ def _threads(classes: Iterable[Class]) -> tuple[Threads, tuple[int, ...]] | None
     return Threads(calls=tuple(calls), ends="unknown"), tuple(sorted({n for one, _, _ in calls for n in one.ranks}))
 
 
-def different_arguments(classes: Iterable[Class]) -> tuple[Roots | Tensors, tuple[int, ...]] | None:
-    """The first call with different roots, or else with different tensors; None for none."""
+def different_arguments(classes: Iterable[Class], *, complete: bool) -> tuple[Roots | Tensors, tuple[int, ...]] | None:
+    """The first call with different roots, or else with different tensors; None for none. Unless all ranks are in it
+    (`complete`), they may be in different ones of a series of calls, whose roots come from a loop or from torch."""
     by_point: dict[Hashable, list[Class]] = {}
     for one in classes:
         if one.first.wait is not None and one.first.wait.kind == "collective" and not one.first.moving:
             by_point.setdefault(one.first.wait.point, []).append(one)
-    roots = (_roots(alike) for alike in by_point.values())
+    roots = (_roots(alike, complete=complete) for alike in by_point.values())
     tensors = (_tensors(alike) for alike in by_point.values())
     return next((found for found in (*roots, *tensors) if found is not None), None)
 
 
-def _roots(classes: list[Class]) -> tuple[Roots, tuple[int, ...]] | None:
-    named = {
-        n: str(one.first.wait.root)
-        for one in classes
-        if one.first.wait is not None and one.first.wait.root is not None
-        for n in one.ranks
-    }
-    values = agreement(named)
+def _roots(classes: list[Class], *, complete: bool) -> tuple[Roots, tuple[int, ...]] | None:
+    waits = [(one, one.first.wait.root) for one in classes if one.first.wait is not None]
+    if not complete and all(goes_over(one.first, root) or _chosen_by_torch(one.first) for one, root in waits):
+        return None
+    values = agreement({n: str(root) for one, root in waits if root is not None for n in one.ranks})
     return (Roots(values=values), values.odd) if values.differs else None
+
+
+def _chosen_by_torch(rank: Rank) -> bool:
+    """Whether torch's own code made the call, and not the user's or another package's."""
+    at = reading(rank.thread).call if rank.thread is not None else None
+    callers = rank.thread.frames[at + 1 :] if rank.thread is not None and at is not None else ()
+    return any("/torch/distributed/nn/" in frame.file for frame in callers[:2])
 
 
 def _tensors(classes: list[Class]) -> tuple[Tensors, tuple[int, ...]] | None:

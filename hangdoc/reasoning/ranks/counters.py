@@ -1,5 +1,6 @@
 """Loops and their counters: which loop counts the batches of a run, how far a rank is in it, and whether it makes progress."""
 
+import re
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 
@@ -106,6 +107,16 @@ def number(process: Process | None, frame: Frame, name: str) -> int | None:
         return None
     texts = (integer(local.text) for local in known.module(process) if local.name == name)
     return next((value for value in texts if value is not None), None)
+
+
+def goes_over(rank: Rank, value: int | None) -> bool:
+    """Whether the variable of a loop is what a rank's line passes: `for src in range(1, world): recv(x, src)`."""
+    frame = next(iter(rank.own), None)
+    if frame is None:
+        return False
+    names = {name for loop in around(frame) for name in loop.advances}
+    named = [name for name in names if re.search(rf"\b{re.escape(name)}\b", frame.source or "")]
+    return any(number(rank.process, frame, name) == value for name in named)
 
 
 def batches(rank: Rank) -> tuple[int | None, int | None]:
