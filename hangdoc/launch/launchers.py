@@ -9,7 +9,8 @@ from hangdoc.parse import natural
 from hangdoc.regex import regex
 
 MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
-           "accelerate.commands.launch": "accelerate", "deepspeed.launcher.launch": "deepspeed",
+           "accelerate.commands.launch": "accelerate", "accelerate.commands.accelerate_cli": "accelerate",
+           "deepspeed.launcher.launch": "deepspeed",
            "lightning.fabric.cli": "fabric", "lightning_fabric.cli": "fabric"}  # fmt: skip
 PROGRAMS = {"torchrun": "torchrun", "accelerate": "accelerate", "accelerate-launch": "accelerate",
             "mpirun": "mpirun", "mpiexec": "mpirun", "srun": "srun", "deepspeed": "deepspeed",
@@ -60,7 +61,7 @@ def split(name: str, argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | Non
         while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
             words.pop(0)  # -u, -O, ...: options of Python without a value
     if words[:1] == ["-m"] and len(words) > 1 and words[1] in MODULES:
-        return MODULES[words[1]], tuple(words[2:])
+        return MODULES[words[1]], tuple(words[3 if words[1].endswith("_cli") else 2 :])
     program = basename(words[0]) if words else ""
     if program in PROGRAMS and (program != "fabric" or words[1:2] == ["run"]):  # other programs have that name too
         rest = tuple(words[1:])

@@ -286,7 +286,7 @@ def show(pids: Iterable[int]) -> tuple[str, ...]:
 
 
 RESUME = {
-    "freezer": "Thaw the control group: write 0 to its cgroup.freeze.",
+    "freezer": "Thaw the control group: write 0 to its cgroup.freeze (version 1: THAWED to freezer.state).",
     "tracer": "Let the debugger continue or detach.",
     "signal": "Find out who stopped the process, then continue it with SIGCONT.",
 }

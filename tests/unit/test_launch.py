@@ -74,6 +74,7 @@ SHAPES: dict[str, tuple[str, str, str | None, str, dict[str, str], dict[str, str
         ("accelerate launch --num_machines 2 --num_processes 8 --main_process_ip n0 --main_process_port 29501 t.py", "2", "4",
          "n0:29501"),
         ("accelerate launch --num_processes 2 t.py", None, "2", None),
+        ("python -m accelerate.commands.accelerate_cli launch --num_machines 2 --num_processes 4 t.py", "2", "2", None),
         ("python -m lightning.fabric.cli --devices 4 --num-nodes 2 --main-address n0 t.py", "2", "4", "n0:29500"),
         ("fabric run --devices=2 t.py", None, "2", None),
         ("torchrun --nnodes 2 --nproc-per-node 4 --master-addr n0 t.py", "2", "4", "n0:29500"),

@@ -9,6 +9,7 @@ import pytest
 from hangdoc import run_identity
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.runs import launch
 from hangdoc.snapshot import (
     Clocks,
     Connection,
@@ -372,3 +373,16 @@ def test_runs_that_are_called_alike_have_ids_of_their_own() -> None:
     orphan = msgspec.structs.replace(orphan, identity=msgspec.structs.replace(orphan.identity, run_id="none"))
     jobs = diagnose(snapshot(orphan, agent(0, 10, 29600), silence=None, connections=listening(29600))).jobs
     assert [(job.id, len(job.ranks)) for job in jobs] == [("none@127.0.0.1:29600", 0), ("none@127.0.0.1:29600#2", 1)]
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("python -u -m pdb -c continue train.py --x 1", "train.py"),
+        ("/v/bin/python3.11 /v/bin/torchbiggraph_train cfg.py --rank 0", "torchbiggraph_train"),
+        ("python -m scripts.train --x", "scripts.train"),
+        ("python -c pass", ""),
+    ],
+)
+def test_the_program_of_a_command_line(line: str, name: str) -> None:
+    assert launch.program(tuple(line.split())) == name

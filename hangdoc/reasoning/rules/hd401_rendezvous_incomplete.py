@@ -53,6 +53,7 @@ and then start the missing ranks. Other hosts are not observed for this.
 """
 
 from collections.abc import Iterable, Iterator
+from textwrap import shorten
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import also, do, duration, numbers, verb
@@ -143,8 +144,8 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
                 Evidence(
                     None,
                     "stacks",
-                    f"torchrun (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is waiting in "
-                    f"{frame.function}; its command: {' '.join(p.argv[-12:])}"[:200],
+                    f"{_tool(p)} (pid {p.pid}), started {duration(p.started_seconds_ago)} ago, is waiting in "
+                    f"{frame.function}; its command: {shorten(' '.join(p.argv[-12:]), 300, placeholder=' ...')}",
                 )
                 for p, frame in kind.agents[:8]
             ),
@@ -170,6 +171,10 @@ def _other_sizes(arrived: Iterable[Class]) -> Iterator[Evidence]:
                 "environment",
                 f"passes world_size={call.world_size} to {call.function}, but WORLD_SIZE is {started}{also(one.ranks)}",
             )
+
+
+def _tool(launcher: Process) -> str:
+    return launcher.launch.tool if launcher.launch is not None else "torchrun"
 
 
 def _starting(waiting: Iterable[Process]) -> Iterator[Evidence]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from hangdoc.launch import launchers
 from hangdoc.parse import natural
 from hangdoc.reasoning.ranks import known, torch_names
+from hangdoc.regex import regex
 from hangdoc.snapshot import Frame, Process
 
 if TYPE_CHECKING:
@@ -35,14 +36,22 @@ def waits_for_nodes(process: Process) -> bool:
     return (nodes(process) or 0) > 1 and in_rendezvous(process) is not None
 
 
+_RUNNERS = frozenset(
+    {"pdb", "ipdb", "debugpy", "cProfile", "profile", "trace", "coverage", "viztracer", "memray", "scalene"}
+)
+"""Modules that run another program."""
+_INSTALLED = regex(r"/bin/[\w.-]+$")
+"""A command that a package has installed, which an interpreter runs."""
+
+
 def program(argv: tuple[str, ...]) -> str:
     """The name of the script or module that a command line runs, also behind a launcher; empty if unknown."""
     words = list(argv)
     start = next((at for at, word in enumerate(words) if word.endswith(("torchrun", *launchers.MODULES))), 0)
     for at, word in enumerate(words[start + 1 :], start + 1):
-        if word == "-m" and at + 1 < len(words):
+        if word == "-m" and at + 1 < len(words) and words[at + 1] not in _RUNNERS:
             return words[at + 1]
-        if word.endswith(".py"):
+        if word.endswith(".py") or (_INSTALLED.search(word) and "python" in words[at - 1]):
             return word.rpartition("/")[2]
     return ""
 
