@@ -41,9 +41,9 @@ _CHILD_WAITS = {
     "/multiprocessing/popen_fork.py": ("wait", "poll"),
     "/multiprocessing/process.py": ("join",),
     "/multiprocessing/pool.py": ("get", "wait", "next", "join"),
-    "/concurrent/futures/_base.py": ("result", "exception", "wait", "as_completed"),
 }
 """Functions of Python that wait for child processes."""
+_FUTURES, _PROCESS_POOL = "/concurrent/futures/_base.py", "/concurrent/futures/process.py"
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
 
 _BREAKPOINT = regex(r"\b(breakpoint|set_trace|post_mortem)\(")
@@ -115,7 +115,7 @@ def standing_of(
         if call in calls.SLEEP:
             waits = replace(waits, ends=sleeps.asleep(thread, kernel).ends)
             return Standing("waiting-data", "loading data itself", waits)
-    if (halted := _stopped_child(thread, helpers)) is not None:
+    if (halted := _stopped_child(process, thread, helpers)) is not None:
         return Standing("waiting-child", str(halted), halted)
     if file is not None and file.kind == "shared-memory":
         return _at_shared_lock(process, thread, file)
@@ -271,19 +271,25 @@ def _on_child(process: Process, kernel: KernelThread | None, helpers: Sequence[P
     return held[0] if held and all(one.pid in children for one in held) else None
 
 
-def _stopped_child(thread: PythonThread, helpers: Sequence[Process]) -> ChildStopped | None:
+def _stopped_child(process: Process, thread: PythonThread, helpers: Sequence[Process]) -> ChildStopped | None:
     """The child process that is stopped, if a thread is in a function of Python that waits for child processes."""
-    if not any(map(_waits_for_children, thread.frames)):
-        return None
     stops = ((helper, stopped_by(helper)) for helper in helpers)
-    return next(
-        (ChildStopped(pid=one.pid, name=one.name, how=stop.why) for one, stop in stops if stop is not None), None
-    )
+    found = next(((helper, stop) for helper, stop in stops if stop is not None), None)
+    if found is None or not _waits_for_children(process, thread):
+        return None
+    return ChildStopped(pid=found[0].pid, name=found[0].name, how=found[1].why)
 
 
-def _waits_for_children(frame: Frame) -> bool:
-    name = torch_names.plain(frame.function)
-    return any(name in names and frame.file.endswith(file) for file, names in _CHILD_WAITS.items())
+def _waits_for_children(process: Process, thread: PythonThread) -> bool:
+    """A future is the result of a child process if a thread of this process manages a pool of them."""
+    for frame in thread.frames:
+        name = torch_names.plain(frame.function)
+        if any(name in names and frame.file.endswith(file) for file, names in _CHILD_WAITS.items()):
+            return True
+        if frame.file.endswith(_FUTURES):
+            others = (other for one in known.python_threads(process) for other in one.frames)
+            return any(other.file.endswith(_PROCESS_POOL) for other in others)
+    return False
 
 
 class _Writes(NamedTuple):

@@ -148,8 +148,8 @@ def _with_workers(members: dict[int, Rank]) -> dict[int, Rank]:
         wait = one.wait
         worker = workers.get(wait.asked) if wait is not None and wait.asked is not None else None
         if wait is not None and worker is not None:
-            handles = worker.process and any(reading(one).handles_rpc for one in known.python_threads(worker.process))
-            if worker.waits and not handles:
+            threads = known.python_threads(worker.process) if worker.process is not None else ()
+            if worker.waits and not any(reading(thread).handles_rpc for thread in threads):
                 wait = structs.replace(wait, answered_by=worker.rank)
             else:
                 wait = structs.replace(wait, operation=structs.replace(wait.operation, peer=worker.rank))

@@ -120,10 +120,10 @@ def _join_connected(runs: list[Gathered], snapshot: Snapshot) -> list[Gathered]:
 def _join_at_one_address(runs: list[Gathered]) -> list[Gathered]:
     """Runs without a common name whose ranks wait at one `init_method="tcp://..."` are one, but never two ranks of one number."""
     by_address: dict[tuple[str | None, str], Gathered] = {}
-    for run in runs if len(runs) > 1 else ():
-        calls = {(host.name, process.pid): meeting_call.of(process) for host, process in run.members}
-        methods = {call.init_method for call in calls.values() if call is not None}
-        method = next(iter(methods)) if len(methods) == 1 and run.master is None else None
+    for run in [run for run in runs if run.master is None] if len(runs) > 1 else ():
+        calls = (meeting_call.of(process) for _, process in run.members)
+        methods = {call.init_method for call in calls if call is not None}
+        method = methods.pop() if len(methods) == 1 else None
         if method is None or not method.startswith("tcp://"):
             continue
         address = method.removeprefix("tcp://")
