@@ -67,9 +67,10 @@ def test_a_frameworks_loop_that_does_not_show_who_left() -> None:
 
 
 def test_a_remainder_is_no_mismatch_of_data() -> None:
-    """20 batches and 21 are what a split leaves: then nothing is said about the data."""
+    """20 batches and 21 are what a split leaves."""
     finding = found(rank(0, *c10d("broadcast"), fit(12, 21), user()), rank(1, *c10d("all_gather"), fit(13, 20), user()))
-    assert finding.code == "HD201"
+    assert (finding.code, finding.culprits) == ("HD102", (1,))
+    assert "rank 1 has 20 batches, but rank 0 has 21" in finding.summary
 
 
 def test_a_packages_loop_below_the_users_call_is_not_left() -> None:

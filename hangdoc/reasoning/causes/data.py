@@ -40,6 +40,15 @@ class UnevenSplit(Cause, frozen=True, kw_only=True):
     left: LeftLoop
 
 
+class FewerBatches(Cause, frozen=True, kw_only=True):
+    """Some ranks visibly expect a few batches less than others. Which of them left its loop is not visible."""
+
+    NAME = "uneven-split"
+    short: Class
+    more: Class
+    difference: amounts.Difference
+
+
 class NoData(Cause, frozen=True, kw_only=True):
     """A loader that is starved: it has no data at all, or too little."""
 
@@ -60,15 +69,19 @@ def of_left_loop(kind: LeftLoop) -> RanOut | UnevenSplit | DataEnded | None:
     return None if _broke_off(short) and not _takes_next(short, inside) else UnevenSplit(left=kind)
 
 
-def of_mismatch(kind: Mismatch) -> FewerData | None:
+def of_mismatch(kind: Mismatch) -> FewerData | FewerBatches | None:
     """Whether data explains why two parts of a run are at different calls, if the loop of a framework hides which one left it.
-    None if they have the same amount, or if an uneven split explains the difference."""
-    if len(kind.parts) != 2 or kind.reason:
+    Only a known number of batches explains it where most ranks show which are to blame."""
+    if len(kind.parts) != 2:
         return None
     for short, more in (kind.parts, kind.parts[::-1]):
         found = tuple(amounts.differences(short.first, more.first))
-        if found and found[0].weight >= _SURE and not _is_split(short.first, more.first, found[0]):
+        if not found or found[0].weight < _SURE or (kind.reason and found[0].unit != "batches"):
+            continue
+        if not _is_split(short.first, more.first, found[0]):
             return FewerData(short=short, more=more, differences=found, culprits=short.ranks)
+        if found[0].unit == "batches":
+            return FewerBatches(short=short, more=more, difference=found[0], culprits=short.ranks)
     return None
 
 

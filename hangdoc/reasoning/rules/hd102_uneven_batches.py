@@ -52,10 +52,15 @@ limit.
 
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
-from hangdoc.reasoning.causes.data import UnevenSplit
+from hangdoc.reasoning.causes.data import FewerBatches, UnevenSplit
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules import left_loop
 from hangdoc.reasoning.rules.draft import Draft, about
+
+_REMEDY = (
+    "Give all ranks the same number of batches: use drop_last=True in the sampler, pad the last batch, or agree on the minimum "
+    "before the loop."
+)
 
 
 @about(UnevenSplit)
@@ -66,7 +71,19 @@ def say(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
         summary=f"{words.ranks(left.short.ranks)} left the loop{left_loop.after(left)}; {words.have(inside.ranks)} "
         f"at least one more batch and {words.be(inside.ranks)} waiting in {words.operation(inside.first)}",
         evidence=left_loop.evidence(run, left, left.differences),
-        remedy="Give all ranks the same number of batches: use drop_last=True in the sampler, pad the last batch, or agree "
-        "on the minimum before the loop.",
+        remedy=_REMEDY,
         commands=words.look_again(left.short.first),
+    )
+
+
+@about(FewerBatches)
+def say_how_many(run: Run, blockage: Blockage, cause: FewerBatches) -> Draft:
+    short, more, found = cause.short, cause.more, cause.difference
+    return Draft(
+        confidence=0.7,
+        summary=f"{words.have(short.ranks)} {found.fewer} batches, but {words.have(more.ranks)} {found.more}; "
+        f"{words.waiting_in([short])}, {words.waiting_in([more])}",
+        evidence=[*found.evidence, *words.stacks(run, [short, more])],
+        remedy=_REMEDY,
+        commands=words.look_again(short.first),
     )
