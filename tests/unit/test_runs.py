@@ -108,6 +108,17 @@ def test_a_process_that_a_dead_rank_had_forked_is_not_that_rank() -> None:
     assert job.ranks[-1].pid == 101, "alone, it is shown"
 
 
+def test_a_launcher_that_is_rank_0_has_no_world_size() -> None:
+    """Lightning's script launcher: it starts the other ranks and passes their number to init_process_group itself."""
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "LOCAL_RANK": "0"}
+    group = Group(address=1, name="0", ranks=(0, 1), default=True, backend="cpu:gloo")
+    interpreter = Interpreter(environment={}, globals=(), groups=(group,))
+    given = [variables, {**variables, "LOCAL_RANK": "1", "WORLD_SIZE": "2"}]
+    ranks = [told(n, *c10d("barrier"), train(15), interpreter=interpreter, environment=given[n]) for n in (0, 1)]
+    (job,) = diagnose(snapshot(*ranks)).jobs
+    assert "HD406" not in {finding.code for finding in job.findings}
+
+
 @pytest.mark.parametrize(("remote", "verdict"), [("10.0.0.1", "hung"), ("10.0.0.2", "unknown")])
 def test_a_rank_to_which_no_connection_leads_is_dead(remote: str, verdict: str) -> None:
     """No launcher says how many ranks are on this host. A connection to another host may lead to the missing rank."""

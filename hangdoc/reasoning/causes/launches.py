@@ -129,6 +129,9 @@ def _ranks(run: Run, stuck: bool) -> list[Part]:
     if None in calls:  # else a rank that has made the call would differ from one that has not
         calls = [None] * len(seen)
     ranks = [_rank(*one, call) for one, call in zip(seen, calls, strict=True)]
+    if not stuck and any(one.nodes is None for one in ranks):
+        # A launcher that becomes rank 0 itself (Lightning) passes the number of ranks in the call.
+        ranks = [msgspec.structs.replace(one, nodes=None) for one in ranks]
     different = {(one.meets_at, one.port, one.nodes, one.init_method) for one in ranks}
     return ranks if len(different) > 1 else []
 
