@@ -102,7 +102,7 @@ def _programs(run: Run) -> dict[int, str]:
 def _options(run: Run) -> list[OptionDiffers]:
     """All options that differ and must or should agree, those that change collectives first."""
     lines = _command_lines(run)
-    settable = _configuration(run.living)
+    settable = _configuration(one.first for one in run.classes)
     given = {rank: _given(run.ranks[rank], options, settable) for rank, options in lines.items()}
     different = list({id(one): one for one in given.values()}.values())
     on_lines = {name for options in {id(one): one for one in lines.values()}.values() for name in options}
@@ -192,7 +192,7 @@ def _given(rank: Rank, options: dict[str, str], settable: set[str]) -> dict[str,
 
 
 def _configuration(ranks: Iterable[Rank]) -> set[str]:
-    """The names of all variables that hold a setting. Ranks have the same few names."""
+    """The names of all variables that hold a setting. The ranks of a class have the same few names."""
     names = {local.name for rank in ranks for frame in rank.own for local in frame.locals}
     names |= {local.name for rank in ranks for local in known.module(rank.process)}
     return set(filter(_is_configuration, names))

@@ -51,14 +51,17 @@ def _of_store(c: Connection, stores: Collection[int | None]) -> bool:
 
 def end(c: Connection) -> End:
     """All that tells a connection from others: many connections of a rank may have the port at which it listens."""
-    scope = c.namespace if c.local_address.startswith("127.") else ""
-    return scope, c.local_address, c.local_port, c.remote_address, c.remote_port
+    return _scope(c), c.local_address, c.local_port, c.remote_address, c.remote_port
 
 
 def other_end(c: Connection) -> End:
     """`end` of the same connection in the other process."""
-    scope, local_address, local_port, remote_address, remote_port = end(c)
-    return scope, remote_address, remote_port, local_address, local_port
+    return _scope(c), c.remote_address, c.remote_port, c.local_address, c.local_port
+
+
+def _scope(c: Connection) -> str:
+    """The network in which its addresses are unique."""
+    return c.namespace if c.local_address[:4] == "127." else ""
 
 
 def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
