@@ -92,7 +92,7 @@ def _is_split(short: Rank, more: Rank, strongest: amounts.Difference) -> bool:
     if amounts.same_data(short, more):
         return True
     if strongest.unit == "batches":  # batches alone do not show different files: a few more are an uneven split
-        return strongest.more < 2 * strongest.fewer
+        return strongest.more - strongest.fewer <= max(2, strongest.more * 0.2)
     remainder = strongest.more - strongest.fewer
     return remainder <= 1 or remainder < strongest.more * 0.1
 
