@@ -1,14 +1,16 @@
-"""Counters: integers in the user's code in both readings, and the values of a trainer's beacon.
+"""Counters: integers in both readings, of the user's code and of loops that call it, and the values of a trainer's beacon.
 
 The integers come from the results of the stack and interpreter probes. The beacon has a probe of its own.
 """
 
 import time
+from collections.abc import Iterator
 
 from hangdoc import beacon
 from hangdoc.observe.observation import Observation
 from hangdoc.observe.watchdog_files import beat_of
 from hangdoc.parse import integer
+from hangdoc.program import program
 from hangdoc.snapshot import BeaconReading, Counter, Frame, Interpreter, Local, Progress, Stack, Unavailable
 
 _MAX_COUNTERS = 80
@@ -17,16 +19,16 @@ _MAX_COUNTERS = 80
 def counters(
     before: Stack | Unavailable, after: Stack | Unavailable, interpreter: Interpreter | Unavailable
 ) -> tuple[Counter, ...]:
-    """Integer variables that are in both readings, in the user's functions and at module level; those of the innermost frame
-    first, at most 80."""
+    """Integer variables that are in both readings, in the user's functions, at module level and in the loops of packages that
+    call the user's functions; those of the innermost frame first, at most 80."""
     found: dict[tuple[str, str, str], Counter] = {}
     if isinstance(before, Stack) and isinstance(after, Stack):
         earlier: dict[tuple[str, str, str], int] = {}
-        for function, file, local, _ in _own_integers(before):
+        for function, file, local, _ in _integers(before):
             earlier.setdefault((function, file, local.name), int(local.text))
-        for function, file, local, frame in _own_integers(after):
+        for function, file, local, frame in _integers(after):
             key = (function, file, local.name)
-            if key in earlier and key not in found:
+            if key in earlier and key not in found and _counts(frame, local.name):
                 found[key] = _counter(key, earlier[key], int(local.text), frame)
     if isinstance(interpreter, Interpreter):
         module = _module_frame(after)
@@ -47,15 +49,21 @@ def _counter(key: tuple[str, str, str], before: int, after: int, frame: Frame | 
     )
 
 
-def _own_integers(stack: Stack) -> list[tuple[str, str, Local, Frame]]:
-    return [
-        (frame.function, frame.file, local, frame)
-        for thread in stack.threads
-        for frame in thread.frames
-        if not frame.library
-        for local in frame.locals
-        if _is_integer(local)
-    ]
+def _integers(stack: Stack) -> Iterator[tuple[str, str, Local, Frame]]:
+    """Those of the user's frames, and of the package's frames that call them."""
+    for thread in stack.threads:
+        package = {id(frame) for frame in program(thread.frames) if frame.library}
+        called = False
+        for frame in thread.frames:
+            called |= not frame.library
+            if not frame.library or (called and id(frame) in package):
+                yield from ((frame.function, frame.file, one, frame) for one in frame.locals if _is_integer(one))
+
+
+def _counts(frame: Frame, name: str) -> bool:
+    """Whether an integer may show progress: any of the user's, and of a package one that a loop around its line advances."""
+    around = [loop for loop in frame.loops if loop.line <= frame.line <= loop.end_line]
+    return not frame.library or any(name in (*loop.counters, *loop.advances) for loop in around)
 
 
 def _is_integer(local: Local) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc import beacon, run_identity
-from hangdoc.observe import identity, process_table, source, source_files
+from hangdoc.observe import identity, process_table, progress, source, source_files
 from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
@@ -25,8 +25,8 @@ from hangdoc.observe.source import Sources
 from hangdoc.observe.stacks import with_later_frames
 from hangdoc.observe.watchdog_files import beat_of
 from hangdoc.procfs import Gone, ProcError, ProcFS
-from hangdoc.snapshot import Frame, PythonThread, Stack
-from tests.unit.builders import frame
+from hangdoc.snapshot import Frame, Loop, PythonThread, Stack, Unavailable
+from tests.unit.builders import frame, local, stack
 
 # --- /proc ---------------------------------------------------------------------------------------------------------
 
@@ -573,3 +573,23 @@ def test_a_thread_that_stands_has_the_frames_of_the_later_look() -> None:
     first = look(0.0, (1, stands), (2, (frame("run", 8),)))
     second = look(1.0, (1, annotated), (2, (frame("run", 9),)))
     assert with_later_frames(first, second) == look(0.0, (1, annotated), (2, (frame("run", 8),)))
+
+
+@pytest.mark.parametrize(("calls_the_user", "counted"), [(True, ["i"]), (False, [])])
+def test_a_packages_loop_that_calls_the_users_function_counts(calls_the_user: bool, counted: list[str]) -> None:
+    """`Dataset.map(ask)`: the loop and its index are the package's, and the user's function waits for a service each time."""
+    loop = Loop(line=10, end_line=20, header="for i, example in rows", advances=("i", "example"))
+
+    def at(index: int) -> Stack:
+        package = frame(
+            "iter_outputs",
+            12,
+            "/env/lib/python3.11/site-packages/datasets/arrow_dataset.py",
+            library=True,
+            loops=(loop,),
+            locals=(local("i", index), local("size", index)),
+        )
+        return stack(*((frame("ask", 5),) if calls_the_user else ()), package, frame("main", 30))
+
+    found = progress.counters(at(3), at(9), Unavailable(reason="not read"))
+    assert [one.name for one in found if one.before != one.after] == counted

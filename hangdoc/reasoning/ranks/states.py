@@ -121,7 +121,7 @@ def _with_stack(
         return replace(
             working, state=_working(process, thread), why=f"uses {share:.0%} of a core" if share else "active"
         )
-    if not same or (counters and counters_moved(process, own, attempts)):
+    if not same or (counters and counters_moved(process, frames_at(thread.frames, read.program), attempts)):
         why = "its counters changed" if same else "its stack changed"
         return replace(
             working, state=_working(process, thread), why=why, work=working.work or _threads(process, thread)
