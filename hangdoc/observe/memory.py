@@ -82,6 +82,11 @@ class Memory:
         """The unsigned 64-bit word at `address`."""
         return int.from_bytes(self.read(address, 8), "little")
 
+    def cpp_object(self, address: int) -> int:
+        """Address of the C++ object of pybind11's instance at `address`: PyObject_HEAD, then the pointer to it
+        (pybind11/detail/common.h)."""
+        return self.word(address + 16)
+
     def c_string(self, address: int) -> str:
         """The NUL-terminated string at `address`, cut at 128 bytes."""
         out = b""

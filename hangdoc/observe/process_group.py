@@ -5,8 +5,6 @@ import struct
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.snapshot import Group
 
-_VALUE_AT = 16
-"""pybind11's instance: PyObject_HEAD, then the pointer to the C++ object (pybind11/detail/common.h)."""
 _RANK_AT = (24, 32)
 """c10d::ProcessGroup: a vtable, one or two words of reference counts (they share a word since torch 2.10), `store_`, then `rank_`
 and `size_`, two 32-bit numbers (torch/csrc/distributed/c10d/ProcessGroup.hpp)."""
@@ -16,9 +14,7 @@ def own_rank(memory: Memory, group: Group) -> int | None:
     """The global rank of the process. None if the memory next to it does not contain the known size of the group."""
     for offset in _RANK_AT:
         try:
-            pair: tuple[int, int] = struct.unpack(
-                "<ii", memory.read(memory.word(group.address + _VALUE_AT) + offset, 8)
-            )
+            pair: tuple[int, int] = struct.unpack("<ii", memory.read(memory.cpp_object(group.address) + offset, 8))
         except Unreadable:
             return None
         rank, size = pair

@@ -20,8 +20,6 @@ _NAME_AT = (16, 24)
 _STRING_BYTES = 32
 _MAX_NAME = 128
 """torch's own limit (WorkerInfo::MAX_NAME_LEN)."""
-_VALUE_AT = 16
-"""pybind11's instance: PyObject_HEAD, then the pointer to the C++ object (pybind11/detail/common.h)."""
 
 
 def own_name(proc: ProcFS, memory: Memory) -> str | None:
@@ -39,7 +37,7 @@ def worker_info(memory: Memory, address: int) -> str | None:
     """A `WorkerInfo` of Python as `WorkerInfo('server')`; None for anything else."""
     if memory.kind(address)[0] != "torch._C._distributed_rpc.WorkerInfo":
         return None
-    name = _name(memory, memory.word(address + _VALUE_AT))
+    name = _name(memory, memory.cpp_object(address))
     return None if name is None else f"WorkerInfo({name!r})"
 
 

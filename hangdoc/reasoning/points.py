@@ -72,7 +72,7 @@ def _roots(classes: list[Class], *, complete: bool) -> tuple[Roots, tuple[int, .
 
 
 def _chosen_by_torch(rank: Rank) -> bool:
-    """Whether torch's own code made the call, and not the user's or another package's."""
+    """Whether torch.distributed.nn made the call: it loops over all roots."""
     at = reading(rank.thread).call if rank.thread is not None else None
     callers = rank.thread.frames[at + 1 :] if rank.thread is not None and at is not None else ()
     return any("/torch/distributed/nn/" in frame.file for frame in callers[:2])

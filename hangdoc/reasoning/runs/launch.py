@@ -16,6 +16,12 @@ MAX_RANKS = 1 << 20
 """More than any run has; a number beyond it is damaged or foreign."""
 _AGENT_WAITS = ("next_rendezvous", "_assign_worker_ranks")
 """Functions in which a torchrun agent waits for the other nodes: for their arrival, and for their settings."""
+_RUNNERS = frozenset(
+    {"pdb", "ipdb", "debugpy", "cProfile", "profile", "trace", "coverage", "viztracer", "memray", "scalene"}
+)
+"""Modules that run another program."""
+_INSTALLED = regex(r"/bin/[\w.-]+$")
+"""A command that a package has installed, which an interpreter runs."""
 
 
 def in_rendezvous(process: Process) -> Frame | None:
@@ -34,14 +40,6 @@ def nodes(process: Process) -> int | None:
 def waits_for_nodes(process: Process) -> bool:
     """Whether it is an agent of a run over several nodes that waits in its rendezvous."""
     return (nodes(process) or 0) > 1 and in_rendezvous(process) is not None
-
-
-_RUNNERS = frozenset(
-    {"pdb", "ipdb", "debugpy", "cProfile", "profile", "trace", "coverage", "viztracer", "memray", "scalene"}
-)
-"""Modules that run another program."""
-_INSTALLED = regex(r"/bin/[\w.-]+$")
-"""A command that a package has installed, which an interpreter runs."""
 
 
 def program(argv: tuple[str, ...]) -> str:
