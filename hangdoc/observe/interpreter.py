@@ -11,11 +11,13 @@ from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.precision import precisions
 from hangdoc.observe.python_state import (
+    RPC,
     Modules,
     Variable,
     amounts,
     live_environment,
     process_groups,
+    rpc_workers,
     variable,
 )
 from hangdoc.parse import integer
@@ -24,7 +26,6 @@ from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
 
 _MAX_VARIABLES = 300
 _C10D = "torch.distributed.distributed_c10d"
-_RPC = "torch.distributed.rpc.api"
 _STARTING_SECONDS = 10.0
 """In a younger process, the interpreter may not be initialized yet, which looks like an unsupported one."""
 _CONSEQUENCE = "the module variables, changes of os.environ and process groups of its ranks are unknown"
@@ -83,7 +84,7 @@ class InterpreterState:
             if image.gap:
                 self._note_unsupported(observation, target, image.gap)
             with Memory(target.pid, image.layout, str(observation.proc.root)) as memory:
-                wanted = ("__main__", "os", _C10D, _RPC) if groups else ("__main__",)
+                wanted = ("__main__", "os", _C10D, RPC) if groups else ("__main__",)
                 found = Modules(memory, image).namespace(*wanted)
                 variables = _variables(memory, found.get("__main__", {}))
                 if not groups:
@@ -96,7 +97,9 @@ class InterpreterState:
                     environment=_changed_environment(target, memory, found.get("os", {})),
                     globals=variables,
                     groups=members,
-                    rpc_name=rpc_worker.own_name(observation.proc, memory) if _uses_rpc(memory, found) else None,
+                    rpc_name=rpc_worker.own_name(observation.proc, memory)
+                    if _uses_rpc(memory, found.get(RPC, {}))
+                    else None,
                 )
         except Unsupported as error:
             self._note_unsupported(observation, target, str(error))
@@ -130,13 +133,10 @@ def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
     return tuple(found[:_MAX_VARIABLES])
 
 
-def _uses_rpc(memory: Memory, modules: dict[str, dict[str, int]]) -> bool:
-    """Whether `init_rpc` has filled the set of all workers' names."""
-    names = modules.get(_RPC, {}).get("_ALL_WORKER_NAMES")
-    try:
-        return names is not None and bool(memory.length(names))
-    except Unreadable:
-        return False
+def _uses_rpc(memory: Memory, rpc: dict[str, int]) -> bool:
+    with contextlib.suppress(Unreadable):
+        return bool(rpc_workers(memory, rpc))
+    return False
 
 
 def _object_variables(memory: Memory, name: str, address: int) -> Iterator[Variable]:

@@ -27,11 +27,14 @@ class Variable(NamedTuple):
 
 
 _modules: dict[tuple[int, int, int, frozenset[int]], dict[str, int]] = {}
+RPC = "torch.distributed.rpc.api"
+_RPC_WORKERS = "_ALL_WORKER_NAMES"
+"""The set of all workers, in `RPC`. It is empty before `init_rpc`."""
 _USED = {
     "os": ("environ",),
     "torch.distributed.distributed_c10d": ("_pg_group_ranks", "_pg_names", "_pg_backend_config"),
     "torch.distributed.debug": ("_WORKER_SERVER",),
-    "torch.distributed.rpc.api": ("_ALL_WORKER_NAMES",),
+    RPC: (_RPC_WORKERS,),
 }
 """Modules with hundreds of variables, and the few that hangdoc looks up."""
 _COMMON_LENGTHS = frozenset(map(len, ("__main__", *_USED)))
@@ -171,6 +174,11 @@ def p2p_ops(memory: Memory, name: str, address: int) -> Iterator[Variable]:
             fields = dict(memory.attributes(element))
             call = memory.text(memory.word(fields["op"] + name_at))
             yield Variable(f"{name}[{index}]", f"P2POp({call}, {memory.integer(fields['peer'])})", None, None)
+
+
+def rpc_workers(memory: Memory, rpc: dict[str, int]) -> int | None:
+    """How many workers torch.distributed.rpc has, from the variables of the module `RPC`; None if it is not imported."""
+    return memory.length(rpc[_RPC_WORKERS]) if _RPC_WORKERS in rpc else None
 
 
 def process_groups(memory: Memory, c10d: dict[str, int]) -> tuple[Group, ...]:

@@ -13,15 +13,12 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.process_group import own_rank
-from hangdoc.observe.python_state import Modules, live_environment, process_groups
+from hangdoc.observe.python_state import RPC, Modules, live_environment, process_groups, rpc_workers
 from hangdoc.parse import natural
 from hangdoc.procfs import ProcError, ProcFS, network_of
 from hangdoc.snapshot import Group, PythonThread, RankIdentity, Unavailable
 
 _C10D = "torch.distributed.distributed_c10d"
-_RPC = "torch.distributed.rpc.api"
-_RPC_WORKERS = "_ALL_WORKER_NAMES"
-"""The set of all workers, in `_RPC`. It is empty before `init_rpc`."""
 _SHARE = 0.4
 """Finding the ranks may take this share of the time limit."""
 _MEETINGS = ("init_process_group", "init_rpc")
@@ -53,12 +50,11 @@ def rank_from_memory(
     try:
         image = locate(proc, pid)
         with Memory(pid, image.layout, str(proc.root)) as memory:
-            found = Modules(memory, image).namespace("os", "__main__", _C10D, _RPC)
+            found = Modules(memory, image).namespace("os", "__main__", _C10D, RPC)
             environment = live_environment(memory, found["os"])
             groups = process_groups(memory, found.get(_C10D, {}))
             pg_rank = own_rank(memory, groups[0]) if groups else None
-            if _RPC_WORKERS in found.get(_RPC, {}):
-                workers = memory.length(found[_RPC][_RPC_WORKERS])
+            workers = rpc_workers(memory, found.get(RPC, {}))
             for name in _RANK_NAMES:
                 if name in found.get("__main__", {}):
                     with contextlib.suppress(Unreadable):
