@@ -26,6 +26,12 @@ def program(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     return tuple(frames[at] for at in positions(frames))
 
 
+def around(frame: Frame) -> list[Loop]:
+    """The loops of its function that a frame is in, the outermost first."""
+    inside = (loop for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
+    return sorted(inside, key=lambda loop: loop.line)
+
+
 def tests_files(loop: Loop) -> bool:
     """Whether a file that comes or goes ends a loop: a test in its header, or of a statement that leaves it."""
     tests = (test for way_out in loop.exits for test in way_out.conditions)

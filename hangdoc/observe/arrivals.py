@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from hangdoc.observe import files, syscalls
 from hangdoc.procfs import ProcError, ProcFS
-from hangdoc.program import tests_files
+from hangdoc.program import around, tests_files
 from hangdoc.snapshot import Arrival, Clocks, Loop, Stack
 
 _MAX_DIRECTORIES = 200
@@ -55,7 +55,7 @@ def _loops(stack: Stack, pid: int) -> Iterator[Loop]:
     """The loops that the main thread is in."""
     for thread in stack.threads:
         for frame in thread.frames if thread.tid in (None, pid) else ():
-            yield from (loop for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
+            yield from around(frame)
 
 
 def _times(prefix: str, root: str, until: float) -> dict[str, float]:

@@ -10,7 +10,7 @@ from hangdoc import beacon
 from hangdoc.observe.observation import Observation
 from hangdoc.observe.watchdog_files import beat_of
 from hangdoc.parse import integer
-from hangdoc.program import program
+from hangdoc.program import around, program
 from hangdoc.snapshot import BeaconReading, Counter, Frame, Interpreter, Local, Progress, Stack, Unavailable
 
 _MAX_COUNTERS = 80
@@ -62,8 +62,7 @@ def _integers(stack: Stack) -> Iterator[tuple[str, str, Local, Frame]]:
 
 def _counts(frame: Frame, name: str) -> bool:
     """Whether an integer may show progress: any of the user's, and of a package one that a loop around its line advances."""
-    around = [loop for loop in frame.loops if loop.line <= frame.line <= loop.end_line]
-    return not frame.library or any(name in (*loop.counters, *loop.advances) for loop in around)
+    return not frame.library or any(name in (*loop.counters, *loop.advances) for loop in around(frame))
 
 
 def _is_integer(local: Local) -> bool:

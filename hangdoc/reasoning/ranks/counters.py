@@ -5,6 +5,7 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 
 from hangdoc.parse import integer
+from hangdoc.program import around
 from hangdoc.reasoning.model import LoopView, Rank
 from hangdoc.reasoning.ranks import known
 from hangdoc.regex import regex
@@ -75,12 +76,6 @@ def _view(process: Process | None, frame: Frame, loop: Loop) -> LoopView:
     bound = number(process, frame, loop.bound) if loop.bound else None
     total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
     return LoopView(loop, inside, done, total)
-
-
-def around(frame: Frame) -> list[Loop]:
-    """The loops of its function that a frame is in, the outermost first."""
-    inside = (loop for loop in frame.loops if loop.line <= frame.line <= loop.end_line)
-    return sorted(inside, key=lambda loop: loop.line)
 
 
 def frame_of(loop: Loop, rank: Rank) -> Frame | None:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from hangdoc.diagnosis import Where
 from hangdoc.parse import are_opposite
-from hangdoc.program import is_entry
+from hangdoc.program import around, is_entry
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks.conditions import changes
-from hangdoc.reasoning.ranks.counters import around, number
+from hangdoc.reasoning.ranks.counters import number
 from hangdoc.reasoning.ranks.reading import Reading
 from hangdoc.reasoning.ranks.torch_names import plain
 from hangdoc.snapshot import Frame, Loop, PythonThread

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from hangdoc.program import tests_files
+from hangdoc.program import around, tests_files
 from hangdoc.reasoning.ranks import calls, known
-from hangdoc.reasoning.ranks.counters import around, has_end
+from hangdoc.reasoning.ranks.counters import has_end
 from hangdoc.reasoning.ranks.feeding import consumers
 from hangdoc.reasoning.ranks.holds import SHORTEST_TIMEOUT, Asleep
 from hangdoc.reasoning.ranks.movement import thread_of
