@@ -6,13 +6,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from hangdoc.reasoning.ranks import calls, known, loader, locks, network, sleeps, torch_names
+from hangdoc.reasoning.ranks.child_waits import blocked_child, on_child, stopped_child
 from hangdoc.reasoning.ranks.feeding import fetching
 from hangdoc.reasoning.ranks.holds import (
     AtFileLock,
     AtLock,
     AtSharedLock,
     BlocksItsChild,
-    ChildStopped,
     Elsewhere,
     Ends,
     Hold,
@@ -25,25 +25,16 @@ from hangdoc.reasoning.ranks.holds import (
     WaitsForLoader,
 )
 from hangdoc.reasoning.ranks.movement import kernel_thread, thread_of
+from hangdoc.reasoning.ranks.open_files import abandoned, in_words, is_fifo
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.renewals import CHILD_FILES
-from hangdoc.reasoning.ranks.stopped import stopped_by
 from hangdoc.regex import regex
-from hangdoc.snapshot import AwaitedFile, Connection, Frame, Holder, KernelThread, Process, PythonThread
+from hangdoc.snapshot import AwaitedFile, Connection, Frame, KernelThread, Process, PythonThread
 
 _STUCK_IN_FILES = ("nfs", "rpc_wait", "fuse", "wait_for_partner", "folio_wait", "io_schedule", "request_wait", "ceph",
                    "cifs", "lustre", "cl_sync", "pipe_write", "anon_pipe_write", "pipe_wait")  # fmt: skip
 _WAKES_BY_OBSERVERS = 4
-_OUTPUTS: dict[int | None, str] = {1: "standard output", 2: "standard error"}
 _LOCK_FILES = ("/threading.py", "/queue.py", "/_weakrefset.py", "<frozen importlib._bootstrap>")
-_CHILD_WAITS = {
-    "/subprocess.py": ("wait", "_wait", "communicate", "_communicate"),
-    "/multiprocessing/popen_fork.py": ("wait", "poll"),
-    "/multiprocessing/process.py": ("join",),
-    "/multiprocessing/pool.py": ("get", "wait", "next", "join"),
-}
-"""Functions of Python that wait for child processes."""
-_FUTURES, _PROCESS_POOL = "/concurrent/futures/_base.py", "/concurrent/futures/process.py"
 _DEBUGGERS = ("/pdb.py", "/bdb.py", "/cmd.py", "/IPython/", "/ipdb/", "/debugpy/", "/pudb/")
 
 _BREAKPOINT = regex(r"\b(breakpoint|set_trace|post_mortem)\(")
@@ -82,8 +73,8 @@ def standing_of(
     ):
         why = f"waiting for user input on {in_words(file) or 'standard input'}"
         return Standing("waiting-input", why, WaitsForInput())
-    abandoned = _abandoned(process, thread, wchan, file)
-    stuck = InFile(wchan=wchan, file=file, ends="never" if abandoned else "unknown")
+    ended = abandoned(process, thread, wchan, file)
+    stuck = InFile(wchan=wchan, file=file, ends="never" if ended else "unknown")
     if (
         stuck.ends == "never"
         and locks.keeps_gil(process, thread)
@@ -115,7 +106,7 @@ def standing_of(
         if call in calls.SLEEP:
             waits = replace(waits, ends=sleeps.asleep(thread, kernel).ends)
             return Standing("waiting-data", "loading data itself", waits)
-    if (halted := _stopped_child(process, thread, helpers)) is not None:
+    if (halted := stopped_child(process, thread, helpers)) is not None:
         return Standing("waiting-child", str(halted), halted)
     if file is not None and file.kind == "shared-memory":
         return _at_shared_lock(process, thread, file)
@@ -125,7 +116,7 @@ def standing_of(
     if call in calls.SLEEP:
         asleep = sleeps.asleep(thread, kernel)
         return Standing("sleeping", str(asleep), lock or asleep)
-    if (writer := _blocked_child(process, kernel, helpers)) is not None:
+    if (writer := blocked_child(process, kernel, helpers)) is not None:
         whom = f"{writer.process.pid} ({writer.process.name})"
         why = f"waiting for its child process {whom}, which waits until this rank reads its {writer.what}"
         return Standing("waiting-child", why, BlocksItsChild(pid=writer.process.pid))
@@ -133,7 +124,7 @@ def standing_of(
         return _reading(process, file, stuck.ends, helpers)
     if call in calls.READ | calls.WRITE and file is not None and file.kind in ("file", "pipe"):
         return Standing("waiting-io", f"{'reading' if call in calls.READ else 'writing to'} {in_words(file)}", stuck)
-    if call in calls.NETWORK and (child := _on_child(process, kernel, helpers)) is not None:
+    if call in calls.NETWORK and (child := on_child(process, kernel, helpers)) is not None:
         about = f"waiting for output of its child process (pid {child.pid}, {child.name})"
         return Standing("waiting-child", about, lock or Elsewhere())
     if lock is None and call == calls.FUTEX:
@@ -227,92 +218,6 @@ def _reading(process: Process, file: AwaitedFile, ends: Ends, helpers: Sequence[
         f"reading {in_words(file)}, which is empty",
         ReadsPipe.of(writers, ends, fifo=file.name if is_fifo(file) else None),
     )
-
-
-def in_words(file: AwaitedFile | None) -> str:
-    """`/data/x (fd 3) on nfs4 (s:/x)`, `a pipe (fd 7)`; empty for none."""
-    if file is None:
-        return ""
-    what = "a pipe" if file.kind == "pipe" and not is_fifo(file) else "a socket" if file.kind == "socket" else file.name
-    where = f" on {file.mount}" if file.mount else " on a full file system" if file.full else ""
-    return what + (f" (fd {file.descriptor})" if file.descriptor is not None else "") + where
-
-
-def is_fifo(file: AwaitedFile) -> bool:
-    """Whether a pipe has a path."""
-    return file.kind == "pipe" and file.name.startswith("/")
-
-
-def _abandoned(process: Process, thread: PythonThread, wchan: str, file: AwaitedFile | None) -> bool:
-    """Whether only the process itself holds the other end of a pipe and its other threads are idle, or no process has opened that
-    of a FIFO."""
-    if "wait_for_partner" in wchan:
-        return True
-    return locks.others_are_idle(process, {thread.tid or process.pid}) and (
-        file is not None
-        and file.kind == "pipe"
-        and not is_fifo(file)  # it can still be opened by another process
-        # Without holders they could not be seen: a pipe without another end blocks nobody.
-        and {one.pid for one in file.holders or ()} == {process.pid}
-    )
-
-
-def _at_other_end(process: Process, kernel: KernelThread | None) -> list[Holder]:
-    """The other processes that hold the pipes which a thread reads or polls; none where it waits for anything else."""
-    files = kernel.files if kernel is not None else ()
-    held = [one for file in files for one in file.holders or () if one.pid != process.pid]
-    return held if all(file.kind == "pipe" for file in files) else []
-
-
-def _on_child(process: Process, kernel: KernelThread | None, helpers: Sequence[Process]) -> Holder | None:
-    """The child process at the other end of the pipes that a thread polls; None where it polls anything else."""
-    held = _at_other_end(process, kernel)
-    children = {helper.pid for helper in helpers}
-    return held[0] if held and all(one.pid in children for one in held) else None
-
-
-def _stopped_child(process: Process, thread: PythonThread, helpers: Sequence[Process]) -> ChildStopped | None:
-    """The child process that is stopped, if a thread is in a function of Python that waits for child processes."""
-    stops = ((helper, stopped_by(helper)) for helper in helpers)
-    found = next(((helper, stop) for helper, stop in stops if stop is not None), None)
-    if found is None or not _waits_for_children(process, thread):
-        return None
-    return ChildStopped(pid=found[0].pid, name=found[0].name, how=found[1].why)
-
-
-def _waits_for_children(process: Process, thread: PythonThread) -> bool:
-    """A future is the result of a child process if a thread of this process manages a pool of them."""
-    for frame in thread.frames:
-        name = torch_names.plain(frame.function)
-        if any(name in names and frame.file.endswith(file) for file, names in _CHILD_WAITS.items()):
-            return True
-        if frame.file.endswith(_FUTURES):
-            others = (other for one in known.python_threads(process) for other in one.frames)
-            return any(other.file.endswith(_PROCESS_POOL) for other in others)
-    return False
-
-
-class _Writes(NamedTuple):
-    process: Process
-    what: str
-
-
-def _blocked_child(process: Process, kernel: KernelThread | None, helpers: Sequence[Process]) -> _Writes | None:
-    """The child process that the only Python thread of a process waits for, by its end or by what it writes, and that itself
-    writes to another pipe, which is full and which only that thread could read."""
-    if kernel is None or len(known.python_threads(process)) > 1:
-        return None
-    awaited = {one.pid for one in _at_other_end(process, kernel)}
-    read = {file.name for file in kernel.files}
-    for helper in helpers:
-        theirs = thread_of(helper, helper.pid)
-        file = theirs.files[0] if theirs is not None and theirs.files else None
-        if theirs is None or file is None or theirs.syscall not in calls.WRITE or file.kind != "pipe":
-            continue
-        waits = kernel.syscall in calls.CHILD or awaited == {helper.pid}
-        if waits and file.name not in read and {one.pid for one in file.holders or ()} == {process.pid}:
-            return _Writes(helper, _OUTPUTS.get(file.descriptor, "output"))
-    return None
 
 
 def _by_name(

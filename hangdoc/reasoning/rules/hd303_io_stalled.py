@@ -66,7 +66,7 @@ from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import BlocksItsChild, InFile
 from hangdoc.reasoning.ranks.movement import kernel_thread
-from hangdoc.reasoning.ranks.standing import is_fifo
+from hangdoc.reasoning.ranks.open_files import is_fifo
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import AwaitedFile
 

@@ -112,17 +112,16 @@ def lead_elsewhere(members: dict[int, Placed], stores: set[int]) -> bool | None:
     """Whether a live connection of a rank leads to a process of its own host that was not looked at, which may be another rank;
     None where sockets could not be read. `stores`: ports of the run's stores."""
     hosts = {host.name: host for host, _ in members.values()}
+    if not all(isinstance(host.connections, Connections) for host in hosts.values()):
+        return None
     mine = {(host.name, process.pid) for host, process in members.values()}
     stores = stores | store_ports(hosts.values(), mine)
     for host in hosts.values():
-        if not isinstance(host.connections, Connections):
-            return None
-        live = [c for c in known.connections(host) if c.state == "ESTABLISHED"]
+        live = _live(host)
         ends, here = {end(c) for c in live}, {c.local_address for c in live}
-        for c in live:
-            ours = (host.name, c.pid) in mine and c.remote_address in here and not _of_store(c, stores)
-            if ours and other_end(c) not in ends:
-                return True
+        ours = (c for c in live if (host.name, c.pid) in mine and c.remote_address in here)
+        if any(other_end(c) not in ends and not _of_store(c, stores) for c in ours):
+            return True
     return False
 
 
@@ -130,9 +129,13 @@ def lead_to_other_hosts(members: dict[int, Placed]) -> bool:
     """Whether a live connection of a rank leads to an address that is on no host of the run that was observed."""
     hosts = {host.name: host for host, _ in members.values()}
     mine = {(host.name, process.pid) for host, process in members.values()}
-    live = [(host.name, c) for host in hosts.values() for c in known.connections(host) if c.state == "ESTABLISHED"]
+    live = [(host.name, c) for host in hosts.values() for c in _live(host)]
     here = {c.local_address for _, c in live}
     return any((name, c.pid) in mine and c.remote_address not in here for name, c in live)
+
+
+def _live(host: Host) -> list[Connection]:
+    return [c for c in known.connections(host) if c.state == "ESTABLISHED"]
 
 
 def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:
