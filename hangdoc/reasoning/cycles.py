@@ -41,7 +41,7 @@ def kind_of(run: Run, waits: Waits, classes: Parts) -> Found:
     if (mixed := point_to_point.among_others(run, classes, _parts(classes))) is not None:
         return mixed
     parts = _parts(classes)
-    return _in_store(parts) or _by_program(parts)
+    return _in_store(parts) or _by_program(_core(parts, waits))
 
 
 def _in_store(parts: Parts) -> Found | None:
@@ -72,6 +72,22 @@ def _call(rank: Rank) -> Hashable:
     if wait is None:
         return None
     return (wait.operation.op, wait.operation.peer) if wait.kind == "p2p" else wait.point
+
+
+def _core(parts: Parts, waits: Waits) -> Parts:
+    """The parts of a cycle that wait for each other directly: without the others there would still be a cycle. All parts, where
+    no two of them do."""
+    needs = [waits.of(part) for part in parts]
+    core = tuple(
+        part
+        for part, needed in zip(parts, needs, strict=True)
+        if any(
+            not needed.isdisjoint(other.ranks) and not needs_too.isdisjoint(part.ranks)
+            for other, needs_too in zip(parts, needs, strict=True)
+            if other is not part
+        )
+    )
+    return core or parts
 
 
 # --- a loop left early -------------------------------------------------------------------------------------------------

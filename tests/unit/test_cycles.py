@@ -396,3 +396,23 @@ def test_the_training_function_runs_in_a_thread_of_ray() -> None:
 
     operations = [one.operation.op for one in job(worker(0, "barrier"), worker(1, "all_reduce")).ranks if one.operation]
     assert operations == ["barrier", "all_reduce"]
+
+
+def test_a_rank_that_waits_for_one_in_a_cycle_of_two_groups() -> None:
+    """Ranks 0 and 2 reduce gradients of two groups in opposite order. Rank 1 waits for rank 0 in a third group."""
+    pair = Group(address=7, name="1", ranks=(0, 2), default=False, backend="gloo")
+    exchange = Group(address=8, name="2", ranks=(0, 1), default=False, backend="gloo")
+    whole = Group(address=9, name="0", ranks=(), default=True, backend="gloo")
+
+    def call_in(number: int, op: str, group: Group, line: int) -> Process:
+        inside = Interpreter(environment={}, globals=(), groups=(whole, pair, exchange))
+        given = local("group", "<ProcessGroup>", address=group.address)
+        return rank(number, *c10d(op, given), frame("reduce", line), world=4, interpreter=inside)
+
+    found = job(
+        call_in(0, "all_reduce", pair, 5),
+        call_in(1, "all_to_all_single", exchange, 9),
+        call_in(2, "all_reduce", whole, 5),
+        call_in(3, "all_reduce", whole, 5),
+    )
+    assert blamed(found) == [("group-order", "HD205", (0, 2, 3), (1,))]
