@@ -202,7 +202,7 @@ def _by_program(parts: Parts) -> Found:
             if any(conditions.in_other_arm(mine.first, theirs.first) for theirs in others):
                 reason = f"the call of {ranks(mine.ranks)} is under a condition on the rank"
                 return Mismatch(parts=parts, reason=reason, ends=ends), mine.ranks
-            reason = f"only {ranks(mine.ranks)} called {_name(mine)}, under a condition on the rank"
+            reason = f"only {ranks(mine.ranks)} called {_call_in_words(mine)}, under a condition on the rank"
             return Subset(parts=parts, reason=reason, ends=ends), mine.ranks
     beside_each_other = len(earliest) == len(parts)
     if beside_each_other and _opposite_order(parts):
@@ -234,7 +234,7 @@ def _behind(parts: Parts) -> list[set[int]]:
 def _went_past(behind: Class, parts: Parts) -> tuple[Subset, tuple[int, ...]]:
     """The kind, and the ranks to blame: some ranks wait in a call, and all others are further in the program."""
     ahead = [part for part in parts if part is not behind and _belongs(part, behind)]
-    name, does = _name(behind), do(behind.ranks, "is", "are") + " waiting in"
+    only = f"only {ranks(behind.ranks)} called {_call_in_words(behind)}"
     rest = ranks_of(ahead)
     rooted = _has_root(behind.first)
     if rooted and len(ahead) > 1:
@@ -244,14 +244,13 @@ def _went_past(behind: Class, parts: Parts) -> tuple[Subset, tuple[int, ...]]:
     event = conditions.now_and_then(behind.first, ahead[0].first)
     if event is not None and len(behind.ranks) <= len(rest):
         test, frame = event
-        reason = f"only {ranks(behind.ranks)} called {name}, in {frame.function} under `{test}`"
+        reason = f"{only}, in {frame.function} under `{test}`"
         return Subset(parts=parts, reason=reason, asked=test), behind.ranks
     if len(rest) > len(behind.ranks) and not rooted:
         # Fewer ranks made the call than skipped it, so the call itself is the mistake.
-        return Subset(
-            parts=parts, reason=f"only {ranks(behind.ranks)} called {name}; {do(rest, 'is', 'are')} past it"
-        ), behind.ranks
-    return Subset(parts=parts, reason=f"{ranks(rest)} did not call the {name} that {does}"), rest
+        return Subset(parts=parts, reason=f"{only}; {do(rest, 'is', 'are')} past it"), behind.ranks
+    called = f"the {_name(behind)} that {do(behind.ranks, 'is', 'are')} waiting in"
+    return Subset(parts=parts, reason=f"{ranks(rest)} did not call {called}"), rest
 
 
 def _belongs(part: Class, behind: Class) -> bool:
@@ -272,6 +271,14 @@ def _has_root(rank: Rank) -> bool:
 def _name(part: Class) -> str:
     op = part.first.wait.operation.op if part.first.wait is not None else "wait"
     return "collective" if op == "wait" else op
+
+
+def _call_in_words(part: Class) -> str:
+    """The operation; one that is not known, by its line."""
+    at = part.first.where
+    if (name := _name(part)) != "collective":
+        return name
+    return f"a collective at {at.file}:{at.line}" if at is not None else "a collective"
 
 
 def _opposite_order(parts: Parts) -> bool:
