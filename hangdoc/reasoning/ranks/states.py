@@ -151,7 +151,8 @@ def _standing(
         why = "counters of its other threads changed"
         return replace(working, state=_working(process, thread), why=why, work=_threads(process, thread))
     if children and state == "waiting-data":
-        return replace(working, state="loading-data", why="its dataloader workers are busy")
+        why = "its dataloader workers are busy"
+        return replace(working, state="loading-data", why=why, work=why)
     if state == "waiting-child" and movement.children_transfer(helpers):
         return replace(working, state="computing", why=_CHILDREN, work=_CHILDREN)
     if children:  # a pool's results, a build, a tokenizer: however it waits for them

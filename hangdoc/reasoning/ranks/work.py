@@ -13,7 +13,7 @@ _LONG = {
     "evaluating": "it evaluates",
     "checkpointing": "it writes a checkpoint",
     "compiling": "it compiles",
-    "loading-data": "its dataloader is making progress",
+    "loading-data": "it loads data",
 }
 
 

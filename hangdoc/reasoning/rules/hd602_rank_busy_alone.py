@@ -55,7 +55,7 @@ change. Run hangdoc again some minutes later and compare the numbers.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import children, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import Serves, Works
@@ -70,13 +70,14 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
         summary=f"{words.awaited(run, blockage)}; rank {first.rank} is active: {kind.what}",
         evidence=[
             *words.class_evidence(blockage.awaited),
+            *children.places(run, first),
             *words.counters(first),
             Evidence(first.rank, "cpu", kind.what if first.why in kind.what else f"{first.why}; {kind.what}"),
             *words.stacks(run, blockage.waiting),
         ],
         remedy=f"Wait until {words.have(blamed)} finished. To save the time of the other ranks, share this work among all "
         "ranks or do it in the background.",
-        commands=words.look_again(first),
+        commands=children.look(run, first) or words.look_again(first),
     )
 
 
