@@ -133,7 +133,7 @@ def _uneven(ahead: Rank, behind: Rank) -> Left | None:
         if beginnings.differ(left.loop, out, within) or not _did_as_many_rounds(out, within, strictly=last):
             return left
         last = _is_in_last(out, within)
-        if not last:
+        if not last and not _inner_had_none(out, within, left.loop):
             return None
     return None
 
@@ -142,6 +142,15 @@ def _is_in_last(short: Rank, waiting: Rank) -> bool:
     """Whether the rank inside a loop is in the last iteration that the other one has completed."""
     a, b = short.loop, waiting.loop
     return a is not None and b is not None and None not in (a.done, b.done) and a.done == (b.done or 0) + 1
+
+
+def _inner_had_none(short: Rank, waiting: Rank, loop: Loop) -> bool:
+    """Whether the rank outside a loop has completed iterations that the other one has not begun, and each of them calls what that
+    one waits in: the loops inside had no iteration there."""
+    a, b, frame = short.loop, waiting.loop, frame_of(loop, waiting)
+    if a is None or b is None or a.done is None or b.done is None or frame is None:
+        return False
+    return a.done > b.done + 1 and not any(map(conditions.changes, frame.conditions))
 
 
 def _largest_first(one: Class) -> tuple[int, tuple[int, ...]]:

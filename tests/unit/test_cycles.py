@@ -416,3 +416,21 @@ def test_a_rank_that_waits_for_one_in_a_cycle_of_two_groups() -> None:
         call_in(3, "all_reduce", whole, 5),
     )
     assert blamed(found) == [("group-order", "HD205", (0, 2, 3), (1,))]
+
+
+@pytest.mark.parametrize(("conditions", "kind"), [((), "left-loop"), (("step % period == 0",), "subset")])
+def test_a_loop_inside_another_that_had_no_iteration(conditions: tuple[str, ...], kind: str) -> None:
+    """A trainer whose stream has ended counts to its last step without a batch, while rank 0 is in step 47. A call under a
+    condition was skipped instead."""
+    steps = Loop(line=10, end_line=30, header="for step in range(4000)", counters=("step",), start=0, bound="4000")
+    batches = Loop(line=15, end_line=25, header="for batch in samples")
+
+    def trains(line: int, step: int, **more: object) -> Frame:
+        return frame("main", line, loops=(steps, batches), locals=(local("step", step),), **more)
+
+    found = job(
+        rank(0, *c10d("all_reduce"), trains(20, 47, conditions=conditions)),
+        rank(1, *c10d("all_gather"), trains(40, 3999)),
+    )
+    (blockage,) = found.blockages
+    assert (blockage.kind, blockage.culprits) == (kind, (1,))
