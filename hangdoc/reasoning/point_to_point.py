@@ -90,6 +90,8 @@ def among_others(run: Run, classes: Parts, parts: Parts) -> Found | None:
     stuck = [one for one in classes if is_p2p(one.first)]
     if not stuck:
         return None
+    if (pair := _no_request(stuck, parts)) is not None:
+        return PointToPoint(parts=classes, pair=pair, ends="unknown"), pair[0].ranks
     if any(peer_of(one.first) is None for one in stuck):
         found = off_the_majority(classes)
         if found is None or any(is_p2p(one.first) for one in classes if set(one.ranks) & set(found.few.ranks)):
@@ -112,6 +114,17 @@ def among_others(run: Run, classes: Parts, parts: Parts) -> Found | None:
         peer = next((other for other in classes if named in other.ranks), None)
         if named is not None and peer is not None and not is_p2p(peer.first):
             return PointToPoint(parts=classes, pair=(peer, one)), (named,)
+    return None
+
+
+def _no_request(stuck: list[Class], parts: Parts) -> tuple[Class, Class] | None:
+    """(ranks that make no request, ranks whose requests a worker answers when others have made theirs), if that worker waits for
+    requests of its own."""
+    at_work = [part for part in parts if not is_p2p(part.first)]
+    for one in stuck:
+        answers_later = one.first.wait.answered_by if one.first.wait is not None else None
+        if len(at_work) == 1 and any(answers_later in other.ranks for other in stuck):
+            return at_work[0], one
     return None
 
 

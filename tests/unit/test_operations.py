@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Job
 from hangdoc.reasoning.engine import diagnose
-from hangdoc.snapshot import Clocks, Frame, Local, Process, PythonThread, Stack
+from hangdoc.snapshot import Clocks, Frame, Interpreter, Local, Process, PythonThread, Stack
 from tests.unit.builders import TORCH, c10d, frame, local, rank, snapshot, stack
 
 
@@ -201,3 +201,19 @@ def test_posted_receives_that_wait_for_each_other_blame_no_single_rank() -> None
         "its recv has tag 11",
         "its recv has tag 12",
     ]
+
+
+def test_the_rank_that_sends_no_request_while_a_server_waits_for_all() -> None:
+    """A server that has asked a trainer to train answers gradients when all have come. Rank 3 has trained its last batch."""
+
+    def named(process: Process, name: str) -> Process:
+        return replace(process, interpreter=Interpreter(environment={}, globals=(), rpc_name=name))
+
+    def calls(worker: str) -> tuple[Frame, Frame]:
+        return frame("rpc_sync", 842, RPC + "api.py", locals=(local("to", f"'{worker}'"),)), frame("train", 31)
+
+    server = named(rank(0, *calls("trainer1"), world=4), "server")
+    trainers = [named(rank(n, *calls("server"), world=4), f"trainer{n}") for n in (1, 2)]
+    ended = named(rank(3, *MEETS, world=4), "trainer3")
+    (job,) = diagnose(snapshot(*(uses_rpc(one, 60.0) for one in (server, *trainers, ended)))).jobs
+    assert (job.findings[0].code, job.findings[0].culprits) == ("HD204", (3,))

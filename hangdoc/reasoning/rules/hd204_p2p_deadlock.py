@@ -120,6 +120,11 @@ def _remedy(kind: PointToPoint) -> str:
     astray, waits = kind.pair
     if kind.left_out is not None:
         return f"Make the call of {words.ranks(astray.ranks)} in every iteration, for example with an empty message."
+    if waits.first.wait is not None and waits.first.wait.answered_by is not None:
+        return (
+            f"The worker answers when enough requests have arrived. Let {words.ranks(astray.ranks)} send as many as the other "
+            "ranks, or let the worker answer without them."
+        )
     return (
         f"Compare the calls of {words.ranks(astray.ranks)} with what {words.do(waits.ranks, 'expects', 'expect')}: a send or a "
         "receive was skipped, or it names another rank."
