@@ -16,6 +16,15 @@ _PERIOD_SECONDS = 10.0
 """What was found is valid in one period, because all ranks may wait for the same process."""
 
 
+class Lock(NamedTuple):
+    """A lock that a process holds on a file."""
+
+    pid: int
+    file: tuple[int, int, int]
+    writes: bool
+    """Whether it is exclusive."""
+
+
 @lru_cache(8)
 def openers(proc: ProcFS, path: str, period: int) -> tuple[Holder, ...] | None:
     """The processes that have a file open, by the path that their links show; None if none was found and there may be one: a
@@ -54,18 +63,31 @@ def of_lock(proc: ProcFS, pid: int, path: str) -> tuple[Holder, ...] | None:
     belongs to another host."""
     try:
         wanted = file_of(path)
-        return of(proc, dict.fromkeys(lock.pid for lock in locks(proc) if lock.file == wanted)) or None
+        found = of(proc, dict.fromkeys(lock.pid for lock in locks(proc) if lock.file == wanted))
     except (OSError, ProcError):
         return None
+    return found or heirs(proc, wanted, period()) or None
 
 
-class Lock(NamedTuple):
-    """A lock that a process holds on a file."""
+@lru_cache(8)
+def heirs(proc: ProcFS, file: tuple[int, int, int], period: int) -> tuple[Holder, ...] | None:
+    """The processes that inherited a locked file from one that has ended: flock(2) locks the open file, which a fork copies."""
 
-    pid: int
-    file: tuple[int, int, int]
-    writes: bool
-    """Whether it is exclusive."""
+    def holds(pid: int, links: dict[str, str]) -> bool:
+        opened = (number for number, link in links.items() if link.startswith("/"))
+        return any(lock.file == file for number in opened for lock in _locks_of(proc, pid, number))
+
+    return with_files(proc, holds)
+
+
+def _locks_of(proc: ProcFS, pid: int, descriptor: str) -> list[Lock]:
+    """The locks on an open file (proc_pid_fdinfo(5)); none if it was closed."""
+    try:
+        lines = proc.text(f"{pid}/fdinfo/{descriptor}").splitlines()
+    except ProcError:
+        return []
+    found = (_lock(line.removeprefix("lock:").split()) for line in lines if line.startswith("lock:"))
+    return [lock for lock in found if lock is not None]
 
 
 def file_of(path: str) -> tuple[int, int, int]:
@@ -76,18 +98,19 @@ def file_of(path: str) -> tuple[int, int, int]:
 
 def locks(proc: ProcFS) -> list[Lock]:
     """All locks on files of this host, if their holders are visible (proc_locks(5)). Raises ProcError."""
-    found = []
-    for fields in (line.split() for line in proc.text("locks").splitlines()):
-        if len(fields) < 6 or fields[1] == "->":  # "->" marks a process that waits for the lock
-            continue
-        try:
-            major, minor, inode = fields[5].split(":")
-            lock = Lock(int(fields[4]), (int(major, 16), int(minor, 16), int(inode)), fields[3] == "WRITE")
-        except ValueError:
-            continue
-        if lock.pid > 0:
-            found.append(lock)
-    return found
+    found = (_lock(line.split()) for line in proc.text("locks").splitlines())
+    return [lock for lock in found if lock is not None and lock.pid > 0]
+
+
+def _lock(fields: list[str]) -> Lock | None:
+    """A line of proc_locks(5); None for a process that waits for a lock (`->`)."""
+    if len(fields) < 6 or fields[1] == "->":
+        return None
+    try:
+        major, minor, inode = fields[5].split(":")
+        return Lock(int(fields[4]), (int(major, 16), int(minor, 16), int(inode)), fields[3] == "WRITE")
+    except ValueError:
+        return None
 
 
 def of(proc: ProcFS, pids: Iterable[int]) -> tuple[Holder, ...]:

@@ -111,6 +111,18 @@ def test_who_holds_the_lock_on_a_file(tmp_path: Path) -> None:
     assert [one.pid for one in found.holders or ()] == [os.getpid()]
 
 
+def test_who_inherited_a_locked_file(tmp_path: Path) -> None:
+    """The process that locked it has ended: /proc/locks shows a pid that does not exist."""
+    program = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX)"
+    path = tmp_path / "x.lock"
+    with path.open("a") as mine:
+        locks = f"import fcntl; fcntl.flock({mine.fileno()}, fcntl.LOCK_EX)"
+        subprocess.run([sys.executable, "-c", locks], pass_fds=(mine.fileno(),), check=True)
+        with child(program, str(path)) as process:
+            found = waits_on(process.pid, "file")
+    assert [one.pid for one in found.holders or ()] == [os.getpid()]
+
+
 def test_who_has_a_lock_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No holder is proof only where the processes of all containers are visible."""
     path = tmp_path / "lock"
