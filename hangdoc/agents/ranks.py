@@ -22,7 +22,8 @@ from hangdoc.diagnosis import Job, RankView
 from hangdoc.reasoning.causes import settings
 from hangdoc.reasoning.comparison import ORDER, compared
 from hangdoc.reasoning.merged import frames_of, place
-from hangdoc.reasoning.model import Rank, Run, environment_of
+from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.ranks import known
 from hangdoc.snapshot import (
     Connection,
     DataSource,
@@ -212,7 +213,7 @@ def _environment(rank: Rank, backend: str | None) -> Iterator[tuple[str, str]]:
     """Environment variables that matter to torch.distributed."""
     if rank.process is None:
         return
-    for name, value in sorted(environment_of(rank.process).items()):
+    for name, value in sorted(known.environment(rank.process).items()):
         if settings.variable(name) is not None and not settings.inert(name, backend):
             yield clip(name, LINE), clip(value, LINE)
 

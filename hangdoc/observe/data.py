@@ -119,7 +119,7 @@ class TrainingData:
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """Each rank's directories."""
-        for pid, sources in self._found.items():
+        for pid, sources in list(self._found.items()):
             yield pid, "data", sources
 
 

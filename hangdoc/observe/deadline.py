@@ -27,7 +27,7 @@ class Deadline:
     def missed(self) -> list[str]:
         """What was skipped: one clause for each kind."""
         return [
-            f"the {what} of {len(set(pids))} process(es) could not be read in time: pid "
+            f"the {what} of {len(set(pids))} process{'es' * (len(set(pids)) > 1)} could not be read in time: pid "
             + ", ".join(map(str, sorted(set(pids))[:_SHOWN]))
             + (", ..." if len(set(pids)) > _SHOWN else "")
             for what, pids in sorted(self._missed.items())

@@ -92,7 +92,7 @@ class FlightRecorders:
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The recorder of each rank."""
-        for pid, found in self._found.items():
+        for pid, found in list(self._found.items()):
             yield pid, "recorder", found
 
 

@@ -54,7 +54,7 @@ class HostMachine:
         if isinstance(self._machine, Machine):
             self._machine = msgspec.structs.replace(self._machine, swapped_bytes=self._swapped)
         yield None, "machine", self._machine
-        for pid, found in self._runtimes.items():
+        for pid, found in list(self._runtimes.items()):
             yield pid, "runtime", found
 
 

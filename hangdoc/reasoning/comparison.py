@@ -6,7 +6,8 @@ from typing import Literal
 
 from hangdoc.reasoning.causes import settings
 from hangdoc.reasoning.causes.agreement import Agreement, agreement
-from hangdoc.reasoning.model import Run, environment_of
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.ranks import known
 
 Standing = Literal["must agree", "should agree", "names data", "meant to differ", "inert", "tuning", "unknown"]
 _STANDINGS: dict[str, Standing] = {
@@ -42,7 +43,7 @@ class Compared:
 def compared(run: Run) -> list[Compared]:
     """Everything that the ranks were started with or set themselves, what differs first, by gravity."""
     arguments = {rank: settings.options(process.argv) for rank, process in run.processes.items()}
-    variables = {rank: environment_of(process) for rank, process in run.processes.items()}
+    variables = {rank: known.environment(process) for rank, process in run.processes.items()}
     found = [
         *(_one("argument", name, arguments, settings.argument(name)) for name in _names(arguments)),
         *(

@@ -1,6 +1,6 @@
 """A run after each step: its ranks, its classes of equal ranks, which rank waits for which, and what blocks the run."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Label, Operation, Where
 from hangdoc.parse import natural
+from hangdoc.reasoning import helpers
 from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.reasoning.ranks.holds import Hold
 from hangdoc.regex import regex
-from hangdoc.snapshot import Connection, Environment, Frame, Host, Interpreter, Loop, Process, PythonThread, Unavailable
+from hangdoc.snapshot import Connection, Frame, Host, Loop, Process, PythonThread, Unavailable
 
 if TYPE_CHECKING:
     from hangdoc.reasoning.blockages import Blockage
@@ -256,7 +257,7 @@ class Run:
 
     @cached_property
     def _helpers(self) -> dict[tuple[str, int | None], list[Process]]:
-        return helpers_on(self.hosts, {(rank.host, rank.pid) for rank in self.ranks.values()})
+        return helpers.on(self.hosts, {(rank.host, rank.pid) for rank in self.ranks.values()})
 
     def blind_hosts(self) -> list[tuple[str, str]]:
         """Hosts whose sockets could not be read, with the reason. How long their ranks have waited is unknown."""
@@ -287,43 +288,3 @@ def merged(classes: Iterable[Class], key: Callable[[Rank], Hashable]) -> tuple[C
         found.setdefault(key(one.first), []).append(one)
     whole = (Class(alike[0].first, ranks_of(alike)) for alike in found.values())
     return tuple(sorted(whole, key=lambda one: (len(one.ranks), one.ranks)))
-
-
-def helpers_on(
-    hosts: Iterable[Host], ranks: Collection[tuple[str, int | None]]
-) -> dict[tuple[str, int | None], list[Process]]:
-    """The helper processes of each rank, by its host and pid. The processes of another run that a rank has started work for it
-    too; those in `ranks` are the run's own, of which one may have started the others."""
-    found: dict[tuple[str, int | None], list[Process]] = {}
-    for host in hosts:
-        by_pid = {process.pid: process for process in host.processes}
-        above: dict[int, int | None] = {}  # by the parent: a launcher has started many ranks
-        for process in host.processes:
-            owner = process.owner
-            if process.role != "helper":
-                if process.ppid not in above:
-                    above[process.ppid] = _nearest_rank(process.ppid, by_pid)
-                owner = above[process.ppid]
-            if process.role == "helper" or (owner is not None and (host.name, process.pid) not in ranks):
-                found.setdefault((host.name, owner), []).append(process)
-    return found
-
-
-def _nearest_rank(pid: int, by_pid: dict[int, Process]) -> int | None:
-    """The first rank among a process of a host and its ancestors; None if there is none."""
-    seen: set[int] = set()
-    while (process := by_pid.get(pid)) is not None and pid not in seen:
-        if process.role == "rank":
-            return pid
-        seen.add(pid)
-        pid = process.ppid
-    return None
-
-
-def environment_of(process: Process | None) -> dict[str, str]:
-    """The environment of a rank: the variables that it started with, and those that it has set since."""
-    if process is None:
-        return {}
-    started = process.environment.variables if isinstance(process.environment, Environment) else {}
-    inside = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
-    return {**started, **inside} if inside else started

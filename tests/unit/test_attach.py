@@ -249,4 +249,4 @@ def test_what_was_not_read_in_time_is_said() -> None:
     deadline = Deadline(0.0)
     stack_of = attach.dump(ProcFS(), os.getpid(), deadline)
     assert stack_of == Unavailable(reason="no time left")
-    assert deadline.missed() == [f"the stack of 1 process(es) could not be read in time: pid {os.getpid()}"]
+    assert deadline.missed() == [f"the stack of 1 process could not be read in time: pid {os.getpid()}"]

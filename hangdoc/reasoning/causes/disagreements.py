@@ -7,7 +7,7 @@ from hangdoc.parse import integer
 from hangdoc.reasoning.causes import amounts, settings
 from hangdoc.reasoning.causes.agreement import Agreement, agreement, differing
 from hangdoc.reasoning.causes.cause import Cause
-from hangdoc.reasoning.model import Class, Rank, Run, environment_of
+from hangdoc.reasoning.model import Class, Rank, Run
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.counters import counters_in
 from hangdoc.reasoning.runs.launch import program
@@ -126,7 +126,7 @@ def _options(run: Run) -> list[OptionDiffers]:
 def _variables(run: Run) -> list[VariableDiffers]:
     """All variables that differ and have an effect under the run's backend."""
     environments = {
-        rank: environment_of(process)
+        rank: known.environment(process)
         for rank, process in run.processes.items()
         if isinstance(process.environment, Environment)
     }

@@ -8,8 +8,8 @@ import msgspec
 from hangdoc.parse import natural
 from hangdoc.reasoning.causes import network
 from hangdoc.reasoning.causes.cause import Cause
-from hangdoc.reasoning.model import Run, environment_of
-from hangdoc.reasoning.ranks import meeting_call
+from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.ranks import known, meeting_call
 from hangdoc.reasoning.ranks.meeting_call import MeetingCall
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Environment, Host, Launch, Process
@@ -146,7 +146,7 @@ def _agent(host: Host, process: Process, asked: Launch, place: str) -> Part:
 
 
 def _rank(host: Host, process: Process, number: int, call: MeetingCall | None) -> Part:
-    variables = environment_of(process)
+    variables = known.environment(process)
     method = call.init_method if call is not None else None
     size = call.world_size if call is not None else None
     nodes = str(size) if size is not None else variables.get("WORLD_SIZE")

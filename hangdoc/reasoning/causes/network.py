@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hangdoc.reasoning.model import Rank, Run, environment_of
+from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks import known
 from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Connection, Host, Interface, Machine, Process
@@ -141,7 +141,7 @@ def several_hosts(run: Run) -> bool:
 
 def named_interface(rank: Rank) -> tuple[str, str] | None:
     """The variable that sets the interface of a rank, and its value."""
-    variables = environment_of(rank.process)
+    variables = known.environment(rank.process)
     names = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     return next(((name, variables[name]) for name in names if variables.get(name)), None)
 

@@ -8,6 +8,7 @@ from hangdoc.snapshot import (
     Connection,
     Connections,
     Counter,
+    Environment,
     Frame,
     Group,
     Host,
@@ -97,3 +98,12 @@ def connections(host: Host) -> tuple[Connection, ...]:
 def listeners(host: Host) -> tuple[Listener, ...]:
     """The processes of a host that listen."""
     return host.connections.listeners if isinstance(host.connections, Connections) else ()
+
+
+def environment(process: Process | None) -> dict[str, str]:
+    """The environment of a rank: the variables that it started with, and those that it has set since."""
+    if process is None:
+        return {}
+    started = process.environment.variables if isinstance(process.environment, Environment) else {}
+    inside = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
+    return {**started, **inside} if inside else started

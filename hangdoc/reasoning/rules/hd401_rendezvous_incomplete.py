@@ -60,8 +60,8 @@ from hangdoc.phrases import also, do, duration, numbers, verb
 from hangdoc.reasoning import words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import AgentsWait, Apart, Rendezvous
-from hangdoc.reasoning.model import Class, Run, environment_of, numbers_of
-from hangdoc.reasoning.ranks import meeting_call, torch_names
+from hangdoc.reasoning.model import Class, Run, numbers_of
+from hangdoc.reasoning.ranks import known, meeting_call, torch_names
 from hangdoc.reasoning.ranks.holds import in_words
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
@@ -164,7 +164,7 @@ def _other_sizes(arrived: Iterable[Class]) -> Iterator[Evidence]:
     for one in arrived:
         process = one.first.process
         call = meeting_call.of(process) if process is not None else None
-        started = environment_of(process).get("WORLD_SIZE")
+        started = known.environment(process).get("WORLD_SIZE")
         if call is not None and call.world_size is not None and started not in (None, str(call.world_size)):
             yield Evidence(
                 one.ranks[0],

@@ -49,7 +49,7 @@ from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import words
-from hangdoc.reasoning.model import Rank, Run, environment_of
+from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.rules.draft import Draft
 from hangdoc.snapshot import Clocks, Process, Progress, Runtime, Stack
@@ -127,7 +127,7 @@ def _stages(rank: Rank) -> dict[str, float]:
 
 def _resources(slow: Rank, other: Rank) -> str:
     """Which setting gives the slow rank less of its CPU."""
-    mine, theirs = (environment_of(rank.process).get("OMP_NUM_THREADS") for rank in (slow, other))
+    mine, theirs = (known.environment(rank.process).get("OMP_NUM_THREADS") for rank in (slow, other))
     if mine != theirs:
         return (
             f"OMP_NUM_THREADS is {mine or 'not set'} on rank {slow.rank} and {theirs or 'not set'} on rank {other.rank}"

@@ -7,9 +7,10 @@ from itertools import chain
 from msgspec import structs
 
 from hangdoc.parse import natural
+from hangdoc.reasoning import helpers
 from hangdoc.reasoning.causes.network import interface_with
 from hangdoc.reasoning.classes import classes_of
-from hangdoc.reasoning.model import Placed, Rank, Run, State, environment_of, helpers_on
+from hangdoc.reasoning.model import Placed, Rank, Run, State
 from hangdoc.reasoning.ranks import backends, known, meeting_call
 from hangdoc.reasoning.ranks.counters import LoopKey, common_loop, loop_view
 from hangdoc.reasoning.ranks.given import given
@@ -74,7 +75,7 @@ def _launcher(run: Gathered) -> str | None:
     if tool is None and any(_spawned(process) is not None for _, process in run.launchers):
         return "mp.spawn"
     source = next((who.source for who in run.identities), None)
-    if tool is None and source == "os.environ" and all(_RAYLET in environment_of(one) for _, one in run.members):
+    if tool is None and source == "os.environ" and all(_RAYLET in known.environment(one) for _, one in run.members):
         return "Ray"
     return tool or (source if source in ("mp.spawn", "Open MPI", "Slurm", "PMI") else None)
 
@@ -125,14 +126,14 @@ def _spawned(launcher: Process) -> int | None:
 
 def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
     own = {(host.name, process.pid) for host, process in members.values()}
-    helpers = helpers_on({host.name: host for host, _ in members.values()}.values(), own)
+    below = helpers.on({host.name: host for host, _ in members.values()}.values(), own)
     trains = {number: training(process) for number, (_, process) in members.items()}
     loop = common_loop(one.own for one in trains.values())
     found = {}
     for number in sorted(members):
         host, process = members[number]
         pairs, others = connected[number]
-        state = state_of(process, trains[number], helpers.get((host.name, process.pid), ()), pairs, others)
+        state = state_of(process, trains[number], below.get((host.name, process.pid), ()), pairs, others)
         found[number] = _rank(number, host, process, trains[number], state, loop, pairs)
     return _with_workers(found)
 

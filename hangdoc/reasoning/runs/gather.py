@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from hangdoc import run_identity
 from hangdoc.parse import natural
-from hangdoc.reasoning.model import Placed, environment_of
+from hangdoc.reasoning.model import Placed
 from hangdoc.reasoning.ranks import backends, known, meeting_call
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.layers import layers_of
@@ -47,7 +47,7 @@ def _start(found: dict[str, Gathered], host: Host, process: Process, who: RankId
     """The run that a rank belongs to by its variables, made where it is the first."""
     address, port = who.master_address, who.master_port
     if address is None:  # set after the start, as many scripts under srun and mpirun do
-        now = environment_of(process)
+        now = known.environment(process)
         address, port = now.get("MASTER_ADDR"), natural(now.get("MASTER_PORT"))
     master = f"{address}:{port}" if address is not None else None
     digest = run_identity.digest_of(who)
