@@ -66,11 +66,11 @@ def of_lock(proc: ProcFS, pid: int, path: str) -> tuple[Holder, ...] | None:
         found = of(proc, dict.fromkeys(lock.pid for lock in locks(proc) if lock.file == wanted))
     except (OSError, ProcError):
         return None
-    return found or heirs(proc, wanted, period()) or None
+    return found or _heirs(proc, wanted, period()) or None
 
 
 @lru_cache(8)
-def heirs(proc: ProcFS, file: tuple[int, int, int], period: int) -> tuple[Holder, ...] | None:
+def _heirs(proc: ProcFS, file: tuple[int, int, int], period: int) -> tuple[Holder, ...] | None:
     """The processes that inherited a locked file from one that has ended: flock(2) locks the open file, which a fork copies."""
 
     def holds(pid: int, links: dict[str, str]) -> bool:

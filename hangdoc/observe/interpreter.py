@@ -53,14 +53,14 @@ class InterpreterState:
 
     def close(self, observation: Observation) -> None:
         """Read the variables again."""
-        for pid, first in list(self._first.items()):  # an abandoned `during` may still add some
+        for pid, first in list(self._first.items()):
             if isinstance(first, Interpreter):
                 self._second[pid] = self.read(observation, observation.targets[pid], groups=False)
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The second reading, with the integers and the groups of the first."""
         observation.problems += self.problems()
-        for pid, first in list(self._first.items()):  # an abandoned `during` may still add some
+        for pid, first in list(self._first.items()):
             second = self._second.get(pid, first)
             if isinstance(first, Unavailable) or isinstance(second, Unavailable):
                 yield pid, "interpreter", first

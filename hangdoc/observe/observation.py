@@ -103,6 +103,8 @@ class Probe(Protocol):
     `open` reads at the beginning of the window, `close` at its end, and `during` at any time in between. `evidence` returns
     the results. What can't be read of one process is an `Unavailable` for that process. An exception in a probe becomes a
     problem in the report and does not end the observation.
+
+    An abandoned action still runs beside the next ones. Therefore, they iterate over copies of what it fills.
     """
 
     name: str

@@ -88,7 +88,7 @@ class Stacks:
         for pid in adopt_helpers(observation):
             self._first[pid] = attach.dump(observation.proc, pid, observation.deadline)
         to_dump = []
-        for pid, first in list(self._first.items()):  # an abandoned `during` may still add some
+        for pid, first in list(self._first.items()):
             if isinstance(first, Stack) and self._is_off_cpu(observation, pid, first):
                 self._second[pid] = msgspec.structs.replace(first, at_seconds=observation.deadline.elapsed())
             elif isinstance(first, Stack):
@@ -127,7 +127,7 @@ class Stacks:
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """Both stacks, the second with source lines and lengths."""
         sources = self._sources or Sources(observation.proc)
-        for pid, first in list(self._first.items()):  # an abandoned `during` may still add some
+        for pid, first in list(self._first.items()):
             missing = Unavailable(reason="no time was left for a second reading") if isinstance(first, Stack) else first
             second = self._second.get(pid, missing)
             if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_alive(observation, pid):

@@ -77,17 +77,13 @@ def _call(rank: Rank) -> Hashable:
 def _core(parts: Parts, waits: Waits) -> Parts:
     """The parts of a cycle that wait for each other directly: without the others there would still be a cycle. All parts, where
     no two of them do."""
-    needs = [waits.of(part) for part in parts]
-    core = tuple(
-        part
-        for part, needed in zip(parts, needs, strict=True)
-        if any(
-            not needed.isdisjoint(other.ranks) and not needs_too.isdisjoint(part.ranks)
-            for other, needs_too in zip(parts, needs, strict=True)
-            if other is not part
-        )
-    )
+    core = tuple(part for part in parts if any(_wait_for_each_other(waits, part, other) for other in parts))
     return core or parts
+
+
+def _wait_for_each_other(waits: Waits, one: Class, other: Class) -> bool:
+    both = not (waits.of(one).isdisjoint(other.ranks) or waits.of(other).isdisjoint(one.ranks))
+    return both and one is not other
 
 
 # --- a loop left early -------------------------------------------------------------------------------------------------

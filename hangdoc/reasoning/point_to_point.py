@@ -120,11 +120,11 @@ def among_others(run: Run, classes: Parts, parts: Parts) -> Found | None:
 def _no_request(stuck: list[Class], parts: Parts) -> tuple[Class, Class] | None:
     """(ranks that make no request, ranks whose requests a worker answers when others have made theirs), if that worker waits for
     requests of its own."""
-    at_work = [part for part in parts if not is_p2p(part.first)]
-    for one in stuck:
-        answers_later = one.first.wait.answered_by if one.first.wait is not None else None
-        if len(at_work) == 1 and any(answers_later in other.ranks for other in stuck):
-            return at_work[0], one
+    without = [part for part in parts if not is_p2p(part.first)]
+    for one in stuck if len(without) == 1 else ():
+        worker = one.first.wait.answered_by if one.first.wait is not None else None
+        if any(worker in other.ranks for other in stuck):
+            return without[0], one
     return None
 
 

@@ -100,8 +100,8 @@ def _polls(thread: PythonThread, kernel: KernelThread | None) -> bool:
         # The loop of the iterator itself may yield data; that of a function that the iterator calls does not.
         own = own[: own.index(consuming[0])]
         own = own if len(own) > 1 else ()
-    inside = [loop for loop in own[0].loops if loop.line <= own[0].line <= loop.end_line] if own else []
-    if not inside:
+    loops = around(own[0]) if own else []
+    if not loops:
         return False
-    innermost = max(inside, key=lambda loop: loop.line)
+    innermost = loops[-1]
     return innermost.header.startswith("while") or not has_end(innermost)

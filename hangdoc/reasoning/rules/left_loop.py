@@ -32,7 +32,7 @@ def after(left: LeftLoop, unit: str = "batches", addition: str = "") -> str:
     """How far the ranks came that left the loop: ` after 3 batches (addition)`. Of several ranks only the first one was counted:
     ` (rank 1 after 3 batches, addition)`."""
     done = batches(left.short.first)[0]
-    count = f"after {done} {'batch'.join(unit.rsplit('batches', 1)) if done == 1 else unit}" if done is not None else ""
+    count = f"after {done} {'batch' if (done, unit) == (1, 'batches') else unit}" if done is not None else ""
     first, *others = left.short.ranks
     if not others:
         return "".join(f" {part}" for part in (count, addition and f"({addition})") if part)
