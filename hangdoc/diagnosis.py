@@ -118,6 +118,17 @@ class Unseen(DocumentPart, frozen=True, kw_only=True):
     why: str
 
 
+class Starter(DocumentPart, frozen=True, kw_only=True):
+    """The launcher of a run, or its first rank if no launcher was seen."""
+
+    pid: int
+    host: str
+    uid: int | None
+    """Of its user; no name, because looking it up may block on a network service."""
+    directory: str | None
+    """Its working directory."""
+
+
 class Job(DocumentPart, frozen=True, kw_only=True):
     """One torch.distributed run."""
 
@@ -136,6 +147,8 @@ class Job(DocumentPart, frozen=True, kw_only=True):
     """The most severe first."""
     script: str | None = None
     """The script or module that the ranks run, without its directory."""
+    started_by: Starter | None = None
+    """The process that started it, to tell the runs of a shared host apart."""
 
 
 class Diagnosis(DocumentPart, frozen=True, kw_only=True):

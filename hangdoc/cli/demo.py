@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from hangdoc_trainer.scenarios import Started
 
 _POLL_SECONDS = 0.5
+_NEEDED = ("torch", "numpy", "pyarrow")
+"""What the trainer imports, in processes of its own."""
 
 
 @click.command("demo")
@@ -32,18 +35,16 @@ def command(name: str, list_them: bool, hold: bool) -> int:
 
     NAME is one of `hangdoc demo --list`. The default is shard-mismatch: two nodes with different numbers of data shards.
     """
-    try:
-        from hangdoc_trainer.scenarios import SCENARIOS, Started
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            f"the demo needs {error.name}. Install it with pip install 'hangdoc[trainer]'.", USAGE
-        ) from None
+    from hangdoc_trainer.scenarios import SCENARIOS, Started
+
     if list_them:
         for scenario in SCENARIOS.values():
             click.echo(f"{scenario.name:24} {scenario.summary}")
         return 0
     if name not in SCENARIOS:
         raise CommandError(f"there is no demo {name!r}. `hangdoc demo --list` lists them.", USAGE)
+    if (missing := next((module for module in _NEEDED if find_spec(module) is None), None)) is not None:
+        raise CommandError(f"the demo needs {missing}. Install it with pip install 'hangdoc[trainer]'.", USAGE)
     scenario = SCENARIOS[name]
     click.echo(f"{name}: {scenario.summary}", err=True)
     click.echo(f"starting torchrun and waiting until the run {_awaited(scenario.frozen)} ...", err=True)

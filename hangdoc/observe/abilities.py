@@ -43,12 +43,25 @@ class Ability(NamedTuple):
 def check_all() -> Iterator[Ability]:
     """Test every ability."""
     yield _py_spy()
-    # A separate program, not a fork of this process: ptrace treats a rank the same way.
-    child = subprocess.Popen(
-        [sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.read()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    yield from _of_a_child()
+    yield _yama()
+    yield _sockets()
+    yield _other_users()
+
+
+def _of_a_child() -> Iterator[Ability]:
+    """What hangdoc can read of a program of its own. No fork of this process: ptrace must treat it as it treats a rank."""
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.read()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+    except OSError as error:
+        yield Ability(
+            "child process", False, f"can't be started: {error}", "Install hangdoc again: its Python is gone."
+        )
+        return
     try:
         assert child.stdout is not None  # noqa: S101
         child.stdout.readline()
@@ -58,9 +71,6 @@ def check_all() -> Iterator[Ability]:
     finally:
         child.kill()
         child.communicate()
-    yield _yama()
-    yield _sockets()
-    yield _other_users()
 
 
 def _py_spy() -> Ability:
@@ -108,7 +118,8 @@ def _yama() -> Ability:
     file = Path("/proc/sys/kernel/yama/ptrace_scope")
     scope = file.read_text().strip() if file.exists() else "0"
     works = scope == "0" or (scope in "12" and os.geteuid() == 0)
-    return Ability("Yama", works, f"ptrace_scope {scope}, uid {os.geteuid()}", _PTRACE_REMEDY)
+    found = f"ptrace_scope {scope}, uid {os.geteuid()}" if file.exists() else "not in this kernel"
+    return Ability("Yama", works, found, _PTRACE_REMEDY)
 
 
 def _sockets() -> Ability:

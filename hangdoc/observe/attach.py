@@ -41,13 +41,15 @@ def dump(
     with one if its main thread runs during the read: for a process that has probably not run for a while.
     """
     bound = Deadline(deadline.remaining(min(BOUND_SECONDS, _SHARE * deadline.seconds)))
+    too_short = bound.seconds < BOUND_SECONDS  # a longer time limit for the whole command allows more
     tracer_wait = Deadline(_TRACER_WAIT_NATIVE if native else _TRACER_WAIT)
     reason = ""
     refused = seen_other = False
     root = _other_root(proc, pid)
     for _ in range(_TRIES):
         if bound.remaining() < 0.05:
-            deadline.miss("stack", pid)
+            if too_short:
+                deadline.miss("stack", pid)
             return Unavailable(reason=reason or "no time left")
         try:
             now = kernel_state(proc, pid)
@@ -78,7 +80,8 @@ def dump(
             time.sleep(0.001 + os.urandom(1)[0] / 255 * 0.011)  # random, so that two observers do not collide each time
             continue
         except pyspy.TooLate as late:
-            deadline.miss("stack", pid)
+            if too_short:
+                deadline.miss("stack", pid)
             return Unavailable(reason=str(late))
         except pyspy.Refused as error:
             if off_cpu or (not pausable and _clock(proc, pid) != before):

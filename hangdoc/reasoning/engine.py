@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 
 import msgspec
 
-from hangdoc.diagnosis import Blocked, Diagnosis, Finding, Job, RankView, Unseen, Verdict
+from hangdoc.diagnosis import Blocked, Diagnosis, Finding, Job, RankView, Starter, Unseen, Verdict
 from hangdoc.reasoning import blockages, ids, standstill, waits
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import disagreements, launches
@@ -75,7 +76,17 @@ def _job(run: Run, problems: list[str]) -> Job:
         unseen=_unseen(run),
         blockages=tuple(_blocked(one) for one in run.blockages),
         script=launch.script(run),
+        started_by=_started_by(run),
     )
+
+
+def _started_by(run: Run) -> Starter | None:
+    ranks = ((rank.host, rank.process) for _, rank in sorted(run.ranks.items()) if rank.process is not None)
+    first = next(chain(((host.name, process) for host, process in run.launchers), ranks), None)
+    if first is None:
+        return None
+    host, process = first
+    return Starter(pid=process.pid, host=host, uid=process.uid, directory=process.cwd)
 
 
 def _hung_for(run: Run) -> float | None:

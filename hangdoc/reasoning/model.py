@@ -96,6 +96,8 @@ class LoopView(Struct, frozen=True, gc=False):
     done: int | None
     """Rounds completed."""
     total: int | None
+    of_batches: bool = True
+    """Whether a round is a batch; False for an epoch, with a loop over a DataLoader inside it."""
 
 
 class State(Struct, frozen=True, gc=False):

@@ -1,6 +1,6 @@
 """The phrases that findings are made of: which rank is waiting, where, in what, and for how long."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 
 from hangdoc.diagnosis import Evidence, Operation
@@ -203,7 +203,11 @@ def class_evidence(classes: Iterable[Class]) -> list[Evidence]:
     lines = []
     for alike in sorted(found.values(), key=lambda group: (-sum(len(one.ranks) for one in group), group[0].ranks)):
         first = min(alike, key=lambda one: one.ranks).first
-        lines.append(Evidence(first.rank, "stacks", f"{doing_at(first)}{_called_at(first)}{also(numbers_of(alike))}"))
+        lines.append(
+            Evidence(
+                first.rank, "stacks", f"{doing_at(first)}{_called_at(first)}{_inferred(first)}{also(numbers_of(alike))}"
+            )
+        )
         elsewhere = [group[0].first for group in found.values() if group is not alike]
         if path := _in_package(first, [other for other in elsewhere if other.where == first.where]):
             lines.append(Evidence(first.rank, "stacks", f"within that call: {' > '.join(path)}"))
@@ -214,6 +218,13 @@ def _called_at(rank: Rank) -> str:
     """Of an operation that is not known, the line that called the function in which the rank waits for it."""
     way = rank.wait.way if rank.wait is not None else ()
     return f", called at {short(way[1][0])}:{way[1][1]}" if len(way) > 1 else ""
+
+
+def _inferred(rank: Rank) -> str:
+    """Why a finding is less sure: no frame of the stack is the operation's own."""
+    wait = rank.wait
+    unsure = wait is not None and not wait.sure and wait.operation.op != "wait"
+    return ", inferred from its line: no frame shows the call" if unsure else ""
 
 
 def _in_package(rank: Rank, others: Iterable[Rank]) -> list[str]:
@@ -277,30 +288,3 @@ def values_by_rank(values: Agreement[str | None, int]) -> str:
     """The values and the ranks that have them, at most four."""
     shown = values.values[:4]
     return "; ".join(f"{'not set' if value is None else value[:60]} on {ranks(group)}" for value, group in shown)
-
-
-def show(pids: Iterable[int]) -> tuple[str, ...]:
-    """The command that shows some processes; none for no process."""
-    listed = ",".join(map(str, pids))
-    return (f"ps -o pid,ppid,stat,etime,args -p {listed}",) if listed else ()
-
-
-RESUME = {
-    "freezer": "Thaw the control group: write 0 to its cgroup.freeze (version 1: THAWED to freezer.state).",
-    "tracer": "Let the debugger continue or detach.",
-    "signal": "Find out who stopped the process, then continue it with SIGCONT.",
-}
-"""The remedy for a stopped process, by what stopped it (`holds.Stopped.by`)."""
-
-
-def resume(processes: Sequence[Process], by: str) -> tuple[str, ...]:
-    """The command that continues processes of one host, or shows what stopped them; none for the freezer."""
-    tracers = sorted({one.tracer_pid for one in processes if one.tracer_pid})
-    if by == "tracer" and tracers:
-        return (f"ps -p {','.join(map(str, tracers))} -o pid,user,args",)
-    return (f"kill -CONT {' '.join(str(one.pid) for one in processes)}",) if by == "signal" and processes else ()
-
-
-def look_again(which: Rank | Process) -> tuple[str, ...]:
-    """The command that shows the stack of a process."""
-    return (f"py-spy dump --pid {which.pid}",) if which.pid is not None else ()

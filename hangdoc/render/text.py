@@ -28,6 +28,10 @@ def report(diagnosis: Diagnosis, console: Console, *, verbose: bool = False) -> 
 def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[RenderableType]:
     """The parts of the report."""
     names = words.job_names(diagnosis.jobs)
+    if len(names) > 1:
+        yield f"{len(names)} runs"
+        yield _indented(_overview(diagnosis, names), 2)
+        yield ""
     for job in words.worst_first(diagnosis.jobs):
         yield from _job(job, names[job.id], verbose=verbose)
     if diagnosis.problems:
@@ -40,6 +44,17 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
         f" and took {diagnosis.elapsed_seconds:.1f} s, {words.clean(diagnosis.taken_at[:19].replace('T', ' '))} UTC",
         style="dim",
     )
+
+
+def _overview(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
+    """What tells the runs of a shared host apart, and the id that `--job` takes."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for job in words.worst_first(diagnosis.jobs):
+        table.add_row(Text(job.verdict, style=words.VERDICT_STYLE[job.verdict]), names[job.id])
+        table.add_row("", Text(words.origin(job), style="dim"))
+    return table
 
 
 def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:

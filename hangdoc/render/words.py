@@ -1,5 +1,6 @@
 """Words, glyphs and colours that all views share. Each glyph has a word next to it, so no view depends on colour."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -77,6 +78,16 @@ def _job_name(job: Job) -> str:
     size = job.world_size
     ranks = f"{size:,} rank{'s' * (size != 1)}" if size is not None else None
     return clean(" · ".join(part for part in (job.script, job.launcher, ranks) if part))
+
+
+def origin(job: Job) -> str:
+    """`--job none@node1:29500, pid 4711 on node1, uid 1000, in /home/me/run`."""
+    parts = [f"--job {shlex.quote(job.id)}"]
+    if job.started_by is not None:
+        parts.append(f"pid {job.started_by.pid} on {job.started_by.host}")
+        parts += [f"uid {job.started_by.uid}"] if job.started_by.uid is not None else []
+        parts += [f"in {job.started_by.directory}"] if job.started_by.directory is not None else []
+    return clean(", ".join(parts))
 
 
 def without_finding(job: Job) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +41,7 @@ class EvidenceDirectory:
     def keep(self, snapshot: Snapshot, diagnosis: Diagnosis, hang: str) -> Kept:
         """Write bundle, report and page, named after the time and the hang's id. Then remove the oldest hangs, but never this
         one, until the rest is within the limit. Raises BundleError."""
-        console = Console(width=100, record=True, file=io.StringIO())
+        console = Console(width=shutil.get_terminal_size((100, 24)).columns, record=True, file=io.StringIO())
         report(diagnosis, console)
         text = console.export_text()
         stem = time.strftime(f"hangdoc-hang-%Y%m%d-%H%M%S-{hang}", time.gmtime())

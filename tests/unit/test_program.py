@@ -50,7 +50,7 @@ def test_a_frameworks_loop_that_ends_early() -> None:
         rank(1, *c10d("all_gather"), epoch(25, 4, 5), user()),
     )
     assert (finding.code, finding.culprits, finding.victims) == ("HD101", (1,), (0,))
-    assert "after 5 batches (rank 0 expects 50)" in finding.summary
+    assert "after 5 iterations (rank 0 expects 50)" in finding.summary
 
 
 def fit(line: int, batches: int) -> Frame:

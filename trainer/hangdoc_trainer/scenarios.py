@@ -16,7 +16,6 @@ from pathlib import Path
 from types import TracebackType
 
 from hangdoc import beacon
-from hangdoc_trainer import corpus
 from hangdoc_trainer.offspring import Offspring, free_port, parent
 
 SMALL = [
@@ -104,6 +103,8 @@ SCENARIOS: dict[str, Scenario] = {
 
 def _uneven(folder: Path) -> None:
     """Shards with an odd number of row groups: rank 0 has one more of each."""
+    from hangdoc_trainer import corpus
+
     shutil.rmtree(folder)
     corpus.make(folder, 5, groups=3, rows=1, size=300)
 
@@ -155,6 +156,8 @@ class Started:
         return "\n".join(path.read_text("utf-8", "replace") for path in sorted(self.folder.glob("*.log")))
 
     def _start(self) -> None:
+        from hangdoc_trainer import corpus  # needs pyarrow, which a list of the scenarios does not
+
         port = free_port()
         folders = []
         for index, node in enumerate(self.scenario.nodes):

@@ -6,7 +6,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks import known
-from hangdoc.reasoning.ranks.counters import batches, counters_in
+from hangdoc.reasoning.ranks.counters import counted, counters_in
 from hangdoc.reasoning.ranks.feeding import consumers
 from hangdoc.regex import regex
 from hangdoc.snapshot import DataSource, DataSources
@@ -104,13 +104,13 @@ def _bounds(less: Rank, more: Rank) -> list[Difference]:
 def _variables(less: Rank, more: Rank) -> list[Difference]:
     """Containers of different length under one name, and numbers that equal what the shorter rank has done."""
     mine, theirs = _amounts(less), _amounts(more)
-    done = batches(less)[0]
+    done = counted(less)[0]
     found: dict[tuple[str, int, int], Difference] = {}
     for key in sorted(mine.keys() & theirs.keys()):
         (few, container), (many, _), name = mine[key], theirs[key], key[1]
         if few >= many or (name, few, many) in found:  # every function on the way to the loop holds the same object
             continue
-        if (few, many) == (done, batches(more)[0]):  # a list of losses
+        if (few, many) == (done, counted(more)[0]):  # a list of losses
             continue
         # A difference alone proves little: lists of losses differ too. A number that equals the iterations of the shorter rank is
         # no accident, and a container that is named after data most likely holds data.

@@ -7,7 +7,7 @@ from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.conditions import early_exits
-from hangdoc.reasoning.ranks.counters import frame_of, is_over_data
+from hangdoc.reasoning.ranks.counters import frame_of, is_over_data, is_over_loader
 from hangdoc.regex import regex
 from hangdoc.snapshot import Exit, Frame
 
@@ -35,10 +35,8 @@ def only_by_its_end(kind: LeftLoop) -> bool:
         return False
     if set(within.conditions) - set(frame.conditions if frame is not None else ()):
         return False
-    iterated = kind.loop.header.rpartition(" in ")[2]
-    loaders = {local.name for local in within.locals if "DataLoader" in local.text}
     trains = is_over_data(kind.loop) and inside.wait is not None and inside.wait.operation.origin not in (None, "user")
-    return trains or "DataLoader(" in iterated or not loaders.isdisjoint(_NAME.findall(iterated))
+    return trains or is_over_loader(kind.loop, within)
 
 
 def _callers(frame: Frame, rank: Rank) -> Sequence[Frame]:

@@ -15,6 +15,7 @@ _ENDLESS = 1 << 30
 """A bound that is not meant to be reached (`range(10**12)`): the loop ends when its data does."""
 LoopKey = tuple[str, str, int]
 """File, function and line of a loop."""
+_NAME = regex(r"[A-Za-z_][\w.]*")
 
 
 def counters_in(frames: Iterable[Frame]) -> set[str]:
@@ -22,9 +23,11 @@ def counters_in(frames: Iterable[Frame]) -> set[str]:
     return {name for frame in frames for loop in frame.loops for name in loop.counters}
 
 
-def common_loop(stacks: Iterable[Sequence[Frame]]) -> LoopKey | None:
+def common_loop(stacks: Iterable[Sequence[Frame]]) -> tuple[LoopKey | None, bool]:
     """The loop that best counts the run's batches: one that most ranks have a part in (inside it, or behind it in the
-    same function), over data rather than over numbers, innermost for data, outermost for numbers."""
+    same function), over data rather than over numbers, innermost for data, outermost for numbers. And whether it counts
+    batches: with a loop over a DataLoader inside it, it counts epochs."""
+    of_epochs: set[LoopKey] = set()
     inside: Tally[LoopKey] = Tally()
     part: Tally[LoopKey] = Tally()
     quality: dict[LoopKey, tuple[int, int]] = {}
@@ -35,10 +38,23 @@ def common_loop(stacks: Iterable[Sequence[Frame]]) -> LoopKey | None:
                 inside[key] += loop.line <= frame.line <= loop.end_line
                 part[key] += loop.line <= frame.line  # inside it, or behind it in the same function
                 score = _score(loop)
+                if score == 2 and _has_loader_inside(frames[: len(frames) - depth], loop):
+                    of_epochs.add(key)
                 nesting = depth * 100_000 + loop.line
                 quality[key] = (score, nesting if score == 3 else -nesting)
     candidates = [key for key in inside if inside[key] and quality[key][0] > 0]
-    return max(candidates, key=lambda key: (part[key], quality[key], inside[key], key), default=None)
+    best = max(candidates, key=lambda key: (part[key], quality[key], inside[key], key), default=None)
+    return best, best not in of_epochs
+
+
+def _has_loader_inside(frames: Sequence[Frame], loop: Loop) -> bool:
+    """Whether a loop of the last of these frames has a loop over a DataLoader inside it, in its function or in one it calls."""
+    *called, frame = frames
+    if not loop.line <= frame.line <= loop.end_line:
+        return False
+    nested = [(frame, other) for other in frame.loops if loop.line < other.line <= loop.end_line]
+    nested += [(other, one) for other in called for one in around(other)]
+    return any(is_over_loader(one, other) for other, one in nested)
 
 
 def _score(loop: Loop) -> int:
@@ -53,7 +69,16 @@ def is_over_data(loop: Loop) -> bool:
     return " in range(" not in loop.header and not loop.header.startswith("while")
 
 
-def loop_view(process: Process, own: Sequence[Frame], key: LoopKey | None) -> LoopView | None:
+def is_over_loader(loop: Loop, frame: Frame) -> bool:
+    """Whether a loop of a frame is over a DataLoader that the frame has a variable for or makes in the loop's header."""
+    iterated = loop.header.rpartition(" in ")[2]
+    loaders = {local.name for local in frame.locals if "DataLoader" in local.text}
+    return "DataLoader(" in iterated or not loaders.isdisjoint(_NAME.findall(iterated))
+
+
+def loop_view(
+    process: Process, own: Sequence[Frame], key: LoopKey | None, *, of_batches: bool = True
+) -> LoopView | None:
     """The rank's position in the loop `key`; None if that function is not in the frames of its own code."""
     if key is None:
         return None
@@ -61,11 +86,11 @@ def loop_view(process: Process, own: Sequence[Frame], key: LoopKey | None) -> Lo
     for frame in own:
         for loop in frame.loops:
             if loop.line == line <= frame.line and frame.function == function and frame.file == file:
-                return _view(process, frame, loop)
+                return _view(process, frame, loop, of_batches=of_batches)
     return None
 
 
-def _view(process: Process | None, frame: Frame, loop: Loop) -> LoopView:
+def _view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool = True) -> LoopView:
     inside = loop.line <= frame.line <= loop.end_line
     values = (number(process, frame, name) for name in loop.counters)
     done = value = next((value for value in values if value is not None), None)
@@ -75,7 +100,7 @@ def _view(process: Process | None, frame: Frame, loop: Loop) -> LoopView:
         done = value - loop.start + (0 if in_body else 1)
     bound = number(process, frame, loop.bound) if loop.bound else None
     total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
-    return LoopView(loop, inside, done, total)
+    return LoopView(loop, inside, done, total, of_batches)
 
 
 def frame_of(loop: Loop, rank: Rank) -> Frame | None:
@@ -114,8 +139,8 @@ def goes_over(rank: Rank, value: int | None) -> bool:
     return any(number(rank.process, frame, name) == value for name in named)
 
 
-def batches(rank: Rank) -> tuple[int | None, int | None]:
-    """(batches done, batches expected): what the trainer publishes, else what its loop counts."""
+def counted(rank: Rank) -> tuple[int | None, int | None]:
+    """(rounds done, rounds expected): what the trainer publishes, else what its loop counts."""
     beacon, view = known.beacon(rank.process), rank.loop
     done = beacon.batches_done if beacon else None
     total = beacon.batches_total if beacon else None
@@ -123,6 +148,12 @@ def batches(rank: Rank) -> tuple[int | None, int | None]:
         done = view.done
         total = total if total is not None else view.total
     return done, total
+
+
+def batches(rank: Rank) -> tuple[int | None, int | None]:
+    """(batches done, batches expected); None if the rank counts only epochs."""
+    epochs = rank.loop is not None and not rank.loop.of_batches and known.beacon(rank.process) is None
+    return (None, None) if epochs else counted(rank)
 
 
 def counters_moved(process: Process, among: Sequence[Frame] | None = None, attempts: Frame | None = None) -> bool:

@@ -189,10 +189,19 @@ def _idle(share: float | None) -> str:
     return "at the same line in both stacks" + (f", {share:.1%} of a core" if share is not None else "")
 
 
+def _outside_imports(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """The frames that do not belong to the import of a package's module: torch imports its compiler when it is first used."""
+    for at in range(len(frames) - 2, -1, -1):
+        body, caller = frames[at], frames[at + 1]
+        if body.library and body.function == "<module>" and "importlib" in caller.file:
+            return frames[at + 1 :]
+    return frames
+
+
 def _working(process: Process, thread: PythonThread) -> str:
     """What kind of work a busy stack is in, by what the trainer publishes, by torch's files, then by what people call
     such functions."""
-    frames = thread.frames
+    frames = _outside_imports(thread.frames)
     beacon = known.beacon(process)
     if beacon is not None and (published := _PHASES.get(beacon.phase)):
         return published

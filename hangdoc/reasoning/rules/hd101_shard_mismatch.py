@@ -66,17 +66,17 @@ data with an uneven split is HD102.
 import shlex
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import amounts
 from hangdoc.reasoning.causes.data import DataEnded, FewerData, NoData, RanOut
 from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks.counters import batches
+from hangdoc.reasoning.ranks.counters import counted
 from hangdoc.reasoning.rules import left_loop
 from hangdoc.reasoning.rules.draft import Draft, about
 
 _REMEDY = (
-    "Give every rank the same shards. Or agree on the number of batches before the loop: all_reduce the counts with "
+    "Give every rank the same amount of data. Or agree on the number of batches before the loop: all_reduce the counts with "
     "ReduceOp.MIN."
 )
 
@@ -85,7 +85,7 @@ _REMEDY = (
 def _ran_out(run: Run, blockage: Blockage, cause: RanOut) -> Draft:
     left, strongest = cause.left, cause.left.differences[0]
     short, inside = left.short.first, left.inside.first
-    total = batches(inside)[1] if batches(short)[0] is not None else None
+    total = counted(inside)[1] if counted(short)[0] is not None else None
     expected = (
         f"rank {inside.rank} expects {total}" if total is not None else f"{_amounts(strongest)} on rank {inside.rank}"
     )
@@ -109,7 +109,7 @@ def _ended(run: Run, blockage: Blockage, cause: DataEnded) -> Draft:
         + words.waiting_in([left.inside], words.them(left.short.ranks)),
         evidence=[Evidence(left.short.ranks[0], "source", why), *left_loop.evidence(run, left)],
         remedy=_REMEDY,
-        commands=words.look_again(left.short.first),
+        commands=next_steps.look_again(left.short.first),
     )
 
 
@@ -145,7 +145,7 @@ def _starved(run: Run, blockage: Blockage, cause: NoData) -> Draft:
             *words.stacks(run, blockage.waiting),
         ],
         remedy=_REMEDY,
-        commands=(*_commands(rank, waiting.first), *words.look_again(rank)),
+        commands=(*_commands(rank, waiting.first), *next_steps.look_again(rank)),
     )
 
 

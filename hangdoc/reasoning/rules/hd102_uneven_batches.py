@@ -50,7 +50,7 @@ limit.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.data import FewerBatches, UnevenSplit
 from hangdoc.reasoning.model import Run
@@ -72,7 +72,7 @@ def say(run: Run, blockage: Blockage, cause: UnevenSplit) -> Draft:
         f"at least one more batch and {words.be(inside.ranks)} waiting in {words.operation(inside.first)}",
         evidence=left_loop.evidence(run, left, left.differences),
         remedy=_REMEDY,
-        commands=words.look_again(left.short.first),
+        commands=next_steps.look_again(left.short.first),
     )
 
 
@@ -85,5 +85,5 @@ def say_how_many(run: Run, blockage: Blockage, cause: FewerBatches) -> Draft:
         f"{words.waiting_in([short])}, {words.waiting_in([more])}",
         evidence=[*found.evidence, *words.stacks(run, [short, more])],
         remedy=_REMEDY,
-        commands=words.look_again(short.first),
+        commands=next_steps.look_again(short.first),
     )

@@ -52,7 +52,7 @@ passed, it is an `info`, not an error.
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.holds import WaitsForLoader
@@ -78,9 +78,9 @@ def say(run: Run, blockage: Blockage, kind: WaitsForLoader) -> Draft:
     )
     worker = kind.worker or next(iter(kind.shown), None)
     stop = stopped_by(worker) if worker is not None else None
-    remedy, commands = _REMEDY, words.look_again(worker or first)
+    remedy, commands = _REMEDY, next_steps.look_again(worker or first)
     if stop is not None and worker is not None:
-        remedy, commands = words.RESUME[stop.by], words.resume([worker], stop.by)
+        remedy, commands = next_steps.RESUME[stop.by], next_steps.resume([worker], stop.by)
     return Draft(
         confidence=kind.certainty,
         summary=words.and_victims(f"{words.are(who)} {wait}", blockage),

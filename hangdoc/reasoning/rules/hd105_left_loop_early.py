@@ -58,13 +58,13 @@ The data did end earlier, but no counter, length or directory showed it.
   https://docs.pytorch.org/docs/stable/distributed.algorithms.join.html
 """
 
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import exits
 from hangdoc.reasoning.causes.beginnings import Began
 from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.counters import batches
+from hangdoc.reasoning.ranks.counters import counted
 from hangdoc.reasoning.rules import left_loop
 from hangdoc.reasoning.rules.draft import Draft, about
 
@@ -80,21 +80,21 @@ def say_where_they_began(run: Run, blockage: Blockage, cause: Began) -> Draft:
         evidence=left_loop.evidence(run, left),
         remedy="Let all ranks begin at the same iteration: load the same checkpoint on every rank, or broadcast the iteration "
         "from rank 0.",
-        commands=words.look_again(left.short.first),
+        commands=next_steps.look_again(left.short.first),
     )
 
 
 @about(LeftLoop)
 def say(run: Run, blockage: Blockage, kind: LeftLoop) -> Draft:
     short, inside = kind.short.first, kind.inside
-    done = batches(short)[0]
+    done = counted(short)[0]
     total = short.loop.total if short.loop is not None else None
-    of = f"of {total} " if done is not None and total is not None and total > done else ""
+    of = total if done is not None and total is not None and total > done else None
     return Draft(
-        confidence=0.8 if of else 0.7,
-        summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{left_loop.after(kind, f'{of}batches')}; "
+        confidence=0.8 if of is not None else 0.7,
+        summary=f"{words.ranks(kind.short.ranks)} left the loop `{kind.loop.header}`{left_loop.after(kind, of=of)}; "
         f"{words.are(inside.ranks)} still inside it, waiting in {words.operation(inside.first)}",
         evidence=[*exits.of(kind), *left_loop.evidence(run, kind)],
         remedy="Make all ranks leave the loop in the same iteration: all_reduce the decision before acting on it.",
-        commands=words.look_again(short),
+        commands=next_steps.look_again(short),
     )

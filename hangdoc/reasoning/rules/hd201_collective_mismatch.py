@@ -54,7 +54,7 @@ call that the others make (HD203).
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import Mismatch, Roots, Threads
 from hangdoc.reasoning.model import Run
@@ -72,7 +72,7 @@ def _different_calls(run: Run, blockage: Blockage, kind: Mismatch) -> Draft:
         evidence=parties.evidence(run, kind.parts),
         remedy="Make every rank call the same collectives in the same order. Compare the call sites and the branches "
         "around them.",
-        commands=words.look_again(run.ranks[blockage.culprits[0]]),
+        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 
@@ -84,7 +84,7 @@ def _different_roots(run: Run, blockage: Blockage, kind: Roots) -> Draft:
         summary=f"ranks are waiting in {words.operation(odd)} with different roots: {words.values_by_rank(kind.values)}",
         evidence=words.stacks(run, blockage.awaited),
         remedy="Pass the same src (or dst) on every rank: the global rank of the sender (or receiver).",
-        commands=words.look_again(odd),
+        commands=next_steps.look_again(odd),
     )
 
 
@@ -106,5 +106,5 @@ def _two_threads(run: Run, blockage: Blockage, kind: Threads) -> Draft:
         ],
         remedy="Give the second thread a process group of its own (dist.new_group), or call the collective in the main "
         "thread. Calls of two threads in one group may have a different order on each rank.",
-        commands=words.look_again(run.ranks[who[0]]),
+        commands=next_steps.look_again(run.ranks[who[0]]),
     )

@@ -68,7 +68,7 @@ from collections.abc import Sequence
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
-from hangdoc.reasoning import children, words
+from hangdoc.reasoning import children, next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import HoldsLock
 from hangdoc.reasoning.model import Rank, Run
@@ -123,7 +123,9 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
             *words.stacks(run, blockage.waiting),
         ],
         remedy=_CHILD_ENDED if because else _remedy(blockage, kind, inside),
-        commands=children.look(run, first) or words.show(one.pid for one in holders) or words.look_again(first),
+        commands=children.look(run, first)
+        or next_steps.show(one.pid for one in holders)
+        or next_steps.look_again(first),
     )
 
 
@@ -151,7 +153,7 @@ def say_who_holds(run: Run, blockage: Blockage, kind: HoldsLock) -> Draft:
         f"{words.ranks(needs.ranks)} in {words.operation(holder.first)}",
         evidence=[*words.class_evidence([needs, holder]), *words.standstill(run)],
         remedy=words.RUN_AGAIN if blockage.severity == "info" else _HELD_WHILE_WAITING,
-        commands=words.look_again(holder.first),
+        commands=next_steps.look_again(holder.first),
     )
 
 

@@ -54,7 +54,7 @@ both sides are in the two branches of one `if` (HD201).
   https://docs.pytorch.org/docs/stable/distributed.html
 """
 
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import Subset
 from hangdoc.reasoning.model import Run
@@ -79,5 +79,5 @@ def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
         summary=f"{kind.reason} (waiting: {parties.calls(kind.parts[::-1])})",
         evidence=parties.evidence(run, kind.parts),
         remedy=_CALL_ON_ALL if kind.asked is None else _SET_ON_ALL.format(kind.asked, words.ranks(blockage.culprits)),
-        commands=words.look_again(run.ranks[blockage.culprits[0]]),
+        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )

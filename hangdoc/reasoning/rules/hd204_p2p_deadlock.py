@@ -54,7 +54,7 @@ peer is doing.
 from collections.abc import Iterable
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import PointToPoint
 from hangdoc.reasoning.model import Class, Run
@@ -73,7 +73,7 @@ def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
         summary=_summary(kind),
         evidence=[*_left_out(kind), *words.class_evidence(parts), *_tags(parts), *words.standstill(run)],
         remedy=_remedy(kind),
-        commands=words.look_again(run.ranks[blockage.culprits[0]]),
+        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 

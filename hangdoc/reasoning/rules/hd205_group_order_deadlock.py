@@ -53,7 +53,7 @@ hangdoc looks only at ranks that wait.
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import numbers
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import GroupOrder
 from hangdoc.reasoning.model import Rank, Run
@@ -68,7 +68,7 @@ def say(run: Run, blockage: Blockage, kind: GroupOrder) -> Draft:
         summary=f"ranks entered the collectives of their groups in conflicting order: {parties.calls(kind.parts[::-1])}",
         evidence=[*(_membership(part.first) for part in kind.parts[:4]), *parties.evidence(run, kind.parts)],
         remedy="Make all ranks call the collectives of their groups in the same fixed order.",
-        commands=words.look_again(run.ranks[blockage.culprits[0]]),
+        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )
 
 

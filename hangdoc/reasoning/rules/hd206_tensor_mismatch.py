@@ -50,7 +50,7 @@ hangdoc does not compare these.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import Tensors
 from hangdoc.reasoning.model import Run
@@ -73,5 +73,5 @@ def say(run: Run, blockage: Blockage, kind: Tensors) -> Draft:
             *words.stacks(run, run.waiting),
         ],
         remedy="Pass tensors with the same dtype and number of elements on all ranks: pad them, or exchange the sizes first.",
-        commands=words.look_again(run.ranks[blockage.culprits[0]]),
+        commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )

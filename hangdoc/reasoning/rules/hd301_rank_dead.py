@@ -49,7 +49,7 @@ not have been started yet. It is then reported as "dead or not started".
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import Ended
 from hangdoc.reasoning.model import Rank, Run
@@ -97,7 +97,7 @@ def _over(run: Run, blockage: Blockage, kind: Ended) -> Draft:
         summary=f"all ranks are dead (rank {first.rank}: {first.why}), but the launcher (pid {kind.launcher.pid}) is still alive",
         evidence=[Evidence(r.rank, "processes", f"pid {r.pid} is a zombie: {r.why}") for r in zombies],
         remedy=_ENDING if blockage.severity == "info" else _OVER,
-        commands=words.show([kind.launcher.pid]),
+        commands=next_steps.show([kind.launcher.pid]),
     )
 
 

@@ -52,7 +52,7 @@ Someone stopped the rank on purpose and is about to continue it.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import LauncherStopped
 from hangdoc.reasoning.model import Run
@@ -79,8 +79,8 @@ def _ranks(run: Run, blockage: Blockage, kind: Hold) -> Draft:
             *(Evidence(r.rank, "sockets", f"{size} unread bytes in its receive queues") for r, size in unread if size),
             *words.stacks(run, blockage.waiting),
         ],
-        remedy=words.RESUME.get(by, _ANSWER),
-        commands=words.resume(beside, by) or words.look_again(first),
+        remedy=next_steps.RESUME.get(by, _ANSWER),
+        commands=next_steps.resume(beside, by) or next_steps.look_again(first),
     )
 
 
@@ -105,6 +105,6 @@ def _stopped_launcher(run: Run, process: Process, stop: Stopped, ended: tuple[in
             Evidence(None, "kernel", f"pid {process.pid} ({process.name}) is {stop.why}"),
             *(Evidence(n, "processes", f"has ended: {run.ranks[n].why}") for n in ended[:8]),
         ],
-        remedy=words.RESUME[stop.by],
-        commands=words.resume([process], stop.by),
+        remedy=next_steps.RESUME[stop.by],
+        commands=next_steps.resume([process], stop.by),
     )

@@ -61,7 +61,7 @@ observation count as progress. Before the patience has passed, the finding is an
 import shlex
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import children, words
+from hangdoc.reasoning import children, next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import BlocksItsChild, InFile
@@ -112,8 +112,8 @@ def say(run: Run, blockage: Blockage, kind: InFile) -> Draft:
         remedy=_remedy(file, kind.wchan, first.pid)
         + (" Until then, py-spy and debuggers that attach to it hang, too." if state == "D" else ""),
         commands=(*stat, *_kernel_stack(first.pid, state))
-        or words.show(_readers(file, first.pid))
-        or words.look_again(first),
+        or next_steps.show(_readers(file, first.pid))
+        or next_steps.look_again(first),
     )
 
 
@@ -130,7 +130,7 @@ def say_who_does_not_read(run: Run, blockage: Blockage, kind: BlocksItsChild) ->
         ],
         remedy="Read the output of the child process while it runs, for example with subprocess.run(capture_output=True) or "
         "Popen.communicate(), or redirect it to a file.",
-        commands=children.look(run, first) or words.look_again(first),
+        commands=children.look(run, first) or next_steps.look_again(first),
     )
 
 

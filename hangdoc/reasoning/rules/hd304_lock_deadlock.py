@@ -65,7 +65,7 @@ cover it.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import AtLock
@@ -85,5 +85,5 @@ def say(run: Run, blockage: Blockage, kind: AtLock) -> Draft:
         ],
         remedy="Make sure the lock is released: acquire two locks in one order, use RLock for nested locking, and release "
         "the GIL around blocking C calls.",
-        commands=words.look_again(first),
+        commands=next_steps.look_again(first),
     )

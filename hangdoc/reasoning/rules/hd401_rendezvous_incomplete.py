@@ -57,7 +57,7 @@ from textwrap import shorten
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import also, do, duration, numbers, verb
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import AgentsWait, Apart, Rendezvous
 from hangdoc.reasoning.model import Class, Run, numbers_of
@@ -120,7 +120,7 @@ def _apart(run: Run, blockage: Blockage, kind: Apart) -> Draft:
         f"{words.are(past[0].ranks)} {words.doing(past[0].first)}",
         evidence=words.stacks(run, kind.parts),
         remedy="Compare the settings (TORCH_DISTRIBUTED_DEBUG, versions) of the ranks, and the groups that they create.",
-        commands=words.look_again(arrived[0].first),
+        commands=next_steps.look_again(arrived[0].first),
     )
 
 

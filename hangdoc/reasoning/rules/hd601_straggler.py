@@ -48,7 +48,7 @@ finding needs several iterations. Ranks of a pipeline wait by design.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.rules.draft import Draft
@@ -102,7 +102,7 @@ def _draft(busy: list[Rank], rest: list[Rank]) -> Draft:
             for rank in (*busy[:4], *rest[:4])
         ],
         remedy="Balance the work between the ranks, or fix what slows the culprit down.",
-        commands=words.look_again(busy[0]),
+        commands=next_steps.look_again(busy[0]),
     )
 
 

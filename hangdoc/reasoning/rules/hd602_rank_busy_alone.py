@@ -55,7 +55,7 @@ change. Run hangdoc again some minutes later and compare the numbers.
 """
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import children, words
+from hangdoc.reasoning import children, next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks.holds import Serves, Works
@@ -77,7 +77,7 @@ def _works(run: Run, blockage: Blockage, kind: Works) -> Draft:
         ],
         remedy=f"Wait until {words.have(blamed)} finished. To save the time of the other ranks, share this work among all "
         "ranks or do it in the background.",
-        commands=children.look(run, first) or words.look_again(first),
+        commands=children.look(run, first) or next_steps.look_again(first),
     )
 
 
@@ -88,5 +88,5 @@ def _serves(run: Run, blockage: Blockage, kind: Serves) -> Draft:
         summary=words.awaited(run, blockage),
         evidence=[*words.class_evidence(blockage.awaited), *words.stacks(run, blockage.waiting)],
         remedy=f"Check that {words.are(blockage.culprits)} meant to serve requests while the other ranks wait.",
-        commands=words.look_again(blockage.awaited[0].first),
+        commands=next_steps.look_again(blockage.awaited[0].first),
     )

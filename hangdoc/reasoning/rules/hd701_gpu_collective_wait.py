@@ -64,7 +64,7 @@ reports below; no real rank that spins was observed.
 from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import Spinning
 from hangdoc.reasoning.model import Run, numbers_of
@@ -103,5 +103,5 @@ def _draft(run: Run, elsewhere: Iterable[int] = ()) -> Draft:
             for one in spinning[:4]
         ],
         remedy="Check the ranks that do not spin. If all spin, compare their collectives in the flight recorder.",
-        commands=words.look_again(spinning[0].first),
+        commands=next_steps.look_again(spinning[0].first),
     )

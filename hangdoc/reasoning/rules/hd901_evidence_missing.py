@@ -45,7 +45,7 @@ evidence does not matter.
 from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import words
+from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import SameCall, Standstill
 from hangdoc.reasoning.model import Run, numbers_of
@@ -88,7 +88,7 @@ def _unexplained(run: Run, blockage: Blockage, summary: str, remedy: str) -> Dra
         summary=summary,
         evidence=words.stacks(run, blockage.awaited),
         remedy=remedy,
-        commands=words.look_again(blockage.awaited[0].first),
+        commands=next_steps.look_again(blockage.awaited[0].first),
     )
 
 

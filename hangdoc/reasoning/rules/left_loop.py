@@ -8,7 +8,7 @@ from hangdoc.reasoning.causes.amounts import Difference
 from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks import known
-from hangdoc.reasoning.ranks.counters import batches, is_over_data
+from hangdoc.reasoning.ranks.counters import counted, is_over_data
 
 _SHOWN = 4
 
@@ -16,7 +16,7 @@ _SHOWN = 4
 def evidence(run: Run, left: LeftLoop, differences: Iterable[Difference] = ()) -> list[Evidence]:
     """The strongest difference in data, the loop counters, both stacks, then the other differences. Each pair of amounts is
     listed once: a loop bound, a variable and a beacon often hold the same number."""
-    listed: set[tuple[int | None, ...]] = {tuple(batches(one.first)[1] for one in (left.short, left.inside))}
+    listed: set[tuple[int | None, ...]] = {tuple(counted(one.first)[1] for one in (left.short, left.inside))}
     shown: list[Difference] = []
     for difference in differences:
         amounts = (difference.fewer, difference.more)
@@ -28,11 +28,11 @@ def evidence(run: Run, left: LeftLoop, differences: Iterable[Difference] = ()) -
     return [*strongest, *_counters(left), *stacks, *others, *words.standstill(run)]
 
 
-def after(left: LeftLoop, unit: str = "batches", addition: str = "") -> str:
-    """How far the ranks came that left the loop: ` after 3 batches (addition)`. Of several ranks only the first one was counted:
-    ` (rank 1 after 3 batches, addition)`."""
-    done = batches(left.short.first)[0]
-    count = f"after {done} {'batch' if (done, unit) == (1, 'batches') else unit}" if done is not None else ""
+def after(left: LeftLoop, addition: str = "", *, of: int | None = None) -> str:
+    """How far the ranks came that left the loop: ` after 3 batches (addition)`, with `of` ` after 3 of 9 batches`. Of several
+    ranks only the first one was counted: ` (rank 1 after 3 batches, addition)`."""
+    done = counted(left.short.first)[0]
+    count = f"after {_rounds(left, done, of)}" if done is not None else ""
     first, *others = left.short.ranks
     if not others:
         return "".join(f" {part}" for part in (count, addition and f"({addition})") if part)
@@ -40,16 +40,20 @@ def after(left: LeftLoop, unit: str = "batches", addition: str = "") -> str:
     return parts and f" ({parts})"
 
 
+def _rounds(left: LeftLoop, done: int, total: int | None) -> str:
+    """`3 of 9 batches`; of a loop over numbers, iterations."""
+    of_data = known.beacon(left.short.first.process) is not None or is_over_data(left.loop)
+    one, more = ("batch", "batches") if of_data else ("iteration", "iterations")
+    return f"{done}{f' of {total}' if total is not None else ''} {one if (done if total is None else total) == 1 else more}"
+
+
 def _counters(left: LeftLoop) -> list[Evidence]:
     lines = []
     for one, text in ((left.short, "left"), (left.inside, "still inside")):
-        done, total = batches(one.first)
-        of_data = known.beacon(one.first.process) is not None or is_over_data(left.loop)
-        one_unit, units = ("batch", "batches") if of_data else ("iteration", "iterations")
-        unit = one_unit if (done if total is None else total) == 1 else units
-        count = f"after {done}{f' of {total}' if total is not None else ''} {unit}"
-        if left.loop.begin is not None:  # a resumed run did not do them all
-            count = f"at iteration {done}"
-        text = f"{text} the loop `{left.loop.header}` (line {left.loop.line}){f' {count}' if done is not None else ''}"
+        done, total = counted(one.first)
+        count = "" if done is None else f" after {_rounds(left, done, total)}"
+        if done is not None and left.loop.begin is not None:  # a resumed run did not do them all
+            count = f" at iteration {done}"
+        text = f"{text} the loop `{left.loop.header}` (line {left.loop.line}){count}"
         lines.append(Evidence(one.first.rank, "progress", text))
     return lines

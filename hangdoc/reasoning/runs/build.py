@@ -10,9 +10,9 @@ from hangdoc.parse import natural
 from hangdoc.reasoning import helpers
 from hangdoc.reasoning.causes.network import interface_with
 from hangdoc.reasoning.classes import classes_of
-from hangdoc.reasoning.model import Placed, Rank, Run, State
+from hangdoc.reasoning.model import LoopView, Placed, Rank, Run, State
 from hangdoc.reasoning.ranks import backends, known, meeting_call
-from hangdoc.reasoning.ranks.counters import LoopKey, common_loop, loop_view
+from hangdoc.reasoning.ranks.counters import common_loop, loop_view
 from hangdoc.reasoning.ranks.given import given
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.place import where
@@ -128,13 +128,14 @@ def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
     own = {(host.name, process.pid) for host, process in members.values()}
     below = helpers.on({host.name: host for host, _ in members.values()}.values(), own)
     trains = {number: training(process) for number, (_, process) in members.items()}
-    loop = common_loop(one.own for one in trains.values())
+    loop, of_batches = common_loop(one.own for one in trains.values())
     found = {}
     for number in sorted(members):
         host, process = members[number]
         pairs, others = connected[number]
         state = state_of(process, trains[number], below.get((host.name, process.pid), ()), pairs, others)
-        found[number] = _rank(number, host, process, trains[number], state, loop, pairs)
+        view = loop_view(process, trains[number].own, loop, of_batches=of_batches)
+        found[number] = _rank(number, host, process, trains[number], state, view, pairs)
     return _with_workers(found)
 
 
@@ -164,7 +165,7 @@ def _rank(
     process: Process,
     trains: Training,
     state: State,
-    loop: LoopKey | None,
+    loop: LoopView | None,
     connections: tuple[Connection, ...],
 ) -> Rank:
     thread, read, own = trains.thread, trains.read, trains.own
@@ -184,7 +185,7 @@ def _rank(
         cpu_percent=cpu_percent(process),
         silent_seconds=silent_seconds(connections),
         idle_seconds=trains.kernel.idle_seconds if trains.kernel is not None else None,
-        loop=loop_view(process, own, loop),
+        loop=loop,
         connections=connections,
         given=given(process, frames, read, state.wait) if read is not None else None,
     )

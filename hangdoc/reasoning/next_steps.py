@@ -1,0 +1,33 @@
+"""The commands that a person runs next: to see a process again, or to let it continue."""
+
+from collections.abc import Iterable, Sequence
+
+from hangdoc.reasoning.model import Rank
+from hangdoc.snapshot import Process
+
+
+def show(pids: Iterable[int]) -> tuple[str, ...]:
+    """The command that shows some processes; none for no process."""
+    listed = ",".join(map(str, pids))
+    return (f"ps -o pid,ppid,stat,etime,args -p {listed}",) if listed else ()
+
+
+RESUME = {
+    "freezer": "Thaw the control group: write 0 to its cgroup.freeze (version 1: THAWED to freezer.state).",
+    "tracer": "Let the debugger continue or detach.",
+    "signal": "Find out who stopped the process, then continue it with SIGCONT.",
+}
+"""The remedy for a stopped process, by what stopped it (`holds.Stopped.by`)."""
+
+
+def resume(processes: Sequence[Process], by: str) -> tuple[str, ...]:
+    """The command that continues processes of one host, or shows what stopped them; none for the freezer."""
+    tracers = sorted({one.tracer_pid for one in processes if one.tracer_pid})
+    if by == "tracer" and tracers:
+        return (f"ps -p {','.join(map(str, tracers))} -o pid,user,args",)
+    return (f"kill -CONT {' '.join(str(one.pid) for one in processes)}",) if by == "signal" and processes else ()
+
+
+def look_again(which: Rank | Process) -> tuple[str, ...]:
+    """The command that shows the stack of a process."""
+    return (f"py-spy dump --pid {which.pid}",) if which.pid is not None else ()
