@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
 
 import msgspec
 
@@ -16,7 +15,7 @@ from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import build, launch
-from hangdoc.snapshot import Snapshot, Stack
+from hangdoc.snapshot import Process, Snapshot, Stack
 
 DEFAULT_PATIENCE = 30.0
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
@@ -81,12 +80,17 @@ def _job(run: Run, problems: list[str]) -> Job:
 
 
 def _started_by(run: Run) -> Starter | None:
-    ranks = ((rank.host, rank.process) for _, rank in sorted(run.ranks.items()) if rank.process is not None)
-    first = next(chain(((host.name, process) for host, process in run.launchers), ranks), None)
+    launchers = ((host.name, process.pid, process) for host, process in run.launchers)
+    ranks = ((rank.host, rank.rank, rank.process) for rank in run.ranks.values() if rank.process is not None)
+    first = min(launchers, default=None, key=_place) or min(ranks, default=None, key=_place)
     if first is None:
         return None
-    host, process = first
+    host, _, process = first
     return Starter(pid=process.pid, host=host, uid=process.uid, directory=process.cwd)
+
+
+def _place(one: tuple[str, int, Process]) -> tuple[str, int]:
+    return one[:2]
 
 
 def _hung_for(run: Run) -> float | None:

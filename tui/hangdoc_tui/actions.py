@@ -68,6 +68,11 @@ class Actions(App[None]):
                  for one in keys.footer())  # fmt: skip
         return Content.from_markup(" " + "  ".join(words))
 
+    def _instead(self, text: str) -> None:
+        """Show a notification in place of the earlier ones: a key pressed often must not cover the table."""
+        self.clear_notifications()
+        self.notify(text, markup=False)
+
     def refresh_model(self) -> None:
         """Build the view model from the last poll, and draw header and view."""
         raise NotImplementedError
@@ -146,7 +151,7 @@ class Actions(App[None]):
         if table.zoom():
             self.paint()
         else:
-            self.notify("this row is a single rank: press g for rows of several ranks")
+            self._instead("this row is a single rank: press g for rows of several ranks")
 
     def action_sort(self) -> None:
         """Sort by the next column."""
@@ -178,7 +183,7 @@ class Actions(App[None]):
         """Compare the stack with the next of COMPARISONS."""
         stack = self.query_one(StackView)
         stack.compared_to = following(COMPARISONS, stack.compared_to)
-        self.notify(f"the stack is compared with {stack.compared_to}")
+        self._instead(f"the stack is compared with {stack.compared_to}")
         self.paint()
 
     def action_all_settings(self) -> None:
@@ -199,7 +204,7 @@ class Actions(App[None]):
         """Poll more or less often."""
         nearest = min(range(len(RATES)), key=lambda at: abs(RATES[at] - self.rate))
         self.rate = RATES[min(len(RATES) - 1, max(0, nearest + by))]
-        self.notify(f"polling every {self.rate:g} s")
+        self._instead(f"polling every {self.rate:g} s")
         self.wake.set()
 
     def action_slide(self, by: int) -> None:

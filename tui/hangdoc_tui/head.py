@@ -14,15 +14,16 @@ _MORE = "… (i)"
 
 
 def job_line(job: Job, name: str, jobs: int, at: int) -> Text:
-    """The verdict and for how long, the name of the job, and how many of its ranks have each label."""
+    """The verdict and for how long, how many of its ranks have each label, and the name of the job: the part to cut first."""
     since = f" for {duration(job.hung_for_seconds)}" if job.hung_for_seconds is not None else ""
     tally = {label: sum(view.label == label for view in job.ranks) for label in ("computing", "blocked", "dead", None)}
     return Text.assemble(
         (f" {job.verdict.upper()}{since} ", f"reverse {words.VERDICT_STYLE[job.verdict]}"),
-        "  ", (name, "bold"), (f" · {words.clean(job.backend)}" if job.backend else "", "dim"), "  ",
+        "  ",
         *((f"{words.LABEL_GLYPH[label]} {count:,} {label or 'unknown'}  ", words.LABEL_STYLE[label])
           for label, count in tally.items() if count),
-        (f"job {at + 1} of {jobs} (j)" if jobs > 1 else "", "dim"),
+        (f"job {at + 1} of {jobs} (j)  " if jobs > 1 else "", "dim"),
+        (name, "bold"), (f" · {words.clean(job.backend)}" if job.backend else "", "dim"),
         no_wrap=True, overflow="ellipsis",
     )  # fmt: skip
 

@@ -26,6 +26,8 @@ class StackView(VerticalScroll):
         super().__init__(id="stack")
         self.native, self.locals, self.compared_to = False, True, "nothing"
         self._shown = Static(id="stack-text")
+        self._placed: int | None = None
+        """The rank for which the view was last scrolled. Afterwards, a person scrolls."""
 
     def compose(self) -> ComposeResult:
         """A text that scrolls."""
@@ -34,6 +36,18 @@ class StackView(VerticalScroll):
     def show(self, model: ViewModel) -> None:
         """Draw it."""
         self._shown.update(Text("\n").join(self.lines(model)))
+        if model.selected != self._placed:
+            self._placed = model.selected
+            self.call_after_refresh(self._show_own_code, model)
+
+    def _show_own_code(self, model: ViewModel) -> None:
+        """Scroll to the user's own innermost frame if it is below the visible lines, behind the frames of libraries."""
+        rank = model.run.ranks.get(model.selected) if model.selected is not None else None
+        if rank is None or not rank.own:
+            return
+        title, height = _title(rank.own[0]).plain, self.size.height
+        at = next((at for at, line in enumerate(self.lines(model)) if title in line.plain), 0)
+        self.scroll_to(y=max(0, at - height // 2) if at + 1 >= height else 0, animate=False)
 
     def lines(self, model: ViewModel) -> Iterator[Text]:
         """The lines of the view."""

@@ -20,7 +20,7 @@ def of(kind: LeftLoop) -> list[Evidence]:
     short, inside = kind.short.first, kind.inside.first
     lines = [(_differences(exit_, short, inside), exit_) for exit_ in early_exits(kind.loop)]
     lines.sort(key=lambda line: not line[0])
-    return [Evidence(short.rank, "source", "; ".join([_statement(exit_), *differ])) for differ, exit_ in lines[:_SHOWN]]
+    return [Evidence(short.rank, "source", "; ".join([statement(exit_), *differ])) for differ, exit_ in lines[:_SHOWN]]
 
 
 def only_by_its_end(kind: LeftLoop) -> bool:
@@ -45,7 +45,8 @@ def _callers(frame: Frame, rank: Rank) -> Sequence[Frame]:
     return rank.program[at + 1 :]
 
 
-def _statement(exit_: Exit) -> str:
+def statement(exit_: Exit) -> str:
+    """What may end a loop, as a clause."""
     if exit_.statement == "except":
         return f"`{exit_.conditions[0]}` at line {exit_.line} catches what the loop raises"
     under = " and ".join(f"`{test}`" for test in exit_.conditions)

@@ -1,6 +1,7 @@
 """Conditions in the source around a rank's calls: whether one singles out ranks, and which ranks took the other branch."""
 
 import ast
+from collections.abc import Sequence
 
 from hangdoc.parse import are_opposite, negated
 from hangdoc.reasoning.model import Rank
@@ -44,6 +45,13 @@ def singled_out(one: Rank, other: Rank) -> bool:
         for part in _parts(test)
         if not (part.isidentifier() and _value(other, part))
     )
+
+
+def its_own(one: Rank, others: Sequence[Rank]) -> str | None:
+    """The innermost condition of the user's code around a rank's call that is around no call of the others; None for none. The
+    handler of an exception is no condition."""
+    theirs = {test for other in others for test in of(other)}
+    return next((test for test in reversed(of(one)) if test not in theirs and not test.startswith("except")), None)
 
 
 def changes(test: str) -> bool:

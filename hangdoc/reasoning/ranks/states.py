@@ -118,14 +118,12 @@ def _with_stack(
         return replace(base, state=_WAITS[wait.kind], why=_idle(share), wait=wait)
     working = replace(base, label="computing", moving=True, work=movement.moved_bytes(process, helpers, others))
     if busy:
-        return replace(
-            working, state=_working(process, thread), why=f"uses {share:.0%} of a core" if share else "active"
-        )
+        why, work = f"uses {share:.0%} of a core" if share else "active", working.work or _imports(thread.frames)
+        return replace(working, state=_working(process, thread), why=why, work=work)
     if not same or (counters and counters_moved(process, frames_at(thread.frames, read.program), attempts)):
         why = "its counters changed" if same else "its stack changed"
-        return replace(
-            working, state=_working(process, thread), why=why, work=working.work or _threads(process, thread)
-        )
+        work = working.work or _imports(thread.frames) or _threads(process, thread)
+        return replace(working, state=_working(process, thread), why=why, work=work)
     return _standing(process, thread, kernel, helpers, (*pairs, *others), base, working)
 
 
@@ -196,6 +194,10 @@ def _outside_imports(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
         if body.library and body.function == "<module>" and "importlib" in caller.file:
             return frames[at + 1 :]
     return frames
+
+
+def _imports(frames: tuple[Frame, ...]) -> str | None:
+    return "it imports modules" if _outside_imports(frames) is not frames else None
 
 
 def _working(process: Process, thread: PythonThread) -> str:

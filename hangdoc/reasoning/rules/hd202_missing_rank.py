@@ -68,8 +68,10 @@ from collections.abc import Sequence
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import duration
+from hangdoc.program import around
 from hangdoc.reasoning import children, next_steps, words
 from hangdoc.reasoning.blockages import Blockage
+from hangdoc.reasoning.causes import exits
 from hangdoc.reasoning.kinds import HoldsLock
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.holds import (
@@ -117,6 +119,7 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         evidence=[
             *words.class_evidence(blockage.awaited),
             Evidence(first.rank, "cpu", f"{used}; {why}" if why else used),
+            *_polled_for(first, kind),
             *_arrival(first, blockage),
             *dead,
             *inside,
@@ -127,6 +130,15 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
         or next_steps.show(one.pid for one in holders)
         or next_steps.look_again(first),
     )
+
+
+def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
+    """The loop in which a rank polls, and the statements that end it: what it polls for."""
+    loops = around(rank.frame) if rank.frame is not None and isinstance(kind, Asleep) and kind.polls else []
+    if not loops:
+        return []
+    ends = (exits.statement(one) for one in loops[-1].exits if one.conditions)
+    return [Evidence(rank.rank, "source", "; ".join([f"it polls in the loop `{loops[-1].header}`", *ends][:3]))]
 
 
 def _arrival(rank: Rank, blockage: Blockage) -> list[Evidence]:
