@@ -104,6 +104,13 @@ def kernel_state(proc: ProcFS, pid: int) -> KernelState:
     return msgspec.structs.replace(_thread_state(proc, str(pid)), frozen=control_groups.frozen(proc, pid))
 
 
+def settled_state(proc: ProcFS, pid: int) -> KernelState:
+    """The state of a process without the short pause of an observer: a tracer that stays is a debugger. Raises ProcError."""
+    if is_traced(kernel_state(proc, pid)):
+        _wait_for_tracer(proc, pid, Deadline(_TRACER_WAIT))
+    return kernel_state(proc, pid)
+
+
 def _thread_state(proc: ProcFS, task: str) -> KernelState:
     state, tracer_pid = proc.fields(task, "State", "TracerPid")
     state, tracer = (state or "?")[:1], int(tracer_pid or 0)

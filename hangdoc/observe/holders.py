@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from hangdoc.observe import attach
 from hangdoc.procfs import Gone, ProcError, ProcFS
 from hangdoc.snapshot import Holder
 
@@ -124,7 +125,8 @@ def of(proc: ProcFS, pids: Iterable[int]) -> tuple[Holder, ...]:
 
 def _holder(proc: ProcFS, pid: int) -> Holder:
     stat = proc.stat(str(pid))
-    return Holder(pid=pid, name=stat.name, state=stat.state)
+    state = attach.settled_state(proc, pid).state if stat.state == "t" else stat.state
+    return Holder(pid=pid, name=stat.name, state=state)
 
 
 def period() -> int:

@@ -245,6 +245,18 @@ def test_our_own_py_spy_is_no_tracer(sleeper: int, monkeypatch: pytest.MonkeyPat
     assert not attach.is_traced(attach.kernel_state(ProcFS(), sleeper))
 
 
+@pytest.mark.parametrize(("pauses", "state"), [(3, "S"), (10_000, "t")])
+def test_the_short_pause_of_an_observer_is_no_stop(pauses: int, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = iter(range(100_000))
+
+    def fields(proc: ProcFS, of: str, *names: str) -> list[str | None]:
+        traced = next(reads) < pauses
+        return ["t (tracing stop)" if traced else "S (sleeping)", "4711" if traced else "0"]
+
+    monkeypatch.setattr(ProcFS, "fields", fields)
+    assert attach.settled_state(ProcFS(), os.getpid()).state == state
+
+
 def test_what_was_not_read_in_time_is_said() -> None:
     deadline = Deadline(0.0)
     stack_of = attach.dump(ProcFS(), os.getpid(), deadline)
