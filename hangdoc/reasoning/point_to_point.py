@@ -3,7 +3,7 @@
 from hangdoc.reasoning.kinds import PointToPoint
 from hangdoc.reasoning.majority import off_the_majority
 from hangdoc.reasoning.model import Class, Rank, Run, merged, ranks_of
-from hangdoc.reasoning.ranks import torch_names, transfers
+from hangdoc.reasoning.ranks import conditions, torch_names, transfers
 from hangdoc.reasoning.ranks.counters import goes_over, rounds
 from hangdoc.reasoning.ranks.holds import Hold
 from hangdoc.reasoning.ranks.place import is_ahead
@@ -93,6 +93,8 @@ def among_others(run: Run, classes: Parts, parts: Parts) -> Found | None:
     if (pair := _no_request(stuck, parts)) is not None:
         return PointToPoint(parts=classes, pair=pair, ends="unknown"), pair[0].ranks
     if any(peer_of(one.first) is None for one in stuck):
+        if (pair := _in_the_other_branch(stuck, classes)) is not None:
+            return PointToPoint(parts=classes, pair=pair, ends="unknown"), pair[0].ranks
         found = off_the_majority(classes)
         if found is None or any(is_p2p(one.first) for one in classes if set(one.ranks) & set(found.few.ranks)):
             return PointToPoint(parts=classes, ends="unknown"), ranks_of(classes)
@@ -114,6 +116,16 @@ def among_others(run: Run, classes: Parts, parts: Parts) -> Found | None:
         peer = next((other for other in classes if named in other.ranks), None)
         if named is not None and peer is not None and not is_p2p(peer.first):
             return PointToPoint(parts=classes, pair=(peer, one)), (named,)
+    return None
+
+
+def _in_the_other_branch(stuck: list[Class], classes: Parts) -> tuple[Class, Class] | None:
+    """(ranks in the other branch of an `if` around sends and receives with unknown peers, ranks that wait in those). They made
+    none of these calls; ranks further on in the same branch did."""
+    for one in stuck:
+        others = [other for other in classes if conditions.in_other_arm(one.first, other.first, on_rank=False)]
+        if others and peer_of(one.first) is None:
+            return merged(others, lambda _: None)[0], one
     return None
 
 

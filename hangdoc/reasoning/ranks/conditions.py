@@ -29,9 +29,10 @@ def of(rank: Rank) -> list[str]:
     return [test for frame in reversed(rank.own) for test in frame.conditions]
 
 
-def in_other_arm(one: Rank, other: Rank) -> bool:
-    """Whether two ranks are in the two branches of one `if`."""
-    return any(are_opposite(test, theirs) for test in of(one) for theirs in of(other))
+def in_other_arm(one: Rank, other: Rank, *, on_rank: bool = True) -> bool:
+    """Whether two ranks are in the two branches of one `if`; without `on_rank`, of one that is not about the rank."""
+    tests = (test for test in of(one) if on_rank or changes(test))
+    return any(are_opposite(test, theirs) for test in tests for theirs in of(other))
 
 
 def singled_out(one: Rank, other: Rank) -> bool:
