@@ -58,6 +58,7 @@ from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import Subset
 from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.ranks.place import is_ahead
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
 
@@ -69,6 +70,10 @@ _SET_ON_ALL = (
     "Find out what sets `{}` on {} only: a callback, a signal handler, a setting. Set it on all ranks: all_reduce the decision "
     "first."
 )
+_GRADIENTS = (
+    "Find out why DDP averaged no gradients on {}: its backward was skipped, ran under no_sync(), or left a parameter without a "
+    "gradient. Then let every rank use all parameters in its loss, or set find_unused_parameters=True."
+)
 
 
 @about(Subset)
@@ -78,6 +83,16 @@ def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
         confidence=0.9 if kind.sure else 0.6,
         summary=f"{kind.reason} (waiting: {parties.calls(kind.parts[::-1])})",
         evidence=parties.evidence(run, kind.parts),
-        remedy=_CALL_ON_ALL if kind.asked is None else _SET_ON_ALL.format(kind.asked, words.ranks(blockage.culprits)),
+        remedy=_remedy(run, blockage, kind),
         commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )
+
+
+def _remedy(run: Run, blockage: Blockage, kind: Subset) -> str:
+    who = words.ranks(blockage.culprits)
+    if kind.asked is not None:
+        return _SET_ON_ALL.format(kind.asked, who)
+    blamed = run.ranks[blockage.culprits[0]]
+    passed = (part.first for part in kind.parts if is_ahead(blamed, part.first))
+    backward = any(one.wait is not None and one.wait.operation.origin == "ddp-backward" for one in passed)
+    return _GRADIENTS.format(who) if backward else _CALL_ON_ALL

@@ -68,10 +68,11 @@ from hangdoc.reasoning.waits import is_p2p, peer_of, receives
 @about(PointToPoint)
 def say(run: Run, blockage: Blockage, kind: PointToPoint) -> Draft:
     parts = kind.pair or kind.parts
+    stacks = [*words.class_evidence(parts), *parties.under(kind.pair or ()), *_tags(parts)]
     return Draft(
         confidence=0.6 if not kind.sure else 0.8 if _both_receive(kind) else 0.9,
         summary=_summary(kind),
-        evidence=[*_left_out(kind), *words.class_evidence(parts), *_tags(parts), *words.standstill(run)],
+        evidence=[*_left_out(kind), *stacks, *words.standstill(run)],
         remedy=_remedy(kind),
         commands=next_steps.look_again(run.ranks[blockage.culprits[0]]),
     )

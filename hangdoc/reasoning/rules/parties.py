@@ -16,13 +16,18 @@ def calls(parts: Iterable[Class]) -> str:
 
 def evidence(run: Run, parts: tuple[Class, ...]) -> list[Evidence]:
     """Their stacks, the conditions around their calls, and how long they have exchanged no data."""
-    firsts = [part.first for part in parts[:3]]
-    under = [
+    handlers = _handlers(part.first for part in parts[:3])
+    return [*words.class_evidence(parts), *under(parts), *handlers, *words.standstill(run)]
+
+
+def under(parts: Iterable[Class]) -> list[Evidence]:
+    """The conditions around their calls that are not around those of the others."""
+    firsts = [part.first for part in tuple(parts)[:3]]
+    return [
         Evidence(rank.rank, "source", text)
         for rank in firsts
         if (text := next(filter(None, (conditions.described(rank, o) for o in firsts if o is not rank)), None))
     ]
-    return [*words.class_evidence(parts), *under, *_handlers(firsts), *words.standstill(run)]
 
 
 def _handlers(ranks: Iterable[Rank]) -> list[Evidence]:
