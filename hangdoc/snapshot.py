@@ -495,6 +495,8 @@ class Process(Value, frozen=True, kw_only=True):
     """The first few processes at work, on this host and outside of the run, that may end the wait of an idle rank although what
     it waits for does not show them. Where its main thread sleeps, they are of the same job as its launcher, otherwise they are
     connected with the rank or a descendant. Of a rank or launcher in a rendezvous, those of the same job."""
+    others_asleep: tuple[Holder, ...] = ()
+    """If none is at work and its main thread sleeps: the first few processes of its job and outside of the run that sleep."""
     deep_seconds_ago: float = 0.0
     """Age, at the end of the window, of the expensive evidence: both stacks, native, interpreter, the counters of progress, data,
     runtime and recorder. 0 if it was read in the window, or if the process has not run since the reading."""

@@ -89,6 +89,23 @@ def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder
     return _busy(proc, _of_job(proc, waiting, observed) | _in_directory(proc, waiting, observed), waiting, _BUSY)
 
 
+def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The first few processes of the job, as in `of_job`, that sleep for a time: one of them may then make what `waiting` looks
+    for."""
+    period = holders.period()
+    others = _of_job(proc, waiting, observed) | _in_directory(proc, waiting, observed)
+    others = others - frozenset(process_table.read_ancestry(proc, waiting)) - _own(proc, period)
+    found = (msgspec.structs.replace(one, sleeps=_sleeps(proc, one.pid, period, alone=False))
+             for one in holders.of(proc, sorted(others)[:_MAX_CONNECTED]))  # fmt: skip
+    return tuple(islice((one for one in found if one.sleeps), _MAX_HOLDERS))
+
+
+def _own(proc: ProcFS, period: int) -> Set[int]:
+    """This process, its ancestors and its descendants: `watch hangdoc diagnose` sleeps too."""
+    table = _table(proc, period)
+    return table.tree(os.getpid()) | frozenset(table.ancestors(os.getpid()))
+
+
 def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few of these processes that are at work at all: one of them may start the ranks for which `waiting` waits in a
     rendezvous, when it has copied its data. As `connected`."""

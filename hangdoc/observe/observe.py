@@ -309,7 +309,9 @@ def process(
         if is_rank:
             polled = lock_files.polled(proc, pid, stack, clocks)
             fields["polled_lock"] = outside.with_lock(proc, pid, polled, of_runs)
-            fields["others_at_work"] = outside.at_work_beside(proc, pid, clocks, stack, of_runs)
+            others = outside.beside(proc, pid, clocks, stack, of_runs)
+            fields["others_at_work"] = tuple(one for one in others if one.works)
+            fields["others_asleep"] = tuple(one for one in others if not one.works)
             fields["arrival"] = arrivals.newest(proc, pid, target.argv, stack, clocks)
         if target.role in ("rank", "launcher"):
             starting = outside.starting_beside(proc, pid, stack, of_runs)

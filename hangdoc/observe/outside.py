@@ -45,12 +45,10 @@ def with_lock(proc: ProcFS, pid: int, file: AwaitedFile | None, observed: frozen
     return msgspec.structs.replace(file, holders=at_work.judged(proc, file.holders, pid, observed=observed))
 
 
-def at_work_beside(
-    proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]
-) -> tuple[Holder, ...]:
-    """The processes at work that may end the wait of rank `pid`, if it is idle and its main thread does not show for which
-    process it waits. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and another process may
-    make a file for which the rank looks."""
+def beside(proc: ProcFS, pid: int, clocks: Clocks, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:
+    """The processes that may end the wait of rank `pid`, if it is idle and its main thread does not show for which process it
+    waits: those at work. A library may have threads of its own (ZeroMQ, gRPC), a child process may wait, and another process may
+    make a file for which the rank looks. If none is at work and the rank sleeps, those of its job that sleep too."""
     main = next((one for one in stack.threads if one.tid in (None, pid)), None)
     kernel = next((one for one in clocks.threads if one.tid == pid), None)
     if main is None or kernel is None or kernel.state not in "SD" or _is_observed(main):
@@ -58,8 +56,9 @@ def at_work_beside(
     idle = sum(one.cpu_ns for one in clocks.threads) < _IDLE * 1e9 * clocks.window_seconds
     if not idle or any(one.kind == "file" or one.holders for one in kernel.files):
         return ()
-    find = at_work.connected if kernel.sleep_seconds is None else at_work.of_job
-    return find(proc, pid, observed)
+    if kernel.sleep_seconds is None:
+        return at_work.connected(proc, pid, observed)
+    return at_work.of_job(proc, pid, observed) or at_work.asleep(proc, pid, observed)
 
 
 def starting_beside(proc: ProcFS, pid: int, stack: Stack, observed: frozenset[int]) -> tuple[Holder, ...]:

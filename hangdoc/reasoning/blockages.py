@@ -235,7 +235,9 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
 def _time_for_attempts(blockage: Blockage) -> float:
     """How long the awaited ranks need for a few attempts, if the next one comes before the ranks that wait give up."""
     holds = (one.first.hold for one in blockage.awaited)
-    periods = [hold.period for hold in holds if hold is not None and hold.period is not None]
+    periods = [
+        one for hold in holds if hold is not None for one in (hold.period, hold.period_of_others) if one is not None
+    ]
     return min(_ATTEMPTS * max((one for one in periods if one <= SHORTEST_TIMEOUT), default=0.0), SHORTEST_TIMEOUT)
 
 

@@ -137,6 +137,8 @@ class Rank(State, frozen=True, gc=False, kw_only=True):
     cpu_percent: float | None = None
     silent_seconds: float | None = None
     """Since the last byte on its connections to other ranks."""
+    store_silent_seconds: float | None = None
+    """Since the last byte on its connections to stores."""
     idle_seconds: float | None = None
     """For how long its training thread had not run when the observation began, at least; None if unknown."""
     loop: LoopView | None = None

@@ -123,10 +123,14 @@ def _stood_seconds(ranks: Iterable[Rank]) -> float | None:
 
 def _quiet_seconds(rank: Rank, *, rpc: bool, by_thread: bool) -> float | None:
     """How long a rank has exchanged no data. No connection shows that for RPC, which uses shared memory within a host. Then it
-    is how long the training thread has not run (`by_thread`), except in a rendezvous, where it runs for each attempt."""
+    is how long the training thread has not run (`by_thread`), except in a rendezvous, where it runs for each attempt. An
+    observer makes it run too, but sends nothing on the connection on which it asked a store."""
     if rank.silent_seconds is not None and not rpc:
         return rank.silent_seconds
-    return rank.idle_seconds if by_thread and not rank.in_rendezvous else None
+    if not by_thread or rank.in_rendezvous:
+        return None
+    asked = rank.store_silent_seconds if rank.wait is not None and rank.wait.kind == "store" else None
+    return max((age for age in (rank.idle_seconds, asked) if age is not None), default=None)
 
 
 def _uses_nccl(rank: Rank) -> bool:

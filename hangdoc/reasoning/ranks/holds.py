@@ -25,6 +25,8 @@ class Hold(Struct, frozen=True, kw_only=True):
     """Whether it can end without help, regardless of the patience."""
     period: float | None = None
     """Seconds between two attempts, if it is a series of attempts or waits for one; None if unknown."""
+    period_of_others: float | None = None
+    """Seconds that another process of the job sleeps. It may then end the wait."""
 
     @property
     def alike(self) -> Hashable:

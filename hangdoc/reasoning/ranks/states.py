@@ -10,12 +10,21 @@ from hangdoc.reasoning.model import BUSY, State
 from hangdoc.reasoning.ranks import known, locks, movement, operations, sleeps, torch_names
 from hangdoc.reasoning.ranks.counters import counters_moved
 from hangdoc.reasoning.ranks.feeding import fetching
-from hangdoc.reasoning.ranks.holds import Asleep, Elsewhere, ForOthers, Hold, OnNetwork, ReadsPipe, in_words
+from hangdoc.reasoning.ranks.holds import (
+    SHORTEST_TIMEOUT,
+    Asleep,
+    Elsewhere,
+    ForOthers,
+    Hold,
+    OnNetwork,
+    ReadsPipe,
+    in_words,
+)
 from hangdoc.reasoning.ranks.place import user_frames
 from hangdoc.reasoning.ranks.reading import Reading, frames_at, reading
 from hangdoc.reasoning.ranks.standing import continues, standing_of
 from hangdoc.reasoning.ranks.stopped import how_it_ended, stopped_by
-from hangdoc.snapshot import Connection, Frame, KernelThread, Process, PythonThread
+from hangdoc.snapshot import Connection, Frame, Holder, KernelThread, Process, PythonThread
 
 _CHILDREN = "its child processes are busy"
 _MAY_BE_ENDED = (Asleep, Elsewhere, OnNetwork, ReadsPipe)
@@ -163,6 +172,10 @@ def _standing(
         sleeps_now = kernel is not None and kernel.sleep_seconds is not None
         how = "belongs to the same job" if sleeps_now else "is connected with it"
         why, hold = f"{why}; {others} {how}", replace(hold, ends="by-itself")
+    elif isinstance(hold, Asleep) and hold.polls and (sleepers := _asleep(process)):
+        seconds, one = max(sleepers, key=lambda other: other[0])
+        why = f"{why}; {in_words([one])} of the same job sleeps for {duration(seconds)}, and may then end it"
+        hold = replace(hold, period_of_others=seconds)
     if state == "waiting-child" or _polls_a_child(hold, helpers):
         hold = replace(hold, period=sleeps.longest(helpers))
     elif isinstance(hold, Elsewhere) and (period := sleeps.longest_of_others(process, thread)) is not None:
@@ -171,6 +184,11 @@ def _standing(
             replace(hold, period=period),
         )
     return replace(base, state=state, why=why, hold=hold)
+
+
+def _asleep(process: Process) -> list[tuple[float, Holder]]:
+    """The processes of its job that sleep, and for how many seconds at a time."""
+    return [(seconds, one) for one in process.others_asleep for seconds in one.sleeps if seconds <= SHORTEST_TIMEOUT]
 
 
 def _polls_a_child(hold: Hold, helpers: Sequence[Process]) -> bool:

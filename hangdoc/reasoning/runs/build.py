@@ -20,9 +20,9 @@ from hangdoc.reasoning.ranks.reading import frames_at, reading
 from hangdoc.reasoning.ranks.states import Training, state_of, training
 from hangdoc.reasoning.runs import absent, gather, launch
 from hangdoc.reasoning.runs.gathered import Gathered
-from hangdoc.reasoning.runs.links import Connected, pairs_of, silent_seconds
+from hangdoc.reasoning.runs.links import Connected, Links, pairs_of, silent_seconds
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Connection, Host, Process, Snapshot
+from hangdoc.snapshot import Host, Process, Snapshot
 
 _RAYLET = "RAY_RAYLET_PID"
 """What a raylet sets for each worker. Ray Train's workers set their ranks later, in `os.environ`."""
@@ -132,10 +132,10 @@ def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
     found = {}
     for number in sorted(members):
         host, process = members[number]
-        pairs, others = connected[number]
-        state = state_of(process, trains[number], below.get((host.name, process.pid), ()), pairs, others)
+        links = connected[number]
+        state = state_of(process, trains[number], below.get((host.name, process.pid), ()), links.ranks, links.others)
         view = loop_view(process, trains[number].own, loop, of_batches=of_batches)
-        found[number] = _rank(number, host, process, trains[number], state, view, pairs)
+        found[number] = _rank(number, host, process, trains[number], state, view, links)
     return _with_workers(found)
 
 
@@ -166,7 +166,7 @@ def _rank(
     trains: Training,
     state: State,
     loop: LoopView | None,
-    connections: tuple[Connection, ...],
+    links: Links,
 ) -> Rank:
     thread, read, own = trains.thread, trains.read, trains.own
     place, frame = where(thread, read, own)
@@ -183,9 +183,10 @@ def _rank(
         where=place,
         frame=frame,
         cpu_percent=cpu_percent(process),
-        silent_seconds=silent_seconds(connections),
+        silent_seconds=silent_seconds(links.ranks),
+        store_silent_seconds=silent_seconds(links.stores),
         idle_seconds=trains.kernel.idle_seconds if trains.kernel is not None else None,
         loop=loop,
-        connections=connections,
+        connections=links.ranks,
         given=given(process, frames, read, state.wait) if read is not None else None,
     )

@@ -1,6 +1,7 @@
 """Connections between ranks, and how long they have been silent."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from hangdoc.parse import natural
 from hangdoc.reasoning.model import Placed
@@ -9,7 +10,20 @@ from hangdoc.snapshot import Connection, Connections, Host
 
 End = tuple[str, str, int, str, int]
 """Of a connection: the network namespace where its address is a loopback one, own address and port, the other's."""
-Connected = dict[int, tuple[tuple[Connection, ...], tuple[Connection, ...]]]
+
+
+class Links(NamedTuple):
+    """The connections of a rank."""
+
+    ranks: tuple[Connection, ...]
+    """To other ranks of the job."""
+    others: tuple[Connection, ...]
+    """Those of it and its helpers to the world, listening ones too."""
+    stores: tuple[Connection, ...]
+    """To stores, as their client."""
+
+
+Connected = dict[int, Links]
 
 
 def peers_by_connection(
@@ -65,28 +79,36 @@ def _scope(c: Connection) -> str:
 
 
 def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
-    """Each rank's connections to other ranks of the job, and those of it and its helpers to the world, listening ones too.
-    Helpers inherit copies of them; connections to the store show nothing."""
+    """Each rank's connections. Helpers inherit copies of them."""
     hosts = {host.name: host for host, _ in members.values()}
     rank_of: dict[tuple[str, int | None], int] = {(host.name, p.pid): rank for rank, (host, p) in members.items()}
     stores = store_ports(hosts.values(), rank_of.keys()) | {natural((master or "").rpartition(":")[2])}
     owners: dict[End, int] = {}
     mine: dict[int, list[Connection]] = {rank: [] for rank in members}
     helpers: dict[int, list[Connection]] = {}
+    to_stores: dict[int, list[Connection]] = {}
     local_addresses: set[str] = set()
     for host in hosts.values():
         name = host.name
         parent = {process.pid: process.owner for process in host.processes if process.role == "helper"}
         for c in known.connections(host):
             local_addresses.add(c.local_address)
+            of = rank_of.get((name, c.pid))
             if _of_store(c, stores):
+                if of is not None and c.remote_port in stores:
+                    to_stores.setdefault(of, []).append(c)
                 continue
-            if (of := rank_of.get((name, c.pid))) is not None:
+            if of is not None:
                 mine[of].append(c)
                 owners[end(c)] = of
             elif (of := rank_of.get((name, parent.get(c.pid)))) is not None:
                 helpers.setdefault(of, []).append(c)
-    return {rank: _parted(rank, mine[rank], helpers.get(rank, ()), owners, local_addresses) for rank in members}
+    return {
+        rank: Links(
+            *_parted(rank, mine[rank], helpers.get(rank, ()), owners, local_addresses), tuple(to_stores.get(rank, ()))
+        )
+        for rank in members
+    }
 
 
 def _parted(
@@ -139,7 +161,7 @@ def _live(host: Host) -> list[Connection]:
 
 
 def silent_seconds(pairs: tuple[Connection, ...]) -> float | None:
-    """Since the last byte to or from any other rank; None without a connection that could tell."""
+    """Since the last byte on any of some connections; None without one that could tell."""
     shortest: int | None = None
     for c in pairs:
         sent, received = c.last_sent_ms, c.last_received_ms
