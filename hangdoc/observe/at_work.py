@@ -94,16 +94,15 @@ def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder
     for."""
     period = holders.period()
     others = _of_job(proc, waiting, observed) | _in_directory(proc, waiting, observed)
-    others = others - frozenset(process_table.read_ancestry(proc, waiting)) - _own(proc, period)
+    others = others - frozenset(process_table.read_ancestry(proc, waiting)) - _observer(proc, period)
     found = (msgspec.structs.replace(one, sleeps=_sleeps(proc, one.pid, period, alone=False))
              for one in holders.of(proc, sorted(others)[:_MAX_CONNECTED]))  # fmt: skip
     return tuple(islice((one for one in found if one.sleeps), _MAX_HOLDERS))
 
 
-def _own(proc: ProcFS, period: int) -> Set[int]:
-    """This process, its ancestors and its descendants: `watch hangdoc diagnose` sleeps too."""
-    table = _table(proc, period)
-    return table.tree(os.getpid()) | frozenset(table.ancestors(os.getpid()))
+def _observer(proc: ProcFS, period: int) -> frozenset[int]:
+    """This process and its ancestors: `watch hangdoc diagnose` sleeps too."""
+    return frozenset(_table(proc, period).ancestors(os.getpid())) | {os.getpid()}
 
 
 def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:

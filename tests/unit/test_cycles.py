@@ -78,6 +78,60 @@ def test_the_rank_whose_send_is_under_a_condition_did_not_send() -> None:
     assert blamed(job_of(("fresh",), ("len(rows) > 2",)))[0][2] != (2,)
 
 
+def test_a_send_under_the_conditions_around_the_line_where_a_rank_waits_was_made() -> None:
+    """A server skips the reply to some requests, and the clients wait for it under the condition under which they have asked."""
+    replies = (Transfer(line=9, call="send", conditions=("entropy < limit",)),)
+    asks = (Transfer(line=4, call="send", conditions=("step != last",)),)
+    client = frame("ask", 5, transfers=asks, conditions=("step != last",))
+    found = job(
+        rank(0, *c10d("recv"), frame("serve", transfers=replies), world=3),
+        *(rank(number, *c10d("recv", local("src", 0)), client, world=3) for number in (1, 2)),
+    )
+    assert blamed(found) == [("point-to-point", "HD204", (0,), (1, 2))]
+
+
+def test_a_rank_in_the_other_branch_made_none_of_the_sends_whose_peers_are_unknown() -> None:
+    """Rank 3 has nothing to do, and skips the exchange in which rank 2 waits. The others are past it."""
+
+    def reduces(number: int, line: int, condition: str) -> Process:
+        return rank(number, *c10d("all_reduce"), frame("step", line, conditions=(condition,)), world=4)
+
+    def exchanges(condition: str) -> Process:
+        return rank(2, *c10d("recv"), frame("step", 10, conditions=(condition,)), world=4)
+
+    active = [reduces(number, 20, "tile.active") for number in (0, 1)]
+    found = job(*active, exchanges("tile.active"), reduces(3, 22, "not tile.active"))
+    assert blamed(found) == [("point-to-point", "HD204", (3,), (0, 1, 2))]
+    # A branch on the rank is a role, and shows nothing that was left out.
+    roles = [reduces(number, 20, "rank == 2") for number in (0, 1)]
+    assert blamed(job(*roles, exchanges("rank == 2"), reduces(3, 22, "rank != 2")))[0][2] != (3,)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "blame"),
+    [
+        (("seen > 0",), (), ("subset", "HD203", (1,), (0, 2))),
+        ((), (), ("mismatch", "HD201", (1,), (0, 2))),
+        (("seen > 0",), ("done",), ("mismatch", "HD201", (1,), (0, 2))),
+        (("except ValueError",), (), ("mismatch", "HD201", (1,), (0, 2))),
+    ],
+)
+def test_the_only_call_under_a_condition(
+    mine: tuple[str, ...], theirs: tuple[str, ...], blame: tuple[str, str, tuple[int, ...], tuple[int, ...]]
+) -> None:
+    """Nothing shows which of two hooks of a package comes first."""
+    fit = frame("main", 3)
+
+    def hook(number: int, op: str, name: str, conditions: tuple[str, ...]) -> Process:
+        package = frame("call", 9, f"/site-packages/lightning/{name}.py", library=True)
+        own = frame(name, 5, f"/home/me/{name}.py", conditions=conditions)
+        return rank(number, *c10d(op), own, package, fit, world=3)
+
+    others = [hook(number, "all_reduce", "saves", theirs) for number in (0, 2)]
+    found = job(*others, hook(1, "all_gather", "ends", mine))
+    assert blamed(found) == [blame]
+
+
 def test_one_in_a_collective_beside_two_that_receive() -> None:
     """The minority is to blame, not whoever the receives name."""
     found = job(call(0, "recv", 2, world=3), call(1, "recv", 2, world=3), call(2, "broadcast", world=3, line=9))

@@ -231,8 +231,8 @@ def test_a_process_that_is_connected_with_a_child_process(then: str, works: bool
             )  # fmt: skip
             clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
             waits = stack(frame("run", 7, "/lib/subprocess.py"))
-            found = outside.at_work_beside(PROC, waiting.pid, clocks, waits, frozenset())
-            assert outside.at_work_beside(PROC, waiting.pid, clocks, waits, frozenset({server.pid})) == ()
+            found = outside.beside(PROC, waiting.pid, clocks, waits, frozenset())
+            assert outside.beside(PROC, waiting.pid, clocks, waits, frozenset({server.pid})) == ()
     assert [one.pid for one in found] == ([server.pid] if works else [])
 
 
@@ -254,12 +254,13 @@ rank.wait()
     with child(job, stdout=subprocess.PIPE, cwd=tmp_path) as script:
         assert script.stdout is not None
         other, rank = map(int, script.stdout.readline().split())
-        found = outside.at_work_beside(PROC, rank, asleep(rank), stack(frame("wait_for", 7)), frozenset())
+        found = outside.beside(PROC, rank, asleep(rank), stack(frame("wait_for", 7)), frozenset())
         meets = stack(frame("next_rendezvous", 5, "/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py"))
         starting = outside.starting_beside(PROC, rank, meets, frozenset())
         assert outside.starting_beside(PROC, rank, stack(frame("wait_for", 7)), frozenset()) == ()
-    assert [one.pid for one in found] == ([other] if works else [])
-    assert starting == found
+    assert [(one.pid, one.works) for one in found] == [(other, works)]
+    assert [round(seconds) for one in found for seconds in one.sleeps] == ([] if works else [99])
+    assert starting == (found if works else ())
 
 
 def asleep(pid: int) -> Clocks:
@@ -279,8 +280,8 @@ def test_a_daemon_in_the_directory_of_a_rank_that_polls(same: bool, tmp_path: Pa
     elsewhere.mkdir()
     daemon = child("while True: pass", cwd=tmp_path if same else elsewhere)
     with daemon as farm, child("import time; time.sleep(99)", cwd=tmp_path) as rank:
-        found = outside.at_work_beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
-    assert [one.pid for one in found] == ([farm.pid] if same else [])
+        found = outside.beside(PROC, rank.pid, asleep(rank.pid), stack(frame("wait_for", 7)), frozenset())
+    assert [one.pid for one in found if one.works] == ([farm.pid] if same else [])
 
 
 SHARING = """
