@@ -1,5 +1,7 @@
 """Frameworks that have the training loop: which frames are the program, and what they tell of a hang."""
 
+import pytest
+
 from hangdoc.diagnosis import Finding
 from hangdoc.program import program
 from hangdoc.reasoning.engine import diagnose
@@ -51,6 +53,27 @@ def test_a_frameworks_loop_that_ends_early() -> None:
     )
     assert (finding.code, finding.culprits, finding.victims) == ("HD101", (1,), (0,))
     assert "after 5 iterations (rank 0 expects 50)" in finding.summary
+
+
+@pytest.mark.parametrize(("header", "counts"), [("for x, y in loader", None), ("for p in model.parameters()", 2)])
+def test_a_loop_around_the_one_over_the_loader_counts_epochs(header: str, counts: int | None) -> None:
+    """Nothing counts the batches. A loop over anything else is a part of a step."""
+    epochs = Loop(line=10, end_line=30, header="for epoch in range(3)", counters=("epoch",), start=0)
+    batches = Loop(line=12, end_line=20, header=header)
+    variables = (local("epoch", 2), local("loader", "<DataLoader at 0x7f>"))
+    main = frame("main", 15, loops=(epochs, batches), locals=variables)
+    (job,) = diagnose(snapshot(rank(0, *c10d("all_reduce"), main), rank(1, frame("read", 3), main, state="T"))).jobs
+    assert [one.batches_done for one in job.ranks] == [counts, counts]
+
+
+def test_the_import_of_the_compiler_is_no_compilation() -> None:
+    """torch imports torch._inductor when an optimizer is made."""
+    body = frame("<module>", 5, TORCH + "_inductor/config.py")
+    caller = frame("_call_with_frames_removed", 241, "<frozen importlib._bootstrap>", library=True)
+    compiles = frame("compile_fx", 9, TORCH + "_inductor/compile_fx.py")
+    seen = [rank(n, *frames, user(), cpu=0.9) for n, frames in enumerate([(body, caller), (compiles,)])]
+    (job,) = diagnose(snapshot(*seen)).jobs
+    assert [one.state for one in job.ranks] == ["computing", "compiling"]
 
 
 def fit(line: int, batches: int) -> Frame:

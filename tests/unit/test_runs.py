@@ -378,6 +378,26 @@ def test_the_store_is_known_by_its_servers_connection_to_itself() -> None:
     assert (job.verdict, [rank.silent_seconds for rank in job.ranks]) == ("hung", [60.0, 60.0])
 
 
+@pytest.mark.parametrize(("silent_ms", "verdict"), [(140_000, "hung"), (4_000, "waiting")])
+def test_the_silence_of_a_store_dates_the_wait_for_its_key(silent_ms: int, verdict: str) -> None:
+    """An observer made the threads run four seconds ago, and the ranks have no other connection."""
+
+    def end(pid: int, port: int, remote: int, state: str = "ESTABLISHED") -> Connection:
+        return Connection(
+            pid=pid, namespace="net:[1]", state=state, local_address="127.0.0.1", local_port=port,
+            remote_address="127.0.0.1", remote_port=remote, receive_queue_bytes=0, send_queue_bytes=0,
+            bytes_moved=0, last_sent_ms=silent_ms, last_received_ms=silent_ms,
+        )  # fmt: skip
+
+    store = (
+        end(100, 4000, 0, "LISTEN"), end(100, 4000, 4001), end(100, 4001, 4000), end(100, 4000, 4002), end(101, 4002, 4000)
+    )  # fmt: skip
+    waits = frame("take", 28, source="self.store.wait([key])")
+    ranks = (told(number, waits, kernel={"idle_seconds": 4.0}) for number in range(2))
+    (job,) = diagnose(snapshot(*ranks, connections=Connections(connections=store))).jobs
+    assert job.verdict == verdict
+
+
 def test_runs_that_are_called_alike_have_ids_of_their_own() -> None:
     """A left-over of the same meeting point comes last, whoever was found first."""
     orphan = told(0, world=1, port=29600, ppid=1, owner=None, launcher_gone=True)
