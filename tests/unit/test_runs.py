@@ -359,20 +359,23 @@ def test_a_rank_outside_of_the_named_trees_is_not_dead() -> None:
     assert (job.ranks[1].label, job.findings[0].code) == ("dead", "HD301")
 
 
-def test_the_store_is_known_by_its_servers_connection_to_itself() -> None:
-    """`init_method="tcp://..."`: no variable names the port, and a watchdog goes on asking the store in a hang."""
+def store(moved: int, silent_ms: int) -> tuple[Connection, ...]:
+    """The ends of the connections to a store that rank 0 serves for itself and rank 1."""
 
-    def end(pid: int, port: int, remote: int, state: str = "ESTABLISHED", moved: int = 500) -> Connection:
+    def end(pid: int, port: int, remote: int, state: str = "ESTABLISHED") -> Connection:
         return Connection(
             pid=pid, namespace="net:[1]", state=state, local_address="127.0.0.1", local_port=port,
             remote_address="127.0.0.1", remote_port=remote, receive_queue_bytes=0, send_queue_bytes=0,
-            bytes_moved=moved, last_sent_ms=100, last_received_ms=100,
+            bytes_moved=moved, last_sent_ms=silent_ms, last_received_ms=silent_ms,
         )  # fmt: skip
 
-    store = (
-        end(100, 4000, 0, "LISTEN"), end(100, 4000, 4001), end(100, 4001, 4000), end(100, 4000, 4002), end(101, 4002, 4000)
-    )  # fmt: skip
-    connections = Connections(connections=(*silent(2, 60).connections, *store))
+    own, other = (end(100, 4000, 4001), end(100, 4001, 4000)), (end(100, 4000, 4002), end(101, 4002, 4000))
+    return (end(100, 4000, 0, "LISTEN"), *own, *other)
+
+
+def test_the_store_is_known_by_its_servers_connection_to_itself() -> None:
+    """`init_method="tcp://..."`: no variable names the port, and a watchdog goes on asking the store in a hang."""
+    connections = Connections(connections=(*silent(2, 60).connections, *store(500, 100)))
     ranks = (told(0, *c10d("all_reduce"), frame("main", 5)), told(1, *c10d("barrier"), frame("main", 9)))
     (job,) = diagnose(snapshot(*ranks, connections=connections)).jobs
     assert (job.verdict, [rank.silent_seconds for rank in job.ranks]) == ("hung", [60.0, 60.0])
@@ -381,20 +384,9 @@ def test_the_store_is_known_by_its_servers_connection_to_itself() -> None:
 @pytest.mark.parametrize(("silent_ms", "verdict"), [(140_000, "hung"), (4_000, "waiting")])
 def test_the_silence_of_a_store_dates_the_wait_for_its_key(silent_ms: int, verdict: str) -> None:
     """An observer made the threads run four seconds ago, and the ranks have no other connection."""
-
-    def end(pid: int, port: int, remote: int, state: str = "ESTABLISHED") -> Connection:
-        return Connection(
-            pid=pid, namespace="net:[1]", state=state, local_address="127.0.0.1", local_port=port,
-            remote_address="127.0.0.1", remote_port=remote, receive_queue_bytes=0, send_queue_bytes=0,
-            bytes_moved=0, last_sent_ms=silent_ms, last_received_ms=silent_ms,
-        )  # fmt: skip
-
-    store = (
-        end(100, 4000, 0, "LISTEN"), end(100, 4000, 4001), end(100, 4001, 4000), end(100, 4000, 4002), end(101, 4002, 4000)
-    )  # fmt: skip
     waits = frame("take", 28, source="self.store.wait([key])")
     ranks = (told(number, waits, kernel={"idle_seconds": 4.0}) for number in range(2))
-    (job,) = diagnose(snapshot(*ranks, connections=Connections(connections=store))).jobs
+    (job,) = diagnose(snapshot(*ranks, connections=Connections(connections=store(0, silent_ms)))).jobs
     assert job.verdict == verdict
 
 
