@@ -56,7 +56,9 @@ raise `--patience`. Before the patience has passed, or while its counters change
 the finding is an `info`, not an error.
 
 A wait without a timeout begins anew when the rank runs, because something it
-waits for came. A rank that polls has five attempts, and at most 10 minutes.
+waits for came. A rank that polls has five attempts, and at most 10 minutes. If
+another process of its job sleeps (an exporter that writes a file every minute),
+it has five of these sleeps. The evidence shows what ends the rank's loop.
 
 ## References
 

@@ -9,7 +9,8 @@ already past it and wait in a later operation.
 
 A collective completes when every rank of its group has called it. A call under
 a condition on the rank, a `continue` on one rank, or a loop that one rank
-leaves early makes some ranks skip it. The others wait in it forever.
+leaves early makes some ranks skip it. The others wait in it forever. DDP skips
+the all-reduce of its backward on a rank where a parameter got no gradient.
 
 ## Example
 
@@ -40,8 +41,9 @@ decision first.
 ## How hangdoc knows
 
 It compares the lines of both sides in the same function and the same iteration
-of its loops. It adds the condition around the call and the operations that the
-ranks wait in.
+of its loops. If no line shows which call comes first (hooks of a framework), the
+only call under a condition is the one that not all ranks made. The finding shows
+the condition and the operations that the ranks wait in.
 
 ## When it can be wrong
 
