@@ -127,9 +127,11 @@ def _at_ends(run: Run, waits: Waits) -> list[Blockage]:
             found.append(Blockage(kind=kind, awaited=classes, culprits=culprits, waiting=upstream))
         else:
             hold = hold_of(classes[0]) if classes else Unseen()
+            still = [far for far in upstream if not far.first.moving]
             if isinstance(hold, Asleep | Elsewhere):
-                still = [far for far in upstream if not far.first.moving]
                 hold = cycles.left_loop_among(run, classes, still, waits) or hold
+            elif isinstance(hold, Works | Busy) and work.announced(classes[0].first) is None:
+                hold = cycles.left_for_good(run, classes, still, waits) or hold
             where = (classes[0].first.state, classes[0].first.where) if classes and hold.PLACED else None
             sinks.setdefault((hold.alike, where), (hold, []))[1].append(end)
     for hold, alike in sinks.values():

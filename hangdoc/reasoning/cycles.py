@@ -17,7 +17,7 @@ from hangdoc.reasoning.point_to_point import Found, Parts
 from hangdoc.reasoning.ranks import conditions, in_source
 from hangdoc.reasoning.ranks.counters import frame_of, loop_view
 from hangdoc.reasoning.ranks.holds import AtFileLock, InStore
-from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops
+from hangdoc.reasoning.ranks.place import Left, is_ahead, left_loops, may_come_back
 from hangdoc.reasoning.waits import Waits, is_p2p, lock_holders, peer_of
 from hangdoc.snapshot import Loop
 
@@ -112,6 +112,16 @@ def left_loop_among(run: Run, short: Sequence[Class], waiting: Sequence[Class], 
                 begins_differ=beginnings.differ(loop, out, within),
             )
     return None
+
+
+def left_for_good(run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
+    """The same for ranks that are at work, by stacks that are current: no loop around their place brings them back to the call in
+    which the others wait. Their last call may still be on its way to those, so only time shows that it is not."""
+    current = [one for one in short if one.first.process is not None and not one.first.process.deep_seconds_ago]
+    left = left_loop_among(run, current, waiting, waits)
+    if left is None or may_come_back(left.short.first, left.inside.first):
+        return None
+    return replace(left, ends="unknown")
 
 
 def _uneven(ahead: Rank, behind: Rank) -> Left | None:

@@ -488,3 +488,32 @@ def test_a_loop_inside_another_that_had_no_iteration(conditions: tuple[str, ...]
     )
     (blockage,) = found.blockages
     assert (blockage.kind, blockage.culprits) == (kind, (1,))
+
+
+@pytest.mark.parametrize(
+    ("around", "silence", "verdict", "code"),
+    [
+        ((), 60.0, "hung", "HD105"),
+        ((), 5.0, "waiting", "HD105"),
+        # The next round may bring it back to the call in which the other waits.
+        ((Loop(line=1, end_line=30, header="for round in rounds"),), 60.0, "waiting", "HD602"),
+    ],
+)
+def test_a_rank_at_work_behind_the_loop_never_comes_back(
+    around: tuple[Loop, ...], silence: float, verdict: str, code: str
+) -> None:
+    """Rank 1 has stopped early, and computes a report. Rank 0 is in the next epoch."""
+    early = Exit(line=18, statement="break", conditions=("stop.update(loss)",))
+    epochs = Loop(line=10, end_line=20, header="for epoch in range(n)", counters=("epoch",), start=0, exits=(early,))
+    fit = frame("fit", 15, loops=(epochs,), locals=(local("epoch", 12),))
+    found = diagnose(
+        snapshot(
+            rank(0, *c10d("all_reduce"), *backward(), fit, frame("main", 20, loops=around)),
+            rank(
+                1, frame("bootstrap", 3, source="draw()"), frame("main", 21, loops=around, source="report()"), cpu=0.9
+            ),
+            silence=silence,
+        )
+    )
+    (job,) = found.jobs
+    assert (job.verdict, [(one.code, one.culprits) for one in job.findings[:1]]) == (verdict, [(code, (1,))])

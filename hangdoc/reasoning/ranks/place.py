@@ -102,6 +102,15 @@ def _left(ahead: Rank, ours: Frames, behind: Rank, theirs: Frames) -> list[Left]
     return loops
 
 
+def may_come_back(ahead: Rank, behind: Rank) -> bool:
+    """Whether a loop around the place where the stacks of two ranks part may bring `ahead` to the calls of `behind` again."""
+    parted = _parting(ahead, ahead.program, behind, behind.program)
+    if parted is None:
+        return True
+    at = next(at for at, frame in enumerate(ahead.program) if frame is parted.frame)
+    return any(around(frame) for frame in ahead.program[at:])
+
+
 def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) -> bool:
     """Whether a line calls one function with what another returns, as in `report(train(epoch))`: who is in the first has come
     back from the second. `outer` and `inner` are the stacks of two ranks, which part at this line."""
