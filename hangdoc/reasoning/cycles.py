@@ -115,8 +115,8 @@ def left_loop_among(run: Run, short: Sequence[Class], waiting: Sequence[Class], 
 
 
 def left_for_good(run: Run, short: Sequence[Class], waiting: Sequence[Class], waits: Waits) -> LeftLoop | None:
-    """The same for ranks that are at work, by stacks that are current: no loop around their place brings them back to the collective
-    in which the others wait. Their last one may still be on its way to those, so only time shows that it is not."""
+    """The same for ranks that are at work, by stacks that are current: no loop around their place brings them back to the
+    collective in which the others wait. Their last one may still be on its way to those, so only time shows that it is not."""
     waiting = [one for one in waiting if one.first.wait is not None and one.first.wait.kind == "collective"]
     current = [one for one in short if one.first.process is not None and not one.first.process.deep_seconds_ago]
     left = left_loop_among(run, current, waiting, waits)
