@@ -29,10 +29,15 @@ def among_themselves(run: Run, classes: Parts) -> Found:
     unmatched = {one.ranks: _unmatched(run, one) for one in classes}
     most = max(unmatched.values())
     astray = [one for one in classes if unmatched[one.ranks] == most]
-    if known and len(astray) == 1 and most > 1:
+    crossing = all(_sends(one.first) for one in classes)  # each of them should have received first
+    if known and len(astray) == 1 and most > 1 and not crossing:
         waits = next(one for one in run.waiting if peer_of(one.first) in astray[0].ranks)
         return PointToPoint(parts=classes, pair=(astray[0], waits)), astray[0].ranks
     return PointToPoint(parts=classes, ends="never" if known else "unknown"), ranks_of(classes)
+
+
+def _sends(rank: Rank) -> bool:
+    return rank.wait is not None and rank.wait.operation.op in torch_names.SENDS
 
 
 def _has_posted(rank: Rank) -> bool:
@@ -149,8 +154,7 @@ def _astray(run: Run, stuck: list[Class]) -> tuple[Class, Class] | None:
     for one in stuck:
         named = peer_of(one.first)
         peer = run.ranks.get(named) if named is not None else None
-        sends = one.first.wait is not None and one.first.wait.operation.op in torch_names.SENDS
-        if not sends or peer is None or answers(one.first, peer):
+        if not _sends(one.first) or peer is None or answers(one.first, peer):
             continue
         for other in stuck:
             if receives(other.first) and peer.rank not in other.ranks and peer_of(other.first) in one.ranks:

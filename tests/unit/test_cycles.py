@@ -52,6 +52,9 @@ def test_a_stage_that_receives_from_the_wrong_neighbour() -> None:
 def test_two_that_send_first_are_both_to_blame() -> None:
     found = job(call(0, "send", 1, world=2), call(1, "send", 0, world=2))
     assert blamed(found) == [("point-to-point", "HD204", (0, 1), ())]
+    # A stage that waits for one of them shows nothing about who should have received.
+    found = job(call(0, "recv", 1, world=3), call(1, "send", 2, world=3), call(2, "send", 1, world=3))
+    assert blamed(found) == [("point-to-point", "HD204", (1, 2), (0,))]
 
 
 def test_the_rank_whose_send_is_under_a_condition_did_not_send() -> None:
