@@ -3,6 +3,9 @@
 import ast
 from functools import lru_cache
 
+from hangdoc.regex import regex
+
+_NAME = regex(r"[A-Za-z_][\w.]*")
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
@@ -20,6 +23,11 @@ def natural(text: str | None) -> int | None:
     """As `integer`, but None for negative numbers."""
     number = integer(text)
     return number if number is not None and number >= 0 else None
+
+
+def names_in(source: str) -> list[str]:
+    """The names in Python source, attributes with what they are of: `self.seen`. Words in strings count too."""
+    return _NAME.findall(source)
 
 
 @lru_cache(1024)

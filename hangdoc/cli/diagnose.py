@@ -27,7 +27,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Also write the report as one self-contained HTML file.")
 @click.option("--save", type=_FILE, metavar="FILE", help="Save the evidence as a bundle.")
-@click.option("--job", metavar="ID", help="Report only this job.")
+@click.option("--job", metavar="ID", help="Report only this job. --save still saves all that was observed.")
 @patience_option()
 def command(
     bundles: tuple[Path, ...],

@@ -47,12 +47,18 @@ def blocks(diagnosis: Diagnosis, *, verbose: bool = False) -> Iterator[Renderabl
 
 
 def _overview(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
-    """What tells the runs of a shared host apart, and the id that `--job` takes."""
+    """What tells the runs of a shared host apart, their first findings, and the id that `--job` takes."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for job in words.worst_first(diagnosis.jobs):
-        table.add_row(Text(job.verdict, style=words.VERDICT_STYLE[job.verdict]), names[job.id])
+        verdict = Text(job.verdict, style=words.VERDICT_STYLE[job.verdict])
+        if job.hung_for_seconds is not None:
+            verdict.append(f" {duration(job.hung_for_seconds)}")
+        first = next(iter(job.findings), None)
+        found = f"{first.code} {first.name}" if first is not None else ""
+        found += f", {ranks(first.culprits)}" if first is not None and first.culprits else ""
+        table.add_row(verdict, " · ".join(part for part in (names[job.id], found) if part))
         table.add_row("", Text(words.origin(job), style="dim"))
     return table
 

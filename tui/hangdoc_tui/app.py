@@ -178,7 +178,10 @@ class Top(Actions):
                 self._announced.add(job.id)  # once
                 if self.source.length is None:
                     self.bell()
-                    self.notify("The run hangs. Press i to see why.", severity="error")
+                    shown = self.job_id in (None, job.id)
+                    name = words.job_names(message.poll.diagnosis.jobs)[job.id]
+                    text = "The run hangs. Press i to see why." if shown else f"{name} hangs. Press j to show it."
+                    self.notify(text, severity="error", markup=False)
             elif job.verdict == "healthy":
                 self._announced.discard(job.id)
         self.refresh_model()
@@ -210,7 +213,7 @@ class Top(Actions):
         earlier = next((run for run in before if run.id == job.id), None)
         name = words.job_names(jobs)[job.id]
         self.model = ViewModel(poll, job, poll.runs[at], self.selected, self._histories[job.id], name, earlier)
-        self.query_one("#job", Static).update(job_line(job, name, len(jobs), at), layout=False)
+        self.query_one("#job", Static).update(job_line(job, name, jobs, at), layout=False)
         self.query_one(Strip).show(finding_line(self.model))
         self.paint()
         if pointed:

@@ -1,5 +1,7 @@
 """The lines at the top: the job and its verdict, and the first finding in one sentence."""
 
+from collections.abc import Sequence
+
 from rich.text import Text
 from textual import events
 from textual.message import Message
@@ -13,16 +15,18 @@ from hangdoc_tui.view_model import ViewModel
 _MORE = "… (i)"
 
 
-def job_line(job: Job, name: str, jobs: int, at: int) -> Text:
+def job_line(job: Job, name: str, jobs: Sequence[Job], at: int) -> Text:
     """The verdict and for how long, how many of its ranks have each label, and the name of the job: the part to cut first."""
     since = f" for {duration(job.hung_for_seconds)}" if job.hung_for_seconds is not None else ""
     tally = {label: sum(view.label == label for view in job.ranks) for label in ("computing", "blocked", "dead", None)}
+    hung = sum(other.verdict == "hung" for other in jobs if other is not job)
     return Text.assemble(
         (f" {job.verdict.upper()}{since} ", f"reverse {words.VERDICT_STYLE[job.verdict]}"),
         "  ",
         *((f"{words.LABEL_GLYPH[label]} {count:,} {label or 'unknown'}  ", words.LABEL_STYLE[label])
           for label, count in tally.items() if count),
-        (f"job {at + 1} of {jobs} (j)  " if jobs > 1 else "", "dim"),
+        (f"job {at + 1} of {len(jobs)} (j)  " if len(jobs) > 1 else "", "dim"),
+        (f"{hung} more {'hang' if hung > 1 else 'hangs'}  " if hung else "", "bold red"),
         (name, "bold"), (f" · {words.clean(job.backend)}" if job.backend else "", "dim"),
         no_wrap=True, overflow="ellipsis",
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from hangdoc.diagnosis import Evidence
+from hangdoc.parse import names_in
 from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks import known
@@ -11,8 +12,9 @@ from hangdoc.reasoning.ranks.counters import frame_of, is_over_data, is_over_loa
 from hangdoc.regex import regex
 from hangdoc.snapshot import Exit, Frame
 
-_NAME = regex(r"[A-Za-z_][\w.]*")
 _SHOWN = 3
+_ADDRESS = regex(r" at 0x")
+"""Of an object that is shown by its address: two of them always differ."""
 
 
 def of(kind: LeftLoop) -> list[Evidence]:
@@ -54,11 +56,11 @@ def statement(exit_: Exit) -> str:
 
 
 def _differences(exit_: Exit, short: Rank, inside: Rank) -> list[str]:
-    names = dict.fromkeys(name for test in exit_.conditions for name in _NAME.findall(test))
+    names = dict.fromkeys(name for test in exit_.conditions for name in names_in(test))
     found = []
     for name in names:
         mine, theirs = _value(short, name), _value(inside, name)
-        if mine is not None and theirs is not None and mine != theirs:
+        if mine is not None and theirs is not None and mine != theirs and not _ADDRESS.search(mine + theirs):
             found.append(f"`{name}` is {mine} on rank {short.rank}, {theirs} on rank {inside.rank}")
     return found
 

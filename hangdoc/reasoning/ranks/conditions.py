@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Sequence
 
-from hangdoc.parse import are_opposite, negated
+from hangdoc.parse import are_opposite, names_in, negated
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, frame_of, number
 from hangdoc.regex import regex
@@ -18,7 +18,6 @@ _ABOUT_RANK = regex(
 _MANY = regex(r"^not |!=| >=? | in ")
 """What leaves one rank out rather than singling it out."""
 _EQUALS = regex(r"(?P<name>[A-Za-z_][\w.]*) == (?P<value>\d+)|not (?P<falsy>[A-Za-z_][\w.]*)")
-_NAME = regex(r"[A-Za-z_][\w.]*")
 _WORDS = frozenset({"and", "or", "not", "is", "in", "None", "True", "False", "len"})
 _STRING = regex(r"'[^']*'|\"[^\"]*\"")
 _SHORT_FOR_RANK = regex(r"(?i)(\w+\.)?(r|rk|me|my_?id|gpu|device_?id|node(_?id)?|proc(ess)?_?id)")
@@ -57,7 +56,7 @@ def its_own(one: Rank, others: Sequence[Rank]) -> str | None:
 
 def changes(test: str) -> bool:
     """Whether a condition may be true at one time and false at another: it is not about the rank."""
-    names = _NAME.findall(_STRING.sub("", test))
+    names = names_in(_STRING.sub("", test))
     return not _ABOUT_RANK.search(test) and not any(map(_SHORT_FOR_RANK.fullmatch, names))
 
 
@@ -115,7 +114,7 @@ def on_data(loop: Loop, inside: Rank, outside: Rank) -> bool:
     if frame is None or not frame.repeated:
         return False
     tests = " ".join(_STRING.sub("", test) for test in frame.conditions[-frame.repeated :])
-    names = set(_NAME.findall(tests)) - {*loop.counters, *_WORDS}
+    names = set(names_in(tests)) - {*loop.counters, *_WORDS}
     return any((here := _value(inside, name)) is None or here != _value(outside, name) for name in names)
 
 
@@ -127,7 +126,7 @@ def described(one: Rank, other: Rank) -> str | None:
     if not mine:
         return None
     counters = counters_in(one.own)
-    values = {name: (_value(one, name), _value(other, name)) for name in dict.fromkeys(_NAME.findall(mine[-1]))}
+    values = {name: (_value(one, name), _value(other, name)) for name in dict.fromkeys(names_in(mine[-1]))}
     differ = [
         f"`{name}` is {here} on rank {one.rank}, {there} on rank {other.rank}"
         for name, (here, there) in values.items()

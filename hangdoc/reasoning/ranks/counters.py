@@ -4,7 +4,7 @@ import re
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 
-from hangdoc.parse import integer
+from hangdoc.parse import integer, names_in
 from hangdoc.program import around
 from hangdoc.reasoning.model import LoopView, Rank
 from hangdoc.reasoning.ranks import known
@@ -15,7 +15,6 @@ _ENDLESS = 1 << 30
 """A bound that is not meant to be reached (`range(10**12)`): the loop ends when its data does."""
 LoopKey = tuple[str, str, int]
 """File, function and line of a loop."""
-_NAME = regex(r"[A-Za-z_][\w.]*")
 
 
 def counters_in(frames: Iterable[Frame]) -> set[str]:
@@ -73,7 +72,7 @@ def is_over_loader(loop: Loop, frame: Frame) -> bool:
     """Whether a loop of a frame is over a DataLoader that the frame has a variable for or makes in the loop's header."""
     iterated = loop.header.rpartition(" in ")[2]
     loaders = {local.name for local in frame.locals if "DataLoader" in local.text}
-    return "DataLoader(" in iterated or not loaders.isdisjoint(_NAME.findall(iterated))
+    return "DataLoader(" in iterated or not loaders.isdisjoint(names_in(iterated))
 
 
 def loop_view(

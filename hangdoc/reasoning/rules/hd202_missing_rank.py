@@ -69,6 +69,7 @@ it has five of these sleeps. The evidence shows what ends the rank's loop.
 from collections.abc import Sequence
 
 from hangdoc.diagnosis import Evidence
+from hangdoc.parse import names_in
 from hangdoc.phrases import duration
 from hangdoc.program import around
 from hangdoc.reasoning import children, next_steps, words
@@ -135,12 +136,19 @@ def say(run: Run, blockage: Blockage, kind: Hold) -> Draft:
 
 
 def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
-    """The loop in which a rank polls, and the statements that end it: what it polls for."""
+    """The loop in which a rank polls, the statements that end it, and the values that these test: what it polls for."""
     loops = around(rank.frame) if rank.frame is not None and isinstance(kind, Asleep) and kind.polls else []
-    if not loops:
+    if not loops or rank.frame is None:
         return []
-    ends = (exits.statement(one) for one in loops[-1].exits if one.conditions)
-    return [Evidence(rank.rank, "source", "; ".join([f"it polls in the loop `{loops[-1].header}`", *ends][:3]))]
+    ends = [one for one in loops[-1].exits if one.conditions][:2]
+    tests = " ".join([loops[-1].header, *(test for one in ends for test in one.conditions)])
+    names = set(names_in(tests))
+    values = [
+        f"`{one.name}` is {one.text[:80]}" for one in rank.frame.locals if one.name in names and one.length is None
+    ]
+    known = [value for value in values if " at 0x" not in value]
+    text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(exits.statement, ends), *known[:3]])
+    return [Evidence(rank.rank, "source", text)]
 
 
 def _arrival(rank: Rank, blockage: Blockage) -> list[Evidence]:

@@ -60,7 +60,8 @@ from hangdoc.reasoning import next_steps, words
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import Subset
 from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.ranks.place import is_ahead
+from hangdoc.reasoning.ranks.counters import rounds
+from hangdoc.reasoning.ranks.place import continued_by, is_ahead
 from hangdoc.reasoning.rules import parties
 from hangdoc.reasoning.rules.draft import Draft, about
 
@@ -95,6 +96,8 @@ def _remedy(run: Run, blockage: Blockage, kind: Subset) -> str:
     if kind.asked is not None:
         return _SET_ON_ALL.format(kind.asked, who)
     blamed = run.ranks[blockage.culprits[0]]
-    passed = (part.first for part in kind.parts if is_ahead(blamed, part.first))
-    backward = any(one.wait is not None and one.wait.operation.origin == "ddp-backward" for one in passed)
-    return _GRADIENTS.format(who) if backward else _CALL_ON_ALL
+    others = (
+        part.first for part in kind.parts if is_ahead(blamed, part.first) and rounds(part.first) == rounds(blamed)
+    )
+    backward = any(one.wait is not None and one.wait.operation.origin == "ddp-backward" for one in others)
+    return _GRADIENTS.format(who) if backward and not any(map(continued_by, blamed.own)) else _CALL_ON_ALL

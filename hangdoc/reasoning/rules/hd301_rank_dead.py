@@ -92,11 +92,13 @@ _OVER = "Read the ranks' last output, then terminate the launcher. The run is ov
 def _over(run: Run, blockage: Blockage, kind: Ended) -> Draft:
     first = run.ranks[(blockage.culprits or kind.ranks)[0]]
     zombies = [rank for number in kind.ranks[:8] if (rank := run.ranks[number]).process is not None]
+    ending = blockage.severity == "info"
+    left = f"the launcher (pid {kind.launcher.pid}) is {'about to end' if ending else 'still alive'}"
     return Draft(
         confidence=0.9,
-        summary=f"all ranks are dead (rank {first.rank}: {first.why}), but the launcher (pid {kind.launcher.pid}) is still alive",
+        summary=f"all ranks have ended (rank {first.rank}: {first.why}), {'and' if ending else 'but'} {left}",
         evidence=[Evidence(r.rank, "processes", f"pid {r.pid} is a zombie: {r.why}") for r in zombies],
-        remedy=_ENDING if blockage.severity == "info" else _OVER,
+        remedy=_ENDING if ending else _OVER,
         commands=next_steps.show([kind.launcher.pid]),
     )
 

@@ -65,6 +65,7 @@ from hangdoc.reasoning.ranks import known, meeting_call, torch_names
 from hangdoc.reasoning.ranks.holds import in_words
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.reasoning.runs import launch
+from hangdoc.run_identity import is_loopback
 from hangdoc.snapshot import Process
 
 
@@ -149,6 +150,7 @@ def _agents(run: Run, blockage: Blockage, kind: AgentsWait) -> Draft:
                 )
                 for p, frame in kind.agents[:8]
             ),
+            *_only_here(run),
             *_starting(agents),
         ],
         remedy="Find out what keeps the nodes apart: slow name resolution, a closed port, or different launch commands."
@@ -192,6 +194,15 @@ def _at(endpoint: str | None) -> str:
     return f" at {endpoint}" if endpoint else ""
 
 
+def _only_here(run: Run) -> list[Evidence]:
+    """What is wrong with the address if the missing node is another host."""
+    host, _ = run.endpoint
+    text = f"{host} is a loopback address: only launchers on this host can reach it"
+    return [Evidence(None, "environment", text)] if host is not None and is_loopback(host) else []
+
+
 def _commands(run: Run) -> tuple[str, ...]:
     host, port = run.endpoint
+    if host is not None and is_loopback(host):
+        return ()
     return (f"nc -vz {host} {port}   # on the missing node",) if port is not None else ()
