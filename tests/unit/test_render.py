@@ -1,7 +1,9 @@
 """The report: many ranks, odd values, no colour, pages."""
 
 import io
+from typing import Any
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from docs.reports import FOLDER
@@ -9,7 +11,7 @@ from hangdoc import codec
 from hangdoc.phrases import duration, numbers
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.render.text import report
-from hangdoc.snapshot import Snapshot
+from hangdoc.snapshot import Process, Snapshot
 from tests.rules import fires
 from tests.unit.builders import c10d, frame, rank, snapshot
 
@@ -23,6 +25,25 @@ def lines(evidence: Snapshot, width: int = 80) -> list[str]:
 def many(world: int = 64) -> Snapshot:
     waiting = [rank(n, *c10d("all_reduce"), frame("main", 5), world=world) for n in range(world - 1)]
     return snapshot(*waiting, rank(world - 1, frame("work", 3), world=world, state="T"), silence=None)
+
+
+def test_several_runs_are_listed_first() -> None:
+    """A shared host: what tells the runs apart, and what is wrong with each."""
+
+    def run(port: int, **more: Any) -> list[Process]:
+        ranks = [
+            rank(n, *c10d("all_reduce"), frame("main", 5), uid=1000, cwd=f"/home/me/{port}", **more) for n in (0, 1)
+        ]
+        return [
+            replace(one, pid=one.pid + port, owner=port, identity=replace(one.identity, master_port=port, run_id=str(port)))
+            for one in ranks if one.identity is not None
+        ]  # fmt: skip
+
+    shown = lines(snapshot(*run(7), *run(9, state="T"), silence=None))
+    assert shown[0] == "2 runs"
+    text = " ".join(" ".join(shown[:8]).split())
+    assert "train.py · 2 ranks" in text
+    assert "HD302 rank-stopped, ranks 0-1 --job 9@10.0.0.1:9, pid 109 on h0, uid 1000, in /home/me/9" in text
 
 
 def test_equal_ranks_are_one_row() -> None:
