@@ -65,7 +65,9 @@ def also(which: Iterable[int]) -> str:
 
 
 def beginning(report: str) -> str:
-    """The first lines of a report, at most up to the evidence of its first finding, for logs."""
+    """The first lines of a report without its list of runs, at most up to the evidence of its first finding, for logs."""
+    if report.partition("\n")[0].endswith(" runs"):
+        report = report.partition("\n\n")[2]
     lines = [line for line in report.splitlines() if line.strip()]
     end = next((at for at, line in enumerate(lines) if line.startswith("  evidence")), len(lines))
     return "\n".join(lines[: min(end, _BEGINNING_LINES)])

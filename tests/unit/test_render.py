@@ -8,7 +8,7 @@ from rich.console import Console
 
 from docs.reports import FOLDER
 from hangdoc import codec
-from hangdoc.phrases import duration, numbers
+from hangdoc.phrases import beginning, duration, numbers
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.render.text import report
 from hangdoc.snapshot import Process, Snapshot
@@ -41,6 +41,7 @@ def test_several_runs_are_listed_first() -> None:
 
     shown = lines(snapshot(*run(7), *run(9, state="T"), silence=None))
     assert shown[0] == "2 runs"
+    assert beginning("\n".join(shown)).startswith("HUNG")  # in a log
     text = " ".join(" ".join(shown[:8]).split())
     assert "train.py · 2 ranks" in text
     assert "HD302 rank-stopped, ranks 0-1 --job 9@10.0.0.1:9, pid 109 on h0, uid 1000, in /home/me/9" in text
