@@ -30,6 +30,11 @@ def names_in(source: str) -> list[str]:
     return _NAME.findall(source)
 
 
+def shows_address(value: str) -> bool:
+    """Whether the text of a variable is only a type and an address, `<Stopper at 0x7f>`: two objects always differ in it."""
+    return " at 0x" in value
+
+
 @lru_cache(1024)
 def negated(test: str) -> str:
     """The negation of a condition in Python source: `rank != 0` for `rank == 0`, `x` for `not x`; `not (...)` in general."""

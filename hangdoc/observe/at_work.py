@@ -86,15 +86,15 @@ def connected(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hol
 def of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes at work in the process groups of the job or in its directory, but outside of the run: one of them
     may make what `waiting` looks for. The job is `waiting`, the launchers above it, and all ranks below those. As `connected`."""
-    return _busy(proc, _of_job(proc, waiting, observed) | _in_directory(proc, waiting, observed), waiting, _BUSY)
+    return _busy(proc, _beside(proc, waiting, observed), waiting, _BUSY)
 
 
 def asleep(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Holder, ...]:
     """The first few processes of the job, as in `of_job`, that sleep for a time: one of them may then make what `waiting` looks
     for."""
     period = holders.period()
-    others = _of_job(proc, waiting, observed) | _in_directory(proc, waiting, observed)
-    others = others - frozenset(process_table.read_ancestry(proc, waiting)) - _observer(proc, period)
+    others = _beside(proc, waiting, observed) - frozenset(process_table.read_ancestry(proc, waiting))
+    others -= _observer(proc, period)
     found = (msgspec.structs.replace(one, sleeps=_sleeps(proc, one.pid, period, alone=False))
              for one in holders.of(proc, sorted(others)[:_MAX_CONNECTED]))  # fmt: skip
     return tuple(islice((one for one in found if one.sleeps), _MAX_HOLDERS))
@@ -109,6 +109,10 @@ def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hold
     """The first few of these processes that are at work at all: one of them may start the ranks for which `waiting` waits in a
     rendezvous, when it has copied its data. As `connected`."""
     return _busy(proc, _of_job(proc, waiting, observed), waiting, _ANY)
+
+
+def _beside(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
+    return _of_job(proc, waiting, observed) | _in_directory(proc, waiting, observed)
 
 
 def _of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:

@@ -3,18 +3,15 @@
 from collections.abc import Sequence
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.parse import names_in
+from hangdoc.parse import names_in, shows_address
 from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.conditions import early_exits
 from hangdoc.reasoning.ranks.counters import frame_of, is_over_data, is_over_loader
-from hangdoc.regex import regex
 from hangdoc.snapshot import Exit, Frame
 
 _SHOWN = 3
-_ADDRESS = regex(r" at 0x")
-"""Of an object that is shown by its address: two of them always differ."""
 
 
 def of(kind: LeftLoop) -> list[Evidence]:
@@ -60,7 +57,7 @@ def _differences(exit_: Exit, short: Rank, inside: Rank) -> list[str]:
     found = []
     for name in names:
         mine, theirs = _value(short, name), _value(inside, name)
-        if mine is not None and theirs is not None and mine != theirs and not _ADDRESS.search(mine + theirs):
+        if mine is not None and theirs is not None and mine != theirs and not shows_address(mine + theirs):
             found.append(f"`{name}` is {mine} on rank {short.rank}, {theirs} on rank {inside.rank}")
     return found
 

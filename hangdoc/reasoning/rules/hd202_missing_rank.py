@@ -69,7 +69,7 @@ it has five of these sleeps. The evidence shows what ends the rank's loop.
 from collections.abc import Sequence
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.parse import names_in
+from hangdoc.parse import names_in, shows_address
 from hangdoc.phrases import duration
 from hangdoc.program import around
 from hangdoc.reasoning import children, next_steps, words
@@ -143,10 +143,8 @@ def _polled_for(rank: Rank, kind: Hold) -> list[Evidence]:
     ends = [one for one in loops[-1].exits if one.conditions][:2]
     tests = " ".join([loops[-1].header, *(test for one in ends for test in one.conditions)])
     names = set(names_in(tests))
-    values = [
-        f"`{one.name}` is {one.text[:80]}" for one in rank.frame.locals if one.name in names and one.length is None
-    ]
-    known = [value for value in values if " at 0x" not in value]
+    tested = (one for one in rank.frame.locals if one.name in names and one.length is None)
+    known = [f"`{one.name}` is {one.text[:80]}" for one in tested if not shows_address(one.text[:80])]
     text = "; ".join([f"it polls in the loop `{loops[-1].header}`", *map(exits.statement, ends), *known[:3]])
     return [Evidence(rank.rank, "source", text)]
 
