@@ -40,6 +40,7 @@ from hangdoc.snapshot import Process
 _GRAVITY: dict[Ends, int] = {"never": 0, "unknown": 1, "by-itself": 2}
 _ATTEMPTS = 5
 """A rank that polls seldom needs as many attempts before its wait is old, because between them nothing can move."""
+_TURNS_OF_OTHERS = 2
 _JUST_NOW = 1.0
 """Seconds. A younger wait is no evidence of a cycle."""
 _UNKNOWN = (Unseen, Unreadable)
@@ -235,12 +236,12 @@ def _aged(run: Run, blockage: Blockage) -> Blockage:
 
 
 def _time_for_attempts(blockage: Blockage) -> float:
-    """How long the awaited ranks need for a few attempts, if the next one comes before the ranks that wait give up."""
-    holds = (one.first.hold for one in blockage.awaited)
-    periods = [
-        one for hold in holds if hold is not None for one in (hold.period, hold.period_of_others) if one is not None
-    ]
-    return min(_ATTEMPTS * max((one for one in periods if one <= SHORTEST_TIMEOUT), default=0.0), SHORTEST_TIMEOUT)
+    """How long the awaited ranks need for a few attempts, if the next one comes before the ranks that wait give up. A process
+    of the job that only may help has two turns, since most of those that sleep have nothing to do with the wait."""
+    holds = [hold for one in blockage.awaited if (hold := one.first.hold) is not None]
+    own = [_ATTEMPTS * hold.period for hold in holds if hold.period is not None and hold.period <= SHORTEST_TIMEOUT]
+    others = [_TURNS_OF_OTHERS * hold.period_of_others for hold in holds if hold.period_of_others is not None]
+    return min(max(own + others, default=0.0), SHORTEST_TIMEOUT)
 
 
 def _in_flight(rank: Rank) -> bool:

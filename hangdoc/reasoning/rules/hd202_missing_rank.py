@@ -58,7 +58,7 @@ the finding is an `info`, not an error.
 A wait without a timeout begins anew when the rank runs, because something it
 waits for came. A rank that polls has five attempts, and at most 10 minutes. If
 another process of its job sleeps (an exporter that writes a file every minute),
-it has five of these sleeps. The evidence shows what ends the rank's loop.
+it has two of these sleeps. The evidence shows what ends the rank's loop.
 
 ## References
 
