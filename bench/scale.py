@@ -24,6 +24,7 @@ import msgspec
 from bench.table import HANGDOC
 from hangdoc import bundle_text, codec
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.summary import summarized
 from hangdoc.snapshot import (
     Clocks,
     Connection,
@@ -131,7 +132,7 @@ def bundles(world: int) -> list[bytes]:
             _launcher(host, hosts), *ranks, silence=None, connections=Connections(connections=tuple(connections))
         )
         named = msgspec.structs.replace(one.hosts[0], name=f"node{host:05}", machine_id=f"m{host}")
-        found.append(codec.encode(Snapshot(hangdoc="bench", hosts=(named,))))
+        found.append(codec.encode(summarized(Snapshot(hangdoc="bench", hosts=(named,)))))
     return found
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from hangdoc import shared_frames, shared_parts
+from hangdoc import shared_frames, shared_parts, shared_ranks
 from hangdoc.snapshot import SCHEMA, Host, Snapshot, Unreached
 
 MAX_BYTES = 1 << 30
@@ -52,7 +52,7 @@ def encode(snapshot: Snapshot) -> bytes:
     """The bytes of a bundle. The same snapshot gives the same bytes."""
     import gzip  # a diagnose that writes no bundle does not need it
 
-    bare, table, variables = shared_frames.share(snapshot)
+    bare, table, variables = shared_frames.share(shared_ranks.share(snapshot))
     bare, parts = shared_parts.share(bare)
     written = _Bundle(
         schema=SCHEMA,
@@ -94,7 +94,8 @@ def decode(raw: bytes, name: str = "bundle") -> Snapshot:
             shared_frames.resolve(found.hosts, shared_frames.table_of(raw_table), found.locals)
         if raw_parts := bytes(found.parts):
             shared_parts.resolve(found.hosts, shared_parts.parts_of(raw_parts))
-    except (msgspec.DecodeError, IndexError, ValueError) as error:
+        shared_ranks.resolve(found.hosts)
+    except (msgspec.DecodeError, LookupError, ValueError) as error:
         raise BundleError(f"{name} is damaged: {error}.") from error
     return Snapshot(
         hangdoc=found.hangdoc, hosts=found.hosts, unreached=found.unreached, gathered_seconds=found.gathered_seconds

@@ -497,9 +497,32 @@ class Process(Value, frozen=True, kw_only=True):
     connected with the rank or a descendant. Of a rank or launcher in a rendezvous, those of the same job."""
     others_asleep: tuple[Holder, ...] = ()
     """If none is at work and its main thread sleeps: the first few processes of its job and outside of the run that sleep."""
+    like: int | None = None
+    """In a summary of a large run, the pid of a rank of this host about which the same was concluded. This process has its
+    evidence, but for the numbers, the state, the CPU time, the command line, the environment and the connections."""
     deep_seconds_ago: float = 0.0
     """Age, at the end of the window, of the expensive evidence: both stacks, native, interpreter, the counters of progress, data,
     runtime and recorder. 0 if it was read in the window, or if the process has not run since the reading."""
+
+
+class Alike(Value, frozen=True, kw_only=True):
+    """Only in a bundle: a rank that is like another one of its host."""
+
+    pid: int
+    like: int
+    """The pid of the other rank."""
+    state: str
+    rank: int
+    local_rank: int | None
+    started_seconds_ago: float
+    cpu_ns: int
+    """CPU time of all its threads in the window."""
+    idle_seconds: float | None = None
+    """As in `KernelThread`, of its main thread."""
+    argv: tuple[str, ...] | None = None
+    """None if it is that of the other rank."""
+    variables: dict[str, str] = {}
+    """The environment variables whose values differ from those of the other rank."""
 
 
 # --- a host --------------------------------------------------------------------------------------------------------
@@ -613,6 +636,8 @@ class Host(Value, frozen=True, kw_only=True):
     window_seconds: float
     elapsed_seconds: float
     processes: tuple[Process, ...]
+    alike: tuple[Alike, ...] = ()
+    """Only in a bundle: ranks that are like others (`hangdoc.shared_ranks`)."""
     connections: Connections | Unavailable = Unavailable(reason="not looked at")
     control_groups: tuple[ControlGroup, ...] = ()
     machine: Machine | Unavailable = Unavailable(reason="not looked at")

@@ -19,13 +19,16 @@ _REPORT_SECONDS = 0.5
 """CPU time for the diagnosis and the report."""
 
 
-def look(options: Options, fleet: Hosts | None = None, *, reports: bool = True) -> Snapshot:
+def look(
+    options: Options, fleet: Hosts | None = None, *, reports: bool = True, summary: bool | None = None
+) -> Snapshot:
     """Observe this host, or those of the fleet, with a spinner on a terminal. Raises CommandError if there is nothing to
-    observe. `reports`: a text report follows."""
+    observe. `reports`: a text report follows. `summary`: whether the hosts of the fleet send only a summary; None: if they are
+    many."""
     with ExitStack() as stack:
         progress = _spinner(stack) if sys.stderr.isatty() else lambda text: None
         if fleet is not None and fleet.hosts is not None:
-            return look_at_hosts(options, fleet, progress)
+            return look_at_hosts(options, fleet, progress, summary=summary)
         bounded = msgspec.structs.replace(options, timeout=left(options.timeout))
         return look_here(bounded, progress, _preload if reports else _preload_rules)
 

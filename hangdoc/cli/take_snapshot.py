@@ -14,6 +14,7 @@ from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import check_pids
 from hangdoc.observe.observe import Options, observe
+from hangdoc.snapshot import Snapshot
 from hangdoc.version import __version__
 
 
@@ -28,9 +29,14 @@ from hangdoc.version import __version__
 @click.option(
     "--as-text", "as_text", is_flag=True, help="Print the bundle as text on stdout. --hosts uses this on each host."
 )
+@click.option(
+    "--summary",
+    is_flag=True,
+    help="Of the ranks that wait and are alike, save the evidence of one. Looks at more than 256 hosts use this.",
+)
 @observation_options()
 @fleet_options()
-def command(output: Path | None, as_text: bool, options: Options, fleet: Hosts) -> int:
+def command(output: Path | None, as_text: bool, summary: bool, options: Options, fleet: Hosts) -> int:
     """Save the evidence of this host as a bundle.
 
     Save one on every host of the run, or use --hosts. Then run `hangdoc diagnose BUNDLE...` on any machine.
@@ -42,34 +48,42 @@ def command(output: Path | None, as_text: bool, options: Options, fleet: Hosts) 
             raise click.UsageError(
                 "--as-text prints the bundle of this host. It cannot be combined with --output or --hosts."
             )
-        return _print(options)
+        return _print(options, summary=summary)
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
     if fleet.hosts is not None:
-        return _save_fleet(output, options, fleet)
+        return _save_fleet(output, options, fleet, summary=summary)
     check_writable(output)
     snapshot = look(options, fleet, reports=False)
-    codec.write(snapshot, output)
+    codec.write(_shortened(snapshot, summary=summary), output)
     ranks = sum(process.role == "rank" for host in snapshot.hosts for process in host.processes)
     click.echo(f"{output}: {ranks} rank{'s' * (ranks != 1)} of {snapshot.hosts[0].name}", err=True)
     return 0
 
 
-def _print(options: Options) -> int:
+def _shortened(snapshot: Snapshot, *, summary: bool) -> Snapshot:
+    if not summary:
+        return snapshot
+    from hangdoc.reasoning.summary import summarized  # a bundle with all evidence needs no reasoning
+
+    return summarized(snapshot)
+
+
+def _print(options: Options, *, summary: bool) -> int:
     """Print the bundle. A host without a rank prints one too, because the other hosts may wait for its ranks."""
     click.echo(bundle_text.begin(__version__, time.time()))
     check_pids(options)
     options = msgspec.structs.replace(options, timeout=left(options.timeout))
-    for line in bundle_text.lines(codec.encode(observe(options))):
+    for line in bundle_text.lines(codec.encode(_shortened(observe(options), summary=summary))):
         click.echo(line)
     return 0
 
 
-def _save_fleet(folder: Path, options: Options, fleet: Hosts) -> int:
+def _save_fleet(folder: Path, options: Options, fleet: Hosts, *, summary: bool) -> int:
     if folder.exists() and not folder.is_dir():
         raise CommandError(f"{folder} is a file. With --hosts, -o names a directory for one bundle per host.", USAGE)
     check_writable(folder / "host" if folder.is_dir() else folder)
-    snapshot = look(options, fleet, reports=False)
+    snapshot = look(options, fleet, reports=False, summary=summary)
     folder.mkdir(parents=True, exist_ok=True)
     for host in snapshot.hosts:
         name = "".join(c if c.isalnum() or c in "._-#" else "_" for c in host.name)[:120].lstrip(".") or "host"

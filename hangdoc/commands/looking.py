@@ -22,13 +22,16 @@ def look_here(
     return snapshot
 
 
-def look_at_hosts(options: Options, fleet: Hosts, progress: Callable[[str], None] = lambda text: None) -> Snapshot:
-    """Observe all hosts of the fleet at once. Raises CommandError if none of them has a rank."""
+def look_at_hosts(
+    options: Options, fleet: Hosts, progress: Callable[[str], None] = lambda text: None, *, summary: bool | None = None
+) -> Snapshot:
+    """Observe all hosts of the fleet at once. Raises CommandError if none of them has a rank. `summary`: see
+    `hangdoc.fleet.gather.gather`."""
     from hangdoc.fleet.gather import gather
 
     _no_pids(options)
     of_job = msgspec.structs.replace(options, slurm_job=fleet.slurm_job or options.slurm_job)
-    snapshot = gather(fleet.names(), of_job, fleet.transport(options.timeout), progress)
+    snapshot = gather(fleet.names(), of_job, fleet.transport(options.timeout), progress, summary=summary)
     if any(process.role in ("rank", "launcher") for host in snapshot.hosts for process in host.processes):
         return snapshot
     why = [f"{one.host}: {one.why}" for one in snapshot.unreached]

@@ -4,9 +4,8 @@ The verdict, the culprits and the victims are derived from the blockages only.
 """
 
 from collections.abc import Hashable, Iterable
-
-from msgspec import Struct
-from msgspec.structs import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from hangdoc.diagnosis import Severity, Verdict
 from hangdoc.reasoning import causes, cycles, points, standstill
@@ -48,7 +47,8 @@ _NOT_THERE = (Unseen, Works, Starves, Busy, Asleep, AtFileLock, AtSharedLock, El
 """What may keep a rank from the rendezvous without being a finding of its own."""
 
 
-class Blockage(Struct, frozen=True):
+@dataclass(frozen=True)
+class Blockage:
     """What blocks some ranks."""
 
     kind: Hold
@@ -78,7 +78,7 @@ class Blockage(Struct, frozen=True):
         named = self.cause.culprits if self.cause is not None else None
         return self.culprits if named is None else named
 
-    @property
+    @cached_property
     def victims(self) -> tuple[int, ...]:
         """Ranks that only wait."""
         in_cycle = isinstance(self.kind, Cycle)

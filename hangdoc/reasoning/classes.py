@@ -9,8 +9,12 @@ from hangdoc.reasoning.ranks.counters import comes_on
 def classes_of(ranks: Iterable[Rank]) -> tuple[Class, ...]:
     """All classes, by their lowest ranks."""
     found: dict[Hashable, list[Rank]] = {}
-    for rank in ranks:
-        found.setdefault(_conclusions(rank), []).append(rank)
+    of: dict[int, list[Rank]] = {}
+    for rank in sorted(
+        ranks, key=lambda rank: rank.like is not None
+    ):  # no more is concluded about one that is like another
+        of[rank.rank] = of[rank.like] if rank.like is not None else found.setdefault(_conclusions(rank), [])
+        of[rank.rank].append(rank)
     classes = (sorted(alike, key=lambda rank: rank.rank) for alike in found.values())
     return tuple(
         sorted((Class(alike[0], tuple(r.rank for r in alike)) for alike in classes), key=lambda one: one.ranks[0])

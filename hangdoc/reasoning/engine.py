@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import msgspec
 
@@ -55,9 +54,9 @@ def _examined(run: Run) -> Run:
     """The run with what differs in it and what blocks it."""
     drawn = waits.draw(run)
     idle = standstill.is_idle(run) and standstill.is_seen(run)
-    run = replace(run, differing=disagreements.of(run), launches=launches.find(run))
-    run = replace(run, waits=drawn, age_seconds=waits.silence(run, standstill=idle))
-    return replace(run, blockages=blockages.of(run, drawn))
+    run = run.concluding(differing=disagreements.of(run), launches=launches.find(run))
+    run = run.concluding(waits=drawn, age_seconds=waits.silence(run, standstill=idle))
+    return run.concluding(blockages=blockages.of(run, drawn))
 
 
 def _job(run: Run, problems: list[str]) -> Job:
@@ -174,6 +173,7 @@ def _view(rank: Rank) -> RankView:
         batches_total=total,
         silent_seconds=rank.silent_seconds,
         stack_seconds_ago=_stack_age(rank),
+        like=rank.like,
     )
 
 

@@ -4,21 +4,21 @@ from collections.abc import Collection, Iterable
 
 from hangdoc.snapshot import Host, Process
 
+Helpers = dict[tuple[str, int | None], list[Process]]
 
-def on(hosts: Iterable[Host], ranks: Collection[tuple[str, int | None]]) -> dict[tuple[str, int | None], list[Process]]:
+
+def on(hosts: Iterable[Host], ranks: Collection[tuple[str, int | None]]) -> Helpers:
     """The helper processes of each rank, by its host and pid. The processes of another run that a rank has started work for it
     too; those in `ranks` are the run's own, of which one may have started the others."""
-    found: dict[tuple[str, int | None], list[Process]] = {}
+    found: Helpers = {}
     for host in hosts:
+        others = [one for one in host.processes if one.role == "helper" or (host.name, one.pid) not in ranks]
+        if not others:
+            continue
         by_pid = {process.pid: process for process in host.processes}
-        above: dict[int, int | None] = {}  # by the parent: a launcher has started many ranks
-        for process in host.processes:
-            owner = process.owner
-            if process.role != "helper":
-                if process.ppid not in above:
-                    above[process.ppid] = _nearest_rank(process.ppid, by_pid)
-                owner = above[process.ppid]
-            if process.role == "helper" or (owner is not None and (host.name, process.pid) not in ranks):
+        for process in others:
+            owner = process.owner if process.role == "helper" else _nearest_rank(process.ppid, by_pid)
+            if process.role == "helper" or owner is not None:
                 found.setdefault((host.name, owner), []).append(process)
     return found
 

@@ -1,7 +1,8 @@
 """A run after each step: its ranks, its classes of equal ranks, which rank waits for which, and what blocks the run."""
 
+import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +11,6 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Label, Operation, Where
 from hangdoc.parse import natural
-from hangdoc.reasoning import helpers
 from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.reasoning.ranks.holds import Hold
 from hangdoc.regex import regex
@@ -125,6 +125,8 @@ class Rank(State, frozen=True, gc=False, kw_only=True):
     rank: int
     host: str
     process: Process | None
+    like: int | None = None
+    """The rank of the same host whose evidence was sent for both (`Process.like`)."""
     local_rank: int | None = None
     thread: PythonThread | None = None
     own: tuple[Frame, ...] = ()
@@ -202,6 +204,8 @@ class Run:
     ranks: dict[int, Rank]
     unseen: dict[int, Unlooked]
     patience: float
+    below: dict[tuple[str, int | None], list[Process]] = field(default_factory=dict)
+    """The helper processes of each rank, by its host and pid."""
     classes: tuple[Class, ...] = ()
     """All of `ranks`, by their lowest numbers."""
     age_seconds: float | None = None
@@ -250,6 +254,23 @@ class Run:
         return {rank.rank: rank.process for rank in self.living if rank.process is not None}
 
     @cached_property
+    def whole(self) -> dict[int, Process]:
+        """Those that have evidence of their own."""
+        return {number: process for number, process in self.processes.items() if self.ranks[number].like is None}
+
+    @cached_property
+    def _alike(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for rank in self.living:
+            if rank.like is not None:
+                found.setdefault(rank.like, []).append(rank.rank)
+        return found
+
+    def alike(self, number: int) -> tuple[int, ...]:
+        """A rank with evidence of its own, and those that are like it."""
+        return (number, *self._alike.get(number, ()))
+
+    @cached_property
     def waiting(self) -> tuple[Class, ...]:
         """Classes that wait for other ranks."""
         return tuple(one for one in self.classes if one.first.waits)
@@ -259,9 +280,12 @@ class Run:
         """Those of them that made no progress."""
         return tuple(one for one in self.waiting if not one.first.moving)
 
-    @cached_property
-    def _helpers(self) -> dict[tuple[str, int | None], list[Process]]:
-        return helpers.on(self.hosts, {(rank.host, rank.pid) for rank in self.ranks.values()})
+    def concluding(self, **known: Any) -> "Run":
+        """The run with more concluded about it. What was computed from its ranks and hosts is kept."""
+        found = dataclasses.replace(self, **known)
+        computed = (name for name, value in vars(Run).items() if isinstance(value, cached_property))
+        found.__dict__.update({name: self.__dict__[name] for name in computed if name in self.__dict__})
+        return found
 
     def blind_hosts(self) -> list[tuple[str, str]]:
         """Hosts whose sockets could not be read, with the reason. How long their ranks have waited is unknown."""
@@ -271,7 +295,7 @@ class Run:
 
     def helpers(self, rank: Rank) -> list[Process]:
         """The helper processes of a rank."""
-        return self._helpers.get((rank.host, rank.pid), [])
+        return self.below.get((rank.host, rank.pid), [])
 
 
 def numbers_of(classes: Iterable[Class]) -> Iterator[int]:

@@ -15,6 +15,7 @@ from hangbench.score import score
 from hangdoc import codec, redact
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.summary import summarized
 from hangdoc.snapshot import Process, Snapshot, Unavailable
 
 CASES = list(cases().values())
@@ -155,3 +156,21 @@ def test_recordings_hold_nothing_of_the_recording_machine() -> None:
     for path in BUNDLES:
         snapshot = codec.read(path)
         assert publishable(snapshot) == snapshot
+
+
+def test_a_summary_gives_the_same_answer() -> None:
+    """Of the ranks that are alike, it has the evidence of one. A bundle with such ranks is read as it was written."""
+    alike = 0
+    for case in CASES:
+        snapshot = load(case)
+        short = summarized(snapshot)
+        alike += sum(process.like is not None for host in short.hosts for process in host.processes)
+        assert codec.decode(codec.encode(short)) == short, case.name
+        assert _without_like(diagnose(short)) == _without_like(diagnose(snapshot)), case.name
+    assert alike >= 10
+
+
+def _without_like(diagnosis: Diagnosis) -> Diagnosis:
+    replace = msgspec.structs.replace
+    jobs = (replace(job, ranks=tuple(replace(rank, like=None) for rank in job.ranks)) for job in diagnosis.jobs)
+    return replace(diagnosis, jobs=tuple(jobs))

@@ -91,6 +91,9 @@ class StackView(VerticalScroll):
                 (f"{words.LABEL_GLYPH[view.label]} {view.label or '?'}: {view.state}", words.LABEL_STYLE[view.label]),
                 f"  {words.operation(view.operation)}",
             )  # fmt: skip
+            if view.like is not None:
+                text = f"in the same state as rank {view.like}, whose variables and threads its host sent for both"
+                yield Text(text, "dim")
             if view.stack_seconds_ago is not None:
                 since = "; the rank has made no progress since" if view.label == "blocked" else ""
                 yield Text(

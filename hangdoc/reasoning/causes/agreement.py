@@ -1,7 +1,10 @@
 """One value per rank (or node), and which ones differ from the majority. Every comparison between ranks uses it."""
 
 from collections.abc import Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from hangdoc.reasoning.model import Run
 
 Value = TypeVar("Value", covariant=True)
 Member = TypeVar("Member", int, str)
@@ -39,3 +42,10 @@ def agreement(values: Mapping[Member, Value]) -> Agreement[Value, Member]:
 def differing(values: Mapping[Member, Value]) -> Agreement[Value, Member] | None:
     """The same; None where all agree."""
     return agreement(values) if len(set(values.values())) > 1 else None
+
+
+def differing_in(run: "Run", values: Mapping[int, Value]) -> Agreement[Value, int] | None:
+    """The same for all ranks of a run, from the values of those that have evidence of their own."""
+    if len(set(values.values())) < 2:
+        return None
+    return agreement({rank: value for first, value in values.items() for rank in run.alike(first)})

@@ -1,6 +1,6 @@
 """Where the ranks began a loop: after a restart from different checkpoints, some have more iterations to do than others."""
 
-from hangdoc.reasoning.causes.agreement import Agreement, differing
+from hangdoc.reasoning.causes.agreement import Agreement, differing_in
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.kinds import LeftLoop
 from hangdoc.reasoning.model import Rank, Run
@@ -27,7 +27,7 @@ def of(run: Run, left: LeftLoop) -> Began | None:
     if not left.begins_differ:
         return None
     found = {rank.rank: value for rank in run.ranks.values() if (value := _value(left.loop, rank)) is not None}
-    values = differing(found)
+    values = differing_in(run, found)
     return Began(left=left, values=values, culprits=values.odd) if values is not None else None
 
 

@@ -1,18 +1,18 @@
 """Settings that must be the same on all ranks: options, environment variables, versions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from hangdoc.parse import integer
 from hangdoc.reasoning.causes import amounts, settings
-from hangdoc.reasoning.causes.agreement import Agreement, agreement, differing
+from hangdoc.reasoning.causes.agreement import Agreement, agreement, differing_in
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.model import Class, Rank, Run
 from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.ranks.counters import counters_in
 from hangdoc.reasoning.runs.launch import program
 from hangdoc.regex import regex
-from hangdoc.snapshot import Environment, Runtime
+from hangdoc.snapshot import Environment, Process, Runtime
 
 _SETTINGS = regex(r"(?i)(^|\.|_)(args?|cfg|conf|config\w*|opts?|options|hparams|hyper\w*|flags|settings|params)$")
 _ACCUMULATION = regex(r"(?i)accum\w*(_steps|_iters?|_every|ulation)$|^grad(ient)?s?_accum\w*$|^accum(ulate)?$")
@@ -54,13 +54,30 @@ def of(run: Run) -> tuple[Differs, ...]:
     return (*_options(run), *_variables(run), *_versions(run))
 
 
+def agree(run: Run, one: Rank, other: Rank) -> bool:
+    """Whether two living ranks agree in all settings that are compared here: options, variables of the script and of the
+    environment."""
+    settable = _configuration(alike.first for alike in run.classes)
+    processes = {rank.rank: rank.process for rank in (one, other) if rank.process is not None}
+    lines, programs = _command_lines(processes), _programs(processes)
+    mine, theirs = (_given(rank, lines[rank.rank], settable) for rank in (one, other))
+    if programs[one.rank] != programs[other.rank] or any(map(_compared_option, _apart(mine, theirs))):
+        return False
+    mine, theirs = (known.environment(rank.process) for rank in (one, other))
+    return not any(_compared_variable(name, run.backend) for name in _apart(mine, theirs))
+
+
+def _apart(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
+    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+
+
 def separating(run: Run, parts: Sequence[Class]) -> OptionDiffers | None:
     """An option of the command line that is the same on all ranks that wait in one call, and another one for each call: even an
     option of which nothing is known explains why they differ. Where each part is a single rank, any option that differs fits, so
     it must be the only one, and a number that does not number the ranks."""
     if len(parts) < 2:
         return None
-    lines, programs = _command_lines(run), _programs(run)
+    lines, programs = _command_lines(run.processes), _programs(run.processes)
     running = {programs.get(rank) for part in parts for rank in part.ranks}
     if len(running) > 1 or None in running:
         return None  # the ranks run different programs, or one is dead
@@ -87,35 +104,35 @@ def _is_amount(option: OptionDiffers) -> bool:
     return len(known) == len(numbers) and known != list(range(known[0], known[0] + len(known)))
 
 
-def _command_lines(run: Run) -> dict[int, dict[str, str]]:
+def _command_lines(processes: Mapping[int, Process]) -> dict[int, dict[str, str]]:
     """The options of each rank's command line. Ranks with one line share one dict."""
-    lines = {argv: settings.options(argv) for argv in {process.argv for process in run.processes.values()}}
-    return {rank: lines[process.argv] for rank, process in run.processes.items()}
+    lines = {argv: settings.options(argv) for argv in {process.argv for process in processes.values()}}
+    return {rank: lines[process.argv] for rank, process in processes.items()}
 
 
-def _programs(run: Run) -> dict[int, str]:
+def _programs(processes: Mapping[int, Process]) -> dict[int, str]:
     """The program that each rank runs."""
-    names = {argv: program(argv) for argv in {process.argv for process in run.processes.values()}}
-    return {rank: names[process.argv] for rank, process in run.processes.items()}
+    names = {argv: program(argv) for argv in {process.argv for process in processes.values()}}
+    return {rank: names[process.argv] for rank, process in processes.items()}
 
 
 def _options(run: Run) -> list[OptionDiffers]:
     """All options that differ and must or should agree, those that change collectives first."""
-    lines = _command_lines(run)
+    lines = _command_lines(run.whole)
     settable = _configuration(one.first for one in run.classes)
     given = {rank: _given(run.ranks[rank], options, settable) for rank, options in lines.items()}
     different = list({id(one): one for one in given.values()}.values())
     on_lines = {name for options in {id(one): one for one in lines.values()}.values() for name in options}
-    programs = _programs(run)
+    programs = _programs(run.whole)
     found: list[OptionDiffers] = []
     for name in sorted({name for one in different for name in one}, key=lambda name: (name not in on_lines, name)):
-        setting = settings.argument(name)
-        if setting is None or setting.kind not in ("collectives", "numbers"):
+        setting = _compared_option(name)
+        if setting is None:
             continue
         # A rank that another one has spawned, or that runs another program, has no such option.
         having_it = {programs[rank] for rank, options in lines.items() if name in options} if name in on_lines else ()
         having = [rank for rank, one in given.items() if name in one or programs[rank] in having_it]
-        values = differing({rank: _plain(given[rank].get(name)) for rank in having})
+        values = differing_in(run, {rank: _plain(given[rank].get(name)) for rank in having})
         if values is not None and not any(
             _is_variable_of(name, one.name) and one.culprits == values.odd for one in found
         ):
@@ -127,15 +144,15 @@ def _variables(run: Run) -> list[VariableDiffers]:
     """All variables that differ and have an effect under the run's backend."""
     environments = {
         rank: known.environment(process)
-        for rank, process in run.processes.items()
+        for rank, process in run.whole.items()
         if isinstance(process.environment, Environment)
     }
     found = []
     for name in sorted(set().union(*environments.values())):
-        setting = settings.variable(name)
-        if setting is None or setting.kind in ("differs", "tuning", "meeting") or settings.inert(name, run.backend):
+        setting = _compared_variable(name, run.backend)
+        if setting is None:
             continue
-        values = differing({rank: environment.get(name) for rank, environment in environments.items()})
+        values = differing_in(run, {rank: environment.get(name) for rank, environment in environments.items()})
         # A directory that differs by node is common; a default on one of them is not.
         if values is None or (setting.kind == "data" and all(value is not None for value, _ in values.values)):
             continue
@@ -143,14 +160,26 @@ def _variables(run: Run) -> list[VariableDiffers]:
     return found
 
 
+def _compared_option(name: str) -> settings.Setting | None:
+    """What is known of an option that must be the same on all ranks; None for any other option."""
+    setting = settings.argument(name)
+    return setting if setting is not None and setting.kind in ("collectives", "numbers") else None
+
+
+def _compared_variable(name: str, backend: str | None) -> settings.Setting | None:
+    """What is known of an environment variable that must or should be the same on all ranks; None for any other variable."""
+    setting = settings.variable(name)
+    if setting is None or setting.kind in ("differs", "tuning", "meeting") or settings.inert(name, backend):
+        return None
+    return setting
+
+
 def _versions(run: Run) -> list[VersionDiffers]:
     """torch, then Python."""
-    running = {
-        r.rank: r.process.runtime for r in run.ranks.values() if r.process and isinstance(r.process.runtime, Runtime)
-    }
+    running = {rank: process.runtime for rank, process in run.whole.items() if isinstance(process.runtime, Runtime)}
     found = []
     for name in ("torch", "python"):
-        values = differing({n: text for n, one in running.items() if (text := getattr(one, name)) is not None})
+        values = differing_in(run, {n: text for n, one in running.items() if (text := getattr(one, name)) is not None})
         if values is not None:
             found.append(VersionDiffers(name=name, values=values, decisive=name == "torch", culprits=values.odd))
     return found

@@ -10,6 +10,7 @@ from hangdoc.parse import natural
 from hangdoc.reasoning import helpers
 from hangdoc.reasoning.causes.network import interface_with
 from hangdoc.reasoning.classes import classes_of
+from hangdoc.reasoning.helpers import Helpers
 from hangdoc.reasoning.model import LoopView, Placed, Rank, Run, State
 from hangdoc.reasoning.ranks import backends, known, meeting_call
 from hangdoc.reasoning.ranks.counters import common_loop, loop_view
@@ -51,7 +52,9 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
     if world is not None and not 0 < world <= launch.MAX_RANKS:
         world = None  # a damaged or foreign number, not a run
     hosts = {host.name for host, _ in run.processes}
-    ranks = _ranks(members, pairs_of(members, run.master))
+    own = {(host.name, process.pid) for host, process in members.values()}
+    below = helpers.on({host.name: host for host, _ in members.values()}.values(), own)
+    ranks = _ranks(members, below, pairs_of(members, run.master), own)
     unseen = absent.fill_in(run, world or 0, ranks, snapshot.unreached)
     return Run(
         id=_id(run),
@@ -65,6 +68,7 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
         unseen=unseen,
         patience=patience,
         meeting_host=_meeting_host(snapshot, run.master),
+        below=below,
         classes=classes_of(ranks.values()),
     )
 
@@ -124,19 +128,60 @@ def _spawned(launcher: Process) -> int | None:
     return None
 
 
-def _ranks(members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
-    own = {(host.name, process.pid) for host, process in members.values()}
-    below = helpers.on({host.name: host for host, _ in members.values()}.values(), own)
-    trains = {number: training(process) for number, (_, process) in members.items()}
+def _ranks(
+    members: dict[int, Placed], below: Helpers, connected: Connected, pids: set[tuple[str, int]]
+) -> dict[int, Rank]:
+    whole = {
+        at: place
+        for at, place in members.items()
+        if place[1].like is None or (place[0].name, place[1].like) not in pids
+    }
+    trains = {number: training(process) for number, (_, process) in whole.items()}
     loop, of_batches = common_loop(one.own for one in trains.values())
-    found = {}
-    for number in sorted(members):
-        host, process = members[number]
+    found: dict[int, Rank] = {}
+    for number in sorted(whole):
+        host, process = whole[number]
         links = connected[number]
         state = state_of(process, trains[number], below.get((host.name, process.pid), ()), links.ranks, links.others)
         view = loop_view(process, trains[number].own, loop, of_batches=of_batches)
         found[number] = _rank(number, host, process, trains[number], state, view, links)
-    return _with_workers(found)
+    return _with_workers(found if len(whole) == len(members) else _with_alike(found, members, connected))
+
+
+def _with_alike(whole: dict[int, Rank], members: dict[int, Placed], connected: Connected) -> dict[int, Rank]:
+    """All ranks, in order. For one that is like another one of its host, the same is concluded; its stack has no variables."""
+    by_process = {(rank.host, rank.pid): rank for rank in whole.values()}
+    patterns: dict[tuple[str, int | None], Rank] = {}
+    found = {}
+    for number in sorted(members):
+        if (rank := whole.get(number)) is None:
+            host, process = members[number]
+            first = host.name, process.like
+            pattern = patterns.get(first) or patterns.setdefault(first, _bare(by_process[first], process))
+            links = connected[number]
+            rank = structs.replace(
+                pattern,
+                rank=number,
+                process=process,
+                like=by_process[first].rank,
+                local_rank=process.identity.local_rank if process.identity else None,
+                cpu_percent=cpu_percent(process),
+                silent_seconds=silent_seconds(links.ranks),
+                store_silent_seconds=silent_seconds(links.stores),
+                idle_seconds=known.threads(process)[0].idle_seconds,
+                connections=links.ranks,
+            )
+        found[number] = rank
+    return found
+
+
+def _bare(first: Rank, alike: Process) -> Rank:
+    """A rank with the stack of one that is like it."""
+    trains = training(alike)
+    frames = () if trains.thread is None else trains.thread.frames
+    program = trains.own if trains.read is None else frames_at(frames, trains.read.program)
+    _, frame = where(trains.thread, trains.read, trains.own)
+    return structs.replace(first, thread=trains.thread, own=trains.own, program=program, frame=frame)
 
 
 def _with_workers(members: dict[int, Rank]) -> dict[int, Rank]:

@@ -1,0 +1,166 @@
+"""Ranks that are like another rank of their host. A summary has only the numbers, the CPU time, the command line and the
+environment of each; the rest of its evidence is that of the other rank.
+
+`hangdoc.reasoning.summary` decides which ranks are alike. In a bundle, such a rank is an `Alike`.
+"""
+
+from dataclasses import dataclass
+
+from msgspec.structs import force_setattr, replace
+
+from hangdoc.snapshot import (
+    Alike,
+    Clocks,
+    Environment,
+    Host,
+    Interpreter,
+    KernelThread,
+    Process,
+    Progress,
+    PythonThread,
+    RankIdentity,
+    Snapshot,
+    Stack,
+    Unavailable,
+)
+
+_OWN = Unavailable(reason="its host sent that of a rank that is like it")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What all ranks that are like `first` have in common."""
+
+    process: Process
+    identity: RankIdentity
+    argv: tuple[str, ...]
+    clocks: Clocks
+    environment: dict[str, str]
+
+    @classmethod
+    def of(cls, first: Process) -> "Pattern":
+        """Raises ValueError for a process without identity, environment and clocks."""
+        if (
+            first.identity is None
+            or not isinstance(first.clocks, Clocks)
+            or not isinstance(first.environment, Environment)
+        ):
+            raise ValueError(f"process {first.pid} is no rank that others can be like")
+        return cls(
+            replace(common(first), like=first.pid),
+            first.identity,
+            first.argv,
+            first.clocks,
+            first.environment.variables,
+        )
+
+    def rank(self, own: Alike) -> Process:
+        """The process of one such rank."""
+        clocks = self.clocks
+        main = KernelThread(
+            tid=own.pid, name=self.process.name, state=own.state, cpu_ns=own.cpu_ns, voluntary_switches=None,
+            involuntary_switches=None, idle_seconds=own.idle_seconds,
+        )  # fmt: skip
+        return replace(
+            self.process,
+            pid=own.pid,
+            argv=self.argv if own.argv is None else own.argv,
+            state=own.state,
+            identity=replace(self.identity, rank=own.rank, local_rank=own.local_rank),
+            started_seconds_ago=own.started_seconds_ago,
+            environment=Environment(variables={**self.environment, **own.variables}),
+            clocks=Clocks(window_seconds=clocks.window_seconds, resolution_ns=clocks.resolution_ns, threads=(main,)),
+        )
+
+
+def common(process: Process) -> Process:
+    """The evidence of a rank without what differs between any two: numbers, clocks, addresses, variables that no loop changes,
+    and the size in memory. The native stack is missing too, because not every rank's is read."""
+    interpreter, progress = process.interpreter, process.progress
+    if isinstance(interpreter, Interpreter):
+        groups = tuple(replace(group, address=0) for group in interpreter.groups)
+        interpreter = replace(interpreter, globals=(), globals_before=(), groups=groups)
+    if isinstance(progress, Progress):
+        changing = (one for one in progress.counters if one.looped or one.advances or one.before != one.after)
+        progress = replace(progress, counters=tuple(changing))
+    later = _without_variables(process.stack)
+    return replace(
+        process,
+        pid=0,
+        argv=(),
+        identity=None,
+        started_seconds_ago=0.0,
+        environment=_OWN,
+        resident_bytes=None,
+        clocks=_OWN,
+        stack=later,
+        stack_before=_before(process, later),
+        native=_OWN,
+        interpreter=interpreter,
+        progress=progress,
+    )
+
+
+def _before(process: Process, later: Stack | Unavailable) -> Stack | Unavailable:
+    before = _without_variables(process.stack_before)
+    if isinstance(before, Stack) and isinstance(later, Stack) and before.threads == later.threads:
+        return replace(before, threads=later.threads)
+    return before
+
+
+def _without_variables(stack: Stack | Unavailable) -> Stack | Unavailable:
+    if not isinstance(stack, Stack):
+        return stack
+    return Stack(at_seconds=0.0, threads=tuple(map(_bare, stack.threads)))
+
+
+def _bare(thread: PythonThread) -> PythonThread:
+    frames = tuple(replace(frame, locals=()) if frame.locals else frame for frame in thread.frames)
+    return replace(thread, tid=None, frames=frames)
+
+
+def share(snapshot: Snapshot) -> Snapshot:
+    """The snapshot whose hosts have such ranks in `alike` instead of in `processes`."""
+    return replace(snapshot, hosts=tuple(map(_shared, snapshot.hosts)))
+
+
+def _shared(host: Host) -> Host:
+    if all(process.like is None for process in host.processes):
+        return host
+    first = {process.pid: process for process in host.processes}
+    alike = tuple(own_of(one, first[one.like]) for one in host.processes if one.like is not None)
+    return replace(host, processes=tuple(one for one in host.processes if one.like is None), alike=alike)
+
+
+def own_of(process: Process, first: Process) -> Alike:
+    """What a rank has of its own that is like `first`."""
+    who, clocks = process.identity, process.clocks
+    assert who is not None and isinstance(clocks, Clocks)  # noqa: S101
+    theirs = first.environment.variables if isinstance(first.environment, Environment) else {}
+    mine = process.environment.variables if isinstance(process.environment, Environment) else {}
+    idle = [one.idle_seconds for one in clocks.threads if one.tid == process.pid]
+    return Alike(
+        pid=process.pid,
+        like=first.pid,
+        state=process.state,
+        rank=who.rank,
+        local_rank=who.local_rank,
+        started_seconds_ago=process.started_seconds_ago,
+        cpu_ns=sum(one.cpu_ns for one in clocks.threads),
+        idle_seconds=idle[0] if idle else None,
+        argv=process.argv if process.argv != first.argv else None,
+        variables={name: value for name, value in mine.items() if theirs.get(name) != value},
+    )
+
+
+def resolve(hosts: tuple[Host, ...]) -> None:
+    """Give newly decoded hosts the processes of such ranks. Raises KeyError for one that is like a process that does not exist,
+    and ValueError for one that is like a process that is no rank."""
+    for host in hosts:
+        if not host.alike:
+            continue
+        first = {process.pid: process for process in host.processes}
+        patterns = {pid: Pattern.of(first[pid]) for pid in {one.like for one in host.alike}}
+        ranks = [patterns[one.like].rank(one) for one in host.alike]
+        force_setattr(host, "processes", (*host.processes, *ranks))  # nothing else refers to it yet
+        force_setattr(host, "alike", ())
