@@ -40,19 +40,13 @@ class Pattern:
     @classmethod
     def of(cls, first: Process) -> "Pattern":
         """Raises ValueError for a process without identity, environment and clocks."""
-        if (
-            first.identity is None
-            or not isinstance(first.clocks, Clocks)
-            or not isinstance(first.environment, Environment)
-        ):
+        who, clocks, environment = first.identity, first.clocks, first.environment
+        if who is None or not isinstance(clocks, Clocks) or not isinstance(environment, Environment):
             raise ValueError(f"process {first.pid} is no rank that others can be like")
-        return cls(
-            replace(common(first), like=first.pid),
-            first.identity,
-            first.argv,
-            first.clocks,
-            first.environment.variables,
-        )
+        shared = replace(common(first), like=first.pid)
+        if isinstance(first.progress, Progress) and isinstance(shared.progress, Progress):
+            shared = replace(shared, progress=replace(shared.progress, beacon=first.progress.beacon))
+        return cls(shared, who, first.argv, clocks, environment.variables)
 
     def rank(self, own: Alike) -> Process:
         """The process of one such rank."""
@@ -82,13 +76,14 @@ def common(process: Process) -> Process:
         interpreter = replace(interpreter, globals=(), globals_before=(), groups=groups)
     if isinstance(progress, Progress):
         changing = (one for one in progress.counters if one.looped or one.advances or one.before != one.after)
-        progress = replace(progress, counters=tuple(changing))
+        beacon = replace(progress.beacon, age_seconds=0.0) if progress.beacon is not None else None
+        progress = replace(progress, counters=tuple(changing), beacon=beacon)
     later = _without_variables(process.stack)
     return replace(
         process,
         pid=0,
         argv=(),
-        identity=None,
+        identity=replace(process.identity, rank=0, local_rank=None) if process.identity is not None else None,
         started_seconds_ago=0.0,
         environment=_OWN,
         resident_bytes=None,
