@@ -23,6 +23,7 @@ import msgspec
 
 from bench.table import HANGDOC
 from hangdoc import bundle_text, codec
+from hangdoc.fleet.gather import MOST_WHOLE
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.summary import summarized
 from hangdoc.snapshot import (
@@ -111,8 +112,9 @@ def _address(host: int) -> str:
     return f"10.{host >> 16 & 255}.{host >> 8 & 255}.{host & 255}"
 
 
-def bundles(world: int) -> list[bytes]:
-    """One bundle per host of eight ranks. Rank 517 reads its data, all others are in their backward."""
+def bundles(world: int, *, whole: bool) -> list[bytes]:
+    """One bundle per host of eight ranks, with all evidence or a summary. Rank 517 reads its data, all others are in their
+    backward."""
     hosts = world // _PER_HOST
     found = []
     for host in range(hosts):
@@ -132,15 +134,16 @@ def bundles(world: int) -> list[bytes]:
             _launcher(host, hosts), *ranks, silence=None, connections=Connections(connections=tuple(connections))
         )
         named = msgspec.structs.replace(one.hosts[0], name=f"node{host:05}", machine_id=f"m{host}")
-        found.append(codec.encode(summarized(Snapshot(hangdoc="bench", hosts=(named,)))))
+        evidence = Snapshot(hangdoc="bench", hosts=(named,))
+        found.append(codec.encode(evidence if whole else summarized(evidence)))
     return found
 
 
-def _measured(world: int) -> None:
+def _measured(world: int, *, whole: bool) -> None:
     """Print seconds for decoding, seconds for the rest, and the peak memory in MiB. Runs in a separate process on one core."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     gc.disable()  # as `hangdoc diagnose` does
-    raw = bundles(world)
+    raw = bundles(world, whole=whole)
     from rich.console import Console
 
     from hangdoc.render.text import report
@@ -161,7 +164,7 @@ def _measured(world: int) -> None:
 def hosts(number: int = 1000) -> None:
     """Measure so many hosts, each a local process that prints a recorded bundle, at several fan-outs."""
     with tempfile.TemporaryDirectory() as folder:
-        for at, raw in enumerate(bundles(number * _PER_HOST)):
+        for at, raw in enumerate(bundles(number * _PER_HOST, whole=number <= MOST_WHOLE)):
             lines = (bundle_text.begin("0.1.0", time.time()), *bundle_text.lines(raw))
             (Path(folder) / f"h{at}").write_text("\n".join(lines) + "\n")
         for fanout in (16, 64, 256):
@@ -181,18 +184,18 @@ def hosts(number: int = 1000) -> None:
 
 
 def ranks() -> None:
-    """Measure the three sizes in one run."""
-    for world in SIZES:
+    """Measure the three sizes in one run, with the summaries that so many hosts send, and then with all evidence."""
+    for world, evidence in ((world, evidence) for evidence in ("summary", "whole") for world in SIZES):
         done = subprocess.run(
-            [sys.executable, "-m", "bench.scale", str(world)], capture_output=True, text=True, check=True
+            [sys.executable, "-m", "bench.scale", str(world), evidence], capture_output=True, text=True, check=True
         )
         decoding, rest, most, lines = map(float, done.stdout.split())
         print(
-            f"{world:>7,} ranks on {world // _PER_HOST:,} hosts: merge, diagnose and text report {rest:.2f} s "
+            f"{evidence}: {world:>7,} ranks on {world // _PER_HOST:,} hosts: merge, diagnose and text report {rest:.2f} s "
             f"({rest / world * 1e6:.0f} us per rank), decoding before it {decoding:.2f} s, peak {most:.0f} MiB, "
             f"{lines:.0f} lines; aim for 100,000: 3 s, 1,024 MiB"
         )
 
 
 if __name__ == "__main__":
-    _measured(int(sys.argv[1]))
+    _measured(int(sys.argv[1]), whole=sys.argv[2] == "whole")

@@ -24,7 +24,7 @@ from hangdoc.snapshot import (
     Unavailable,
 )
 
-_OWN = Unavailable(reason="its host sent that of a rank that is like it")
+_NOT_HERE = Unavailable(reason="not needed")
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ def common(process: Process) -> Process:
         argv=(),
         identity=replace(process.identity, rank=0, local_rank=None) if process.identity is not None else None,
         started_seconds_ago=0.0,
-        environment=_OWN,
+        environment=_NOT_HERE,
         resident_bytes=None,
-        clocks=_OWN,
+        clocks=_NOT_HERE,
         stack=later,
         stack_before=_before(process, later),
-        native=_OWN,
+        native=_NOT_HERE,
         interpreter=interpreter,
         progress=progress,
     )

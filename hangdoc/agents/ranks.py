@@ -10,6 +10,7 @@ from hangdoc.agents.answers import (
     DataRow,
     Difference,
     FrameRow,
+    Gap,
     RankAnswer,
     SocketRow,
     ThreadRow,
@@ -75,8 +76,15 @@ def detail(look: Look, job: Job, run: Run, number: int, most: int) -> RankAnswer
         environment=dict(list(_environment(rank, run.backend))[:most]),
         arguments=clip(" ".join(rank.process.argv), 2 * TEXT) if rank.process is not None else "",
         versions=_versions(rank),
-        not_seen=tuple(unread(run, [number]))[:most],
+        not_seen=(*_of_another(rank), *unread(run, [number]))[:most],
     )
+
+
+def _of_another(rank: Rank) -> tuple[Gap, ...]:
+    if rank.like is None:
+        return ()
+    why = f"the host sent those of rank {rank.like}, which is in the same state: look at it"
+    return (Gap(source="variables and threads", why=why, ranks=str(rank.rank)),)
 
 
 def comparison(look: Look, job: Job, run: Run, one: int, other: int, most: int) -> Compared:

@@ -108,6 +108,14 @@ def test_a_setting_that_differs_counts_all_ranks_that_are_alike() -> None:
     assert [one.culprits for one in short.differing] == [(2,)]
 
 
+def test_a_rank_that_is_like_one_that_is_like_another_is_read_by_itself() -> None:
+    short = summarized(snapshot(_waits(0), _waits(1), _reads(2), _waits(3)))
+    host = short.hosts[0]
+    chained = tuple(replace(one, like=101) if one.pid == 103 else one for one in host.processes)
+    (job,) = diagnose(replace(short, hosts=(replace(host, processes=chained),))).jobs
+    assert [one.like for one in job.ranks] == [None, 0, None, None]
+
+
 def _bundle_with(**alike: Any) -> bytes:
     plain = json.loads(gzip.decompress(codec.encode(summarized(snapshot(_waits(0), _waits(1), _reads(2))))))
     plain["hosts"][0]["alike"][0] |= alike

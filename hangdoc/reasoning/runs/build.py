@@ -54,7 +54,7 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
     hosts = {host.name for host, _ in run.processes}
     own = {(host.name, process.pid) for host, process in members.values()}
     below = helpers.on({host.name: host for host, _ in members.values()}.values(), own)
-    ranks = _ranks(members, below, pairs_of(members, run.master), own)
+    ranks = _ranks(members, below, pairs_of(members, run.master))
     unseen = absent.fill_in(run, world or 0, ranks, snapshot.unreached)
     return Run(
         id=_id(run),
@@ -128,14 +128,9 @@ def _spawned(launcher: Process) -> int | None:
     return None
 
 
-def _ranks(
-    members: dict[int, Placed], below: Helpers, connected: Connected, pids: set[tuple[str, int]]
-) -> dict[int, Rank]:
-    whole = {
-        at: place
-        for at, place in members.items()
-        if place[1].like is None or (place[0].name, place[1].like) not in pids
-    }
+def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> dict[int, Rank]:
+    firsts = {(host.name, process.pid) for host, process in members.values() if process.like is None}
+    whole = {at: place for at, place in members.items() if (place[0].name, place[1].like) not in firsts}
     trains = {number: training(process) for number, (_, process) in whole.items()}
     loop, of_batches = common_loop(one.own for one in trains.values())
     found: dict[int, Rank] = {}
