@@ -94,6 +94,8 @@ def _went_past(behind: Class, parts: Parts) -> tuple[Subset, tuple[int, ...]]:
         # Fewer ranks made the call than skipped it, so the call itself is the mistake.
         return Subset(parts=parts, reason=f"{only}; {do(rest, 'is', 'are')} past it"), behind.ranks
     called = f"the {_name(behind)} that {do(behind.ranks, 'is', 'are')} waiting in"
+    if rooted and len(rest) > 1:
+        return Subset(parts=parts, reason=f"not all of {ranks(rest)} called {called}", some=True), rest
     return Subset(parts=parts, reason=f"{ranks(rest)} did not call {called}"), rest
 
 

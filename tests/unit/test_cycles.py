@@ -284,6 +284,22 @@ def test_one_rank_alone_in_a_collective_that_the_others_are_past() -> None:
 
 
 @pytest.mark.parametrize(
+    ("op", "says", "confidence"),
+    [("broadcast", "not all of ranks 1-2 called the broadcast", 0.6), ("barrier", "only rank 0 called barrier", 0.9)],
+)
+def test_a_rank_may_come_out_of_a_broadcast_before_the_others(op: str, says: str, confidence: float) -> None:
+    """Rank 1 skipped the broadcast of rank 0. Rank 2 received it, and both are in the next step."""
+    loop = Loop(line=1, end_line=30, header="for step in range(start, steps)", counters=("step",), start=0)
+
+    def at(number: int, op: str, line: int, step: int) -> Process:
+        return rank(number, *c10d(op), frame("main", line, loops=(loop,), locals=(local("step", step),)), world=3)
+
+    (finding,) = job(at(0, op, 20, 7), at(1, "all_reduce", 4, 8), at(2, "all_reduce", 4, 8)).findings
+    assert (finding.code, finding.confidence) == ("HD203", confidence)
+    assert finding.summary.startswith(says)
+
+
+@pytest.mark.parametrize(
     ("counters", "blame"),
     [
         # Each iteration changes one of the two counters, so rank 1 is an iteration further.

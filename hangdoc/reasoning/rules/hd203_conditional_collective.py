@@ -50,6 +50,10 @@ the condition and the operations that the ranks wait in.
 A rank skipped the call because it left a loop early (HD101, HD102, HD105), or
 both sides are in the two branches of one `if` (HD201).
 
+A rank may come out of a `broadcast`, `scatter`, `gather` or `reduce` before the
+others do. If some of them skipped it, the stacks do not show which: "not all of
+ranks 1-3 called the broadcast". Then all of these are named.
+
 ## References
 
 - torch.distributed, collective functions:
@@ -83,7 +87,7 @@ _GRADIENTS = (
 def say(run: Run, blockage: Blockage, kind: Subset) -> Draft:
     return Draft(
         # An inferred operation is weak evidence; the ranks' positions in the program are strong evidence.
-        confidence=0.9 if kind.sure else 0.6,
+        confidence=0.9 if kind.sure and not kind.some else 0.6,
         summary=f"{kind.reason} (waiting: {parties.calls(kind.parts[::-1])})",
         evidence=parties.evidence(run, kind.parts),
         remedy=_remedy(run, blockage, kind),
