@@ -41,19 +41,32 @@ def after(left: LeftLoop, addition: str = "", *, of: int | None = None) -> str:
 
 
 def _rounds(left: LeftLoop, done: int, total: int | None) -> str:
-    """`3 of 9 batches`; of a loop over numbers, iterations."""
+    """`3 of 9 batches`."""
+    one, more = _units(left)
+    return f"{done}{_of(total)} {one if (done if total is None else total) == 1 else more}"
+
+
+def _units(left: LeftLoop) -> tuple[str, str]:
+    """What an iteration is, and several: batches; of a loop over numbers, iterations."""
     of_data = known.beacon(left.short.first.process) is not None or is_over_data(left.loop)
-    one, more = ("batch", "batches") if of_data else ("iteration", "iterations")
-    return f"{done}{f' of {total}' if total is not None else ''} {one if (done if total is None else total) == 1 else more}"
+    return ("batch", "batches") if of_data else ("iteration", "iterations")
+
+
+def _of(total: int | None) -> str:
+    return f" of {total}" if total is not None else ""
 
 
 def _counters(left: LeftLoop) -> list[Evidence]:
     lines = []
     for one, text in ((left.short, "left"), (left.inside, "still inside")):
         done, total = counted(one.first)
-        count = "" if done is None else f" after {_rounds(left, done, total)}"
+        count = ""
         if done is not None and left.loop.begin is not None:  # a resumed run did not do them all
             count = f" at iteration {done}"
+        elif done is not None and one is left.inside and (total is None or done < total):
+            count = f", in {_units(left)[0]} {done + 1}{_of(total)}"  # so that it differs from a rank that left after as many
+        elif done is not None:
+            count = f" after {_rounds(left, done, total)}"
         text = f"{text} the loop `{left.loop.header}` (line {left.loop.line}){count}"
         lines.append(Evidence(one.first.rank, "progress", text))
     return lines
