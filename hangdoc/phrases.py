@@ -1,7 +1,7 @@
 """Formats ranks, durations and the callers of operations for findings and reports."""
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _BEGINNING_LINES = 12
 _CALLERS = {
@@ -20,7 +20,10 @@ def caller(origin: str) -> str:
 
 def numbers(ranks: Iterable[int]) -> str:
     """`0-2, 5`: ascending, with consecutive ranks as a range."""
-    ordered = sorted(set(ranks))
+    return _ranges(sorted(set(ranks)))
+
+
+def _ranges(ordered: Sequence[int]) -> str:
     parts: list[str] = []
     index = 0
     while index < len(ordered):
@@ -38,8 +41,8 @@ def verb(which: Iterable[int], singular: str, plural: str) -> str:
 
 def do(which: Iterable[int], singular: str, plural: str) -> str:
     """`rank 3 waits`, `ranks 0-2 wait`."""
-    which = set(which)
-    return f"{ranks(which)} {verb(which, singular, plural)}"
+    ordered = sorted(set(which))
+    return f"{_named(ordered)} {singular if len(ordered) == 1 else plural}"
 
 
 def duration(seconds: float) -> str:
@@ -52,16 +55,17 @@ def duration(seconds: float) -> str:
 
 def ranks(which: Iterable[int]) -> str:
     """`rank 1`, `ranks 0-2, 5`, `no rank`."""
-    which = list(which)
-    if not which:
-        return "no rank"
-    return f"rank{'s' * (len(set(which)) != 1)} {numbers(which)}"
+    return _named(sorted(set(which)))
+
+
+def _named(ordered: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ordered) != 1)} {_ranges(ordered)}" if ordered else "no rank"
 
 
 def also(which: Iterable[int]) -> str:
     """` (also ranks 1-3)` for the ranks after the first one; empty for one rank."""
     _, *others = sorted(set(which))
-    return f" (also {ranks(others)})" if others else ""
+    return f" (also {_named(others)})" if others else ""
 
 
 def beginning(report: str) -> str:
