@@ -35,6 +35,8 @@ class Pattern:
     identity: RankIdentity
     argv: tuple[str, ...]
     clocks: Clocks
+    threads: tuple[KernelThread, ...]
+    """All but the main one; only their names are known."""
     environment: dict[str, str]
 
     @classmethod
@@ -46,7 +48,7 @@ class Pattern:
         shared = replace(common(first), like=first.pid)
         if isinstance(first.progress, Progress) and isinstance(shared.progress, Progress):
             shared = replace(shared, progress=replace(shared.progress, beacon=first.progress.beacon))
-        return cls(shared, who, first.argv, clocks, environment.variables)
+        return cls(shared, who, first.argv, clocks, _names(first, clocks), environment.variables)
 
     def rank(self, own: Alike) -> Process:
         """The process of one such rank."""
@@ -62,15 +64,18 @@ class Pattern:
             state=own.state,
             identity=replace(self.identity, rank=own.rank, local_rank=own.local_rank),
             started_seconds_ago=own.started_seconds_ago,
+            resident_bytes=own.resident_bytes,
             environment=Environment(variables={**self.environment, **own.variables}),
-            clocks=Clocks(window_seconds=clocks.window_seconds, resolution_ns=clocks.resolution_ns, threads=(main,)),
+            clocks=Clocks(
+                window_seconds=clocks.window_seconds, resolution_ns=clocks.resolution_ns, threads=(main, *self.threads)
+            ),
         )
 
 
 def common(process: Process) -> Process:
-    """The evidence of a rank without what differs between any two: numbers, clocks, addresses, variables that no loop changes,
+    """The evidence of a rank without what differs between any two: numbers, times, addresses, variables that no loop changes,
     and the size in memory. The native stack is missing too, because not every rank's is read."""
-    interpreter, progress = process.interpreter, process.progress
+    clocks, interpreter, progress = process.clocks, process.interpreter, process.progress
     if isinstance(interpreter, Interpreter):
         groups = tuple(replace(group, address=0) for group in interpreter.groups)
         interpreter = replace(interpreter, globals=(), globals_before=(), groups=groups)
@@ -87,12 +92,23 @@ def common(process: Process) -> Process:
         started_seconds_ago=0.0,
         environment=_NOT_HERE,
         resident_bytes=None,
-        clocks=_NOT_HERE,
+        clocks=replace(clocks, threads=_names(process, clocks), window_seconds=0.0)
+        if isinstance(clocks, Clocks)
+        else clocks,
         stack=later,
         stack_before=_before(process, later),
         native=_NOT_HERE,
         interpreter=interpreter,
         progress=progress,
+    )
+
+
+def _names(process: Process, clocks: Clocks) -> tuple[KernelThread, ...]:
+    """The threads of a process but its main one, with nothing but their names, which show what the process is."""
+    names = sorted(thread.name for thread in clocks.threads if thread.tid != process.pid)
+    return tuple(
+        KernelThread(tid=0, name=name, state="S", cpu_ns=0, voluntary_switches=None, involuntary_switches=None)
+        for name in names
     )
 
 
@@ -143,6 +159,7 @@ def own_of(process: Process, first: Process) -> Alike:
         started_seconds_ago=process.started_seconds_ago,
         cpu_ns=sum(one.cpu_ns for one in clocks.threads),
         idle_seconds=idle[0] if idle else None,
+        resident_bytes=process.resident_bytes,
         argv=process.argv if process.argv != first.argv else None,
         variables={name: value for name, value in mine.items() if theirs.get(name) != value},
     )

@@ -518,7 +518,8 @@ class Alike(Value, frozen=True, kw_only=True):
     cpu_ns: int
     """CPU time of all its threads in the window."""
     idle_seconds: float | None = None
-    """As in `KernelThread`, of its main thread."""
+    """As in `KernelThread`, of its training thread."""
+    resident_bytes: int | None = None
     argv: tuple[str, ...] | None = None
     """None if it is that of the other rank."""
     variables: dict[str, str] = {}

@@ -1,15 +1,19 @@
 """The summary of a host in a large run: of the ranks that wait in one collective and are alike, the evidence of one."""
 
+from collections.abc import Collection
+
 from msgspec.structs import replace
 
 from hangdoc.reasoning.causes import disagreements
 from hangdoc.reasoning.model import Class, Rank, Run
+from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.ranks.counters import positions
 from hangdoc.reasoning.runs import build
 from hangdoc.shared_ranks import Pattern, common, own_of
 from hangdoc.snapshot import Clocks, Environment, Host, Process, Snapshot
 
-_Like = dict[tuple[str, int | None], Process]
-"""By host and pid of a rank, the process that it is like."""
+_Like = dict[tuple[str, int | None], tuple[Process, Rank]]
+"""By host and pid of a rank, the process that it is like, and the rank."""
 
 
 def summarized(snapshot: Snapshot) -> Snapshot:
@@ -17,11 +21,12 @@ def summarized(snapshot: Snapshot) -> Snapshot:
     collective can be alike: of all others, each may have a reason of its own, like a file or an address. They must be equal in
     all but what always differs (`shared_ranks.common`). Their helper processes that sleep are left out."""
     like: _Like = {}
+    moved = {(host.name, c.pid) for host in snapshot.hosts for c in known.connections(host) if c.bytes_moved}
     for run in build.runs(snapshot, 0.0):
         for one in run.classes:
             wait = one.first.wait
             if wait is not None and wait.kind == "collective" and not one.first.moving:
-                like |= _alike(run, one)
+                like |= _alike(run, one, moved)
     return replace(snapshot, hosts=tuple(_summary(host, like) for host in snapshot.hosts))
 
 
@@ -30,47 +35,43 @@ def _summary(host: Host, like: _Like) -> Host:
     ranks: list[Process] = []
     patterns: dict[int, Pattern] = {}
     for process in host.processes:
-        first = like.get((host.name, process.pid))
-        if first is None:
-            if process.role != "helper" or process.state != "S" or (host.name, process.owner) not in like:
-                whole.append(process)
-        else:
+        if (known_as := like.get((host.name, process.pid))) is not None:
+            first, rank = known_as
             pattern = patterns.get(first.pid) or patterns.setdefault(first.pid, Pattern.of(first))
-            ranks.append(pattern.rank(own_of(process, first)))
+            ranks.append(pattern.rank(replace(own_of(process, first), idle_seconds=rank.idle_seconds)))
+        elif process.role != "helper" or process.state != "S" or (host.name, process.owner) not in like:
+            whole.append(process)
     return replace(host, processes=(*whole, *ranks))
 
 
-def _alike(run: Run, one: Class) -> _Like:
-    """The ranks of a class that are like a lower one of their host."""
+def _alike(run: Run, one: Class, moved: Collection[tuple[str, int | None]]) -> _Like:
+    """The ranks of a class that are like a lower one of their host. Those with a connection on which bytes moved may be at work
+    with a rank of another host."""
     found: _Like = {}
-    kept: dict[str, list[tuple[Rank, Process]]] = {}
-    for number in one.ranks:
-        rank = run.ranks[number]
-        if (mine := _comparable(rank)) is None:
+    kept: dict[str, list[tuple[Process, Rank, Process]]] = {}
+    for rank in (run.ranks[number] for number in one.ranks):
+        process = rank.process
+        if process is None or (rank.host, process.pid) in moved or not _is_known(process):
             continue
+        mine = common(process)
         those = kept.setdefault(rank.host, [])
-        same = (first for first, theirs in those if theirs == mine and _agree(run, first, rank))
-        if (first := next(same, None)) is not None and first.process is not None and rank.process is not None:
-            found[rank.host, rank.process.pid] = first.process
+        first = next((first for first, other, theirs in those if theirs == mine and _agree(run, other, rank)), None)
+        if first is None:
+            those.append((process, rank, mine))
         else:
-            those.append((rank, mine))
+            found[rank.host, process.pid] = first, rank
     return found
 
 
-def _comparable(rank: Rank) -> Process | None:
-    """What must be equal in ranks that are alike; None for a rank of which too little was read."""
-    process = rank.process
-    if process is None or process.identity is None or process.like is not None:
-        return None
-    if not isinstance(process.clocks, Clocks) or not isinstance(process.environment, Environment):
-        return None
-    return common(process)
+def _is_known(process: Process) -> bool:
+    """Whether enough of a rank was read to compare it with others."""
+    read = isinstance(process.clocks, Clocks) and isinstance(process.environment, Environment)
+    return read and process.identity is not None and process.like is None
 
 
 def _agree(run: Run, one: Rank, other: Rank) -> bool:
-    names = [
-        rank.process.environment.variables.keys()
-        for rank in (one, other)
-        if rank.process is not None and isinstance(rank.process.environment, Environment)
-    ]
-    return names[0] == names[1] and disagreements.agree(run, one, other)
+    """Whether two ranks agree in what the steps after the classes compare. Another host may have another common loop, so they
+    must be at the same point of every loop."""
+    mine, theirs = (rank.process.environment if rank.process is not None else None for rank in (one, other))
+    names = [one.variables.keys() for one in (mine, theirs) if isinstance(one, Environment)]
+    return names[0] == names[-1] and positions(one) == positions(other) and disagreements.agree(run, one, other)

@@ -22,20 +22,20 @@ def counters_in(frames: Iterable[Frame]) -> set[str]:
     return {name for frame in frames for loop in frame.loops for name in loop.counters}
 
 
-def common_loop(stacks: Iterable[Sequence[Frame]]) -> tuple[LoopKey | None, bool]:
-    """The loop that best counts the run's batches: one that most ranks have a part in (inside it, or behind it in the
-    same function), over data rather than over numbers, innermost for data, outermost for numbers. And whether it counts
-    batches: with a loop over a DataLoader inside it, it counts epochs."""
+def common_loop(stacks: Iterable[tuple[Sequence[Frame], int]]) -> tuple[LoopKey | None, bool]:
+    """From the stacks, each with the number of ranks that have it: the loop that best counts the run's batches, and whether it
+    counts batches. It is one that most ranks have a part in (inside it, or behind it in the same function), over data rather
+    than over numbers, innermost for data, outermost for numbers. With a loop over a DataLoader inside it, it counts epochs."""
     of_epochs: set[LoopKey] = set()
     inside: Tally[LoopKey] = Tally()
     part: Tally[LoopKey] = Tally()
     quality: dict[LoopKey, tuple[int, int]] = {}
-    for frames in stacks:
+    for frames, ranks in stacks:
         for depth, frame in enumerate(reversed(frames)):  # 0 is outermost
             for loop in frame.loops:
                 key = (frame.file, frame.function, loop.line)
-                inside[key] += loop.line <= frame.line <= loop.end_line
-                part[key] += loop.line <= frame.line  # inside it, or behind it in the same function
+                inside[key] += ranks * (loop.line <= frame.line <= loop.end_line)
+                part[key] += ranks * (loop.line <= frame.line)  # inside it, or behind it in the same function
                 score = _score(loop)
                 if score == 2 and _has_loader_inside(frames[: len(frames) - depth], loop):
                     of_epochs.add(key)
@@ -100,6 +100,15 @@ def _view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool
     bound = number(process, frame, loop.bound) if loop.bound else None
     total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
     return LoopView(loop, inside, done, total, of_batches)
+
+
+def positions(rank: Rank) -> list[tuple[LoopView, int | None]]:
+    """For each loop in the functions of its program: how far the rank is in it, and at which value it began."""
+    return [
+        (_view(rank.process, frame, loop), number(rank.process, frame, loop.begin) if loop.begin is not None else None)
+        for frame in rank.program
+        for loop in frame.loops
+    ]
 
 
 def frame_of(loop: Loop, rank: Rank) -> Frame | None:

@@ -132,7 +132,9 @@ def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> 
     firsts = {(host.name, process.pid) for host, process in members.values() if process.like is None}
     whole = {at: place for at, place in members.items() if (place[0].name, place[1].like) not in firsts}
     trains = {number: training(process) for number, (_, process) in whole.items()}
-    loop, of_batches = common_loop(one.own for one in trains.values())
+    alike = Counter((host.name, process.like) for host, process in members.values() if process.like is not None)
+    votes = ((trains[at].own, 1 + alike[host.name, process.pid]) for at, (host, process) in whole.items())
+    loop, of_batches = common_loop(votes)
     found: dict[int, Rank] = {}
     for number in sorted(whole):
         host, process = whole[number]
@@ -163,7 +165,7 @@ def _with_alike(whole: dict[int, Rank], members: dict[int, Placed], connected: C
                 cpu_percent=cpu_percent(process),
                 silent_seconds=silent_seconds(links.ranks),
                 store_silent_seconds=silent_seconds(links.stores),
-                idle_seconds=known.threads(process)[0].idle_seconds,
+                idle_seconds=known.threads(process)[0].idle_seconds,  # of the training thread (Alike)
                 connections=links.ranks,
             )
         found[number] = rank
