@@ -122,7 +122,7 @@ _SITUATIONS: dict[str, list[Process]] = {
     "no-launcher": [*(_waits(n, owner=None, ppid=1) for n in range(7)), _reads(7, owner=None, ppid=1)],
     "orphans": [*(_waits(n, launcher_gone=True, ppid=1, resident_bytes=(n + 1) << 30) for n in range(7)), _reads(7)],
     # Most ranks are in the evaluation, and few of them sent their evidence.
-    "loop-of-the-majority": [*(_evaluates(n) for n in range(6)), _reads(6), replace(_reads(7), cwd="/elsewhere")],
+    "loop-of-the-majority": [*(_evaluates(n) for n in range(5)), *(_reads(n) for n in range(5, 8))],
     "begins-differ": [
         *(_resumed(n, 25, "barrier", 40 + n % 3, 49) for n in range(4)),
         *(_resumed(n, 15, "all_reduce", 30, 40) for n in range(4, 8)),
