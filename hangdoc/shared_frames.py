@@ -30,7 +30,7 @@ Locals = tuple[Local, ...]
 
 def share(snapshot: Snapshot) -> tuple[Snapshot, Table, tuple[Locals, ...]]:
     """The snapshot without frames, and the table and the locals that its threads refer to."""
-    bare = {thread.frames: tuple(_bare(frame) for frame in thread.frames) for thread in _threads(snapshot)}
+    bare = {thread.frames: tuple(without_locals(frame) for frame in thread.frames) for thread in _threads(snapshot)}
     stacks = sorted(set(bare.values()), key=lambda stack: [_order(frame) for frame in stack])
     # Sorted by frames, so that hosts whose ranks are at the same lines have equal tables.
     frames = sorted({frame for stack in stacks for frame in stack}, key=_order)
@@ -106,7 +106,8 @@ def _with(process: Process, change: Callable[[PythonThread], PythonThread]) -> P
     return replace(process, **found)
 
 
-def _bare(frame: Frame) -> Frame:
+def without_locals(frame: Frame) -> Frame:
+    """A frame without its variables."""
     return replace(frame, locals=()) if frame.locals else frame
 
 

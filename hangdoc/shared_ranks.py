@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import force_setattr, replace
 
+from hangdoc.shared_frames import without_locals
 from hangdoc.snapshot import (
     Alike,
     Clocks,
@@ -17,7 +18,6 @@ from hangdoc.snapshot import (
     KernelThread,
     Process,
     Progress,
-    PythonThread,
     RankIdentity,
     Snapshot,
     Stack,
@@ -35,8 +35,7 @@ class Pattern:
     identity: RankIdentity
     argv: tuple[str, ...]
     clocks: Clocks
-    threads: tuple[KernelThread, ...]
-    """All but the main one; only their names are known."""
+    """Of the threads but the main one, only the names are known."""
     environment: dict[str, str]
 
     @classmethod
@@ -48,11 +47,10 @@ class Pattern:
         shared = replace(common(first), like=first.pid)
         if isinstance(first.progress, Progress) and isinstance(shared.progress, Progress):
             shared = replace(shared, progress=replace(shared.progress, beacon=first.progress.beacon))
-        return cls(shared, who, first.argv, clocks, _names(first, clocks), environment.variables)
+        return cls(shared, who, first.argv, replace(clocks, threads=_names(first, clocks)), environment.variables)
 
     def rank(self, own: Alike) -> Process:
         """The process of one such rank."""
-        clocks = self.clocks
         main = KernelThread(
             tid=own.pid, name=self.process.name, state=own.state, cpu_ns=own.cpu_ns, voluntary_switches=None,
             involuntary_switches=None, idle_seconds=own.idle_seconds,
@@ -66,9 +64,7 @@ class Pattern:
             started_seconds_ago=own.started_seconds_ago,
             resident_bytes=own.resident_bytes,
             environment=Environment(variables={**self.environment, **own.variables}),
-            clocks=Clocks(
-                window_seconds=clocks.window_seconds, resolution_ns=clocks.resolution_ns, threads=(main, *self.threads)
-            ),
+            clocks=replace(self.clocks, threads=(main, *self.clocks.threads)),
         )
 
 
@@ -83,7 +79,8 @@ def common(process: Process) -> Process:
         changing = (one for one in progress.counters if one.looped or one.advances or one.before != one.after)
         beacon = replace(progress.beacon, age_seconds=0.0) if progress.beacon is not None else None
         progress = replace(progress, counters=tuple(changing), beacon=beacon)
-    later = _without_variables(process.stack)
+    if isinstance(clocks, Clocks):
+        clocks = replace(clocks, threads=_names(process, clocks), window_seconds=0.0)
     return replace(
         process,
         pid=0,
@@ -92,11 +89,9 @@ def common(process: Process) -> Process:
         started_seconds_ago=0.0,
         environment=_NOT_HERE,
         resident_bytes=None,
-        clocks=replace(clocks, threads=_names(process, clocks), window_seconds=0.0)
-        if isinstance(clocks, Clocks)
-        else clocks,
-        stack=later,
-        stack_before=_before(process, later),
+        clocks=clocks,
+        stack=_without_variables(process.stack),
+        stack_before=_without_variables(process.stack_before),
         native=_NOT_HERE,
         interpreter=interpreter,
         progress=progress,
@@ -112,22 +107,11 @@ def _names(process: Process, clocks: Clocks) -> tuple[KernelThread, ...]:
     )
 
 
-def _before(process: Process, later: Stack | Unavailable) -> Stack | Unavailable:
-    before = _without_variables(process.stack_before)
-    if isinstance(before, Stack) and isinstance(later, Stack) and before.threads == later.threads:
-        return replace(before, threads=later.threads)
-    return before
-
-
 def _without_variables(stack: Stack | Unavailable) -> Stack | Unavailable:
     if not isinstance(stack, Stack):
         return stack
-    return Stack(at_seconds=0.0, threads=tuple(map(_bare, stack.threads)))
-
-
-def _bare(thread: PythonThread) -> PythonThread:
-    frames = tuple(replace(frame, locals=()) if frame.locals else frame for frame in thread.frames)
-    return replace(thread, tid=None, frames=frames)
+    threads = (replace(one, tid=None, frames=tuple(map(without_locals, one.frames))) for one in stack.threads)
+    return Stack(at_seconds=0.0, threads=tuple(threads))
 
 
 def share(snapshot: Snapshot) -> Snapshot:
@@ -138,9 +122,9 @@ def share(snapshot: Snapshot) -> Snapshot:
 def _shared(host: Host) -> Host:
     if all(process.like is None for process in host.processes):
         return host
-    first = {process.pid: process for process in host.processes}
-    alike = tuple(own_of(one, first[one.like]) for one in host.processes if one.like is not None)
-    return replace(host, processes=tuple(one for one in host.processes if one.like is None), alike=alike)
+    first: dict[int | None, Process] = {process.pid: process for process in host.processes if process.like is None}
+    alike = tuple(own_of(one, first[one.like]) for one in host.processes if one.like in first)
+    return replace(host, processes=tuple(one for one in host.processes if one.like not in first), alike=alike)
 
 
 def own_of(process: Process, first: Process) -> Alike:

@@ -10,9 +10,8 @@ def classes_of(ranks: Iterable[Rank]) -> tuple[Class, ...]:
     """All classes, by their lowest ranks."""
     found: dict[Hashable, list[Rank]] = {}
     of: dict[int, list[Rank]] = {}
-    for rank in sorted(
-        ranks, key=lambda rank: rank.like is not None
-    ):  # no more is concluded about one that is like another
+    # Nothing more is concluded about a rank that is like another one, so it comes after that one.
+    for rank in sorted(ranks, key=lambda rank: rank.like is not None):
         of[rank.rank] = of[rank.like] if rank.like is not None else found.setdefault(_conclusions(rank), [])
         of[rank.rank].append(rank)
     classes = (sorted(alike, key=lambda rank: rank.rank) for alike in found.values())

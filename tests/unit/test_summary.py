@@ -112,8 +112,11 @@ def test_a_rank_that_is_like_one_that_is_like_another_is_read_by_itself() -> Non
     short = summarized(snapshot(_waits(0), _waits(1), _reads(2), _waits(3)))
     host = short.hosts[0]
     chained = tuple(replace(one, like=101) if one.pid == 103 else one for one in host.processes)
-    (job,) = diagnose(replace(short, hosts=(replace(host, processes=chained),))).jobs
+    found = replace(short, hosts=(replace(host, processes=chained),))
+    (job,) = diagnose(found).jobs
     assert [one.like for one in job.ranks] == [None, 0, None, None]
+    written = codec.decode(codec.encode(found)).hosts[0].processes
+    assert {one.pid: one for one in written} == {one.pid: one for one in chained}
 
 
 def _bundle_with(**alike: Any) -> bytes:

@@ -64,9 +64,8 @@ def agree(run: Run, one: Rank, other: Rank) -> bool:
     if programs[one.rank] != programs[other.rank] or any(map(_compared_option, _apart(mine, theirs))):
         return False
     mine, theirs = (known.environment(rank.process) for rank in (one, other))
-    return not any(
-        _compared_variable(name, None) for name in _apart(mine, theirs)
-    )  # other hosts may have other backends
+    # On a host alone, the backend of the whole run is not known.
+    return not any(_compared_variable(name, None) for name in _apart(mine, theirs))
 
 
 def _apart(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:

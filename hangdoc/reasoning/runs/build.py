@@ -23,7 +23,7 @@ from hangdoc.reasoning.runs import absent, gather, launch
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.links import Connected, Links, pairs_of, silent_seconds
 from hangdoc.run_identity import is_loopback
-from hangdoc.snapshot import Host, Process, Snapshot
+from hangdoc.snapshot import Frame, Host, Process, Snapshot
 
 _RAYLET = "RAY_RAYLET_PID"
 """What a raylet sets for each worker. Ray Train's workers set their ranks later, in `os.environ`."""
@@ -175,10 +175,13 @@ def _with_alike(whole: dict[int, Rank], members: dict[int, Placed], connected: C
 def _bare(first: Rank, alike: Process) -> Rank:
     """A rank with the stack of one that is like it."""
     trains = training(alike)
-    frames = () if trains.thread is None else trains.thread.frames
-    program = trains.own if trains.read is None else frames_at(frames, trains.read.program)
     _, frame = where(trains.thread, trains.read, trains.own)
-    return structs.replace(first, thread=trains.thread, own=trains.own, program=program, frame=frame)
+    return structs.replace(first, thread=trains.thread, own=trains.own, program=_program(trains), frame=frame)
+
+
+def _program(trains: Training) -> tuple[Frame, ...]:
+    thread, read, own = trains.thread, trains.read, trains.own
+    return own if thread is None or read is None or read.program == read.own else frames_at(thread.frames, read.program)
 
 
 def _with_workers(members: dict[int, Rank]) -> dict[int, Rank]:
@@ -221,7 +224,7 @@ def _rank(
         local_rank=process.identity.local_rank if process.identity else None,
         thread=thread,
         own=own,
-        program=own if read is None or read.program == read.own else frames_at(frames, read.program),
+        program=_program(trains),
         where=place,
         frame=frame,
         cpu_percent=cpu_percent(process),

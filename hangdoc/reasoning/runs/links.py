@@ -65,48 +65,49 @@ def _of_store(c: Connection, stores: Collection[int | None]) -> bool:
 
 def end(c: Connection) -> End:
     """All that tells a connection from others: many connections of a rank may have the port at which it listens."""
-    scope = c.namespace if c.local_address[:4] == "127." else ""
-    return scope, c.local_address, c.local_port, c.remote_address, c.remote_port
+    return _scope(c), c.local_address, c.local_port, c.remote_address, c.remote_port
 
 
 def other_end(c: Connection) -> End:
     """`end` of the same connection in the other process."""
-    scope = c.namespace if c.local_address[:4] == "127." else ""
-    return scope, c.remote_address, c.remote_port, c.local_address, c.local_port
+    return _scope(c), c.remote_address, c.remote_port, c.local_address, c.local_port
+
+
+def _scope(c: Connection) -> str:
+    """The network in which its addresses are unique."""
+    return c.namespace if c.local_address[:4] == "127." else ""
 
 
 def pairs_of(members: dict[int, Placed], master: str | None) -> Connected:
     """Each rank's connections. Helpers inherit copies of them."""
     hosts = {host.name: host for host, _ in members.values()}
-    ranks_on: dict[str, dict[int | None, int]] = {name: {} for name in hosts}
-    for rank, (host, process) in members.items():
-        ranks_on[host.name][process.pid] = rank
-    own = {(name, pid) for name, ranks in ranks_on.items() for pid in ranks}
-    stores = store_ports(hosts.values(), own) | {natural((master or "").rpartition(":")[2])}
+    rank_of: dict[tuple[str, int | None], int] = {(host.name, p.pid): rank for rank, (host, p) in members.items()}
+    stores = store_ports(hosts.values(), rank_of.keys()) | {natural((master or "").rpartition(":")[2])}
     owners: dict[End, int] = {}
     mine: dict[int, list[Connection]] = {rank: [] for rank in members}
     helpers: dict[int, list[Connection]] = {}
     to_stores: dict[int, list[Connection]] = {}
     local_addresses: set[str] = set()
     for host in hosts.values():
-        ranks = ranks_on[host.name]
+        name = host.name
         parent = {process.pid: process.owner for process in host.processes if process.role == "helper"}
         for c in known.connections(host):
             local_addresses.add(c.local_address)
-            of = ranks.get(c.pid)
-            if c.local_port in stores or c.remote_port in stores:
+            of = rank_of.get((name, c.pid))
+            if _of_store(c, stores):
                 if of is not None and c.remote_port in stores:
                     to_stores.setdefault(of, []).append(c)
-            elif of is not None:
-                owners[end(c)] = of
+                continue
+            if of is not None:
                 mine[of].append(c)
-            elif (of := ranks.get(parent.get(c.pid))) is not None:
+                owners[end(c)] = of
+            elif (of := rank_of.get((name, parent.get(c.pid)))) is not None:
                 helpers.setdefault(of, []).append(c)
     return {
         rank: Links(
-            *_parted(rank, connections, helpers.get(rank, ()), owners, local_addresses), tuple(to_stores.get(rank, ()))
+            *_parted(rank, mine[rank], helpers.get(rank, ()), owners, local_addresses), tuple(to_stores.get(rank, ()))
         )
-        for rank, connections in mine.items()
+        for rank in members
     }
 
 
