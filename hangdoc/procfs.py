@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 _READ_BYTES = 8192
+_MOST_BYTES = 16 << 20
+"""The largest files are maps, mountinfo, cmdline and environ, whose size the process decides."""
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
 
@@ -71,26 +73,15 @@ class ProcFS:
         try:
             return sorted(int(name) for name in os.listdir(f"{self._root}/{pid}/task") if name.isdigit())
         except OSError as error:
-            raise _translate(error, f"{pid}/task") from error
+            raise _translate(error, f"{self._root}/{pid}/task") from error
 
     def thread_names(self, pid: int) -> list[str]:
         """The names of all threads of a process; raises ProcError."""
         return [self.stat(f"{pid}/task/{tid}").name for tid in self.tids(pid)]
 
     def read(self, name: str) -> bytes:
-        """The whole file at `name` below the root; raises ProcError."""
-        # os.read and not open: a poll of 64 ranks reads thousands of files, each of a few hundred bytes.
-        try:
-            file = os.open(f"{self._root}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                parts = [os.read(file, _READ_BYTES)]
-                while parts[-1]:  # /proc returns a long file in parts of any size
-                    parts.append(os.read(file, _READ_BYTES))
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise _translate(error, name) from error
-        return b"".join(parts)
+        """The whole file at `name` below the root; raises ProcError, also for one of more than 16 MiB."""
+        return read_kernel_file(f"{self._root}/{name}")
 
     def text(self, name: str) -> str:
         """As `read`, decoded and stripped."""
@@ -101,14 +92,14 @@ class ProcFS:
         try:
             return os.readlink(f"{self._root}/{name}")
         except OSError as error:
-            raise _translate(error, name) from error
+            raise _translate(error, f"{self._root}/{name}") from error
 
     def links(self, name: str) -> dict[str, str]:
         """All links in the directory `name`, without those that vanish during the read. Raises ProcError for the directory."""
         try:
             names = os.listdir(f"{self._root}/{name}")
         except OSError as error:
-            raise _translate(error, name) from error
+            raise _translate(error, f"{self._root}/{name}") from error
         found = {}
         for entry in names:
             try:
@@ -116,6 +107,17 @@ class ProcFS:
             except OSError:
                 continue
         return found
+
+    def open_descriptor(self, name: str) -> int:
+        """A descriptor of the file at `name` below the root (memory, a namespace), for the caller to close. Raises ProcError."""
+        return open_kernel_file(f"{self._root}/{name}")
+
+    def open_file(self, pid: int, descriptor: int) -> os.stat_result:
+        """What stat(2) says of a file that a process has open. Raises ProcError."""
+        try:
+            return os.stat(f"{self._root}/{pid}/fd/{descriptor}")
+        except OSError as error:
+            raise _translate(error, f"{self._root}/{pid}/fd/{descriptor}") from error
 
     def stat(self, task: str) -> Stat:
         """The stat of `PID` or `PID/task/TID`; raises ProcError."""
@@ -183,6 +185,36 @@ class ProcFS:
         return {name: value for name, equals, value in pairs if equals}
 
 
+def open_kernel_file(path: str) -> int:
+    """A descriptor of a file of procfs, sysfs or cgroupfs. Raises ProcError, also for a path with `..`."""
+    if "/../" in path:  # the control group of a process in another namespace, as seen from here
+        raise ProcError(f"{path} is outside of what hangdoc sees")
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise _translate(error, path) from error
+
+
+def read_kernel_file(path: str) -> bytes:
+    """A whole file of procfs, sysfs or cgroupfs. Raises ProcError, also for more than 16 MiB and for a path with `..`."""
+    # os.read and not open: a poll of 64 ranks reads thousands of files, each of a few hundred bytes.
+    file = open_kernel_file(path)
+    try:
+        try:
+            parts = [os.read(file, _READ_BYTES)]
+            left = _MOST_BYTES - len(parts[0])
+            while parts[-1]:  # the kernel returns a long file in parts of any size
+                if left < 0:
+                    raise ProcError(f"{path} is larger than {_MOST_BYTES >> 20} MiB")
+                parts.append(os.read(file, _READ_BYTES))
+                left -= len(parts[-1])
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise _translate(error, path) from error
+    return b"".join(parts)
+
+
 def age(proc: ProcFS, start_ticks: int) -> float:
     """Seconds since a process started, from `Stat.start_ticks`; 0 if the machine's uptime can't be read."""
     try:
@@ -200,9 +232,9 @@ def network_of(proc: ProcFS, pid: int) -> str:
         return ""
 
 
-def _translate(error: OSError, name: str) -> ProcError:
+def _translate(error: OSError, path: str) -> ProcError:
     if isinstance(error, PermissionError):
-        return Denied(f"/proc/{name}: permission denied")
+        return Denied(f"{path}: permission denied")
     if isinstance(error, (FileNotFoundError, ProcessLookupError)):
-        return Gone(f"/proc/{name}: the process has ended")
-    return ProcError(f"/proc/{name}: {error.strerror}")
+        return Gone(f"{path}: the process has ended")
+    return ProcError(f"{path}: {error.strerror}")

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from hangdoc.observe import attach, pyspy
@@ -115,10 +114,12 @@ def _clocks(pid: int) -> Ability:
 
 
 def _yama() -> Ability:
-    file = Path("/proc/sys/kernel/yama/ptrace_scope")
-    scope = file.read_text().strip() if file.exists() else "0"
+    try:
+        scope = ProcFS().text("sys/kernel/yama/ptrace_scope")
+        found = f"ptrace_scope {scope}, uid {os.geteuid()}"
+    except ProcError:
+        scope, found = "0", "not in this kernel"
     works = scope == "0" or (scope in "12" and os.geteuid() == 0)
-    found = f"ptrace_scope {scope}, uid {os.geteuid()}" if file.exists() else "not in this kernel"
     return Ability("Yama", works, found, _PTRACE_REMEDY)
 
 
@@ -145,8 +146,9 @@ def _other_users() -> Ability:
             else "only ranks with no more capabilities are readable: CAP_SYS_PTRACE is missing"
         )
         return Ability("other users' ranks", True, found, "")
-    program = Path(sys.executable).with_name("hangdoc")  # sudo does not search a virtual environment
-    command = f"sudo {shlex.quote(str(program)) if program.exists() else 'hangdoc'}"
+    # sudo does not search a virtual environment
+    program = shutil.which(os.path.join(os.path.dirname(sys.executable), "hangdoc"))
+    command = f"sudo {shlex.quote(program) if program is not None else 'hangdoc'}"
     sudo = f"`{command}`" if shutil.which("sudo") else "hangdoc as root"
     return Ability(
         "other users' ranks", True, f"only ranks of uid {os.geteuid()} are readable; {sudo} can read all", ""

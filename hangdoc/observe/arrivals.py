@@ -5,50 +5,58 @@ itself, people make files. Only names and times are read (readdir(3), stat(2)): 
 made, renamed or removed in it, not when one grows, as a log does.
 """
 
-import contextlib
 import os
-import threading
+import stat
 import time
 from collections.abc import Iterator
 
 from hangdoc.observe import files, syscalls
+from hangdoc.observe.process_files import Root, files_of
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.program import around, tests_files
 from hangdoc.snapshot import Arrival, Clocks, Loop, Stack
 
 _MAX_DIRECTORIES = 200
+_MAX_ENTRIES = 10_000
 _MAX_SECONDS = 0.2
 _MAX_DEPTH = 3
 
 
-def newest(proc: ProcFS, pid: int, argv: tuple[str, ...], stack: Stack, clocks: Clocks) -> Arrival | None:
-    """The newest change of one of these directories; None if the main thread does not sleep in a loop that tests files, or if
-    none of them can be read at once."""
+def newest(
+    proc: ProcFS, pid: int, start_ticks: int, argv: tuple[str, ...], stack: Stack, clocks: Clocks
+) -> Arrival | None:
+    """The newest change of one of these directories of the process `pid` that started at `start_ticks`; None if the main thread
+    does not sleep in a loop that tests files, or if none of them can be read at once."""
     kernel = next((one for one in clocks.threads if one.tid == pid), None)
     if kernel is None or kernel.syscall not in syscalls.SLEEPS or not any(map(tests_files, _loops(stack, pid))):
         return None
-    found: dict[str, float] = {}
-    # A directory may be a link to a mount, or hold one, whose server does not answer: then the thread is abandoned.
-    search = threading.Thread(target=_search, args=(proc, pid, argv, found), daemon=True)
-    search.start()
-    search.join(2 * _MAX_SECONDS)
-    if search.is_alive() or not found:
-        return None
-    folder = max(found, key=lambda path: found[path])
-    return Arrival(folder=folder, seconds_ago=round(max(0.0, time.time() - found[folder]), 1))
-
-
-def _search(proc: ProcFS, pid: int, argv: tuple[str, ...], found: dict[str, float]) -> None:
-    """Fill in when each directory changed the last time."""
-    until = time.monotonic() + _MAX_SECONDS
-    with contextlib.suppress(ProcError):
+    try:
         home = proc.link(f"{pid}/cwd")
         named = [os.path.normpath(os.path.join(home, word)) for word in argv[1:]]
-        for root in dict.fromkeys([*named, home]):
-            if files.at_path(proc, pid, root).mount is None:  # the server of another one may not answer
-                found.update(_times(f"{proc.root}/{pid}/root", root, until))
-        if home not in named:
-            found.pop(home, None)
+        local = [
+            path
+            for path in dict.fromkeys([*named, home])
+            if files.at_path(proc, pid, path).mount is None  # the server of another one may not answer
+        ]
+        with files_of(proc, pid, start_ticks) as own:
+            changed = own.run(lambda root: _times_below(root, local), 2 * _MAX_SECONDS)
+    except (ProcError, OSError):
+        return None
+    if home not in named:
+        changed.pop(home, None)
+    if not changed:
+        return None
+    folder = max(changed, key=lambda path: changed[path])
+    return Arrival(folder=folder, seconds_ago=round(max(0.0, time.time() - changed[folder]), 1))
+
+
+def _times_below(root: Root, paths: list[str]) -> dict[str, float]:
+    """When each of these directories, and of those below them, changed the last time (time.time()), by path."""
+    until = time.monotonic() + _MAX_SECONDS
+    changed: dict[str, float] = {}
+    for path in paths:
+        changed |= _times(root, path, until)
+    return changed
 
 
 def _loops(stack: Stack, pid: int) -> Iterator[Loop]:
@@ -58,16 +66,19 @@ def _loops(stack: Stack, pid: int) -> Iterator[Loop]:
             yield from around(frame)
 
 
-def _times(prefix: str, root: str, until: float) -> dict[str, float]:
+def _times(root: Root, top: str, until: float) -> dict[str, float]:
     """When a directory and those below it changed the last time (time.time()), by path. It ends early where there are many."""
     found: dict[str, float] = {}
-    queue = [(root, 0)]
+    queue = [(top, 0)]
     while queue and len(found) < _MAX_DIRECTORIES and time.monotonic() < until:
         path, depth = queue.pop(0)
         try:
-            with os.scandir(prefix + path) as entries:
-                found[path] = os.stat(prefix + path).st_mtime
-                below = [one.name for one in entries if one.is_dir(follow_symlinks=False)] if depth < _MAX_DEPTH else []
+            about = root.stat(path)
+            if not stat.S_ISDIR(about.st_mode):
+                continue
+            found[path] = about.st_mtime
+            inside = root.entries(path, _MAX_ENTRIES) if depth < _MAX_DEPTH else []
+            below = [name for name, entry in inside if stat.S_ISDIR(entry.st_mode)]
         except OSError:
             continue
         queue += [(os.path.join(path, name), depth + 1) for name in below if not name.startswith((".", "__"))]

@@ -11,8 +11,9 @@ import time
 
 import msgspec
 
-from hangdoc.observe import control_groups, pyspy
+from hangdoc.observe import control_groups, isolation, pyspy
 from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.process_files import is_procfs
 from hangdoc.procfs import Denied, ProcError, ProcFS
 from hangdoc.snapshot import KernelState, Stack, Unavailable
 
@@ -40,6 +41,14 @@ def dump(
     `native` includes C and C++ frames, which takes a pause of 0.4 to 2 s. `off_cpu` reads the process without a pause, and again
     with one if its main thread runs during the read: for a process that has probably not run for a while.
     """
+    return isolation.guarded(
+        lambda pid: _dump(proc, pid, deadline, native=native, locals_=locals_, off_cpu=off_cpu), pid
+    )
+
+
+def _dump(
+    proc: ProcFS, pid: int, deadline: Deadline, *, native: bool, locals_: bool, off_cpu: bool
+) -> Stack | Unavailable:
     bound = Deadline(deadline.remaining(min(BOUND_SECONDS, _SHARE * deadline.seconds)))
     too_short = bound.seconds < BOUND_SECONDS  # a longer time limit for the whole command allows more
     tracer_wait = Deadline(_TRACER_WAIT_NATIVE if native else _TRACER_WAIT)
@@ -153,11 +162,14 @@ def _uninterruptible(proc: ProcFS, thread: str) -> bool:
 
 
 def _other_root(proc: ProcFS, pid: int) -> str | None:
-    """The root directory of a process in a chroot whose /proc shows the same processes; None for any other process. In a
-    container, which has its own mount namespace, the link reads `/` even from outside."""
+    """The root directory of a process in a chroot whose /proc is ours; None for any other process. In a container, which has its
+    own mount namespace, the link reads `/` even from outside. Only root makes a chroot in our user namespace: one that a process
+    made in its own may contain anything."""
     with contextlib.suppress(ProcError):
         root = proc.link(f"{pid}/root")
-        if root != "/" and ProcFS(f"{root}/proc").stat(str(pid)).start_ticks == proc.stat(str(pid)).start_ticks:
+        if root == "/" or proc.link(f"{pid}/ns/user") != proc.link("self/ns/user") or not is_procfs(f"{root}/proc"):
+            return None
+        if ProcFS(f"{root}/proc").stat(str(pid)).start_ticks == proc.stat(str(pid)).start_ticks:
             return root
     return None
 

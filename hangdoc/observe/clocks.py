@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hangdoc.observe import files, syscalls, system_calls
 from hangdoc.observe.last_run import SchedulerClocks
-from hangdoc.observe.observation import Observation, ProbeResult
+from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.parse import natural
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import AwaitedFile, Clocks, KernelThread, Unavailable
@@ -93,7 +93,9 @@ class CpuClocks:
 
     def open(self, observation: Observation) -> None:
         """Read every thread."""
-        self._first |= {t.pid: threads_of(observation.proc, t.pid) for t in observation.alive()}
+        self._first |= observation.read_each(
+            observation.alive(), lambda target: threads_of(observation.proc, target.pid)
+        )
         self._times = (self._times[0] or time.monotonic(), 0.0)
         self._date(observation, self._first)
 
@@ -104,14 +106,17 @@ class CpuClocks:
         """Read every thread again, and what it waits for."""
         self._times = (self._times[0], time.monotonic())
         self._second = {}
-        for pid in self._first:
-            if pid in observation.targets:
-                self.read(observation.proc, pid)
-        if woken := [pid for pid in self._second if self._was_woken(pid)]:
+        self._read_each(observation, [pid for pid in self._first if pid in observation.targets])
+        if woken := [pid for pid in list(self._second) if self._was_woken(pid)]:
             time.sleep(_WOKEN_SECONDS)
-            for pid in woken:
-                self.read(observation.proc, pid)
+            self._read_each(observation, woken)
         self._places = {key: place for key, place in self._places.items() if key[1] in self._threads(key[0])}
+
+    def _read_each(self, observation: Observation, pids: list[int]) -> None:
+        readings = observation.read_each(
+            (observation.targets[pid] for pid in pids), lambda target: self.read(observation.proc, target.pid)
+        )
+        self._second |= {pid: reading for pid, reading in readings.items() if isinstance(reading, Unavailable)}
 
     def read(self, proc: ProcFS, pid: int) -> Threads:
         """Read the threads of one process now, as the end of the window; empty for a process that can't be read."""
@@ -170,25 +175,32 @@ class CpuClocks:
     def _date(self, observation: Observation, readings: dict[int, Threads | Unavailable]) -> None:
         """Find out when the threads of ranks and the main threads of helpers last ran, if they ran since that was done."""
         scheduler = SchedulerClocks(observation.proc)
-        for target in (one for one in observation.targets.values() if one.role in ("rank", "helper")):
+        dated = [target for target in observation.targets.values() if target.role in ("rank", "helper")]
+
+        def date(target: Target) -> None:
             threads = readings.get(target.pid)
-            for tid, reading in threads.items() if isinstance(threads, dict) else ():
-                if target.role == "helper" and tid != target.pid:
-                    continue
-                known = self._last_runs.get((target.pid, tid))
-                if known is not None and known[0] is reading:
-                    continue
-                last_run = None
-                if known is not None and target.pid in self._paused and reading.cpu_ns - known[0].cpu_ns < _PAUSE_NS:
-                    last_run = known[1]
-                elif reading.state in "SDT" and reading.switches is not None and not reading.name.startswith(_POLLING):
-                    task = f"{target.pid}/task/{tid}"
-                    last_run = scheduler.last_run(task, reading.processor, reading.switches)
-                    left = system_calls.sleep_left(observation.proc, target.pid, task)
-                    if left is not None and last_run is not None:
-                        self._sleeps[target.pid, tid] = left + max(0.0, time.monotonic() - last_run)
-                self._last_runs[target.pid, tid] = (reading, last_run)
-            _, target.last_run = self._last_runs.get((target.pid, target.pid), (None, None))
+            self._date_threads(observation.proc, scheduler, target, threads if isinstance(threads, dict) else {})
+
+        observation.read_each(dated, date)
+
+    def _date_threads(self, proc: ProcFS, scheduler: SchedulerClocks, target: Target, threads: Threads) -> None:
+        for tid, reading in threads.items():
+            if target.role == "helper" and tid != target.pid:
+                continue
+            known = self._last_runs.get((target.pid, tid))
+            if known is not None and known[0] is reading:
+                continue
+            last_run = None
+            if known is not None and target.pid in self._paused and reading.cpu_ns - known[0].cpu_ns < _PAUSE_NS:
+                last_run = known[1]
+            elif reading.state in "SDT" and reading.switches is not None and not reading.name.startswith(_POLLING):
+                task = f"{target.pid}/task/{tid}"
+                last_run = scheduler.last_run(task, reading.processor, reading.switches)
+                left = system_calls.sleep_left(proc, target.pid, task)
+                if left is not None and last_run is not None:
+                    self._sleeps[target.pid, tid] = left + max(0.0, time.monotonic() - last_run)
+            self._last_runs[target.pid, tid] = (reading, last_run)
+        _, target.last_run = self._last_runs.get((target.pid, target.pid), (None, None))
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The differences, per thread."""

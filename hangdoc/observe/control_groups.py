@@ -1,14 +1,13 @@
 """Control groups of the ranks: frozen, throttled, out of memory (Documentation/admin-guide/cgroup-v2.rst; v1 where mounted)."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from hangdoc.observe.observation import Observation, ProbeResult
 from hangdoc.parse import natural
-from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.procfs import ProcError, ProcFS, read_kernel_file
 from hangdoc.snapshot import ControlGroup
 
-_MOUNT = Path("/sys/fs/cgroup")
+_MOUNT = "/sys/fs/cgroup"
 
 
 def path_of(proc: ProcFS, pid: int) -> str | None:
@@ -35,30 +34,31 @@ def frozen(proc: ProcFS, pid: int) -> bool:
         if hierarchy == "0" and _unified(path, "cgroup.events", "frozen") == 1:
             return True
         if "freezer" in controllers.split(","):
-            try:
-                state = (_MOUNT / "freezer" / path.lstrip("/") / "freezer.state").read_text().strip()
-            except OSError:
-                continue
-            if state != "THAWED":
+            state = _text(f"{_MOUNT}/freezer{path}/freezer.state")
+            if state not in (None, "THAWED"):
                 return True
     return False
 
 
 def _unified(path: str, file: str, key: str) -> int | None:
     """A value of a v2 group; None if it can't be read. Next to v1 hierarchies, v2 is mounted as `unified`."""
-    found = _value(_MOUNT / path.lstrip("/") / file, key)
-    return found if found is not None else _value(_MOUNT / "unified" / path.lstrip("/") / file, key)
+    found = _value(f"{_MOUNT}{path}/{file}", key)
+    return found if found is not None else _value(f"{_MOUNT}/unified{path}/{file}", key)
 
 
-def _value(file: Path, key: str) -> int | None:
-    try:
-        for line in file.read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == key:
-                return natural(value)
-    except OSError:
-        pass
+def _value(file: str, key: str) -> int | None:
+    for line in (_text(file) or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == key:
+            return natural(value)
     return None
+
+
+def _text(file: str) -> str | None:
+    try:
+        return read_kernel_file(file).decode("utf-8", "replace").strip()
+    except ProcError:
+        return None
 
 
 class ControlGroups:
@@ -110,14 +110,12 @@ class ControlGroups:
 
 def _oom_kills(path: str) -> int | None:
     value = _unified(path, "memory.events", "oom_kill")
-    return (
-        value if value is not None else _value(_MOUNT / "memory" / path.lstrip("/") / "memory.oom_control", "oom_kill")
-    )
+    return value if value is not None else _value(f"{_MOUNT}/memory{path}/memory.oom_control", "oom_kill")
 
 
 def _throttled(path: str) -> int | None:
     value = _unified(path, "cpu.stat", "throttled_usec")
     if value is not None:
         return value
-    nanoseconds = _value(_MOUNT / "cpu" / path.lstrip("/") / "cpu.stat", "throttled_time")
+    nanoseconds = _value(f"{_MOUNT}/cpu{path}/cpu.stat", "throttled_time")
     return None if nanoseconds is None else nanoseconds // 1000

@@ -1,18 +1,20 @@
 """The training data of each rank: directories named in its environment and command line, and those of open files.
 
-Only names and sizes are read, and only a limited number. A directory on a dead mount (NFS) may never respond, so each is
-listed in a thread of its own, which is abandoned after a time limit.
+Only names and sizes are read, and only a limited number. A directory on a dead mount (NFS) may never respond, so it is
+abandoned after a time limit.
 """
 
+import contextlib
+import functools
 import hashlib
 import os
+import stat
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
-from pathlib import PurePath
 
 from hangdoc.observe.observation import Observation, ProbeResult, Target
+from hangdoc.observe.process_files import NoAnswer, ProcessFiles, Root, View, files_of
 from hangdoc.procfs import ProcError
 from hangdoc.regex import regex
 from hangdoc.snapshot import DataSource, DataSources, Unavailable
@@ -59,6 +61,10 @@ directory)."""
 _NOT_DATA = ("/proc", "/sys", "/dev", "/usr", "/lib", "/bin", "/etc", "/run", "/var/log")
 
 
+_Listing = tuple[int, int, tuple[str, ...], str]
+"""Files, bytes, suffixes and digest of the shards in a folder."""
+
+
 class TrainingData:
     """The probe."""
 
@@ -66,53 +72,50 @@ class TrainingData:
 
     def __init__(self) -> None:
         self._found: dict[int, DataSources | Unavailable] = {}
+        self._listings: dict[tuple[View, str], _Listing | None] = {}
+        """By who sees the folder, and its path; None for one that can't be listed."""
 
     def open(self, observation: Observation) -> None:
         """Nothing."""
 
     def during(self, observation: Observation) -> None:
-        """List the directories, each once per mount namespace."""
-        pool = ThreadPoolExecutor(8, thread_name_prefix="data")
-        listings: dict[tuple[str, str], Future[tuple[int, int, tuple[str, ...], str] | None]] = {}
-        wanted: dict[int, list[tuple[str, str, tuple[str, str]]]] = {}
-        for target in observation.ranks():
-            if target.state in "ZX":
-                continue
+        """List the directories, each once for all processes that see the same files."""
+        living = [target for target in observation.ranks() if target.state not in "ZX"]
+        self._found |= observation.read_each(living, lambda target: self._sources_of(observation, target))
+
+    def _sources_of(self, observation: Observation, target: Target) -> DataSources | Unavailable:
+        candidates = _candidates(observation, target)
+        try:
+            with files_of(observation.proc, target.pid, target.start_ticks) as files:
+                late = self._list(files, candidates, observation.deadline.remaining(_BOUND_SECONDS))
+        except OSError as error:
+            return Unavailable(reason=f"its data directories: {error.strerror}")
+        observation.problems += [
+            f"data directory {path} could not be listed within {_BOUND_SECONDS:.0f} s (a dead mount?)" for path in late
+        ]
+        sources = []
+        for path, origin in candidates.items():
+            if (listing := self._listings.get((files.view, path))) is not None:
+                count, size, suffixes, digest = listing
+                sources.append(
+                    DataSource(path=path, origin=origin, files=count, bytes=size, suffixes=suffixes, digest=digest)
+                )
+        return DataSources(sources=tuple(sources))
+
+    def _list(self, files: ProcessFiles, paths: Iterable[str], seconds: float) -> list[str]:
+        """Fill in the listings of some folders. Returns those that did not answer in time; half of it is for the first one."""
+        todo = [path for path in paths if (files.view, path) not in self._listings]
+        late: list[str] = []
+        until = time.monotonic() + seconds
+        while todo and (left := until - time.monotonic()) > 0:
+            listed: dict[str, _Listing | None] = {}
             try:
-                namespace = observation.proc.link(f"{target.pid}/ns/mnt")
-            except ProcError as error:
-                self._found[target.pid] = Unavailable(reason=str(error))
-                continue
-            wanted[target.pid] = []
-            for path, origin in _candidates(observation, target).items():
-                key = (namespace, path)
-                if key not in listings:
-                    listings[key] = pool.submit(list_shards, f"{observation.proc.root}/{target.pid}/root{path}")
-                wanted[target.pid].append((path, origin, key))
-        pool.shutdown(wait=False)
-        for pid, candidates in wanted.items():
-            sources = []
-            for path, origin, key in candidates:
-                try:
-                    listing = listings[key].result(observation.deadline.remaining(_BOUND_SECONDS))
-                except FutureTimeout:
-                    observation.problems.append(
-                        f"data directory {path} could not be listed within {_BOUND_SECONDS:.0f} s (a dead mount?)"
-                    )
-                    continue
-                if listing is not None:
-                    files, size, suffixes, digest = listing
-                    sources.append(
-                        DataSource(
-                            path=path,
-                            origin=origin,
-                            files=files,
-                            bytes=size,
-                            suffixes=suffixes,
-                            digest=digest,
-                        )
-                    )
-            self._found[pid] = DataSources(sources=tuple(sources))
+                files.run(functools.partial(_list_all, todo, listed), left / 2)
+            except NoAnswer:
+                late += [path for path in todo if path not in listed][:1]
+            self._listings |= {(files.view, path): listing for path, listing in dict(listed).items()}
+            todo = [path for path in todo if path not in listed and path not in late]
+        return late + todo
 
     def close(self, observation: Observation) -> None:
         """Nothing."""
@@ -151,7 +154,7 @@ def named_folders(
         if "*" in path:
             path = path[: path.index("*")].rpartition("/")[0]
         if is_data_file(path):
-            path = str(PurePath(path).parent)
+            path = os.path.dirname(path)
         if path.startswith("/") and path != "/" and not path.startswith(_NOT_DATA):
             found.setdefault(path, origin)
 
@@ -181,30 +184,36 @@ def is_data_file(path: str) -> bool:
     return path.endswith(_ENDINGS)
 
 
-def list_shards(folder: str) -> tuple[int, int, tuple[str, ...], str] | None:
-    """(files, bytes, suffixes, digest) of the shards in a folder and one level below; None if it can't be listed."""
-    entries: list[tuple[str, int]] = []
-    kinds: Counter[str] = Counter()
+def _list_all(paths: list[str], listed: dict[str, _Listing | None], root: Root) -> None:
+    for path in paths:
+        listed[path] = list_shards(root, path)
+
+
+def list_shards(root: Root, folder: str) -> _Listing | None:
+    """The shards in a folder and one level below; None if it can't be listed."""
     try:
-        with os.scandir(folder) as items:
-            listed = list(items)
-        for item in list(listed):
-            if item.is_dir(follow_symlinks=False) and len(listed) < _MAX_FILES and not item.name.startswith("."):
-                try:
-                    with os.scandir(item.path) as below:
-                        listed += list(below)
-                except OSError:
-                    continue
-        for item in listed[:_MAX_FILES]:
-            if is_data_file(item.name):
-                try:
-                    size = item.stat().st_size
-                except OSError:
-                    size = -1
-                entries.append((item.path.removeprefix(folder).lstrip("/"), size))
-                kinds[os.path.splitext(item.name)[1]] += 1
+        listed = root.entries(folder, _MAX_FILES)
     except OSError:
         return None
-    digest = hashlib.sha256(repr(sorted(entries)).encode()).hexdigest()[:16]
-    size = sum(size for _, size in entries if size > 0)
-    return len(entries), size, tuple(kind for kind, _ in kinds.most_common(3)), digest
+    for name, about in list(listed):
+        if stat.S_ISDIR(about.st_mode) and not name.startswith(".") and len(listed) < _MAX_FILES:
+            with contextlib.suppress(OSError):
+                below = root.entries(os.path.join(folder, name), _MAX_FILES - len(listed))
+                listed += [(os.path.join(name, inner), seen) for inner, seen in below]
+    shards: list[tuple[str, int]] = []
+    kinds: Counter[str] = Counter()
+    for name, about in listed:
+        if is_data_file(name):
+            shards.append((name, _size(root, os.path.join(folder, name), about)))
+            kinds[os.path.splitext(name)[1]] += 1
+    digest = hashlib.sha256(repr(sorted(shards)).encode(errors="surrogateescape")).hexdigest()[:16]
+    size = sum(size for _, size in shards if size > 0)
+    return len(shards), size, tuple(kind for kind, _ in kinds.most_common(3)), digest
+
+
+def _size(root: Root, path: str, about: os.stat_result) -> int:
+    """The size of a file, or of the one to which a link leads; -1 if that is unknown."""
+    try:
+        return (root.stat(path) if stat.S_ISLNK(about.st_mode) else about).st_size
+    except OSError:
+        return -1

@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from hangdoc.observe import attach, natives
+from hangdoc.observe import natives
 from hangdoc.observe.clocks import CpuClocks, Threads
 from hangdoc.observe.data import TrainingData
 from hangdoc.observe.flight_recorder import FlightRecorders
 from hangdoc.observe.interpreter import InterpreterState, integers
-from hangdoc.observe.machine import runtime
+from hangdoc.observe.machine import Runtimes
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.progress import counters
 from hangdoc.observe.source import Sources
-from hangdoc.observe.stacks import annotated, has_run
+from hangdoc.observe.stacks import annotate_each, dump_each, has_run
 from hangdoc.snapshot import Counter, Interpreter, Stack, Unavailable
 
 _SLOW_SECONDS = 60.0
@@ -96,7 +96,7 @@ class DeepReader:
         self.known: dict[int, Known] = {}
         self._interpreters = InterpreterState()
         self._sources: Sources | None = None
-        self._torch_versions: dict[str, str | None] = {}
+        self._runtimes = Runtimes()
 
     def drop_ended(self, observation: Observation, new: Iterable[int]) -> None:
         """Drop the readings of processes that are no longer targets. `new` are processes that have started: their source files
@@ -113,28 +113,34 @@ class DeepReader:
         for target in targets:
             if target.pid not in off_cpu:
                 self._clocks.paused(target.pid)
-        stacks = observation.each(
-            lambda t: attach.dump(observation.proc, t.pid, observation.deadline, off_cpu=t.pid in off_cpu), targets
-        )
+        stacks = dump_each(observation, targets, off_cpu)
         slow = self._read_slow(observation, targets)
-        for target, stack in zip(targets, stacks, strict=True):
-            self._store(observation, target, stack, off_cpu=target.pid in off_cpu)
+        if any(isinstance(stack, Stack) for stack in stacks.values()):
+            sources = self._sources = self._sources or Sources(observation.proc)
+            stacks = annotate_each(observation, sources, stacks)
+        ranks = [target for target in targets if target.role == "rank"]
+        interpreters = observation.read_each(ranks, lambda target: self._interpreters.read(observation, target))
+        for target in targets:
+            interpreter = interpreters.get(target.pid, _NOT_LOOKED_AT)
+            self._store(observation, target, stacks[target.pid], interpreter, off_cpu=target.pid in off_cpu)
             known, more = self.known[target.pid], slow.get(target.pid, {})
             known.slow_at = more.pop("at", known.slow_at)
             known.slow = {**known.slow, **more}
 
-    def _store(self, observation: Observation, target: Target, stack: Stack | Unavailable, *, off_cpu: bool) -> None:
+    def _store(
+        self,
+        observation: Observation,
+        target: Target,
+        stack: Stack | Unavailable,
+        interpreter: Interpreter | Unavailable,
+        *,
+        off_cpu: bool,
+    ) -> None:
         """Store what was read of a process, with its clocks after the reading."""
         pid, before = target.pid, self.known.get(target.pid)
-        if isinstance(stack, Stack):
-            sources = self._sources = self._sources or Sources(observation.proc)
-            stack = annotated(observation, sources, pid, stack)
-        interpreter: Interpreter | Unavailable = _NOT_LOOKED_AT
-        if target.role == "rank":
-            interpreter = self._interpreters.read(observation, target)
-            earlier = before.interpreter if before is not None else None
-            if isinstance(interpreter, Interpreter) and isinstance(earlier, Interpreter):
-                interpreter = msgspec.structs.replace(interpreter, globals_before=integers(earlier))
+        earlier = before.interpreter if before is not None else None
+        if isinstance(interpreter, Interpreter) and isinstance(earlier, Interpreter):
+            interpreter = msgspec.structs.replace(interpreter, globals_before=integers(earlier))
         at_end = self._clocks.readings(pid)[1]
         threads = self._clocks.read(observation.proc, pid)
         known = Known(pid, target.start_ticks, time.monotonic(), threads, stack, interpreter=interpreter)
@@ -167,8 +173,9 @@ class DeepReader:
                 for pid, name, value in probe.evidence(part):
                     if pid is not None:
                         found[pid][name] = value
-        for pid, target in old.items():
-            found[pid] |= {"runtime": runtime(observation.proc, target, self._torch_versions), "at": now}
+        runtimes = observation.read_each(old.values(), lambda target: self._runtimes.read(observation.proc, target))
+        for pid, software in runtimes.items():
+            found[pid] |= {"runtime": software, "at": now}
         return found
 
     def native(self, observation: Observation, gathered: natives.Gathered, pids: set[int]) -> None:

@@ -3,13 +3,13 @@
 Only links, mount tables and a few bytes of memory are read. The file itself is never opened: its file system may be dead.
 """
 
-import os
 import posixpath
 import stat
 import struct
 from collections.abc import Iterable
 
 from hangdoc.observe import holders, shared_memory, syscalls, system_calls
+from hangdoc.observe.process_files import files_of
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Holder
@@ -81,11 +81,9 @@ def _open(proc: ProcFS, pid: int, descriptor: int, *, search: bool, locked: bool
     link = proc.link(f"{pid}/fd/{descriptor}")
     if link.startswith("/"):
         known = at_path(proc, pid, link)
-        if known.mount is None and _is_fifo(f"{proc.root}/{pid}/fd/{descriptor}"):
+        if known.mount is None and _is_fifo(proc, pid, descriptor):
             return _pipe(proc, pid, descriptor, link, search=search)
-        locks = (
-            holders.of_lock(proc, pid, f"{proc.root}/{pid}/fd/{descriptor}") if locked and known.mount is None else None
-        )
+        locks = _lock_holders(proc, pid, descriptor) if locked and known.mount is None else None
         return AwaitedFile(
             kind="file", descriptor=descriptor, name=link, mount=known.mount, full=known.full, holders=locks
         )
@@ -102,11 +100,18 @@ def _pipe(proc: ProcFS, pid: int, descriptor: int, link: str, *, search: bool) -
     return AwaitedFile(kind="pipe", descriptor=descriptor, name=link, writes=writes, holders=others)
 
 
-def _is_fifo(path: str) -> bool:
+def _is_fifo(proc: ProcFS, pid: int, descriptor: int) -> bool:
     try:
-        return stat.S_ISFIFO(os.stat(path).st_mode)
-    except OSError:
+        return stat.S_ISFIFO(proc.open_file(pid, descriptor).st_mode)
+    except ProcError:
         return False
+
+
+def _lock_holders(proc: ProcFS, pid: int, descriptor: int) -> tuple[Holder, ...] | None:
+    try:
+        return holders.of_lock(proc, holders.identity_of(proc.open_file(pid, descriptor)))
+    except ProcError:
+        return None
 
 
 def at_path(proc: ProcFS, pid: int, path: str) -> AwaitedFile:
@@ -121,14 +126,15 @@ def at_path(proc: ProcFS, pid: int, path: str) -> AwaitedFile:
         if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(mount_point):
             mount_point, (kind, source) = point, fields[fields.index("-", 6) + 1 :][:2]
     if kind in _LOCAL:
-        return AwaitedFile(kind="path", name=path, full=_is_full(f"{proc.root}/{pid}/root{mount_point}"))
+        return AwaitedFile(kind="path", name=path, full=_is_full(proc, pid, mount_point))
     return AwaitedFile(kind="path", name=path, mount=f"{kind} ({source})" if kind else None)
 
 
-def _is_full(mount: str) -> bool:
+def _is_full(proc: ProcFS, pid: int, mount_point: str) -> bool:
     try:
-        status = os.statvfs(mount)
-    except OSError:
+        with files_of(proc, pid, proc.stat(str(pid)).start_ticks) as own:
+            status = own.run(lambda root: root.space(mount_point))
+    except (OSError, ProcError):
         return False
     return bool(status.f_blocks) and not status.f_bavail
 

@@ -16,7 +16,7 @@ from hangdoc.beacon import FLIGHT_SUFFIX
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.python_state import Modules, live_environment
-from hangdoc.observe.watchdog_files import watchdog_files
+from hangdoc.observe.watchdog_files import read_watchdog_files
 from hangdoc.procfs import ProcError
 from hangdoc.snapshot import FlightRecorder, Frame, Recorded, RecordedGroup, Unavailable
 
@@ -83,9 +83,8 @@ class FlightRecorders:
 
     def during(self, observation: Observation) -> None:
         """Read each rank's dump file, or ask its worker server."""
-        for target in observation.ranks():
-            if target.state not in "ZX":
-                self._found[target.pid] = _read_recorder(observation, target)
+        living = [target for target in observation.ranks() if target.state not in "ZX"]
+        self._found |= observation.read_each(living, lambda target: _read_recorder(observation, target))
 
     def close(self, observation: Observation) -> None:
         """Nothing."""
@@ -97,9 +96,12 @@ class FlightRecorders:
 
 
 def _read_recorder(observation: Observation, target: Target) -> FlightRecorder | Unavailable:
-    for path, _ in watchdog_files(observation.proc, target.pid, target.environment, FLIGHT_SUFFIX):
-        with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
-            return read(file.read(_MAX_BYTES), "the watchdog")
+    dumps = read_watchdog_files(
+        observation.proc, target.pid, target.start_ticks, target.environment, FLIGHT_SUFFIX, _MAX_BYTES
+    )
+    for raw in dumps:
+        with contextlib.suppress(ValueError):
+            return read(raw, "the watchdog")
     if target.held:
         return Unavailable(reason="the rank is stopped, frozen or traced, so its worker server can't reply")
     socket_path, debug_server = _worker_server(observation, target)

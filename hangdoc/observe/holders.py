@@ -59,13 +59,12 @@ def with_files(proc: ProcFS, holds: Callable[[int, dict[str, str]], bool | None]
     return None if hidden and not held else tuple(held)
 
 
-def of_lock(proc: ProcFS, pid: int, path: str) -> tuple[Holder, ...] | None:
-    """The holders of locks on a file for which process `pid` waits (proc_locks(5)); None if that can't be read, or if the lock
+def of_lock(proc: ProcFS, wanted: tuple[int, int, int]) -> tuple[Holder, ...] | None:
+    """The holders of locks on a file (proc_locks(5)), of which `identity_of` is given; None if they can't be read, or if the lock
     belongs to another host."""
     try:
-        wanted = file_of(path)
         found = of(proc, dict.fromkeys(lock.pid for lock in locks(proc) if lock.file == wanted))
-    except (OSError, ProcError):
+    except ProcError:
         return None
     return found or _heirs(proc, wanted, period()) or None
 
@@ -91,9 +90,8 @@ def _locks_of(proc: ProcFS, pid: int, descriptor: str) -> list[Lock]:
     return [lock for lock in found if lock is not None]
 
 
-def file_of(path: str) -> tuple[int, int, int]:
-    """Major and minor number of the device and inode of a file. Raises OSError."""
-    status = os.stat(path)
+def identity_of(status: os.stat_result) -> tuple[int, int, int]:
+    """Major and minor number of the device and inode of a file."""
     return os.major(status.st_dev), os.minor(status.st_dev), status.st_ino
 
 

@@ -47,15 +47,13 @@ class InterpreterState:
 
     def during(self, observation: Observation) -> None:
         """Read variables and groups."""
-        for target in observation.ranks():
-            if target.state not in "ZX" and target.python:
-                self._first[target.pid] = self.read(observation, target)
+        readable = [target for target in observation.ranks() if target.state not in "ZX" and target.python]
+        self._first |= observation.read_each(readable, lambda target: self.read(observation, target))
 
     def close(self, observation: Observation) -> None:
         """Read the variables again."""
-        for pid, first in list(self._first.items()):
-            if isinstance(first, Interpreter):
-                self._second[pid] = self.read(observation, observation.targets[pid], groups=False)
+        again = [observation.targets[pid] for pid, first in list(self._first.items()) if isinstance(first, Interpreter)]
+        self._second |= observation.read_each(again, lambda target: self.read(observation, target, groups=False))
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """The second reading, with the integers and the groups of the first."""

@@ -6,11 +6,11 @@ process has locked (SQLite).
 
 import ast
 import contextlib
-import os
 import posixpath
 from itertools import pairwise
 
 from hangdoc.observe import files, holders, syscalls
+from hangdoc.observe.process_files import files_of
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import AwaitedFile, Clocks, Frame, Stack
 
@@ -20,8 +20,8 @@ _PATHS = ("canonical_path", "lock_filename")
 """Variables of filelock with the path, the absolute one first."""
 
 
-def polled(proc: ProcFS, pid: int, stack: Stack, clocks: Clocks) -> AwaitedFile | None:
-    """The lock file for which the main thread polls, if it exists, with the processes that hold the lock."""
+def polled(proc: ProcFS, pid: int, start_ticks: int, stack: Stack, clocks: Clocks) -> AwaitedFile | None:
+    """The lock file for which the main thread of the process `pid` polls, if it exists, with the processes that hold the lock."""
     kernel = next((one for one in clocks.threads if one.tid == pid), None)
     if kernel is None or kernel.syscall not in syscalls.SLEEPS:
         return None
@@ -29,14 +29,15 @@ def polled(proc: ProcFS, pid: int, stack: Stack, clocks: Clocks) -> AwaitedFile 
     for frame, caller in pairwise(frames):
         if frame.file.endswith(_BATON):
             folder = _variable(caller, "build_directory")  # torch.utils.cpp_extension
-            return _found(proc, pid, posixpath.join(folder, "lock"), by_existence=True) if folder else None
+            path = posixpath.join(folder, "lock") if folder else None
+            return _found(proc, pid, start_ticks, path, by_existence=True) if path else None
         if _FILELOCK in frame.file and (path := next(filter(None, (_variable(frame, name) for name in _PATHS)), None)):
             soft = any(local.name == "self" and "SoftFileLock" in local.text for local in frame.locals)
-            return _found(proc, pid, path, by_existence=soft)
-    return _locked_by_another(proc, pid)
+            return _found(proc, pid, start_ticks, path, by_existence=soft)
+    return _locked_by_another(proc, pid, start_ticks)
 
 
-def _locked_by_another(proc: ProcFS, pid: int) -> AwaitedFile | None:
+def _locked_by_another(proc: ProcFS, pid: int, start_ticks: int) -> AwaitedFile | None:
     """The first file that a process has open and that another one has locked for writing."""
     try:
         locks = [lock for lock in holders.locks(proc) if lock.writes and lock.pid != pid]
@@ -44,8 +45,8 @@ def _locked_by_another(proc: ProcFS, pid: int) -> AwaitedFile | None:
         for path in sorted(path for path in paths if not path.startswith(("/dev/", "/proc/"))):
             if files.at_path(proc, pid, path).mount is not None:  # the server may not answer
                 continue
-            with contextlib.suppress(OSError):  # it was deleted
-                file = holders.file_of(f"{proc.root}/{pid}/root{path}")
+            with contextlib.suppress(OSError), files_of(proc, pid, start_ticks) as own:  # it was deleted
+                file = holders.identity_of(own.stat(path))
                 if pids := dict.fromkeys(lock.pid for lock in locks if lock.file == file):
                     return AwaitedFile(kind="locked", name=path, holders=holders.of(proc, pids))
     except ProcError:
@@ -63,17 +64,16 @@ def _variable(frame: Frame, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _found(proc: ProcFS, pid: int, path: str, *, by_existence: bool) -> AwaitedFile | None:
+def _found(proc: ProcFS, pid: int, start_ticks: int, path: str, *, by_existence: bool) -> AwaitedFile | None:
     """`by_existence`: the lock is the file itself, and the process that made it keeps it open."""
     try:
         path = posixpath.join(proc.link(f"{pid}/cwd"), path)
-        seen = f"{proc.root}/{pid}/root{path}"
         place = files.at_path(proc, pid, path)
         if place.mount is not None:  # the holder may be on another host, and the server may not answer
             return AwaitedFile(kind="lock", name=path, mount=place.mount)
-        if not os.path.exists(seen):
-            return None
+        with files_of(proc, pid, start_ticks) as own:
+            file = holders.identity_of(own.stat(path))
     except (ProcError, OSError):
         return None
-    found = holders.openers(proc, path, holders.period()) if by_existence else holders.of_lock(proc, pid, seen)
+    found = holders.openers(proc, path, holders.period()) if by_existence else holders.of_lock(proc, file)
     return AwaitedFile(kind="lock", name=path, holders=found)

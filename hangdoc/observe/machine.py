@@ -1,25 +1,32 @@
 """The host: processor, memory, network interfaces, names. And the software of each rank, from the files it has mapped."""
 
+import contextlib
 import os
 import re
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from pathlib import Path
 
 import msgspec
 
 from hangdoc.observe.interfaces import interfaces
 from hangdoc.observe.locate import python_version
-from hangdoc.observe.maps import mapped_files, reach
+from hangdoc.observe.maps import Mapping, inner_path, mapped_files
 from hangdoc.observe.observation import Observation, ProbeResult, Target
+from hangdoc.observe.process_files import ProcessFiles, Root, View, files_of, own_root
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import Machine, Runtime, Unavailable
 
 _FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_tile", "asimd", "bf16")
+_METADATA_FOLDER = regex(r"torch-.*\.dist-info")
 _METADATA_VERSION = regex(r"^Version: (.+)$", re.MULTILINE)
+_VERSION_FILE = regex(r"^__version__ = '([^']+)'", re.MULTILINE)
+_MAX_VERSION = 64
+_MAX_BYTES = 4096
+_MAX_ENTRIES = 20_000
+"""Of the directory that contains torch: that of all packages."""
 
 
 class HostMachine:
@@ -39,10 +46,9 @@ class HostMachine:
     def during(self, observation: Observation) -> None:
         """Read everything."""
         self._machine = machine(observation.proc)
-        torch_versions: dict[str, str | None] = {}
-        for target in observation.ranks():
-            if target.state not in "ZX":
-                self._runtimes[target.pid] = runtime(observation.proc, target, torch_versions)
+        living = [target for target in observation.ranks() if target.state not in "ZX"]
+        runtimes = Runtimes()
+        self._runtimes |= observation.read_each(living, lambda target: runtimes.read(observation.proc, target))
 
     def close(self, observation: Observation) -> None:
         """Read the swap counters again."""
@@ -84,7 +90,9 @@ def machine(proc: ProcFS) -> Machine | Unavailable:
             cpu_model=model,
             cpu_flags=flags,
             cores=os.cpu_count() or 1,
-            gpus=len([name for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name)]),
+            gpus=len(
+                [name for name, _ in own_root().entries("/dev", _MAX_ENTRIES) if re.fullmatch(r"nvidia\d+", name)]
+            ),
             memory_total_bytes=kib["MemTotal"] * 1024,
             memory_available_bytes=kib["MemAvailable"] * 1024,
             shared_total_bytes=shared[0],
@@ -105,7 +113,7 @@ def machine(proc: ProcFS) -> Machine | Unavailable:
 def _shared_memory() -> tuple[int | None, int | None]:
     """(size, free) of /dev/shm in bytes."""
     try:
-        about = os.statvfs("/dev/shm")  # noqa: S108
+        about = own_root().space("/dev/shm")  # noqa: S108
     except OSError:
         return None, None
     return about.f_blocks * about.f_frsize, about.f_bavail * about.f_frsize
@@ -142,46 +150,56 @@ def resolve(name: str) -> tuple[str, ...] | Unavailable:
         pool.shutdown(wait=False)
 
 
-def runtime(proc: ProcFS, target: Target, torch_versions: dict[str, str | None]) -> Runtime | Unavailable:
-    """The software of a rank. `torch_versions` is a cache, by device and inode of torch's library."""
-    pid = target.pid
-    try:
-        executable: str | None = proc.link(f"{pid}/exe")
-        files = mapped_files(proc, pid)
-        version = python_version(proc, pid, files)
-        torch_library = next((m for m in files if "/torch/lib/libtorch_python" in m.path), None)
-    except ProcError as error:
-        return Unavailable(reason=str(error))
-    torch: str | None = None
-    if torch_library:
-        key = f"{torch_library.device} {torch_library.inode}"
-        if key not in torch_versions:
-            file = reach(proc, pid, torch_library)
-            torch_versions[key] = _torch_version(file.parent.parent) if file else None
-        torch = torch_versions[key]
-    try:
-        cpus = len(os.sched_getaffinity(pid))
-    except OSError:
-        cpus = None
-    try:
-        gpu = any(link.startswith("/dev/nvidia") for link in proc.links(f"{pid}/fd").values())
-    except ProcError:
-        gpu = False
-    python = f"{version[0]}.{version[1]}" if version else None
-    return Runtime(python=python, executable=executable, torch=torch, cpus_allowed=cpus, gpu=gpu)
+class Runtimes:
+    """Finds out which software ranks run. It keeps torch's version by who sees which library."""
 
+    def __init__(self) -> None:
+        self._torch_versions: dict[tuple[View, str, str, int], str | None] = {}
+        """By library: who sees it, its path, device and inode."""
 
-def _torch_version(package: Path) -> str | None:
-    """The version in the metadata next to a torch package, else in its version.py. Imports nothing."""
-    for metadata in sorted(package.parent.glob("torch-*.dist-info/METADATA")):
+    def read(self, proc: ProcFS, target: Target) -> Runtime | Unavailable:
+        """The software of a rank."""
+        pid = target.pid
         try:
-            match = _METADATA_VERSION.search(metadata.read_text("utf-8", "replace")[:4000])
+            executable: str | None = proc.link(f"{pid}/exe")
+            mapped = mapped_files(proc, pid)
+            version = python_version(proc, pid, mapped)
+        except ProcError as error:
+            return Unavailable(reason=str(error))
+        library = next((m for m in mapped if "/torch/lib/libtorch_python" in m.path), None)
+        torch: str | None = None
+        if library is not None:
+            with contextlib.suppress(OSError, ProcError), files_of(proc, pid, target.start_ticks) as files:
+                torch = self._torch_version(files, library, inner_path(proc, pid, library))
+        try:
+            cpus = len(os.sched_getaffinity(pid))
         except OSError:
-            continue
-        if match:
-            return match[1].strip()
-    try:
-        match = re.search(r"^__version__ = '([^']+)'", (package / "version.py").read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return match[1] if match else None
+            cpus = None
+        try:
+            gpu = any(link.startswith("/dev/nvidia") for link in proc.links(f"{pid}/fd").values())
+        except ProcError:
+            gpu = False
+        python = f"{version[0]}.{version[1]}" if version else None
+        return Runtime(python=python, executable=executable, torch=torch, cpus_allowed=cpus, gpu=gpu)
+
+    def _torch_version(self, files: ProcessFiles, library: Mapping, path: str) -> str | None:
+        key = files.view, path, library.device, library.inode
+        if key not in self._torch_versions:
+            package = os.path.dirname(os.path.dirname(path))
+            self._torch_versions[key] = files.run(
+                lambda root: _torch_version(root, package) if root.stat(path).st_ino == library.inode else None
+            )
+        return self._torch_versions[key]
+
+
+def _torch_version(root: Root, package: str) -> str | None:
+    """The version in the metadata next to a torch package, else in its version.py. Imports nothing."""
+    beside = os.path.dirname(package)
+    names = sorted(name for name, _ in root.entries(beside, _MAX_ENTRIES) if _METADATA_FOLDER.fullmatch(name))
+    places = [(os.path.join(beside, name, "METADATA"), _METADATA_VERSION) for name in names]
+    for path, pattern in [*places, (os.path.join(package, "version.py"), _VERSION_FILE)]:
+        with contextlib.suppress(OSError):
+            text = root.read(path, _MAX_BYTES).raw.decode("utf-8", "replace")
+            if (match := pattern.search(text)) is not None:
+                return match[1].strip()[:_MAX_VERSION]
+    return None

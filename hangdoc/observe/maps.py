@@ -1,11 +1,9 @@
 """The files that a process has mapped, from /proc/PID/maps (proc_pid_maps(5))."""
 
-import os
 import re
-from pathlib import Path
 from typing import NamedTuple
 
-from hangdoc.procfs import ProcFS
+from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.regex import regex
 
 _FIRST = regex(rb"^([0-9a-f]+)-\S+ \S+ 00000000 (\S+) (\d+) +(/.*)$", re.MULTILINE)
@@ -31,19 +29,12 @@ def mapped_files(proc: ProcFS, pid: int) -> list[Mapping]:
     ]
 
 
-def reach(proc: ProcFS, pid: int, mapping: Mapping) -> Path | None:
-    """A path by which the mapped file can be opened from here; None if no file with its inode is found.
-
-    Its path is tried below the root directory of `pid` first, then as an absolute path here (bind mounts, chroots).
-    """
-    same_inode = None
-    for path in (Path(f"{proc.root}/{pid}/root{mapping.path}"), Path(mapping.path)):
-        try:
-            about = path.stat()
-        except OSError:
-            continue
-        if about.st_ino == mapping.inode:
-            if f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}" == mapping.device:
-                return path
-            same_inode = same_inode or path  # overlayfs and btrfs may show different devices in maps and stat(2)
-    return same_inode
+def inner_path(proc: ProcFS, pid: int, mapping: Mapping) -> str:
+    """The path of a mapped file as the process sees it. Of a process in a chroot, the kernel shows the path from our root
+    directory; of one with other mounts, the path that is valid there."""
+    try:
+        root = proc.link(f"{pid}/root")
+    except ProcError:
+        return mapping.path
+    inner = mapping.path.removeprefix(root) if root != "/" else mapping.path
+    return inner if inner.startswith("/") else mapping.path

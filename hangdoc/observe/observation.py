@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from hangdoc.observe import isolation
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import Image, locate
 from hangdoc.procfs import ProcFS
@@ -62,17 +63,19 @@ class Observation(msgspec.Struct):
     pool: ThreadPoolExecutor
     problems: list[str] = msgspec.field(default_factory=list)
     _images: dict[int, Image] = msgspec.field(default_factory=dict)
-    _locating: threading.Lock = msgspec.field(default_factory=threading.Lock)
+    _locating: dict[int, threading.Lock] = msgspec.field(default_factory=dict)
 
     def image(self, pid: int) -> Image:
         """The interpreter of a process, located once. Raises Unreadable."""
-        with self._locating:  # probes run in parallel, and locating takes a while
+        # Probes run in parallel, and locating takes a while. One lock for each process: one that never ends holds up no other.
+        with self._locating.setdefault(pid, threading.Lock()):
             if pid not in self._images:
                 self._images[pid] = locate(self.proc, pid)
             return self._images[pid]
 
     def forget_images(self, new: set[int]) -> None:
         """Keep only the interpreters of targets, and drop those of `new` processes, which have taken over the pids of others."""
+        isolation.shared.forget(new)
         for pid in [pid for pid in self._images if pid in new or pid not in self.targets]:
             del self._images[pid]
 
@@ -88,6 +91,14 @@ class Observation(msgspec.Struct):
         """Targets that still have threads and memory."""
         return [target for target in self.targets.values() if target.state not in "ZX"]
 
+    def read_each(
+        self, targets: Iterable[Target], read: Callable[[Target], R], each_seconds: float | None = None
+    ) -> dict[int, R | Unavailable]:
+        """`read` of every target by pid, one after the other, so that each can spoil only its own evidence. One may take
+        `each_seconds`; None: as long as a reading should take."""
+        by_pid = {target.pid: target for target in targets}
+        return isolation.shared.read_each(by_pid, lambda pid: read(by_pid[pid]), self.deadline, each_seconds)
+
     def each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """`function` of every item, computed in parallel, in the order of the items."""
         return list(self.pool.map(function, items))
@@ -101,8 +112,9 @@ class Probe(Protocol):
     """One source of evidence.
 
     `open` reads at the beginning of the window, `close` at its end, and `during` at any time in between. `evidence` returns
-    the results. What can't be read of one process is an `Unavailable` for that process. An exception in a probe becomes a
-    problem in the report and does not end the observation.
+    the results. What can't be read of one process is an `Unavailable` for that process: `Observation.read_each` makes it so,
+    whatever the reading raises and however long it takes. An exception in a probe becomes a problem in the report and does not
+    end the observation.
 
     An abandoned action still runs beside the next ones. Therefore, they iterate over copies of what it fills.
     """

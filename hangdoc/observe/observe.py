@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hangdoc import redact
-from hangdoc.observe import arrivals, lock_files, naps, natives, outside
+from hangdoc.observe import arrivals, isolation, lock_files, naps, natives, outside
 from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
@@ -69,6 +69,8 @@ _NAPS_SHARE = 0.25
 """Share of the remaining time that may be spent on waiting for sleeping processes."""
 _CLOSE_BEFORE = 0.7
 """The probes must close before this share of the time limit has passed."""
+_BUILD_SECONDS = 15.0
+"""For the last readings of one process, which watch for some seconds whether others are at work."""
 _NOT_LOOKED_AT = Unavailable(reason="not looked at")
 _MIN_SECONDS = 0.5
 
@@ -123,16 +125,14 @@ def observe(
             evidence = _run(observation, progress, meanwhile)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-    processes = tuple(
-        _process_of(observation, target, evidence.get(pid, {})) for pid, target in sorted(observation.targets.items())
-    )
+    processes = each_process(observation, lambda target: _process_of(observation, target, evidence.get(target.pid, {})))
     host = Host(
         name=socket.gethostname(),
         taken_at=taken_at.isoformat(timespec="milliseconds"),
         window_seconds=options.window,
         elapsed_seconds=round(deadline.elapsed(), 3),
         processes=processes,
-        problems=tuple(dict.fromkeys([*observation.problems, *not_read(deadline)])),
+        problems=tuple(dict.fromkeys([*observation.problems, *isolation.shared.take_problems(), *not_read(deadline)])),
         machine_id=machine_id(proc),
         restricted=found.restricted,
         **evidence.get(None, {}),
@@ -273,6 +273,38 @@ def _process_of(observation: Observation, target: Target, evidence: dict[str, An
     return process(observation, target, evidence, found)
 
 
+def each_process(observation: Observation, build: Callable[[Target], Process]) -> tuple[Process, ...]:
+    """`build` of every target, by pid. A process that spoils its evidence stays without it."""
+    targets = (observation.targets[pid] for pid in sorted(observation.targets))
+    built = observation.read_each(targets, build, each_seconds=_BUILD_SECONDS)
+    processes = []
+    for pid, result in built.items():
+        if isinstance(result, Unavailable):
+            observation.problems.append(f"the evidence of pid {pid}: {result.reason}")
+            result = _bare(observation.targets[pid], result)
+        processes.append(result)
+    return tuple(sorted(processes, key=lambda process: process.pid))
+
+
+def _bare(target: Target, why: Unavailable) -> Process:
+    """A process of which nothing is known but that it is there."""
+    return Process(
+        pid=target.pid,
+        ppid=target.ppid,
+        role=target.role,
+        name=target.name,
+        argv=target.argv,
+        state=target.state,
+        started_seconds_ago=0.0,
+        identity=target.identity,
+        launch=target.launch,
+        owner=target.owner,
+        environment=why,
+        stack=why,
+        stack_before=why,
+    )
+
+
 def process(
     observation: Observation, target: Target, evidence: dict[str, Any], counted: tuple[Counter, ...]
 ) -> Process:
@@ -307,12 +339,12 @@ def process(
         is_rank = target.role == "rank"
         evidence["clocks"] = clocks = outside.named(proc, pid, clocks, stack, of_runs, inherited=is_rank)
         if is_rank:
-            polled = lock_files.polled(proc, pid, stack, clocks)
+            polled = lock_files.polled(proc, pid, target.start_ticks, stack, clocks)
             fields["polled_lock"] = outside.with_lock(proc, pid, polled, of_runs)
             others = outside.beside(proc, pid, clocks, stack, of_runs)
             fields["others_at_work"] = tuple(one for one in others if one.works)
             fields["others_asleep"] = tuple(one for one in others if not one.works)
-            fields["arrival"] = arrivals.newest(proc, pid, target.argv, stack, clocks)
+            fields["arrival"] = arrivals.newest(proc, pid, target.start_ticks, target.argv, stack, clocks)
         if target.role in ("rank", "launcher"):
             starting = outside.starting_beside(proc, pid, stack, of_runs)
             fields["others_at_work"] = fields.get("others_at_work") or starting

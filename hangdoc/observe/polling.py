@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from hangdoc import redact
-from hangdoc.observe import natives
+from hangdoc.observe import isolation, natives
 from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.deadline import Deadline
@@ -26,7 +26,7 @@ from hangdoc.observe.holds import Holds
 from hangdoc.observe.machine import machine, swapped
 from hangdoc.observe.membership import Membership
 from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.observe import Options, machine_id, not_read, process
+from hangdoc.observe.observe import Options, each_process, machine_id, not_read, process
 from hangdoc.observe.progress import Beacons
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import helpers_of, no_stack_reason, waits_for_a_child
@@ -287,9 +287,7 @@ class Polling:
     ) -> Snapshot:
         observation = self._observation
         assert self._ended is not None  # noqa: S101
-        processes = tuple(
-            self._process(target, gathered.get(pid, {})) for pid, target in sorted(observation.targets.items())
-        )
+        processes = each_process(observation, lambda target: self._process(target, gathered.get(target.pid, {})))
         host = Host(
             name=socket.gethostname(),
             taken_at=taken_at.isoformat(timespec="milliseconds"),
@@ -297,7 +295,14 @@ class Polling:
             elapsed_seconds=round(observation.deadline.elapsed(), 3),
             processes=processes,
             problems=tuple(
-                dict.fromkeys([*observation.problems, *self._deep.problems(), *not_read(observation.deadline)])
+                dict.fromkeys(
+                    [
+                        *observation.problems,
+                        *self._deep.problems(),
+                        *isolation.shared.take_problems(),
+                        *not_read(observation.deadline),
+                    ]
+                )
             ),
             machine_id=machine_id(observation.proc),
             restricted=self._membership.found.restricted,

@@ -3,8 +3,13 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from hangdoc.observe import isolation
+from hangdoc.observe.deadline import Deadline
 from hangdoc.procfs import Denied, ProcError, ProcFS, Stat
 from hangdoc.snapshot import Unavailable
+
+_SECONDS = 10.0
+"""For all processes of a host. The kernel holds up the reader of one whose memory is locked."""
 
 
 class Entry(NamedTuple):
@@ -46,9 +51,9 @@ class ProcessTable(dict[int, Entry]):
 
 
 def read(proc: ProcFS) -> ProcessTable:
-    """The table at this moment, without processes that end during the read."""
-    entries = (_entry(proc, pid) for pid in proc.pids())
-    return ProcessTable({entry.pid: entry for entry in entries if entry is not None})
+    """The table at this moment, without processes that end during the read and those that can't be read."""
+    entries = isolation.shared.read_each(proc.pids(), lambda pid: _entry(proc, pid), Deadline(_SECONDS))
+    return ProcessTable({pid: entry for pid, entry in entries.items() if isinstance(entry, Entry)})
 
 
 def read_ancestry(proc: ProcFS, pid: int) -> ProcessTable:

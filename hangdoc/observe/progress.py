@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from hangdoc import beacon
-from hangdoc.observe.observation import Observation
+from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.watchdog_files import beat_of
 from hangdoc.parse import integer
 from hangdoc.program import around, program
@@ -86,21 +86,14 @@ class Beacons:
 
     def open(self, observation: Observation) -> None:
         """Read the first beat."""
-        for target in observation.ranks():
-            beat = beat_of(observation.proc, target.pid, target.environment)
-            if beat is not None:
-                self._first[target.pid] = beat
+        self._first |= {pid: beat for pid, (beat, _) in _beats(observation).items()}
 
     def during(self, observation: Observation) -> None:
         """Nothing."""
 
     def close(self, observation: Observation) -> None:
         """Read the second beat."""
-        self._second = {}
-        for target in observation.ranks():
-            beat = beat_of(observation.proc, target.pid, target.environment)
-            if beat is not None:
-                self._second[target.pid] = (beat, time.monotonic_ns())
+        self._second = _beats(observation)
 
     def start_next_window(self, observation: Observation) -> None:
         """The end of this window becomes the beginning of the next."""
@@ -127,3 +120,15 @@ class Beacons:
             )
             found.append((pid, "progress", Progress(counters=(), beacon=reading)))
         return found
+
+
+def _beats(observation: Observation) -> dict[int, tuple[beacon.Beat, int]]:
+    """The last beat of each rank that has one, and when it was read (monotonic, ns)."""
+
+    def read(target: Target) -> tuple[beacon.Beat | None, int]:
+        return beat_of(observation.proc, target.pid, target.start_ticks, target.environment), time.monotonic_ns()
+
+    read_now = observation.read_each(observation.ranks(), read)
+    return {
+        pid: (beat[0], beat[1]) for pid, beat in read_now.items() if isinstance(beat, tuple) and beat[0] is not None
+    }

@@ -6,8 +6,8 @@ import re
 
 import msgspec
 
-from hangdoc import run_identity
-from hangdoc.observe import identity
+from hangdoc import beacon, run_identity
+from hangdoc.observe import identity, isolation
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.process_table import ProcessTable
 from hangdoc.observe.rank_from_memory import rank_from_memory
@@ -45,7 +45,7 @@ def find(search: Search, deadline: Deadline) -> None:
     _find_by_environment(search)
     _find_in_memory(search, deadline)
     keep_one_of_each_tree(search)
-    _find_by_beacon(search)
+    _find_by_beacon(search, deadline)
 
 
 def _find_by_environment(search: Search) -> None:
@@ -120,17 +120,22 @@ def _communicates(proc: ProcFS, pid: int) -> bool:
 
 def _find_in_memory(search: Search, deadline: Deadline) -> None:
     """Search the memory of processes with torch whose environment names no rank."""
-    for pid in sorted(search.wanted):  # parents before children, unless pids have wrapped around
+
+    def read(pid: int) -> None:
         if pid in search.ranks or pid in search.launchers or not maps_torch(search.proc, pid):
-            continue
+            return
         # A rank may start other ranks. Those of its helpers that are no ranks have no threads of a backend: fork(2) copies none.
         if search.below_a_rank(pid) and not _communicates(search.proc, pid):
-            continue
+            return
         entry = search.table[pid]
         forked = maps_torch(search.proc, entry.stat.ppid)
-        found, search.live_environments[pid] = rank_from_memory(search.proc, deadline, pid, entry.argv, forked)
+        found, environment = rank_from_memory(search.proc, deadline, pid, entry.argv, forked)
+        search.live_environments[pid] = environment
         if found:
             search.ranks[pid] = found
+
+    # Parents before children, unless pids have wrapped around.
+    isolation.shared.read_each(sorted(search.wanted), read, deadline)
 
 
 def keep_one_of_each_tree(search: Search) -> None:
@@ -145,10 +150,17 @@ def keep_one_of_each_tree(search: Search) -> None:
                     del search.ranks[above]
 
 
-def _find_by_beacon(search: Search) -> None:
-    for pid in sorted(search.wanted - set(search.ranks) - set(search.launchers)):
-        beat = beat_of(search.proc, pid, search.table[pid].environment)
-        if beat is not None and beat.rank is not None and not search.below_a_rank(pid):
+def _find_by_beacon(search: Search, deadline: Deadline) -> None:
+
+    def read(pid: int) -> beacon.Beat | None:
+        entry = search.table[pid]
+        if not is_python(search.proc, pid):
+            return None
+        return beat_of(search.proc, pid, entry.stat.start_ticks, entry.environment)
+
+    others = sorted(search.wanted - set(search.ranks) - set(search.launchers))
+    for pid, beat in isolation.shared.read_each(others, read, deadline).items():
+        if isinstance(beat, beacon.Beat) and beat.rank is not None and not search.below_a_rank(pid):
             search.ranks[pid] = RankIdentity(
                 rank=beat.rank, source="beacon", world_size=beat.world_size, run_digest=beat.run_digest
             )

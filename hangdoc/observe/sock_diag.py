@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from hangdoc.observe.netlink import Netlink, attribute
+from hangdoc.procfs import ProcError, open_kernel_file
 
 _NETLINK_SOCK_DIAG = 4
 BY_FAMILY = 20
@@ -152,7 +153,13 @@ def _connected_in(namespace_file: str) -> Netlink:
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
-    with open(namespace_file) as file:
-        if libc.setns(file.fileno(), _CLONE_NEWNET) != 0:
+    try:
+        descriptor = open_kernel_file(namespace_file)
+    except ProcError as error:
+        raise PermissionError(f"can't enter the rank's network namespace: {error}") from error
+    try:
+        if libc.setns(descriptor, _CLONE_NEWNET) != 0:
             raise PermissionError(f"can't enter the rank's network namespace: {os.strerror(ctypes.get_errno())}")
+    finally:
+        os.close(descriptor)
     return Netlink(_NETLINK_SOCK_DIAG)

@@ -103,7 +103,7 @@ class Sockets:
     def _read_all(self, observation: Observation) -> dict[_Key, TcpSocket]:
         """All sockets of the network namespaces of all targets."""
         found: dict[_Key, TcpSocket] = {}
-        own = _own_namespace()
+        own = network_of(observation.proc, os.getpid())
         pids: dict[str, int] = {}
         for target in observation.alive():
             known = self._owned.get(target.pid)
@@ -186,10 +186,3 @@ def listeners(observation: Observation, sockets: dict[_Key, TcpSocket]) -> list[
                 found[key] = listener(observation.proc, wanted[key], namespace, pid)
     unknown = [Listener(port=port, namespace=key[0], pid=None) for key, port in wanted.items() if key not in found]
     return sorted([*found.values(), *unknown], key=lambda one: (one.port, one.namespace, one.pid or 0))
-
-
-def _own_namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/net")
-    except OSError:
-        return ""

@@ -12,6 +12,7 @@ import msgspec
 
 from hangdoc import redact
 from hangdoc.observe.lines import Lines
+from hangdoc.observe.process_files import ProcessFiles, files_of
 from hangdoc.observe.source_files import Key, SourceFiles
 from hangdoc.observe.structure import Structure, statements, structure
 from hangdoc.procfs import ProcError, ProcFS
@@ -31,7 +32,7 @@ class Sources:
 
     def __init__(self, proc: ProcFS) -> None:
         self._proc = proc
-        self._files = SourceFiles(proc)
+        self._files = SourceFiles()
         self._trees: dict[Key, ast.Module | None] = {}
         self._defined: dict[Key, list[_Function]] = {}
         self._structure: dict[tuple[Key, str, int], Structure] = {}
@@ -45,34 +46,37 @@ class Sources:
         self._files.renew()
         self._trees, self._defined, self._structure = {}, {}, {}
 
-    def annotate(self, pid: int, stack: Stack) -> Stack:
-        """The stack with source lines in all Python frames, loops in the program's frames, and context in the user's code."""
+    def annotate(self, pid: int, start_ticks: int, stack: Stack) -> Stack:
+        """The stack with source lines in all Python frames, loops in the program's frames, and context in the user's code. It is
+        the stack of the process `pid` that started at `start_ticks`."""
+        started = self._boot + start_ticks / self._proc.ticks_per_second
         try:
-            started = self._boot + self._proc.stat(str(pid)).start_ticks / self._proc.ticks_per_second
-        except ProcError:
+            with files_of(self._proc, pid, start_ticks) as files:
+                threads = tuple(self._thread(files, started, thread) for thread in stack.threads)
+        except (ProcError, OSError):
             return stack
-        return msgspec.structs.replace(
-            stack, threads=tuple(self._thread(pid, started, thread) for thread in stack.threads)
-        )
+        return msgspec.structs.replace(stack, threads=threads)
 
-    def _thread(self, pid: int, started: float, thread: PythonThread) -> PythonThread:
+    def _thread(self, files: ProcessFiles, started: float, thread: PythonThread) -> PythonThread:
         frames: list[Frame] = []
         context_given = False
         program_frames = {id(frame) for frame in program(thread.frames)}
         for frame in thread.frames:
             leaving = bool(frames) and frames[-1].function.endswith("__exit__")
             annotated = self._frame(
-                pid, started, frame, context=not context_given, loops=id(frame) in program_frames, leaving=leaving
+                files, started, frame, context=not context_given, loops=id(frame) in program_frames, leaving=leaving
             )
             context_given = context_given or annotated.context is not None
             frames.append(annotated)
         return msgspec.structs.replace(thread, frames=tuple(frames))
 
-    def _frame(self, pid: int, started: float, frame: Frame, *, context: bool, loops: bool, leaving: bool) -> Frame:
+    def _frame(
+        self, files: ProcessFiles, started: float, frame: Frame, *, context: bool, loops: bool, leaving: bool
+    ) -> Frame:
         """`leaving`: it calls the `__exit__` of a context manager."""
         if frame.native or not frame.file.startswith("/"):
             return frame
-        key, lines = self._files.lines(pid, started, frame.file, library=frame.library)
+        key, lines = self._files.lines(files, started, frame.file, library=frame.library)
         if not 0 < frame.line <= len(lines):
             return frame
         source = redact.source(lines[frame.line - 1].strip())[:200]

@@ -2,15 +2,12 @@
 moved."""
 
 import os
-import stat
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
-from pathlib import Path
 from typing import NamedTuple
 
 from hangdoc import redact
 from hangdoc.observe.lines import Lines
-from hangdoc.procfs import ProcError, ProcFS
+from hangdoc.observe.owner_rights import Rights
+from hangdoc.observe.process_files import NoAnswer, ProcessFiles, View
 
 _MAX_BYTES = 2_000_000
 _MAX_WHOLE = 300_000
@@ -19,8 +16,8 @@ _MAX_KEPT = 2_000_000
 """Characters of all filtered files that are kept for the next polls."""
 _BOUND_SECONDS = 2.0
 
-Key = tuple[str, str, bool]
-"""Mount namespace, path, and whether the file belongs to a library: processes in one mount namespace share their files."""
+Key = tuple[View, str, bool]
+"""Who sees the file, its path, and whether it belongs to a library."""
 _Version = tuple[int, int, int, int]
 """Device, inode, size in bytes, time of the last change in ns."""
 
@@ -35,25 +32,20 @@ class _File(NamedTuple):
 class SourceFiles:
     """Reads source files and keeps them."""
 
-    def __init__(self, proc: ProcFS) -> None:
-        self._proc = proc
+    def __init__(self) -> None:
         self._files: dict[Key, _File | None] = {}
         """None for files that can't be used."""
         self._earlier: dict[Key, _File] = {}
         """Files from before the last `renew`, which may have changed since, the most recently used last."""
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="source")
-        self._stuck = False
+        self._stuck: set[Rights] = set()
+        """Owners with a file that did not answer: the next one would not answer either."""
 
-    def lines(self, pid: int, started: float, file: str, *, library: bool) -> tuple[Key, Lines]:
+    def lines(self, files: ProcessFiles, started: float, file: str, *, library: bool) -> tuple[Key, Lines]:
         """The key and the lines of a file for a process that started at `started` (seconds since the epoch); no lines if it can't
         be used. Secrets are removed from files that belong to no library."""
-        try:
-            namespace = self._proc.link(f"{pid}/ns/mnt")
-        except ProcError:
-            namespace = ""
-        key = namespace, file, library
+        key = files.view, file, library
         if key not in self._files:
-            self._files[key] = self._read(f"{self._proc.root}/{pid}/root{file}", self._earlier.pop(key, None), library)
+            self._files[key] = self._read(files, file, self._earlier.pop(key, None), library)
         found = self._files[key]
         if found is None or found.version[3] / 1e9 > started + 1:
             return key, Lines()
@@ -69,31 +61,33 @@ class SourceFiles:
             if kept <= _MAX_KEPT:
                 break
             kept -= len(self._earlier.pop(key).lines.text)
-        if self._stuck:
-            self._reader, self._stuck = ThreadPoolExecutor(1, thread_name_prefix="source"), False
+        self._stuck.clear()
 
-    def _read(self, path: str, earlier: _File | None, library: bool) -> _File | None:
-        if self._stuck:
+    def _read(self, files: ProcessFiles, path: str, earlier: _File | None, library: bool) -> _File | None:
+        """`_read_file`, but None for an owner whose files do not answer."""
+        if files.view.rights in self._stuck:
             return None
         try:
-            return self._reader.submit(_read, path, earlier, library).result(_BOUND_SECONDS)
-        except FutureTimeout:
-            self._stuck = True  # a dead file system: the next file would not be readable either
-            return None
-
-
-def _read(path: str, earlier: _File | None, library: bool) -> _File | None:
-    """The file at `path`: `earlier` if it has not changed; None if it can't be used."""
-    try:
-        about = os.stat(path)
-        version = about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
-        if not stat.S_ISREG(about.st_mode) or about.st_size > _MAX_BYTES:
-            return None
-        if earlier is not None and earlier.version == version:
-            return earlier
-        text = Path(path).read_text("utf-8", "replace")
-    except OSError:
+            return _read_file(files, path, earlier, library)
+        except NoAnswer:
+            self._stuck.add(files.view.rights)
+        except OSError:
+            pass
         return None
+
+
+def _read_file(files: ProcessFiles, path: str, earlier: _File | None, library: bool) -> _File | None:
+    """The file at `path`: `earlier` if it has not changed; None if it is too large. Raises OSError."""
+    if earlier is not None and earlier.version == _version(files.stat(path, _BOUND_SECONDS)):
+        return earlier
+    raw, about = files.read(path, _MAX_BYTES + 1, _BOUND_SECONDS)
+    if len(raw) > _MAX_BYTES:
+        return None
+    text = raw.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
     # A literal with a secret may begin above the line that is shown, so the whole file is filtered.
     filtered = not library and len(text) < _MAX_WHOLE
-    return _File(Lines(redact.source(text) if filtered else text), version, filtered)
+    return _File(Lines(redact.source(text) if filtered else text), _version(about), filtered)
+
+
+def _version(about: os.stat_result) -> _Version:
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns

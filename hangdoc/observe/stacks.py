@@ -69,9 +69,11 @@ class Stacks:
                 wanted += helpers_of(observation, rank)
         self._first |= self._first_dump(observation, wanted)
         self._sources = Sources(observation.proc)
-        for pid, stack in list(self._first.items()):  # most frames will be the same in the second dump
-            if isinstance(stack, Stack):
-                self._sources.annotate(pid, stack)
+        sources, stacks = self._sources, dict(self._first)  # most frames will be the same in the second dump
+        observation.read_each(
+            (observation.targets[pid] for pid, stack in stacks.items() if isinstance(stack, Stack)),
+            lambda target: sources.annotate(target.pid, target.start_ticks, _stack_in(stacks[target.pid])),
+        )
 
     def close(self, observation: Observation) -> None:
         """Dump every process again, and helpers that have started since. A process that has not run since its first dump has the
@@ -86,7 +88,7 @@ class Stacks:
         ]
         self._first |= {t.pid: Unavailable(reason="read only at the end of the window") for t in launchers}
         for pid in adopt_helpers(observation):
-            self._first[pid] = attach.dump(observation.proc, pid, observation.deadline)
+            self._first |= dump_each(observation, [observation.targets[pid]], set())
         to_dump = []
         for pid, first in list(self._first.items()):
             if isinstance(first, Stack) and self._is_off_cpu(observation, pid, first):
@@ -119,23 +121,23 @@ class Stacks:
 
     def _dump(self, observation: Observation, targets: Iterable[Target]) -> dict[int, Stack | Unavailable]:
         targets = list(targets)
-        stacks = observation.each(
-            lambda t: attach.dump(observation.proc, t.pid, observation.deadline, off_cpu=t.at_rest), targets
-        )
-        return {target.pid: stack for target, stack in zip(targets, stacks, strict=True)}
+        return dump_each(observation, targets, {target.pid for target in targets if target.at_rest})
 
     def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
         """Both stacks, the second with source lines and lengths."""
         sources = self._sources or Sources(observation.proc)
+        before: dict[int, Stack | Unavailable] = {}
+        after: dict[int, Stack | Unavailable] = {}
         for pid, first in list(self._first.items()):
             missing = Unavailable(reason="no time was left for a second reading") if isinstance(first, Stack) else first
             second = self._second.get(pid, missing)
             if isinstance(first, Stack) and isinstance(second, Unavailable) and _is_alive(observation, pid):
                 first, second = second, first  # one reading is useful, but must not count as two
-            if isinstance(second, Stack):
-                second = annotated(observation, sources, pid, second)
-            yield pid, "stack_before", first
-            yield pid, "stack", second
+            before[pid], after[pid] = first, second
+        after |= annotate_each(observation, sources, after)
+        for pid in before:
+            yield pid, "stack_before", before[pid]
+            yield pid, "stack", after[pid]
         for target in observation.targets.values():
             if target.pid not in self._first:
                 reason = no_stack_reason(target)
@@ -211,11 +213,40 @@ def helpers_of(observation: Observation, rank: Target) -> list[Target]:
     return helpers[:_HELPERS_PER_RANK]
 
 
-def annotated(observation: Observation, sources: Sources, pid: int, stack: Stack) -> Stack:
-    """The stack with source lines, lengths of containers and numbers in objects, if there is time."""
-    if observation.deadline.remaining() > _RESERVE_SECONDS:
-        return sources.annotate(pid, _with_amounts(observation, pid, stack))
-    observation.deadline.miss("source and variables", pid)
+def dump_each(observation: Observation, targets: Iterable[Target], off_cpu: set[int]) -> dict[int, Stack | Unavailable]:
+    """The stacks of some processes, read in parallel. Those in `off_cpu` are read without a pause (`attach.dump`)."""
+    targets = list(targets)
+
+    def dump(pid: int) -> Stack | Unavailable:
+        return attach.dump(observation.proc, pid, observation.deadline, off_cpu=pid in off_cpu)
+
+    stacks = observation.each(lambda target: dump(target.pid), targets)
+    return {target.pid: stack for target, stack in zip(targets, stacks, strict=True)}
+
+
+def annotate_each(
+    observation: Observation, sources: Sources, stacks: dict[int, Stack | Unavailable]
+) -> dict[int, Stack | Unavailable]:
+    """The stacks with source lines, lengths of containers and numbers in objects, if there is time. A stack stays as it is if
+    these can't be read."""
+
+    def annotate(target: Target) -> Stack:
+        stack = _stack_in(stacks[target.pid])
+        if observation.deadline.remaining() > _RESERVE_SECONDS:
+            return sources.annotate(target.pid, target.start_ticks, _with_amounts(observation, target.pid, stack))
+        observation.deadline.miss("source and variables", target.pid)
+        return stack
+
+    read = [observation.targets[pid] for pid, stack in stacks.items() if isinstance(stack, Stack)]
+    more = observation.read_each(read, annotate)
+    for pid, stack in more.items():
+        if isinstance(stack, Unavailable):
+            observation.problems.append(f"source and variables of pid {pid}: {stack.reason}")
+    return stacks | {pid: stack for pid, stack in more.items() if isinstance(stack, Stack)}
+
+
+def _stack_in(stack: Stack | Unavailable) -> Stack:
+    assert isinstance(stack, Stack)  # noqa: S101
     return stack
 
 

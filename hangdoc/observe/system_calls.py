@@ -1,5 +1,6 @@
 """The system call that a thread is in: its arguments, and how long it lasts at most."""
 
+import os
 import struct
 import time
 
@@ -66,8 +67,10 @@ def timeout(proc: ProcFS, pid: int, call: str, arguments: list[int]) -> tuple[fl
 def memory(proc: ProcFS, pid: int, address: int, size: int) -> bytes:
     """Up to `size` bytes of the memory of a process. Raises ValueError for what can't be read."""
     try:
-        with open(f"{proc.root}/{pid}/mem", "rb") as memory:
-            memory.seek(address)
-            return memory.read(size)
-    except (OSError, OverflowError) as error:
+        descriptor = proc.open_descriptor(f"{pid}/mem")
+        try:
+            return os.pread(descriptor, size, address)
+        finally:
+            os.close(descriptor)
+    except (ProcError, OSError, OverflowError) as error:
         raise ValueError(str(error)) from error

@@ -1,50 +1,67 @@
 """Files that a trainer's watchdog writes for hangdoc, found through the trainer's mount and pid namespaces."""
 
+import contextlib
+import functools
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
 from hangdoc import beacon
+from hangdoc.observe.process_files import Root, files_of
 from hangdoc.procfs import ProcError, ProcFS
 from hangdoc.snapshot import Unavailable
 
+_TRIES = 3
 
-def watchdog_files(
-    proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable, suffix: str
-) -> list[tuple[Path, int]]:
-    """(path, the process's pid in its own pid namespace) of each place where `<pid><suffix>` of a process may be. The content of
-    these files is untrusted."""
-    known = environment if isinstance(environment, dict) else {}
+
+def read_watchdog_files(
+    proc: ProcFS, pid: int, start_ticks: int, environment: dict[str, str] | Unavailable, suffix: str, most: int
+) -> Iterator[bytes]:
+    """The first `most` bytes of each file `<pid><suffix>` that the watchdog of a process may have written, if nobody but its
+    owner or root can have put it there. The content is untrusted all the same."""
+    variables = environment if isinstance(environment, dict) else {}
     try:
-        owner, inside = proc.fields(str(pid), "Uid", "NSpid")
-        uid = int((owner or "").split()[0])
-        inner_pid = int((inside or str(pid)).split()[-1])
-    except (ProcError, ValueError, IndexError):
-        return []
-    folders = [beacon.directory(uid, runtime) for runtime in (known.get("XDG_RUNTIME_DIR"), None)]
-    return [
-        (Path(f"{proc.root}/{pid}/root{folder}") / f"{inner_pid}{suffix}", inner_pid)
-        for folder in dict.fromkeys(folders)
-    ]
+        name = f"{_inner_pid(proc, pid)}{suffix}"
+        with files_of(proc, pid, start_ticks) as files:
+            uid = files.view.rights.uid
+            for runtime in dict.fromkeys((variables.get("XDG_RUNTIME_DIR"), None)):
+                folder = str(beacon.directory(uid, runtime))
+                with contextlib.suppress(OSError):
+                    yield files.run(
+                        functools.partial(Root.read_private, folder=folder, name=name, owner=uid, most=most)
+                    )
+    except (OSError, ProcError):
+        return
 
 
-def beat_of(proc: ProcFS, pid: int, environment: dict[str, str] | Unavailable) -> beacon.Beat | None:
+def _inner_pid(proc: ProcFS, pid: int) -> int:
+    """A process's pid in its own pid namespace: the last of `NSpid` (proc_pid_status(5)). Raises ProcError."""
+    (numbers,) = proc.fields(str(pid), "NSpid")
+    try:
+        return int((numbers or str(pid)).split()[-1])
+    except (ValueError, IndexError) as error:
+        raise ProcError(f"{proc.root}/{pid}/status has an unknown format") from error
+
+
+def beat_of(proc: ProcFS, pid: int, start_ticks: int, environment: dict[str, str] | Unavailable) -> beacon.Beat | None:
     """The last beat of a process; None if it has no beacon of its own."""
-    for path, inner_pid in watchdog_files(proc, pid, environment, beacon.SUFFIX):
-        for _ in range(3):  # the trainer may be writing a beat right now
-            try:
-                with path.open("rb") as file:
-                    raw = file.read(beacon.SIZE)
-            except OSError:
-                break
+    for _ in range(_TRIES):
+        torn = False
+        for raw in read_watchdog_files(proc, pid, start_ticks, environment, beacon.SUFFIX, beacon.SIZE):
             beat = beacon.parse(raw)
-            if beat is not None and beat.pid == inner_pid and _is_from(proc, pid, beat):
+            torn = torn or beat is None  # the trainer may be writing a beat right now
+            if beat is not None and _is_from(proc, pid, beat):
                 return beat
+        if not torn:
+            break
     return None
 
 
 def _is_from(proc: ProcFS, pid: int, beat: beacon.Beat) -> bool:
-    """Whether the beat is younger than the process. A killed process leaves its beacon, and its pid may be reused."""
+    """Whether the process wrote the beat: it has its pid and is younger. A killed process leaves its beacon, and its pid may be
+    reused."""
     try:
+        if beat.pid != _inner_pid(proc, pid):
+            return False
         started = proc.stat(str(pid)).start_ticks / proc.ticks_per_second
     except ProcError:
         return False

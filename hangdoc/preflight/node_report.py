@@ -20,6 +20,7 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import discover
 from hangdoc.observe.listener import listener
 from hangdoc.observe.machine import machine, resolve
+from hangdoc.observe.process_files import own_root
 from hangdoc.phrases import duration
 from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
@@ -143,8 +144,8 @@ def _data(plan: Plan, problems: list[str]) -> Iterator[DataSource]:
     """Data directories in the plan, in environment variables and in the script's arguments."""
     found = {os.path.abspath(os.path.expanduser(folder)): "--data" for folder in plan.data}
     found |= named_folders(os.environ, ("", *plan.arguments), os.getcwd())
-    pool = ThreadPoolExecutor(4)
-    waiting = [(path, origin, pool.submit(list_shards, path)) for path, origin in list(found.items())[:8]]
+    pool, root = ThreadPoolExecutor(4), own_root()
+    waiting = [(path, origin, pool.submit(list_shards, root, path)) for path, origin in list(found.items())[:8]]
     for path, origin, job in waiting:
         try:
             listed = job.result(_LIST_SECONDS)

@@ -29,7 +29,8 @@ def of(pid: int, argv: tuple[str, ...], loop: Loop = POLLS) -> Arrival | None:
     )
     read = stack(frame("wait", 5, loops=(loop,)))
     assert isinstance(read, Stack)
-    return arrivals.newest(ProcFS(), pid, argv, read, Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,)))
+    clocks = Clocks(window_seconds=1.0, resolution_ns=1, threads=(main,))
+    return arrivals.newest(ProcFS(), pid, ProcFS().stat(str(pid)).start_ticks, argv, read, clocks)
 
 
 def test_the_newest_file_below_the_working_directory_or_in_an_argument(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import ctypes
 import json
-import mmap
 import os
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.elf import MappedFile
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.layout import Layout
-from hangdoc.observe.maps import mapped_files, reach
+from hangdoc.observe.maps import mapped_files
 from hangdoc.observe.memory import Memory, Unreadable, Unsupported
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.python_state import Modules, amounts, live_environment, p2p_ops, process_groups, variable
@@ -250,8 +249,9 @@ def test_doctor_does_not_blame_permissions(monkeypatch: pytest.MonkeyPatch) -> N
 LOOK = """
 import json, sys
 from hangdoc.observe.locate import locate
-from hangdoc.observe.maps import mapped_files, reach
+from hangdoc.observe.maps import inner_path, mapped_files
 from hangdoc.observe.memory import Memory
+from hangdoc.observe.process_files import files_of
 from hangdoc.procfs import ProcFS
 from hangdoc.observe.python_state import Modules, amounts
 pid, proc = int(sys.argv[1]), ProcFS()
@@ -260,7 +260,9 @@ with Memory(pid, image.layout) as memory:
     main = Modules(memory, image).namespace("__main__")["__main__"]
     numbers = {one.name: one.length for one in amounts(memory, "loader", main["loader"])}
 python = next(one for one in mapped_files(proc, pid) if "python" in one.path)
-print(json.dumps([numbers, python.path, reach(proc, pid, python) is not None]))
+with files_of(proc, pid, proc.stat(str(pid)).start_ticks) as files:
+    reached = files.stat(inner_path(proc, pid, python)).st_ino == python.inode
+print(json.dumps([numbers, python.path, reached]))
 """
 
 
@@ -303,18 +305,6 @@ def test_the_interpreter_may_be_replaced_on_disk(tmp_path: Path, can_attach: Non
         image = locate.locate(ProcFS(), pid)
         with Memory(pid, image.layout) as memory:
             assert memory.integer(main_of(memory)["small"]) == 7
-
-
-def test_only_the_mapped_file_itself_is_reached(tmp_path: Path) -> None:
-    """Device and inode are compared: another file at the same path is not taken for the one that is mapped."""
-    file = tmp_path / "library.so"
-    file.write_bytes(b"x" * 4096)
-    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 4096):
-        mapping = next(one for one in mapped_files(ProcFS(), os.getpid()) if one.path == str(file))
-        assert reach(ProcFS(), os.getpid(), mapping) == Path(f"/proc/{os.getpid()}/root{file}")
-        file.rename(tmp_path / "old")
-        file.write_bytes(b"y" * 4096)
-        assert reach(ProcFS(), os.getpid(), mapping) is None
 
 
 def test_symbols_are_those_the_dynamic_linker_sees(can_attach: None) -> None:

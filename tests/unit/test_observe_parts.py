@@ -18,6 +18,7 @@ from hangdoc.observe.data import is_data_file, list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.lines import Lines
+from hangdoc.observe.process_files import Root, own_root
 from hangdoc.observe.pyspy import is_library
 from hangdoc.observe.rank_search import Search, keep_one_of_each_tree
 from hangdoc.observe.sock_diag import SockDiag, address
@@ -276,7 +277,7 @@ def annotated(
         tid=None, name="MainThread", active=False, owns_gil=False, frames=(frame(function, line, str(file)),)
     )
     stack = Stack(at_seconds=0, threads=(thread,))
-    return Sources(ProcFS()).annotate(os.getpid(), stack).threads[0].frames[0]
+    return Sources(ProcFS()).annotate(os.getpid(), ProcFS().stat("self").start_ticks, stack).threads[0].frames[0]
 
 
 def test_loops_conditions_and_source(tmp_path: Path) -> None:
@@ -412,17 +413,17 @@ def test_a_file_system_that_does_not_answer_is_waited_for_once(monkeypatch: pyte
     asked: list[str] = []
     over = threading.Event()
 
-    def never(path: str, *_: object) -> None:
+    def never(root: Root, path: str, most: int) -> None:
         asked.append(path)
         over.wait(30)
 
-    monkeypatch.setattr(source_files, "_read", never)
+    monkeypatch.setattr(Root, "read", never)
     monkeypatch.setattr(source_files, "_BOUND_SECONDS", 0.1)
     frames = tuple(frame("train", 3, f"/mnt/dead/{name}.py") for name in "abc")
     thread = PythonThread(tid=None, name="MainThread", active=False, owns_gil=False, frames=frames)
     stack = Stack(at_seconds=0, threads=(thread,))
     began = time.monotonic()
-    assert Sources(ProcFS()).annotate(os.getpid(), stack) == stack
+    assert Sources(ProcFS()).annotate(os.getpid(), ProcFS().stat("self").start_ticks, stack) == stack
     assert time.monotonic() - began < 5
     assert len(asked) == 1
     over.set()
@@ -443,12 +444,12 @@ def test_listing_counts_shards_only(tmp_path: Path) -> None:
         (tmp_path / name).write_text("xx")
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "c.parquet").write_text("x")
-    first = list_shards(str(tmp_path))
+    first = list_shards(own_root(), str(tmp_path))
     assert first is not None
     assert first[:3] == (3, 5, (".parquet",))
     (tmp_path / "a.parquet").write_text("xxx")
-    assert list_shards(str(tmp_path)) != first
-    assert list_shards(str(tmp_path / "absent")) is None
+    assert list_shards(own_root(), str(tmp_path)) != first
+    assert list_shards(own_root(), str(tmp_path / "absent")) is None
     assert is_data_file("x/y.jsonl.gz")
     assert not is_data_file("train.py")
 
@@ -535,7 +536,7 @@ def test_a_beacon_of_an_earlier_process_of_that_pid_is_not_its_own(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     writer = beacon.Beacon(rank=0, world_size=1)
     here, environment = ProcFS(), {"XDG_RUNTIME_DIR": str(tmp_path)}
-    beat = beat_of(here, os.getpid(), environment)
+    beat = beat_of(here, os.getpid(), here.stat("self").start_ticks, environment)
     assert beat is not None
     assert beat.rank == 0
     hour = 3600 * 10**9
@@ -543,7 +544,7 @@ def test_a_beacon_of_an_earlier_process_of_that_pid_is_not_its_own(
         raw = bytearray(writer.path.read_bytes())
         raw[16:24] = max(0, time.monotonic_ns() + moved).to_bytes(8, "little")
         writer.path.write_bytes(raw)
-        assert beat_of(here, os.getpid(), environment) is None
+        assert beat_of(here, os.getpid(), here.stat("self").start_ticks, environment) is None
 
 
 def test_folders_of_tools_are_no_data() -> None:

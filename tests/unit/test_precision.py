@@ -50,7 +50,9 @@ def test_the_contexts_of_a_line_are_read_from_its_source(tmp_path: Path) -> None
     os.utime(path, (0, 0))  # older than this process, or it is not trusted
     sources = Sources(ProcFS())
     lines = (3, 4, 5)
-    found = sources.annotate(os.getpid(), stack(*(frame("<module>", line, str(path)) for line in lines)))
+    found = sources.annotate(
+        os.getpid(), ProcFS().stat("self").start_ticks, stack(*(frame("<module>", line, str(path)) for line in lines))
+    )
     contexts = [one.contexts for one in found.threads[0].frames]
     assert contexts == [("a(1)", "b", "torch.autocast('cpu')"), ("a(1)", "b"), ()]
 

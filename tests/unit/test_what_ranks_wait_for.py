@@ -143,10 +143,15 @@ def test_a_file_that_another_process_has_locked(tmp_path: Path) -> None:
         frames = (frame("rows", 3),)
         asleep = rank(0, *frames, pid=process.pid, kernel={"syscall": "clock_nanosleep"})
         assert isinstance(asleep.stack, Stack) and isinstance(asleep.clocks, Clocks)
-        assert lock_files.polled(PROC, process.pid, asleep.stack, asleep.clocks) is None
+        assert (
+            lock_files.polled(PROC, process.pid, PROC.stat(str(process.pid)).start_ticks, asleep.stack, asleep.clocks)
+            is None
+        )
         with path.open("a") as mine:
             fcntl.lockf(mine, fcntl.LOCK_EX)
-            found = lock_files.polled(PROC, process.pid, asleep.stack, asleep.clocks)
+            found = lock_files.polled(
+                PROC, process.pid, PROC.stat(str(process.pid)).start_ticks, asleep.stack, asleep.clocks
+            )
     assert found is not None
     assert (found.kind, found.name, [one.pid for one in found.holders or ()]) == ("locked", str(path), [os.getpid()])
 
