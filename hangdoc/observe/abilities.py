@@ -27,7 +27,8 @@ _PYTHON_REMEDY = (
 )
 
 _SYS_PTRACE = 1 << 19
-"""CAP_SYS_PTRACE in linux/capability.h."""
+_SET_IDS = 1 << 6 | 1 << 7
+"""CAP_SYS_PTRACE, CAP_SETGID and CAP_SETUID in linux/capability.h."""
 
 
 class Ability(NamedTuple):
@@ -46,6 +47,8 @@ def check_all() -> Iterator[Ability]:
     yield _yama()
     yield _sockets()
     yield _other_users()
+    if os.geteuid() == 0:
+        yield _files_of_other_users()
 
 
 def _of_a_child() -> Iterator[Ability]:
@@ -153,3 +156,12 @@ def _other_users() -> Ability:
     return Ability(
         "other users' ranks", True, f"only ranks of uid {os.geteuid()} are readable; {sudo} can read all", ""
     )
+
+
+def _files_of_other_users() -> Ability:
+    """Whether root may read files with the rights of another user, the only way in which it reads them."""
+    name = "other users' files"
+    if int(ProcFS().status("self").get("CapEff", "0"), 16) & _SET_IDS == _SET_IDS:
+        return Ability(name, True, "readable with the rights of their owner", "")
+    remedy = "Give hangdoc CAP_SETUID and CAP_SETGID. Without them, other users' source lines and data directories stay unknown."
+    return Ability(name, False, "CAP_SETUID or CAP_SETGID is missing", remedy)

@@ -78,8 +78,10 @@ def test_a_link_in_a_package_that_leads_to_a_private_file(place: Path) -> None:
 def test_the_environment_of_a_process_of_root_as_source(place: Path) -> None:
     with (
         rank("wait('train.py', 1)", uid=0, environment={"PLANTED": f"\n{MARK} = 1\n"}) as other,
+        Path(f"/proc/{other}/environ").open() as older,  # than the attacker, so that hangdoc takes it for a source
         rank(f"wait('/proc/{other}/environ', 2)", 1, port=2) as pid,
     ):
+        assert os.fstat(older.fileno()).st_mtime < time.time()
         assert MARK not in run_hangdoc("--pid", str(pid), folder=place).text
 
 
