@@ -13,10 +13,14 @@ from typing import Any
 
 import msgspec
 
+from hangdoc.observe.bounded_child import BoundedChild, OutputTooLong
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack
 
 running: set[int] = set()
 """Pids of the py-spy children of this process. As tracers of a rank they do not count as other observers."""
+_MAX_OUTPUT_BYTES = 64 << 20
+_MEMORY_BYTES = {False: 512 << 20, True: 2 << 30}
+"""What py-spy may allocate, without and with native frames. It takes 2 and 17 MiB for a rank with the CPU build of torch."""
 _MAX_TEXT = 240
 _MAX_LOCALS = 80
 
@@ -89,40 +93,31 @@ def dump(
         enter = root  # py-spy is linked statically: it needs no files of the other root directory
         inside = {
             "executable": f"/proc/self/fd/{file}",
-            "pass_fds": (file,),
+            "inherited": (file,),
             "preexec_fn": lambda: _enter(enter),
         }
-    # A session of its own: a Ctrl-C at the terminal must not end a py-spy that has paused a rank.
     try:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            **inside,
-        )
+        child = BoundedChild(command, memory_bytes=_MEMORY_BYTES[native], **inside)
     except (OSError, subprocess.SubprocessError) as error:
         raise Refused(f"py-spy can't be started: {error}") from error
     finally:
         if file is not None:
             os.close(file)
     running.add(child.pid)
-    _raise_priority(child.pid)
     try:
-        out, complaint = child.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
+        with child:
+            _raise_priority(child.pid)
+            finished = child.finish(seconds, _MAX_OUTPUT_BYTES)
+    except TimeoutError:
         raise TooLate(f"py-spy did not end within {seconds:.1f} s") from None
+    except OutputTooLong:
+        raise Refused(f"py-spy printed more than {_MAX_OUTPUT_BYTES >> 20} MiB") from None
     finally:
-        if child.poll() is None:
-            child.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=1)
         running.discard(child.pid)
-    if child.returncode != 0:
-        raise _refusal(complaint.decode("utf-8", "replace"), child.returncode)
+    if finished.code != 0:
+        raise _refusal(finished.complaint.decode("utf-8", "replace"), finished.code)
     try:
-        threads = _DECODER.decode(out)
+        threads = _DECODER.decode(finished.out)
     except msgspec.DecodeError as error:
         raise Refused(f"py-spy's output can't be parsed: {error}") from error
     return Stack(at_seconds=at, threads=tuple(_thread(thread) for thread in threads))
@@ -193,6 +188,8 @@ def _refusal(complaint: str, code: int) -> Refused:
         )
     if "no such process" in lowered or "failed to open process" in lowered or "os error 3" in lowered:
         return Refused("the process has ended")
+    if "memory allocation of" in lowered:
+        return Refused("py-spy needed more memory than it may use")
     if "failed to find python version" in lowered or "no python" in lowered:
         return Refused("not a Python process")
     last = [line.strip() for line in complaint.splitlines() if line.strip()]

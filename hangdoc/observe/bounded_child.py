@@ -1,0 +1,120 @@
+"""A child process within bounds: of time, of output and of memory, and of the life of this process.
+
+If this process ends in any way (kill -9, out of memory), the kernel kills the child. PR_SET_PDEATHSIG cannot do that here: it
+fires when the *thread* that started the child ends, it is cleared when a file with capabilities is executed (prctl(2)), and it
+must be set between fork and exec, where a program with threads should run no Python. Instead the child holds the reading end of a
+pipe whose only writing end is here. When that closes, the kernel sends the signal of F_SETSIG to the process of F_SETOWN
+(fcntl(2), "Managing signals"; pipe_release in the kernel's fs/pipe.c). The owner is set some microseconds after the start.
+Before that, py-spy has not paused a rank yet.
+"""
+
+import contextlib
+import fcntl
+import os
+import resource
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+_CHUNK = 1 << 16
+_KEPT_COMPLAINT = 1 << 16
+"""Bytes of its stderr that are kept. The rest is read and dropped."""
+_END_SECONDS = 1.0
+"""How long to wait for a child that was killed. It may be blocked in the kernel."""
+
+
+class OutputTooLong(Exception):
+    """The child wrote more than it may. It was killed."""
+
+
+class Finished(NamedTuple):
+    """How a child ended and what it wrote. A negative code is the signal that killed it."""
+
+    code: int
+    out: bytes
+    complaint: bytes
+
+
+class BoundedChild:
+    """A command in a session of its own, without standard input. Leaving the `with` block ends it.
+
+    `memory_bytes` limits what it allocates (RLIMIT_DATA: mapped files do not count). `inherited` are file descriptors that it
+    keeps, `start` are other arguments of subprocess.Popen. Raises OSError or subprocess.SubprocessError if it can't be started.
+    """
+
+    def __init__(
+        self, command: Sequence[str], *, memory_bytes: int, inherited: tuple[int, ...] = (), **start: Any
+    ) -> None:
+        theirs, self._ours = os.pipe()
+        try:
+            fcntl.fcntl(theirs, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(theirs, fcntl.F_SETFL, fcntl.FASYNC)
+            # A session of its own: a Ctrl-C at the terminal must not end a py-spy that has paused a rank.
+            self._child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+                start_new_session=True, pass_fds=(theirs, *inherited), **start,
+            )  # fmt: skip
+            self.pid = self._child.pid
+            fcntl.fcntl(theirs, fcntl.F_SETOWN, self.pid)
+        except BaseException:
+            os.close(self._ours)
+            raise
+        finally:
+            os.close(theirs)
+        for limit, value in ((resource.RLIMIT_DATA, memory_bytes), (resource.RLIMIT_CORE, 0)):
+            with contextlib.suppress(OSError):  # the child's user may not raise a limit that is lower already
+                resource.prlimit(self.pid, limit, (value, value))
+
+    def __enter__(self) -> "BoundedChild":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._child.poll() is None:
+            self._child.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(_END_SECONDS)
+        os.close(self._ours)
+        for stream in (self._child.stdout, self._child.stderr):
+            assert stream is not None  # noqa: S101
+            stream.close()
+
+    def finish(self, seconds: float, output_bytes: int) -> Finished:
+        """Wait until it has ended, and return what it wrote. Raises OutputTooLong and TimeoutError."""
+        until = time.monotonic() + seconds
+        out, complaint = self._read(until, output_bytes)
+        try:
+            code = self._child.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            raise TimeoutError from None
+        return Finished(code, out, complaint)
+
+    def _read(self, until: float, output_bytes: int) -> tuple[bytes, bytes]:
+        """What it writes to stdout and stderr, until it closes both."""
+        assert self._child.stdout is not None  # noqa: S101
+        assert self._child.stderr is not None  # noqa: S101
+        out, complaint = self._child.stdout.fileno(), self._child.stderr.fileno()
+        read = {out: bytearray(), complaint: bytearray()}
+        ready = select.poll()
+        for stream in read:
+            ready.register(stream, select.POLLIN)
+        left = len(read)
+        while left:
+            seconds = until - time.monotonic()
+            if seconds <= 0:
+                raise TimeoutError
+            for stream, _ in ready.poll(seconds * 1000):
+                chunk = os.read(stream, _CHUNK)
+                if not chunk:
+                    ready.unregister(stream)
+                    left -= 1
+                elif stream == out or len(read[complaint]) < _KEPT_COMPLAINT:
+                    read[stream] += chunk
+            if len(read[out]) > output_bytes:
+                raise OutputTooLong
+        return bytes(read[out]), bytes(read[complaint])
