@@ -15,6 +15,7 @@ Call it in a process that is not a rank: a rank that calls it would observe its 
 """
 
 import html
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -130,6 +131,11 @@ def diagnose(
     from hangdoc.observe.observe import Options
     from hangdoc.reasoning.engine import examine
 
+    for argument, seconds in (
+        ("window", window), ("patience", patience), ("timeout", timeout), ("host_timeout", host_timeout),
+    ):  # fmt: skip
+        if not 0 <= seconds < math.inf:
+            raise DiagnoseError(f"`{argument}` is {seconds}. Give a number of seconds.", 2)
     options = Options(
         pids=tuple(pids),
         run_of=run_of,

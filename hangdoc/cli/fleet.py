@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
+from hangdoc.cli.numbers import Number
 from hangdoc.cli.options import in_place_of
 from hangdoc.commands.hosts import Hosts
 
@@ -31,9 +32,9 @@ def fleet_options(what: str = "Observe these hosts") -> Callable[[F], F]:
                 click.option("--ssh-option", multiple=True, metavar="OPTION", help="An option for ssh -o. Repeatable."),
                 click.option("--remote-command", default="hangdoc", show_default=True, metavar="COMMAND",
                              help="How to start hangdoc on a host: a path, or a command such as 'docker exec train hangdoc'."),
-                click.option("--fanout", type=click.IntRange(1, 4096), default=64, show_default=True, metavar="N",
+                click.option("--fanout", type=Number(1, 4096, whole=True), default=64, show_default=True, metavar="N",
                              help="How many hosts to contact at the same time."),
-                click.option("--host-timeout", type=click.FloatRange(2, 3600), default=20.0, show_default=True,
+                click.option("--host-timeout", type=Number(2, 3600), default=20.0, show_default=True,
                              metavar="SECONDS", help="Time limit for one host."),
             )
         ):  # fmt: skip

@@ -1,17 +1,17 @@
 """Options that several commands share: what to observe, for how long, and when a wait is an error."""
 
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from hangdoc.cli.numbers import Number
 from hangdoc.redact import LOCALS, Locals
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 pid_option = click.option(
-    "--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="PID",
+    "--pid", "pids", type=Number(1, whole=True), multiple=True, metavar="PID",
     help="Observe only this process and its descendants. The pid of a launcher covers all its ranks. Repeatable.",
 )  # fmt: skip
 native_option = click.option(
@@ -25,37 +25,25 @@ locals_option = click.option(
 )  # fmt: skip
 
 
-class ByteSize(click.ParamType[int]):
-    """A number of bytes: 500M, 20G, 1048576. Suffixes are powers of 1024."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE)
-        if found is None:
-            self.fail(f"{value!r} is not a size. Give a number of bytes, for example 500M or 20G.", param, ctx)
-        return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
-
-
-def _seconds(name: str, kind: click.FloatRange, default: float, text: str) -> Callable[[F], F]:
+def _seconds(name: str, kind: Number, default: float, text: str) -> Callable[[F], F]:
     return click.option(name, type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
 
 
 def window_option(text: str = "How long to observe the ranks.", *, default: float = 1.0) -> Callable[[F], F]:
     """--window."""
-    return _seconds("--window", click.FloatRange(0.1, 600), default, text)
+    return _seconds("--window", Number(0.1, 600), default, text)
 
 
 def timeout_option(text: str = "Time limit for the whole command.") -> Callable[[F], F]:
     """--timeout."""
-    return _seconds("--timeout", click.FloatRange(1, 3600), 30.0, text)
+    return _seconds("--timeout", Number(1, 3600), 30.0, text)
 
 
 def patience_option(
     text: str = "How long ranks may wait for a rank that makes no progress before the wait is an error.",
 ) -> Callable[[F], F]:
     """--patience."""
-    return _seconds("--patience", click.FloatRange(min=0), 30.0, text)
+    return _seconds("--patience", Number(0), 30.0, text)
 
 
 def scope_options(command: F) -> F:
@@ -63,7 +51,7 @@ def scope_options(command: F) -> F:
     for option in (
         click.option("--slurm-job", metavar="JOBID", help="Observe only the processes of this Slurm job."),
         click.option(
-            "--run-of", type=click.IntRange(min=1), metavar="PID",
+            "--run-of", type=Number(1, whole=True), metavar="PID",
             help="Observe only the run of the rank with this pid.",
         ),
         pid_option,

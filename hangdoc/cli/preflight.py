@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from hangdoc.cli.fleet import fleet_options
+from hangdoc.cli.numbers import Number
 from hangdoc.commands import documents
 from hangdoc.commands.documents import Preflight
 from hangdoc.commands.hosts import Hosts
@@ -26,7 +27,7 @@ _IDLE_SECONDS = 120
 )
 @click.option(
     "--ranks-per-node",
-    type=click.IntRange(1, 4096),
+    type=Number(1, 4096, whole=True),
     default=1,
     show_default=True,
     metavar="N",
@@ -48,7 +49,7 @@ _IDLE_SECONDS = 120
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(5, 3600),
+    type=Number(5, 3600),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hangdoc.cli.fleet import fleet_options
+from hangdoc.cli.numbers import Number
 from hangdoc.cli.options import locals_option, native_option, timeout_option, window_option
 from hangdoc.cli.watch import make_directory, targets_of, watch_of, watching_options
 from hangdoc.commands.errors import CommandError
@@ -73,7 +74,7 @@ class _Settings:
     help="On a hang: only report it, stop the command (exit code 86), or run CMD with the report on its stdin.",
 )  # fmt: skip
 @click.option(
-    "--grace", type=click.FloatRange(0, 3600), default=10.0, show_default=True, metavar="SECONDS",
+    "--grace", type=Number(0, 3600), default=10.0, show_default=True, metavar="SECONDS",
     help="With --on-hang stop, the time between SIGTERM and SIGKILL.",
 )  # fmt: skip
 @fleet_options()

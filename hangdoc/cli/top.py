@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from hangdoc.cli.fleet import fleet_options
+from hangdoc.cli.numbers import Number
 from hangdoc.cli.options import observation_options, patience_option
 from hangdoc.commands.bundles import check_saved_or_running, files
 from hangdoc.commands.errors import USAGE, CommandError
@@ -13,7 +14,7 @@ from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import described, looker
 from hangdoc.observe.observe import Options
 
-_INTERVAL = click.FloatRange(0.5, 3600)
+_INTERVAL = Number(0.5, 3600)
 
 
 @click.command()

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hangdoc.cli.fleet import fleet_options
-from hangdoc.cli.options import ByteSize, observation_options, patience_option
+from hangdoc.cli.numbers import ByteSize, Number
+from hangdoc.cli.options import observation_options, patience_option
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts, words
+from hangdoc.parse import natural
 
 if TYPE_CHECKING:
     from hangdoc.cli.pages import Pages
@@ -47,7 +49,7 @@ def watching_options(command: F) -> F:
             "error."
         ),
         click.option(
-            "--interval", type=click.FloatRange(1, 86400), default=15.0, show_default=True, metavar="SECONDS",
+            "--interval", type=Number(1, 86400), default=15.0, show_default=True, metavar="SECONDS",
             help="Time between two looks; longer when looking would use more than 5 % of a core.",
         ),
     ):  # fmt: skip
@@ -146,13 +148,14 @@ def watch_of(look: "Callable[[], Snapshot]", interval: float, patience: float) -
 def _expose(metrics: str | None) -> "Exposed | None":
     if metrics is None:
         return None
-    address, _, port = metrics.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
+    address, _, digits = metrics.rpartition(":")
+    port = natural(digits)
+    if port is None or port > 65535:
         raise CommandError(f"--metrics {metrics!r} is neither a port nor ADDR:PORT. Example: --metrics 9464.", USAGE)
     try:
         from hangdoc.watch.metrics import serve
 
-        exposed, bound, _ = serve(address.strip("[]") or "127.0.0.1", int(port))
+        exposed, bound, _ = serve(address.strip("[]") or "127.0.0.1", port)
     except ModuleNotFoundError as error:
         raise CommandError(f"--metrics needs {error.name}: pip install 'hangdoc[watch]'.", USAGE) from None
     except OSError as error:

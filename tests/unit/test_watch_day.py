@@ -405,7 +405,7 @@ def test_without_a_bound_nothing_is_removed(tmp_path: Path) -> None:
 def test_sizes() -> None:
     import click
 
-    from hangdoc.cli.options import ByteSize
+    from hangdoc.cli.numbers import ByteSize
 
     convert: Callable[[str], int] = lambda text: ByteSize().convert(text, None, None)  # noqa: E731
     assert [convert(text) for text in ("1048576", "1M", "1MiB", "0.5g", "2T")] == [
