@@ -1,21 +1,21 @@
 """Bundles: snapshots on disk, as gzip-compressed JSON.
 
-`write` is atomic: it writes a temporary file and renames it. The input of `read` is untrusted: it limits the size, checks the
-schema, and raises `BundleError` with the problem and the remedy.
+What is read is untrusted (`hangdoc.untrusted`): the sizes are limited, the schema is checked, and every problem is a `BundleError`
+with the problem and the remedy.
 """
 
-import contextlib
-import os
-import zlib
 from pathlib import Path
 
 import msgspec
 
-from hangdoc import shared_frames, shared_parts, shared_ranks
+from hangdoc import file_writer, shared_frames, shared_parts, shared_ranks, untrusted
 from hangdoc.snapshot import SCHEMA, Host, Snapshot, Unreached
+from hangdoc.untrusted import UntrustedError
 
-MAX_BYTES = 1 << 30
-"""Limit for the uncompressed JSON. 10,000 ranks take about a tenth of it."""
+MAX_BYTES = 512 << 20
+"""Limit for the uncompressed JSON. 10,000 ranks take about a fifth of it."""
+MAX_FILE_BYTES = 128 << 20
+"""Limit for a bundle as it is stored."""
 
 
 class BundleError(Exception):
@@ -43,13 +43,12 @@ class _Bundle(msgspec.Struct, omit_defaults=True):
     locals: tuple[shared_frames.Locals, ...] = ()
     parts: msgspec.Raw = msgspec.Raw(b"")
     """See `shared_parts.Part`."""
+    nonce: str = ""
+    """That of the request that the bundle answers."""
 
 
-_DECODER = msgspec.json.Decoder(_Bundle)
-
-
-def encode(snapshot: Snapshot) -> bytes:
-    """The bytes of a bundle. The same snapshot gives the same bytes."""
+def encode(snapshot: Snapshot, nonce: str = "") -> bytes:
+    """The bytes of a bundle. The same snapshot gives the same bytes. `nonce` is that of the request that it answers."""
     import gzip  # a diagnose that writes no bundle does not need it
 
     bare, table, variables = shared_frames.share(shared_ranks.share(snapshot))
@@ -63,56 +62,59 @@ def encode(snapshot: Snapshot) -> bytes:
         table=msgspec.Raw(msgspec.json.encode(table)),
         locals=variables,
         parts=msgspec.Raw(msgspec.json.encode(parts)),
+        nonce=nonce,
     )
     return gzip.compress(msgspec.json.encode(written), compresslevel=7, mtime=0)
 
 
-def decode(raw: bytes, name: str = "bundle") -> Snapshot:
-    """The snapshot in `raw`. Raises BundleError, in whose message `name` is the file."""
+def decode(raw: bytes, name: str = "bundle", *, nonce: str | None = None, limit: int = MAX_BYTES) -> Snapshot:
+    """The snapshot in `raw`, of at most `limit` bytes of JSON. With a `nonce`, only a bundle that answers this request is accepted:
+    another one was saved before it. Raises BundleError, in whose message `name` is the file."""
     if not raw:
         raise BundleError(f"{name} is empty. Write it again with `hangdoc snapshot -o FILE`.")
     if raw[:2] != b"\x1f\x8b":
         raise BundleError(f"{name} is not a hangdoc bundle. `hangdoc snapshot -o FILE` writes one.")
-    unpacker = zlib.decompressobj(wbits=31)
     try:
-        plain = unpacker.decompress(raw, MAX_BYTES)
-    except zlib.error as error:
-        raise BundleError(f"{name} is damaged ({error}). Copy or write it again.") from error
-    if not unpacker.eof:
-        if unpacker.unconsumed_tail:
-            raise BundleError(f"{name} unpacks to more than {MAX_BYTES >> 30} GiB. It is not a hangdoc bundle.")
-        raise BundleError(f"{name} is truncated. Copy or write it again.")
+        plain = untrusted.unpack(raw, limit)
+    except UntrustedError as error:
+        raise BundleError(f"{name} {error}. Copy or write it again.") from None
     try:
-        found = _DECODER.decode(plain)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        found = untrusted.decode(plain, _Bundle, limit)
+    except UntrustedError as error:
         _check_schema(plain, name)
-        raise BundleError(f"{name} is damaged ({error}). Copy or write it again.") from error
+        raise BundleError(f"{name} {error}. Copy or write it again.") from None
     if found.schema not in _READABLE:
         _check_schema(plain, name)
+    if nonce is not None and found.nonce != nonce:
+        raise BundleError(f"{name} does not answer this request: it was saved earlier. Take a new look.")
     try:
         if raw_table := bytes(found.table):
             shared_frames.resolve(found.hosts, shared_frames.table_of(raw_table), found.locals)
         if raw_parts := bytes(found.parts):
             shared_parts.resolve(found.hosts, shared_parts.parts_of(raw_parts))
         shared_ranks.resolve(found.hosts)
-    except (msgspec.DecodeError, LookupError, ValueError) as error:
-        raise BundleError(f"{name} is damaged: {error}.") from error
+    except UntrustedError as error:
+        raise BundleError(f"{name} {error}. Copy or write it again.") from None
+    except (LookupError, ValueError, OverflowError) as error:
+        raise BundleError(f"{name} is damaged: {error}.") from None
+    except (MemoryError, RecursionError):
+        raise BundleError(f"{name} is damaged: it does not fit into the memory.") from None
     return Snapshot(
         hangdoc=found.hangdoc, hosts=found.hosts, unreached=found.unreached, gathered_seconds=found.gathered_seconds
     )
 
 
-def _check_schema(plain: bytes, name: str) -> None:
+def _check_schema(plain: bytearray, name: str) -> None:
     """Raises BundleError for anything but a bundle that this version can read."""
     try:
-        header = msgspec.json.decode(plain, type=_Header)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BundleError(f"{name} is not a hangdoc bundle: it has no JSON with a schema.") from error
+        header = untrusted.decode(plain, _Header, MAX_BYTES)
+    except UntrustedError:
+        raise BundleError(f"{name} is not a hangdoc bundle: it has no JSON with a schema.") from None
     if header.schema in _READABLE:
         return
     if header.schema.startswith("hangdoc.snapshot/"):
         raise BundleError(
-            f"{name} was written by hangdoc {header.hangdoc} ({header.schema}), but this version reads {SCHEMA}. "
+            f"{name} was written by hangdoc {header.hangdoc[:40]} ({header.schema[:40]}), but this version reads {SCHEMA}. "
             "Use the same version of hangdoc on both machines."
         )
     raise BundleError(f"{name} is not a hangdoc bundle: its schema is {header.schema[:40]!r}.")
@@ -121,33 +123,22 @@ def _check_schema(plain: bytes, name: str) -> None:
 def read(path: Path) -> Snapshot:
     """The snapshot in the file at `path`. Raises BundleError."""
     try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise BundleError(f"cannot read {path}: {error.strerror}.") from error
+        raw = untrusted.read_file(path, MAX_FILE_BYTES)
+    except UntrustedError as error:
+        raise BundleError(f"{path} {error}. It is not a hangdoc bundle.") from None
+    except (OSError, ValueError) as error:
+        raise BundleError(f"cannot read {path}: {getattr(error, 'strerror', error)}.") from None
     return decode(raw, str(path))
 
 
 def write(snapshot: Snapshot, path: Path) -> None:
-    """Write the bundle to `path` atomically. Raises BundleError."""
+    """Write the bundle to `path`, as `hangdoc.file_writer` writes. Raises BundleError."""
     write_aside(path, encode(snapshot))
 
 
 def write_aside(path: Path, content: bytes) -> None:
-    """Write `content` to `path` atomically: to a temporary file next to it, which is then renamed. Raises BundleError."""
-    import tempfile  # most commands do not write a file
-
-    aside: str | None = None
+    """Write a file, as `hangdoc.file_writer` writes. Raises BundleError."""
     try:
-        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with open(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())  # without this, a crash of the host may leave an empty file
-        Path(aside).chmod(0o600)
-        Path(aside).replace(path)
-    except OSError as error:
-        raise BundleError(f"cannot write {path}: {error.strerror}. Choose another path.") from error
-    finally:
-        if aside is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(aside)
+        file_writer.write_file(path, content)
+    except file_writer.WriteError as error:
+        raise BundleError(str(error)) from None

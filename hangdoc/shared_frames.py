@@ -11,6 +11,7 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import force_setattr, replace
 
+from hangdoc import untrusted
 from hangdoc.snapshot import Frame, Host, Local, Process, PythonThread, Snapshot, Stack
 
 
@@ -78,8 +79,8 @@ def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, .
 
 @lru_cache(64)  # the hosts of a run have few different tables
 def table_of(raw: bytes) -> Resolved:
-    """The stacks of a table that was written as JSON. Raises msgspec.DecodeError, and IndexError as `resolve`."""
-    table = msgspec.json.decode(raw, type=Table)
+    """The stacks of a table that was written as JSON. Raises UntrustedError, and IndexError as `resolve`."""
+    table = untrusted.decode(raw, Table, len(raw))
     return tuple(tuple(table.frames[at] for at in stack) for stack in table.stacks)
 
 

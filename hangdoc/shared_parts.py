@@ -5,6 +5,7 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import force_setattr, replace
 
+from hangdoc import untrusted
 from hangdoc.snapshot import DataSources, Host, Process, Progress, Runtime, Snapshot
 
 Part = Runtime | Progress | DataSources
@@ -34,8 +35,8 @@ def resolve(hosts: tuple[Host, ...], parts: tuple[Part, ...]) -> None:
 
 @lru_cache(64)  # the hosts of a hung run have few different ones
 def parts_of(raw: bytes) -> tuple[Part, ...]:
-    """The parts that were written as JSON. Raises msgspec.DecodeError."""
-    return msgspec.json.decode(raw, type=tuple[Part, ...])
+    """The parts that were written as JSON. Raises UntrustedError."""
+    return untrusted.decode(raw, tuple[Part, ...], len(raw))
 
 
 def _parts(process: Process) -> list[Part]:

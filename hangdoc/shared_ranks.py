@@ -24,6 +24,8 @@ from hangdoc.snapshot import (
     Unavailable,
 )
 
+_MOST_VARIABLES = 1 << 24
+"""Each such rank gets a copy of an environment, so a few bytes could become much memory. 100,000 ranks have 15 million."""
 _NOT_HERE = Unavailable(reason="not needed")
 
 
@@ -151,12 +153,16 @@ def own_of(process: Process, first: Process) -> Alike:
 
 def resolve(hosts: tuple[Host, ...]) -> None:
     """Give newly decoded hosts the processes of such ranks. Raises KeyError for one that is like a process that does not exist,
-    and ValueError for one that is like a process that is no rank."""
+    and ValueError for one that is like a process that is no rank, or if their environments together are too large."""
+    copied = 0
     for host in hosts:
         if not host.alike:
             continue
         first = {process.pid: process for process in host.processes}
         patterns = {pid: Pattern.of(first[pid]) for pid in {one.like for one in host.alike}}
+        copied += sum(len(patterns[one.like].environment) + len(one.variables) for one in host.alike)
+        if copied > _MOST_VARIABLES:
+            raise ValueError(f"its ranks have more than {_MOST_VARIABLES:,} environment variables")
         ranks = [patterns[one.like].rank(one) for one in host.alike]
         force_setattr(host, "processes", (*host.processes, *ranks))  # nothing else refers to it yet
         force_setattr(host, "alike", ())
