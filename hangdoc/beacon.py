@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hangdoc import run_identity
+from hangdoc.private_directory import PrivateDirectory
 
 MAGIC = b"HANGDOC3"
 SIZE = 256
@@ -131,7 +132,7 @@ class Beacon:
     """Writes this process's beacon. Only the constructor raises: a beacon must never end its trainer.
 
     `run` is the full name of the run (hangdoc.run_identity). With `published=False`, the beacon stays in memory and no file is
-    created. The constructor raises OSError if the directory can't be created or belongs to another user.
+    created. The constructor raises OSError if the directory can't be created, or if another user may have prepared it.
     """
 
     def __init__(
@@ -147,13 +148,15 @@ class Beacon:
         self._pid = os.getpid()
         folder = directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR"))
         self.path = folder / f"{self._pid}{SUFFIX}"
-        fresh = self.path.with_suffix(".new")
-        self._map = _mapped(folder, fresh) if published else mmap.mmap(-1, SIZE)
+        fresh = f"{self._pid}.new"
+        self.directory = PrivateDirectory(folder, create=True) if published else None
+        """The directory of the beacons, opened; None if this one is not published."""
+        self._map = mmap.mmap(-1, SIZE) if self.directory is None else _mapped(self.directory, fresh)
         who = (_UNKNOWN if rank is None else rank, _UNKNOWN if world_size is None else world_size)
         _LAYOUT.pack_into(self._map, 0, MAGIC, 0, self.last_ns, self._pid, *self._numbers, b"train", b"", 0.0,
                           *who, _fit(run_identity.digest(run) if run else "", 32), *[0] * 8)  # fmt: skip
-        if published:  # renamed when complete, so that no reader sees a short file; this also replaces a stale file
-            fresh.rename(self.path)
+        if self.directory is not None:  # renamed when complete, so that no reader sees a short file
+            self.directory.rename(fresh, self.path.name)
         _living.add(self)
 
     def beat(
@@ -236,19 +239,20 @@ class Beacon:
         """Remove the file. May be called twice, and in a forked child, where it does nothing."""
         if self._mine:
             self._mine = False
-            with contextlib.suppress(OSError):
-                self.path.unlink(missing_ok=True)
+            if self.directory is not None:
+                with contextlib.suppress(OSError):
+                    self.directory.remove(self.path.name)
+                self.directory.close()
 
 
-def _mapped(folder: Path, fresh: Path) -> mmap.mmap:
+def _mapped(folder: PrivateDirectory, fresh: str) -> mmap.mmap:
     """Map a new file that only this user can read. Raises OSError."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise PermissionError(f"{folder} is not this user's own directory")
-    fresh.unlink(missing_ok=True)
-    with open(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "r+b") as file:
-        file.truncate(SIZE)
-        return mmap.mmap(file.fileno(), SIZE)
+    file = folder.open_new(fresh)
+    try:
+        os.ftruncate(file, SIZE)
+        return mmap.mmap(file, SIZE)
+    finally:
+        os.close(file)
 
 
 def _fit(text: str, size: int) -> bytes:

@@ -1,9 +1,10 @@
 """Bundles: snapshots on disk, as gzip-compressed JSON.
 
-What is read is untrusted (`hangdoc.untrusted`): the sizes are limited, the schema is checked, and every problem is a `BundleError`
-with the problem and the remedy.
+What is read is untrusted (`hangdoc.untrusted`): the sizes are limited, the schema is checked, and every problem is a
+`BundleError` with the problem and the remedy.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,8 @@ MAX_BYTES = 512 << 20
 """Limit for the uncompressed JSON. 10,000 ranks take about a fifth of it."""
 MAX_FILE_BYTES = 128 << 20
 """Limit for a bundle as it is stored."""
+_ALWAYS = 1_000_000
+"""How many references to shared frames and variables a bundle may have in any case; beyond it, two for each byte."""
 
 
 class BundleError(Exception):
@@ -67,9 +70,11 @@ def encode(snapshot: Snapshot, nonce: str = "") -> bytes:
     return gzip.compress(msgspec.json.encode(written), compresslevel=7, mtime=0)
 
 
-def decode(raw: bytes, name: str = "bundle", *, nonce: str | None = None, limit: int = MAX_BYTES) -> Snapshot:
-    """The snapshot in `raw`, of at most `limit` bytes of JSON. With a `nonce`, only a bundle that answers this request is accepted:
-    another one was saved before it. Raises BundleError, in whose message `name` is the file."""
+def decode(
+    raw: bytes, name: str = "bundle", *, nonces: Collection[str] | None = None, limit: int = MAX_BYTES
+) -> Snapshot:
+    """The snapshot in `raw`, of at most `limit` bytes of JSON. With `nonces`, only a bundle that answers one of these requests is
+    accepted: another one was saved before them. Raises BundleError, in whose message `name` is the file."""
     if not raw:
         raise BundleError(f"{name} is empty. Write it again with `hangdoc snapshot -o FILE`.")
     if raw[:2] != b"\x1f\x8b":
@@ -85,14 +90,15 @@ def decode(raw: bytes, name: str = "bundle", *, nonce: str | None = None, limit:
         raise BundleError(f"{name} {error}. Copy or write it again.") from None
     if found.schema not in _READABLE:
         _check_schema(plain, name)
-    if nonce is not None and found.nonce != nonce:
+    if nonces is not None and found.nonce not in nonces:
         raise BundleError(f"{name} does not answer this request: it was saved earlier. Take a new look.")
+    most = _ALWAYS + 2 * len(plain)
     try:
         if raw_table := bytes(found.table):
-            shared_frames.resolve(found.hosts, shared_frames.table_of(raw_table), found.locals)
+            shared_frames.resolve(found.hosts, shared_frames.table_of(raw_table), found.locals, most)
         if raw_parts := bytes(found.parts):
             shared_parts.resolve(found.hosts, shared_parts.parts_of(raw_parts))
-        shared_ranks.resolve(found.hosts)
+        shared_ranks.resolve(found.hosts, most)
     except UntrustedError as error:
         raise BundleError(f"{name} {error}. Copy or write it again.") from None
     except (LookupError, ValueError, OverflowError) as error:

@@ -12,8 +12,6 @@ root writes into folders of other users. Files get mode 0600 and folders 0700, w
 import contextlib
 import errno
 import os
-import re
-import secrets
 import select
 import stat
 import sys
@@ -21,7 +19,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-_DESCRIPTOR = re.compile(r"/(?:dev|proc/self|proc/thread-self)/fd/(\d{1,9})(?:/+(.*))?")
+_DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/", "/proc/thread-self/fd/")
 _STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
 _MOST_LINKS = 40
 """As the kernel's own limit (path_resolution(7))."""
@@ -67,6 +65,19 @@ def check_target(path: str | os.PathLike[str]) -> None:
         raise WriteError(_sentence(path, error)) from None
 
 
+def open_lock(path: str | os.PathLike[str]) -> int:
+    """A descriptor of the file at `path`, created if it is missing, for flock(2). Its content stays. Raises WriteError, also for
+    anything but a regular file."""
+    try:
+        with _located(os.fspath(path)) as (folder, name, status):
+            if status is not None and not stat.S_ISREG(status.st_mode):
+                raise _Refused("it is not a regular file")
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            return os.open(name, flags, 0o600, dir_fd=folder)
+    except OSError as error:
+        raise WriteError(_sentence(path, error)) from None
+
+
 def make_directory(path: str | os.PathLike[str]) -> None:
     """Create a directory and its parents, as far as they are missing, with mode 0700. Raises WriteError."""
     try:
@@ -88,7 +99,7 @@ def open_folder(path: str | os.PathLike[str], *, create: bool = False) -> int:
 def replace_file(folder: int, name: str, content: bytes) -> None:
     """Write a regular file into the directory `folder` (a descriptor): to a temporary file, which is then renamed. The file has
     mode 0600. Raises OSError; then the old file is as it was."""
-    aside = f".{os.fsdecode(os.fsencode(name)[:_LONGEST_PREFIX])}.{secrets.token_hex(6)}"
+    aside = f".{os.fsdecode(os.fsencode(name)[:_LONGEST_PREFIX])}.{os.urandom(6).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(aside, flags, 0o600, dir_fd=folder)
     try:
@@ -120,8 +131,18 @@ def _descriptor(path: str) -> int | None:
     """The descriptor of this process that a path names: /dev/stdout, /dev/fd/N."""
     if (number := _STANDARD.get(path)) is not None:
         return number
-    named = _DESCRIPTOR.fullmatch(path)
-    return int(named[1]) if named is not None and not named[2] else None
+    descriptor, below = _at_descriptor(path)
+    return descriptor if not below else None
+
+
+def _at_descriptor(path: str) -> tuple[int | None, str]:
+    """(descriptor of this process at which a path begins, the rest of the path). None for any other path."""
+    for folder in _DESCRIPTORS:
+        if path.startswith(folder):
+            number, _, below = path.removeprefix(folder).partition("/")
+            if number.isascii() and number.isdigit() and len(number) < 10:
+                return int(number), below
+    return None, path
 
 
 def _write_into_own(descriptor: int, content: bytes) -> None:
@@ -225,9 +246,9 @@ def _located(path: str, *, create: bool = False) -> Iterator[tuple[int, str, os.
 
 def _start(path: str) -> tuple[int, str]:
     """The descriptor at which a path begins, and the rest of the path. A path may begin at a descriptor of this process."""
-    inside = _DESCRIPTOR.fullmatch(path)
-    if inside is not None:
-        return os.open(".", _LOOK | os.O_DIRECTORY, dir_fd=int(inside[1])), inside[2] or "."
+    descriptor, below = _at_descriptor(path)
+    if descriptor is not None:
+        return os.open(".", _LOOK | os.O_DIRECTORY, dir_fd=descriptor), below or "."
     return os.open("/" if path.startswith("/") else ".", _LOOK | os.O_DIRECTORY), path
 
 

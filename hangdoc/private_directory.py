@@ -13,12 +13,15 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from hangdoc import file_writer
 
 MOST_FILES = 100_000
 """How many names are read of a directory."""
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_TO_DO = "Remove it, or choose another directory"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_CAREFULLY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -42,53 +45,28 @@ def _reason(status: os.stat_result, owners: set[int]) -> str | None:
     return None
 
 
-class PrivateDirectory:
-    """A trusted directory. All methods take names, not paths, and raise OSError."""
+class OwnFiles:
+    """This user's files in a directory that may be shared with others (of the evidence, of a project): regular files that belong
+    to this user or to root. All methods take names, not paths, and raise OSError."""
 
     def __init__(self, path: Path, *, create: bool = False, owner: int | None = None) -> None:
-        """Open it, and with `create` make it if it is missing. `owner` is the uid of the expected user, by default this one.
-        Raises UntrustedDirectoryError for one that others may have prepared, and OSError."""
+        """Open it, and with `create` make it if it is missing. `owner` is the uid of the expected user, by default this one."""
         self.path = path
+        self.descriptor = -1
+        """Of the directory; -1 when it is closed."""
+        self._owners = {os.geteuid() if owner is None else owner, 0}
+        if not path.name or path.name == "..":
+            raise UntrustedDirectoryError(f"{path} is not the name of a directory")
         parent = file_writer.open_folder(path.parent, create=create)
         try:
             if create:
                 file_writer.make_below(parent, path.name)
-            self.descriptor = os.open(
-                path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent
-            )
-        except NotADirectoryError:  # also for a link
-            raise UntrustedDirectoryError(
-                f"{path} is a link or no directory. Remove it, or choose another directory"
-            ) from None
+            self.descriptor = self._open(parent)
         finally:
             os.close(parent)
-        self._owners = {os.geteuid() if owner is None else owner, 0}
-        try:
-            self._check()
-        except BaseException:
-            self.close()
-            raise
 
-    def _check(self) -> None:
-        status = os.fstat(self.descriptor)
-        if status.st_uid not in self._owners and not status.st_mode & 0o022:
-            self._owners |= self._recorded_owner()
-        why = _reason(status, self._owners)
-        if why is not None:
-            raise UntrustedDirectoryError(f"{self.path}: {why}. Remove it, or choose another directory")
-
-    def _recorded_owner(self) -> set[int]:
-        """The uid that the file system records for this user's files. NFS records another one for root (root_squash)."""
-        trial = f".owner-{os.getpid()}"
-        try:
-            file = os.open(trial, _NEW, 0o600, dir_fd=self.descriptor)
-        except OSError:
-            return set()
-        try:
-            os.unlink(trial, dir_fd=self.descriptor)
-            return {os.fstat(file).st_uid}
-        finally:
-            os.close(file)
+    def _open(self, parent: int) -> int:
+        return os.open(self.path.name, _DIRECTORY, dir_fd=parent)
 
     # --- reading ---------------------------------------------------------------------------------------------------------
 
@@ -126,8 +104,8 @@ class PrivateDirectory:
             return 0
 
     @contextlib.contextmanager
-    def _opened(self, name: str) -> Iterator[int]:
-        file = os.open(_name(name), _READ, dir_fd=self.descriptor)
+    def _opened(self, name: str, access: int = os.O_RDONLY) -> Iterator[int]:
+        file = os.open(_name(name), access | _CAREFULLY, dir_fd=self.descriptor)
         try:
             if not self._is_ours(os.fstat(file)):
                 raise PermissionError(errno.EPERM, "it is no regular file of this user", name)
@@ -143,6 +121,12 @@ class PrivateDirectory:
     def write(self, name: str, content: bytes) -> None:
         """Write a file, completely or not at all."""
         file_writer.replace_file(self.descriptor, _name(name), content)
+
+    def overwrite(self, name: str, content: bytes) -> None:
+        """Write a short text into an existing file. NFS shows other hosts the new content of a file sooner than a new file."""
+        with self._opened(name, os.O_WRONLY) as file:
+            os.write(file, content)
+            os.ftruncate(file, len(content))
 
     def claim(self, name: str) -> bool:
         """Create an empty file. Returns whether this process was the first."""
@@ -190,16 +174,58 @@ class PrivateDirectory:
             os.close(parent)
 
     def close(self) -> None:
-        """Close the descriptor. The directory stays."""
-        os.close(self.descriptor)
+        """Close the descriptor. The directory stays. May be called twice."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
-    def __enter__(self) -> "PrivateDirectory":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class PrivateDirectory(OwnFiles):
+    """A directory that is trusted, because only this user and root can have put anything into it."""
+
+    def __init__(self, path: Path, *, create: bool = False, owner: int | None = None) -> None:
+        """As OwnFiles. Raises UntrustedDirectoryError for one that others may have prepared."""
+        super().__init__(path, create=create, owner=owner)
+        try:
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, parent: int) -> int:
+        try:
+            return os.open(self.path.name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        except NotADirectoryError:  # also for a link
+            raise UntrustedDirectoryError(f"{self.path} is a link or no directory. {_TO_DO}") from None
+
+    def _check(self) -> None:
+        status = os.fstat(self.descriptor)
+        if status.st_uid not in self._owners and not status.st_mode & 0o022:
+            self._owners |= self._recorded_owner()
+        why = _reason(status, self._owners)
+        if why is not None:
+            raise UntrustedDirectoryError(f"{self.path} is not used: {why}. {_TO_DO}")
+
+    def _recorded_owner(self) -> set[int]:
+        """The uid that the file system records for this user's files. NFS records another one for root (root_squash)."""
+        trial = f".owner-{os.urandom(6).hex()}"
+        try:
+            file = os.open(trial, _NEW, 0o600, dir_fd=self.descriptor)
+        except OSError:
+            return set()
+        try:
+            os.unlink(trial, dir_fd=self.descriptor)
+            return {os.fstat(file).st_uid}
+        finally:
+            os.close(file)
 
 
 def _name(name: str) -> str:

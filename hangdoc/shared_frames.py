@@ -51,9 +51,10 @@ def share(snapshot: Snapshot) -> tuple[Snapshot, Table, tuple[Locals, ...]]:
     return replace(snapshot, hosts=tuple(_changed(host, shared) for host in snapshot.hosts)), table, tuple(variables)
 
 
-def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, ...]) -> None:
+def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, ...], most: int) -> None:
     """Give the threads of newly decoded hosts their frames. Raises IndexError for a position that does not exist, and
-    ValueError for locals of another stack."""
+    ValueError for locals of another stack, or for more than `most` frames: a few bytes refer to a long stack."""
+    given = 0
     for host in hosts:
         for process in host.processes:
             for stack in (process.stack, process.stack_before, process.native):
@@ -67,6 +68,9 @@ def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, .
                 for thread in stack.threads:
                     if thread.stack is not None:
                         frames = table[thread.stack]
+                        given += len(frames)
+                        if given > most:
+                            raise ValueError(f"its threads have more than {most:,} frames")
                         if thread.locals:
                             found = zip(frames, thread.locals, strict=True)
                             frames = tuple(
@@ -77,9 +81,17 @@ def resolve(hosts: tuple[Host, ...], table: Resolved, variables: tuple[Locals, .
                         force_setattr(thread, "stack", None)
 
 
-@lru_cache(64)  # the hosts of a run have few different tables
 def table_of(raw: bytes) -> Resolved:
     """The stacks of a table that was written as JSON. Raises UntrustedError, and IndexError as `resolve`."""
+    return _kept_table(raw) if len(raw) <= untrusted.KEPT_BYTES else _table(raw)
+
+
+@lru_cache(64)  # the hosts of a run have few different tables
+def _kept_table(raw: bytes) -> Resolved:
+    return _table(raw)
+
+
+def _table(raw: bytes) -> Resolved:
     table = untrusted.decode(raw, Table, len(raw))
     return tuple(tuple(table.frames[at] for at in stack) for stack in table.stacks)
 

@@ -24,8 +24,6 @@ from hangdoc.snapshot import (
     Unavailable,
 )
 
-_MOST_VARIABLES = 1 << 24
-"""Each such rank gets a copy of an environment, so a few bytes could become much memory. 100,000 ranks have 15 million."""
 _NOT_HERE = Unavailable(reason="not needed")
 
 
@@ -151,9 +149,10 @@ def own_of(process: Process, first: Process) -> Alike:
     )
 
 
-def resolve(hosts: tuple[Host, ...]) -> None:
+def resolve(hosts: tuple[Host, ...], most: int) -> None:
     """Give newly decoded hosts the processes of such ranks. Raises KeyError for one that is like a process that does not exist,
-    and ValueError for one that is like a process that is no rank, or if their environments together are too large."""
+    and ValueError for one that is like a process that is no rank, or if their environments together have more than `most`
+    variables: each rank gets a copy, so that a few bytes could fill the memory."""
     copied = 0
     for host in hosts:
         if not host.alike:
@@ -161,8 +160,8 @@ def resolve(hosts: tuple[Host, ...]) -> None:
         first = {process.pid: process for process in host.processes}
         patterns = {pid: Pattern.of(first[pid]) for pid in {one.like for one in host.alike}}
         copied += sum(len(patterns[one.like].environment) + len(one.variables) for one in host.alike)
-        if copied > _MOST_VARIABLES:
-            raise ValueError(f"its ranks have more than {_MOST_VARIABLES:,} environment variables")
+        if copied > most:
+            raise ValueError(f"its ranks have more than {most:,} environment variables")
         ranks = [patterns[one.like].rank(one) for one in host.alike]
         force_setattr(host, "processes", (*host.processes, *ranks))  # nothing else refers to it yet
         force_setattr(host, "alike", ())

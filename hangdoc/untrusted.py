@@ -1,8 +1,8 @@
 """The only decoder for what others send: bundles, state files, replies of hosts, answers of a rank's server.
 
-Its input may be made to do harm. Sizes are limited before and after decompression, and whatever decoding raises becomes one error
-with one clause: a deep nesting (msgspec counts the depth of its recursion and raises RecursionError before the stack ends, also for
-fields that it skips), a text that is not UTF-8, too little memory.
+Its input may be made to do harm. Sizes are limited before and after decompression, and whatever decoding raises becomes one
+error with one clause: a deep nesting (msgspec counts the depth of its recursion and raises RecursionError before the stack ends,
+also for fields that it skips), a text that is not UTF-8, too little memory.
 """
 
 import os
@@ -17,6 +17,8 @@ MOST_TIMES = 200
 """How many times larger than its compressed form a document may be. Bundles are 3 to 40 times larger, and a gzip bomb 1,000."""
 _ALWAYS_BYTES = 16 << 20
 """What a document may unpack to in any case."""
+KEPT_BYTES = 1 << 20
+"""Up to this size, a decoded value may be kept for the next host that sends the same bytes."""
 _STEP_BYTES = 16 << 10
 _PIECE_BYTES = 1 << 20
 _MOST_WORDS = 200

@@ -11,6 +11,7 @@ import msgspec
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import look_at_hosts, look_here
+from hangdoc.file_writer import WriteError, check_target
 from hangdoc.observe.observe import Options
 from hangdoc.procfs import ProcFS, age
 from hangdoc.snapshot import Snapshot
@@ -68,13 +69,7 @@ def check_writable(path: Path | None) -> None:
     """Raise CommandError before the look if an output can't be written."""
     if path is None:
         return
-    folder = path.parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        why = (
-            "it is a directory"
-            if path.is_dir()
-            else "no such directory"
-            if not folder.is_dir()
-            else "permission denied"
-        )
-        raise CommandError(f"cannot write {path}: {why}. Choose another path.", USAGE)
+    try:
+        check_target(path)
+    except WriteError as error:
+        raise CommandError(str(error), USAGE) from None

@@ -198,7 +198,7 @@ class _Reporter:
             self._reaction.finish()
             for text in filter(None, map(nodes.missing, hung)):
                 _say(text)
-            nodes.announce(f"reported by {nodes.host}" + (f" in {kept[0].report}" if kept else ""))
+            nodes.announce(f"reported by {nodes.host}" + (f" in {kept[0].report}" if kept and kept[0].report else ""))
         return True
 
     def _report_missing_nodes(self, seen: "Seen", now: float) -> None:

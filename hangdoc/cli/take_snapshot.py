@@ -13,6 +13,7 @@ from hangdoc.cli.options import observation_options
 from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import check_pids
+from hangdoc.file_writer import WriteError, make_directory
 from hangdoc.observe.observe import Options, observe
 from hangdoc.snapshot import Snapshot
 from hangdoc.version import __version__
@@ -84,7 +85,10 @@ def _save_fleet(folder: Path, options: Options, fleet: Hosts, *, summary: bool) 
         raise CommandError(f"{folder} is a file. With --hosts, -o names a directory for one bundle per host.", USAGE)
     check_writable(folder / "host" if folder.is_dir() else folder)
     snapshot = look(options, fleet, reports=False, summary=summary)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        make_directory(folder)
+    except WriteError as error:
+        raise CommandError(str(error), USAGE) from None
     for host in snapshot.hosts:
         name = "".join(c if c.isalnum() or c in "._-#" else "_" for c in host.name)[:120].lstrip(".") or "host"
         codec.write(msgspec.structs.replace(snapshot, hosts=(host,)), folder / f"{name}.hangdoc")

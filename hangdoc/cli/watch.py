@@ -13,6 +13,8 @@ from hangdoc.cli.numbers import ByteSize, Number
 from hangdoc.cli.options import observation_options, patience_option
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts, words
+from hangdoc.file_writer import WriteError
+from hangdoc.file_writer import make_directory as make_private_directory
 from hangdoc.parse import natural
 
 if TYPE_CHECKING:
@@ -129,9 +131,9 @@ def targets_of(on_hang: str, webhook: str | None, form: "Format") -> "Targets":
 def make_directory(folder: Path) -> None:
     """Create the directory for the evidence if it is missing. Raises CommandError if it is not writable."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandError(f"cannot create {folder}: {error.strerror}. Choose another directory.", USAGE) from None
+        make_private_directory(folder)
+    except WriteError as error:
+        raise CommandError(str(error), USAGE) from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CommandError(f"cannot write into {folder}: permission denied. Choose another directory.", USAGE)
 

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 import psutil
 
 from hangdoc.observe.observation import Observation, Target
+from hangdoc.timed_exchange import Limit, TimedConnection, TimedSocket
 
 _TIMEOUT_SECONDS = 2.0
+"""Limit for the whole exchange with a rank's server."""
 _MAX_BYTES = 16 << 20
 
 
@@ -26,14 +28,13 @@ def ask(observation: Observation, target: Target, path: str | None, handler: str
         raise ConnectionError(str(error)) from error
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, pid: int) -> None:
-        super().__init__("localhost", timeout=_TIMEOUT_SECONDS)
-        self._path, self._pid = path, pid
+class _UnixConnection(TimedConnection):
+    def __init__(self, path: str, pid: int, limit: Limit) -> None:
+        super().__init__("localhost", limit)
+        self._path, self._pid, self._limit = path, pid, limit
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
+        self.sock = TimedSocket(self._limit, socket.AF_UNIX)
         self.sock.connect(self._path)
         peer, _, _ = struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if peer != self._pid:  # all ranks of a host are configured with the same path, and one of them owns it
@@ -43,15 +44,16 @@ class _UnixConnection(http.client.HTTPConnection):
 
 def _worker_server(observation: Observation, target: Target, path: str | None) -> http.client.HTTPConnection:
     """A connection to a rank's worker server, not opened yet. Raises ConnectionError if its port is not certain."""
+    limit = Limit(observation.deadline.remaining(_TIMEOUT_SECONDS))
     if path:
-        return _UnixConnection(f"{observation.proc.root}/{target.pid}/root{os.path.abspath(path)}", target.pid)
+        return _UnixConnection(f"{observation.proc.root}/{target.pid}/root{os.path.abspath(path)}", target.pid, limit)
     if observation.proc.link(f"{target.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
         raise ConnectionError("it is in another network namespace")
     # Gloo listens on one address. The worker server and the store listen on all addresses.
     ports = set(_open_ports(target)) - {target.identity.master_port if target.identity else None}
     if len(ports) != 1:
         raise ConnectionError(f"it can't be identified among the rank's ports {sorted(p for p in ports if p)}")
-    return http.client.HTTPConnection("localhost", ports.pop(), timeout=_TIMEOUT_SECONDS)
+    return TimedConnection("localhost", limit, port=ports.pop())
 
 
 def _open_ports(target: Target) -> Iterator[int]:
@@ -68,4 +70,7 @@ def _response(connection: http.client.HTTPConnection, handler: str) -> bytes:
             return b"{}"
         if answer.status != http.client.OK:
             raise ConnectionError(f"{handler} returned status {answer.status}")
-        return answer.read(_MAX_BYTES)
+        content = answer.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise ConnectionError(f"{handler} returned more than {_MAX_BYTES >> 20} MiB")
+        return content

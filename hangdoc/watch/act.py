@@ -1,12 +1,11 @@
 """What the watch does about a confirmed hang and about its end: evidence on disk, a command, a web hook. A failure of one of
-them neither ends the watch nor delays its looks."""
+them neither ends the watch nor delays its looks, and none of them needs another: with a full disk the messages are sent."""
 
 import contextlib
 import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from hangdoc import codec
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.phrases import duration
 from hangdoc.snapshot import Snapshot
@@ -49,7 +48,10 @@ class Reaction:
         """Write evidence, save the state, queue messages; returns the evidence. `hangs` are all that are not over. They are
         saved in one step with the messages, so that a kill in between neither loses nor repeats a message."""
         began, over = list(began), list(over)
-        written = [(confirmed, self._keep(snapshot, diagnosis, confirmed)) for confirmed in began]
+        written = [
+            (confirmed, self._evidence.keep(snapshot, messages.only_job(diagnosis, confirmed.job), confirmed.hang.id))
+            for confirmed in began
+        ]
         now = time.monotonic()
         with self.ledger.changing():
             self.ledger.hangs = hangs
@@ -59,16 +61,22 @@ class Reaction:
                 self._queue_over(diagnosis, end, now)
             self.ledger.counts.hangs += len(began)
             self.ledger.counts.resolved += len(over)
-        for _, kept in written:
-            if kept is not None:
-                self._show(kept)
-                self._say(f"bundle {kept.bundle}, report {kept.report}, page {kept.page}")
+        for confirmed, kept in written:
+            self._show(kept)
+            files = {"bundle": kept.bundle, "report": kept.report, "page": kept.page}
+            if any(files.values()):
+                self._say(", ".join(f"{what} {path}" for what, path in files.items() if path is not None))
+            if kept.problem is not None:
+                absent = " and ".join(what for what, path in files.items() if path is None)
+                self._say(
+                    f"{kept.problem} The {absent} of hang {confirmed.hang.id} could not be kept; messages are sent."
+                )
         for end in over:
             how = "makes progress again" if end.ending == "goes-on" else "has ended"
             self._say(f"resolved: hang {end.hang.id}: job {end.hang.job} {how} after {duration(now - end.hang.since)}")
         if written:
             self.evidence_bytes = self._evidence.bytes()
-        return [kept for _, kept in written if kept is not None]
+        return [kept for _, kept in written]
 
     def pending(self) -> dict[str, int]:
         """Messages that are not delivered yet, by target."""
@@ -85,20 +93,13 @@ class Reaction:
             if queue is not None and not queue.finish(seconds):
                 self._say(f"--{queue.target}: {queue.pending()} messages could not be delivered in {seconds:g} s")
 
-    def _keep(self, snapshot: Snapshot, diagnosis: Diagnosis, confirmed: Confirmed) -> Kept | None:
-        try:
-            return self._evidence.keep(snapshot, messages.only_job(diagnosis, confirmed.job), confirmed.hang.id)
-        except codec.BundleError as error:
-            self._say(str(error))
-            return None
-
-    def _queue_began(self, diagnosis: Diagnosis, confirmed: Confirmed, kept: Kept | None, now: float) -> None:
+    def _queue_began(self, diagnosis: Diagnosis, confirmed: Confirmed, kept: Kept, now: float) -> None:
         event = messages.event_of(confirmed.hang, diagnosis, confirmed.job, now - confirmed.hang.since, kept=kept)
         about = f"hang {event.id} of {event.job}"
         if self._webhook is not None:
             text = messages.body(self._form, diagnosis, event, confirmed.job)
             self._webhook.add(Message(delivery=event.delivery, about=about, body=text))
-        if self._command is not None and kept is not None:
+        if self._command is not None:
             text = deliver.call_of(event, kept, confirmed.job.verdict)
             self._command.add(Message(delivery=event.delivery, about=about, body=text))
 

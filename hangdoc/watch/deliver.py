@@ -2,6 +2,7 @@
 
 import contextlib
 import email.utils
+import http.client
 import os
 import signal
 import subprocess
@@ -9,11 +10,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
+from hangdoc import untrusted
+from hangdoc.timed_exchange import Limit, TimedConnection, TimedTLSConnection
 from hangdoc.watch.evidence import Kept
 from hangdoc.watch.message_queue import Refused, Unreachable
 from hangdoc.watch.messages import Event
@@ -21,6 +23,8 @@ from hangdoc.watch.state import Message
 
 COMMAND_SECONDS = 60
 HOOK_SECONDS = 10
+"""Limit for the whole exchange: name, connection, message and answer."""
+_MAX_REPORT_BYTES = 16 << 20
 _LATER = {408, 425, 429, 500, 502, 503, 504}
 """HTTP status codes after which a retry may succeed (RFC 9110, RFC 6585)."""
 
@@ -34,10 +38,28 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _TimedHandler(urllib.request.HTTPHandler):
+    """Opens connections whose time limit is that of the exchange."""
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_timed(TimedConnection), req)  # type: ignore[arg-type]
+
+
+class _TimedTLSHandler(urllib.request.HTTPSHandler):
+    """The same for https."""
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_timed(TimedTLSConnection), req)  # type: ignore[arg-type]
+
+
+def _timed(kind: type[TimedConnection | TimedTLSConnection]) -> Callable[..., http.client.HTTPConnection]:
+    return lambda host, **more: kind(host, Limit(more.pop("timeout")), **more)
+
+
 def webhook(url: str) -> Callable[[Message], None]:
     """A function that posts messages to `url`. It raises Refused or Unreachable. `url` is never printed, because it often
     contains a token."""
-    opener = urllib.request.build_opener(_NoRedirect)
+    opener = urllib.request.build_opener(_NoRedirect, _TimedHandler, _TimedTLSHandler)
 
     def post(message: Message) -> None:
         headers = {
@@ -80,15 +102,20 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     bundle: str
     report: str
     page: str
+    """Paths; empty for a file that could not be written."""
     verdict: str
     job: str
     hang: str
+    text: str = ""
+    """The report itself, which must not depend on the disk. Empty in the state file of an older hangdoc."""
 
 
 def call_of(event: Event, kept: Kept, verdict: str) -> str:
     """The body of a message for `command`."""
-    bundle, report, page = map(str, (kept.bundle, kept.report, kept.page))
-    call = Call(bundle=bundle, report=report, page=page, verdict=verdict, job=event.job, hang=event.id)
+    bundle, report, page = (str(path) if path is not None else "" for path in (kept.bundle, kept.report, kept.page))
+    call = Call(
+        bundle=bundle, report=report, page=page, verdict=verdict, job=event.job, hang=event.id, text=kept.text
+    )  # fmt: skip
     return msgspec.json.encode(call).decode()
 
 
@@ -107,11 +134,9 @@ def command(words: tuple[str, ...]) -> Callable[[Message], None]:
             "HANGDOC_JOBS": "".join(c if c.isprintable() else "·" for c in call.job),
             "HANGDOC_HANG": call.hang,
         }
-        text = ""
-        with contextlib.suppress(OSError):  # the size limit of the directory may have removed it
-            text = Path(call.report).read_text("utf-8", "replace")
+        text = call.text.encode("utf-8", "replace") or _written(call.report)
         try:
-            child = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment, text=True, start_new_session=True)
+            child = subprocess.Popen(words, stdin=subprocess.PIPE, env=environment, start_new_session=True)
         except OSError as error:
             raise Refused(f"--on-hang {words[0]} could not be started: {error.strerror}") from None
         try:
@@ -124,3 +149,9 @@ def command(words: tuple[str, ...]) -> Callable[[Message], None]:
             raise Refused(f"--on-hang {words[0]} exited with code {child.returncode}")
 
     return run
+
+
+def _written(report: str) -> bytes:
+    with contextlib.suppress(OSError, ValueError):  # the size limit of the directory may have removed it
+        return untrusted.read_file(report, _MAX_REPORT_BYTES)
+    return b""

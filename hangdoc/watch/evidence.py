@@ -2,16 +2,18 @@
 
 import contextlib
 import io
+import os
 import re
 import shutil
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
-from hangdoc import codec
+from hangdoc import codec, file_writer
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.render.text import report
 from hangdoc.snapshot import Snapshot
@@ -24,12 +26,14 @@ _LEFT_OVER_SECONDS = 3600.0
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The files of one hang, and the text of its report."""
+    """The files of one hang, and the text of its report. A file that could not be written is None."""
 
-    bundle: Path
-    report: Path
-    page: Path
+    bundle: Path | None
+    report: Path | None
+    page: Path | None
     text: str
+    problem: str | None = None
+    """One sentence: what could not be written, and why."""
 
 
 class EvidenceDirectory:
@@ -40,7 +44,8 @@ class EvidenceDirectory:
 
     def keep(self, snapshot: Snapshot, diagnosis: Diagnosis, hang: str) -> Kept:
         """Write bundle, report and page, named after the time and the hang's id. Then remove the oldest hangs, but never this
-        one, until the rest is within the limit. Raises BundleError."""
+        one, until the rest is within the limit. What can't be written is missing in the result: a full disk must not delay
+        the messages about a hang."""
         console = Console(width=shutil.get_terminal_size((100, 24)).columns, record=True, file=io.StringIO())
         report(diagnosis, console)
         text = console.export_text()
@@ -48,52 +53,77 @@ class EvidenceDirectory:
         number = 0
         while (bundle := self._folder / f"{stem}{f'-{number}' if number else ''}.hangdoc").exists():
             number += 1
-        codec.write(snapshot, bundle)
-        written, shown = bundle.with_suffix(".txt"), bundle.with_suffix(".html")
-        codec.write_aside(written, text.encode())
-        codec.write_aside(shown, self._page(snapshot, diagnosis).encode())
+        problems: list[str] = []
+
+        def write(suffix: str, content: Callable[[], bytes]) -> Path | None:
+            path = bundle.with_suffix(suffix)
+            try:
+                file_writer.write_file(path, content())
+            except file_writer.WriteError as error:
+                problems.append(str(error))
+                return None
+            return path
+
+        kept = Kept(
+            write(".hangdoc", lambda: codec.encode(snapshot)),
+            write(".txt", lambda: text.encode("utf-8", "replace")),
+            write(".html", lambda: self._page(snapshot, diagnosis).encode("utf-8", "replace")),
+            text,
+        )
         self.prune(bundle.stem)
-        return Kept(bundle, written, shown, text)
+        return msgspec.structs.replace(kept, problem=problems[0] if problems else None)
 
     def prune(self, newest: str | None = None) -> int:
         """Remove the oldest hangs, but never the `newest`, until the rest is within the limit. Returns how many were removed.
         Files with other names stay."""
         if self._most is None:
             return 0
-        self._remove_half_written()
-        hangs = self._hangs()
-        total, removed = sum(size for files in hangs.values() for size in files.values()), 0
-        for stem in sorted(hangs):  # names begin with the time
-            if total <= self._most:
-                break
-            if stem == newest:
-                continue
-            for path, size in hangs[stem].items():
-                with contextlib.suppress(OSError):
-                    path.unlink()
-                    total -= size
-            removed += 1
+        with self._files() as (folder, sizes):
+            hangs: dict[str, list[str]] = {}
+            for name in sizes:
+                if (ours := _OURS.fullmatch(name)) is not None:
+                    hangs.setdefault(ours[1], []).append(name)
+            total, removed = sum(sizes[name] for names in hangs.values() for name in names), 0
+            for stem in sorted(hangs):  # names begin with the time
+                if total <= self._most:
+                    break
+                if stem == newest:
+                    continue
+                for name in hangs[stem]:
+                    with contextlib.suppress(OSError):
+                        os.unlink(name, dir_fd=folder)
+                        total -= sizes[name]
+                removed += 1
         return removed
 
     def bytes(self) -> int:
         """Size of all hangs in the directory, in bytes."""
-        return sum(size for files in self._hangs().values() for size in files.values())
+        with self._files() as (_, sizes):
+            return sum(size for name, size in sizes.items() if _OURS.fullmatch(name))
 
-    def _hangs(self) -> dict[str, dict[Path, int]]:
-        """The files of each hang, with their sizes in bytes."""
-        found: dict[str, dict[Path, int]] = {}
-        with contextlib.suppress(OSError):
-            for path in self._folder.iterdir():
-                if (ours := _OURS.fullmatch(path.name)) is not None:
+    @contextlib.contextmanager
+    def _files(self) -> Iterator[tuple[int, dict[str, int]]]:
+        """The directory as a descriptor, and the sizes in bytes of the regular files of this user in it that hangdoc named. Files
+        that a watch left when it was killed during a write are removed. Without the directory there are none."""
+        try:
+            folder = file_writer.open_folder(self._folder)
+        except OSError:
+            yield -1, {}
+            return
+        try:
+            sizes = {}
+            with contextlib.suppress(OSError):
+                for name in os.listdir(f"/proc/self/fd/{folder}"):
+                    if not (_OURS.fullmatch(name) or _ASIDE.fullmatch(name)):
+                        continue
                     with contextlib.suppress(OSError):
-                        found.setdefault(ours[1], {})[path] = path.stat().st_size
-        return found
-
-    def _remove_half_written(self) -> None:
-        """Remove files that a watch left when it was killed during a write."""
-        with contextlib.suppress(OSError):
-            for path in self._folder.iterdir():
-                if _ASIDE.fullmatch(path.name):
-                    with contextlib.suppress(OSError):
-                        if time.time() - path.stat().st_mtime > _LEFT_OVER_SECONDS:
-                            path.unlink()
+                        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+                            continue
+                        if _OURS.fullmatch(name):
+                            sizes[name] = status.st_size
+                        elif time.time() - status.st_mtime > _LEFT_OVER_SECONDS:
+                            os.unlink(name, dir_fd=folder)
+            yield folder, sizes
+        finally:
+            os.close(folder)

@@ -2,6 +2,7 @@
 
 import hashlib
 import socket
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -83,10 +84,14 @@ def event_of(
         seconds=round(seconds, 1),
         watcher=socket.gethostname(),
         ending=ending,
-        bundle=str(kept.bundle) if kept is not None else None,
-        report=str(kept.report) if kept is not None else None,
-        page=str(kept.page) if kept is not None else None,
+        bundle=_path(kept.bundle) if kept is not None else None,
+        report=_path(kept.report) if kept is not None else None,
+        page=_path(kept.page) if kept is not None else None,
     )
+
+
+def _path(path: Path | None) -> str | None:
+    return str(path) if path is not None else None
 
 
 def only_job(diagnosis: Diagnosis, job: Job | None) -> Diagnosis:

@@ -1,13 +1,15 @@
 """Combines the looks of several nodes at one run, each with its own `hangdoc run`.
 
 The nodes share a directory. It contains a folder for each run, `.hangdoc-run-<digest>/`, with a file `wanted`, a file
-`<host>-<pid>.here` for each node, and `<host>-<pid>.hangdoc` for each node with a bundle. A node whose ranks wait touches
-`wanted`. Then every node looks and writes its bundle, and the node of rank 0 merges the bundles. Times are those of the file
-system, because the clocks of the nodes may differ.
+`<host>-<pid>.here` for each node, and `<host>-<pid>.hangdoc` for each node with a bundle. A node whose ranks wait writes a nonce
+into `wanted`. Then every node looks and writes its bundle with this nonce, and the node of rank 0 merges the bundles. Times are
+those of the file system, because the clocks of the nodes may differ.
 """
 
 import contextlib
 import os
+import re
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -18,13 +20,19 @@ from msgspec.structs import replace
 from hangdoc import codec, run_identity
 from hangdoc.diagnosis import Diagnosis, Job, Verdict
 from hangdoc.phrases import ranks as named
+from hangdoc.private_directory import PrivateDirectory
 from hangdoc.snapshot import Connection, Connections, Host, Listener, Process, RankIdentity, Snapshot, Unreached, merge
-from hangdoc.watchdog.hang_directory import claim, clean
+from hangdoc.watchdog.hang_directory import clean
 
 _GATHER_SECONDS = 20.0
 """How long the node of rank 0 waits for the other bundles. A node notices the request within a second; its look takes a few."""
 _POLL_SECONDS = 1.0
 _LOOKS_BEFORE_REQUEST = 2
+_WANTED, _REPORTED = "wanted", "reported"
+_NONCE_BYTES = 16
+_MOST_REPORTED = 4096
+_OURS = re.compile(r"wanted|reported|\.?[\w.-]+\.(?:here|hangdoc)(?:\.[0-9a-f]{12})?")
+"""The names of hangdoc's files in a folder, also of files that were not written to their end."""
 _WORST: tuple[Verdict, ...] = ("hung", "unknown", "waiting", "healthy")
 
 
@@ -35,75 +43,85 @@ def name_of_run(identity: RankIdentity) -> str:
 
 
 class _Folder:
-    """The folder of one run. Errors of the file system are raised as OSError or BundleError."""
+    """The folder of one run, which only this user may write into. Errors of the file system are raised as OSError."""
 
     def __init__(self, base: Path, name: str, me: str) -> None:
-        self._path = base / f".hangdoc-run-{name}"
-        self._path.mkdir(mode=0o700, exist_ok=True)
-        if self._path.stat().st_uid != os.getuid():
-            raise PermissionError(f"{self._path} belongs to another user")
+        self._directory = PrivateDirectory(base / f".hangdoc-run-{name}", create=True)
         self._me = me
-        self._wanted, self._reported = self._path / "wanted", self._path / "reported"
-        for file in (
-            self._wanted,
-            self._reported,
-        ):  # NFS checks an existing file each time, an absent one rarely
-            if claim(file):
-                os.utime(file, ns=(0, 0))
-        (self._path / f"{me}.here").touch(mode=0o600)
-        self.answered = _changed(self._wanted)
-        self._read = _changed(self._reported)
+        for file in (_WANTED, _REPORTED):  # NFS checks an existing file each time, an absent one rarely
+            if self._directory.claim(file):
+                self._directory.date(file, 0)
+        self._directory.claim(f"{me}.here")
+        self.answered = self._directory.written_at(_WANTED)
+        self._read = self._directory.written_at(_REPORTED)
+        self._nonce = ""
+        """Of the request that this node has answered last."""
 
     def requested(self) -> int | None:
         """When a node requested a look after the last answer, in nanoseconds of the file system; None if none did."""
-        when = _changed(self._wanted)
+        when = self._directory.written_at(_WANTED)
         return when if when > self.answered else None
 
     def request(self) -> int:
         """Request a look of all nodes. Returns the time as `requested`."""
-        self._wanted.touch()
-        return _changed(self._wanted)
+        self._directory.overwrite(_WANTED, secrets.token_hex(_NONCE_BYTES).encode())
+        return self._directory.written_at(_WANTED)
 
     def share(self, snapshot: Snapshot) -> None:
-        codec.write(snapshot, self._path / f"{self._me}.hangdoc")
+        """Answer the newest request with this node's bundle."""
+        self._nonce = self._newest_nonce()
+        self._directory.write(f"{self._me}.hangdoc", codec.encode(snapshot, self._nonce))
 
     def others(self, since: int) -> dict[str, Snapshot]:
-        """Bundles that other nodes have written since then, by node."""
+        """Bundles that other nodes have written since then as answers, by node."""
+        nonces = {self._nonce, self._newest_nonce()}
         found = {}
-        for path in self._path.glob("*.hangdoc"):
-            with contextlib.suppress(codec.BundleError):  # removed, or from another version
-                if path.stem != self._me and _changed(path) >= since:
-                    found[path.stem] = codec.read(path)
+        for name in self._directory.names():
+            node = name.removesuffix(".hangdoc")
+            if node in (name, self._me) or name.startswith("."):
+                continue
+            with contextlib.suppress(
+                OSError, codec.BundleError
+            ):  # removed, from an earlier request, from another version
+                if self._directory.written_at(name) >= since:
+                    raw = self._directory.read(name, codec.MAX_FILE_BYTES)
+                    found[node] = codec.decode(raw, name, nonces=nonces)
         return found
+
+    def _newest_nonce(self) -> str:
+        return self._directory.read(_WANTED, 2 * _NONCE_BYTES).decode("ascii", "replace")
 
     def present(self) -> set[str]:
         """The names of the other nodes."""
-        return {path.stem for path in self._path.glob("*.here")} - {self._me}
+        names = self._directory.names()
+        return {name.removesuffix(".here") for name in names if name.endswith(".here")} - {self._me}
 
     def report(self, where: str) -> None:
-        self._reported.write_text(where)
-        self._read = _changed(self._reported)
+        self._directory.overwrite(_REPORTED, where.encode("utf-8", "replace")[:_MOST_REPORTED])
+        self._read = self._directory.written_at(_REPORTED)
 
     def unread(self) -> bool:
         """Whether another node has reported a hang since `reported` was last asked."""
-        return _changed(self._reported) > self._read
+        return self._directory.written_at(_REPORTED) > self._read
 
     def reported(self) -> str | None:
         """Where another node has reported a hang; returned only once."""
         if not self.unread():
             return None
-        self._read = _changed(self._reported)
-        return self._reported.read_text("utf-8", "replace")[:4096]
+        self._read = self._directory.written_at(_REPORTED)
+        return self._directory.read(_REPORTED, _MOST_REPORTED).decode("utf-8", "replace")
 
     def leave(self) -> None:
-        """Remove this node's files. The last node also removes the folder."""
+        """Remove this node's files. The last node also removes the folder, if nothing else is in it."""
         with contextlib.suppress(OSError):
             for kind in ("here", "hangdoc"):
-                (self._path / f"{self._me}.{kind}").unlink(missing_ok=True)
+                self._directory.remove(f"{self._me}.{kind}")
             if not self.present():
-                for path in self._path.iterdir():
-                    path.unlink(missing_ok=True)
-                self._path.rmdir()
+                for name in self._directory.names():
+                    if _OURS.fullmatch(name):
+                        self._directory.remove(name)
+                self._directory.remove_if_empty()
+        self._directory.close()
 
 
 class _Part:
@@ -181,7 +199,7 @@ class Nodes:
         for name, part in self._parts.items():
             try:
                 others += self._from_others(name, part, snapshot)
-            except (OSError, codec.BundleError) as error:
+            except OSError as error:
                 self._once(f"cannot exchange bundles with the other nodes in {self._base}: {error}")
         return _together([snapshot, *others]) if others else snapshot
 
@@ -311,16 +329,6 @@ def _descends(pid: int, ancestor: int) -> bool:
         except (OSError, IndexError, ValueError):
             return False
     return pid == ancestor
-
-
-def _changed(path: Path) -> int:
-    """When a file was last written, in nanoseconds of the file system; 0 if it does not exist. The file is opened because NFS
-    then asks its server; `stat` alone is answered from a cache."""
-    try:
-        with path.open("rb") as file:
-            return os.fstat(file.fileno()).st_mtime_ns
-    except FileNotFoundError:
-        return 0
 
 
 def _ranks_in(snapshots: Iterable[Snapshot]) -> set[int]:

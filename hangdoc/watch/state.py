@@ -3,7 +3,6 @@ that is restarted, even after `kill -9`, loses nothing and repeats nothing."""
 
 import contextlib
 import fcntl
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +10,13 @@ from pathlib import Path
 
 import msgspec
 
-from hangdoc import codec
+from hangdoc import file_writer, untrusted
 from hangdoc.version import __version__
 from hangdoc.watch.hangs import Hang
 
 SCHEMA = "hangdoc.watch-state/2"
+_MAX_BYTES = 256 << 20
+"""Limit for the state file: 64 messages for each target, and each has its report."""
 
 
 class StateError(Exception):
@@ -91,7 +92,7 @@ class Ledger:
 
     def _load(self, path: Path) -> None:
         try:
-            raw = path.read_bytes()
+            raw = untrusted.read_file(path, _MAX_BYTES)
         except FileNotFoundError:
             self._save()
             if self._unwritable is not None:
@@ -99,6 +100,8 @@ class Ledger:
             return
         except OSError as error:
             raise StateError(f"--state: cannot read {path}: {error.strerror}.") from None
+        except untrusted.UntrustedError as error:
+            raise StateError(f"--state: {path} {error}. Choose another file.") from None
         state = _decoded(raw, path)
         self.hangs = _shifted(state.hangs, time.monotonic() - time.time())
         self.queues, self.counts = dict(state.queues), state.counts
@@ -110,8 +113,8 @@ class Ledger:
         content = State(hangs=hangs, queues=self.queues, counts=self.counts, saved_at=round(time.time(), 3))
         raw = msgspec.json.encode(content)
         try:
-            codec.write_aside(self._path, raw)
-        except codec.BundleError as error:
+            file_writer.write_file(self._path, raw)
+        except file_writer.WriteError as error:
             if str(error) != self._unwritable:
                 self._say(f"{error} After a restart, hangdoc would not remember what happened since then.")
             self._unwritable = str(error)
@@ -122,9 +125,9 @@ class Ledger:
 def _only_one(path: Path) -> int:
     """Take the file's lock until this process ends. Returns the file descriptor."""
     try:
-        held = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StateError(f"--state: cannot write {path}.lock: {error.strerror}. Choose another path.") from None
+        held = file_writer.open_lock(f"{path}.lock")
+    except file_writer.WriteError as error:
+        raise StateError(f"--state: {error}") from None
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -136,12 +139,12 @@ def _only_one(path: Path) -> int:
 
 def _decoded(raw: bytes, path: Path) -> State:
     try:
-        header = msgspec.json.decode(raw, type=_Header)
+        header = untrusted.decode(raw, _Header, _MAX_BYTES)
         if header.schema == SCHEMA:
-            return msgspec.json.decode(raw, type=State)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return untrusted.decode(raw, State, _MAX_BYTES)
+    except untrusted.UntrustedError as error:
         raise StateError(
-            f"--state: {path} is not a state file of hangdoc watch ({error}). Choose another file, or move this one "
+            f"--state: {path} is not a state file of hangdoc watch (it {error}). Choose another file, or move this one "
             "away. Hangs that it contains will then be reported again."
         ) from None
     raise StateError(

@@ -11,42 +11,45 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from hangdoc import beacon
 from hangdoc.beacon import FLIGHT_SUFFIX
 from hangdoc.phrases import beginning
+from hangdoc.private_directory import PrivateDirectory
 from hangdoc.watchdog import attach, recorder
-from hangdoc.watchdog.hang_directory import Member, claim, clean
-from hangdoc.watchdog.joint_report import JointReport
+from hangdoc.watchdog.hang_directory import Member, clean
+from hangdoc.watchdog.joint_report import REPORT, JointReport
 from hangdoc.watchdog.log import Log
 from hangdoc.watchdog.run_store import RunStore
 
 _PEERS_SECONDS = 1.5
 _SNAPSHOT_SECONDS = 30
 _REPORT_SECONDS = 20.0
+_MAX_TEXT_BYTES = 16 << 20
 _ANSWERS = (0, 1, 4)
 """Exit codes of `hangdoc` that come with a report on stdout; with 4 it lists what could not be observed."""
 
 
 class Alarm:
     """One rank's part in a hang. The hosts of a run exchange messages through `run_store`; the ranks of this host have beacons in
-    `beacons`. `closed`: other processes may attach to this one only while hangdoc observes the hang."""
+    `beacons`, if there is such a directory that can be trusted. `closed`: other processes may attach to this one only while hangdoc observes the hang."""
 
-    def __init__(self, member: Member, beacons: Path, run_store: RunStore, say: Log, *, closed: bool = False) -> None:
+    def __init__(
+        self, member: Member, beacons: PrivateDirectory | None, run_store: RunStore, say: Log, *, closed: bool = False
+    ) -> None:
         self._rank, self._world_size, self._run = member.rank, member.world_size, member.digest
         self._beacons, self._run_store, self._say = beacons, run_store, say
         self._closed = closed
 
-    def raise_(self, folder: Path) -> None:
+    def raise_(self, folder: PrivateDirectory) -> None:
         """Save this rank's stacks in the directory. The first rank of a host also observes the host and diagnoses."""
         self._stacks(folder)
         self.record(folder)
         host = socket.gethostname()
         try:
-            first = claim(folder / f"host-{clean(host)}.claim")
+            first = folder.claim(f"host-{clean(host)}.claim")
         except OSError as error:
-            self._say(f"cannot write into {folder}: {error}")
+            self._say(f"cannot write into {folder.path}: {error}")
             return
         with attach.allowed_meanwhile(self._closed):
             self._print_verdict(folder, expected=not first or self._look(folder, clean(host)))
@@ -65,59 +68,66 @@ class Alarm:
     def _elsewhere(self, peers: Iterable[int]) -> list[int]:
         return sorted(set(range(self._world_size)) - set(peers))
 
-    def _stacks(self, folder: Path) -> None:
+    def _stacks(self, folder: PrivateDirectory) -> None:
         try:
-            with (folder / f"rank-{self._rank}.stacks.txt").open("w") as file:
+            with open(folder.open_new(f"rank-{self._rank}.stacks.txt"), "w") as file:
                 faulthandler.dump_traceback(file, all_threads=True)
         except (OSError, ValueError, RuntimeError) as error:
-            self._say(f"cannot dump the stacks into {folder}: {error}")
+            self._say(f"cannot dump the stacks into {folder.path}: {error}")
 
-    def record(self, folder: Path | None = None) -> None:
+    def record(self, folder: PrivateDirectory | None = None) -> None:
         """Save the content of torch's flight recorder for readers outside, and in a hang's directory."""
         try:
             known = recorder.dump()
             if known is not None:
-                (self._beacons / f"{os.getpid()}{FLIGHT_SUFFIX}").write_bytes(known)
+                if self._beacons is not None:
+                    self._beacons.write(f"{os.getpid()}{FLIGHT_SUFFIX}", known)
                 if folder is not None:
-                    (folder / f"rank-{self._rank}{FLIGHT_SUFFIX}").write_bytes(known)
+                    folder.write(f"rank-{self._rank}{FLIGHT_SUFFIX}", known)
         except Exception as error:  # torch may raise anything
             self._say(f"could not save the flight recorder: {error}")
 
     def forget(self) -> None:
         """Remove the saved flight recorder, which is outdated when the run makes progress again or ends."""
-        with contextlib.suppress(OSError):
-            (self._beacons / f"{os.getpid()}{FLIGHT_SUFFIX}").unlink(missing_ok=True)
+        if self._beacons is not None:
+            with contextlib.suppress(OSError):
+                self._beacons.remove(f"{os.getpid()}{FLIGHT_SUFFIX}")
 
     def _peers(self) -> dict[int, beacon.Beat]:
         """Ranks of this run on this host that have a beacon."""
         found: dict[int, beacon.Beat] = {}
-        for path in self._beacons.glob("*.beacon"):
+        names: list[str] = []
+        with contextlib.suppress(OSError):
+            names = self._beacons.names() if self._beacons is not None else []
+        for name in names:
+            if self._beacons is None or not name.endswith(beacon.SUFFIX):
+                continue
             try:
-                beat = beacon.parse(path.read_bytes())
+                beat = beacon.parse(self._beacons.read(name, beacon.SIZE))
             except OSError:
                 continue
             if beat is not None and beat.rank is not None and beat.run_digest == self._run and _alive(beat.pid):
                 found[beat.rank] = beat
         return found
 
-    def _look(self, folder: Path, host: str) -> bool:
+    def _look(self, folder: PrivateDirectory, host: str) -> bool:
         """Observe the run's ranks on this host from outside, and diagnose all bundles that have arrived. Returns whether this
         host has a bundle; without one there will be no report."""
         peers = self._peers()
         until = time.monotonic() + _PEERS_SECONDS
         missing = set(peers)
         while missing and time.monotonic() < until:
-            missing = {rank for rank in missing if not (folder / f"rank-{rank}.stacks.txt").exists()}
+            missing = {rank for rank in missing if not folder.has(f"rank-{rank}.stacks.txt")}
             time.sleep(0.05)
         for rank in sorted(missing):
             # A rank that is stopped, or whose GIL is never released, can still be read from outside.
             self._say(f"rank {rank} (pid {peers[rank].pid}) could not dump its own stacks")
             self._copy_timer_dump(folder, rank, peers[rank].pid)
-        bundle = folder / f"host-{host}.hangdoc"
+        bundle = f"host-{host}.hangdoc"
         # Only this run, because another job of the host may hang too. The name of the run finds ranks without a watchdog.
         pids = [word for pid in self._pids(peers) for word in ("--pid", str(pid))]
-        self._command(["snapshot", "-o", str(bundle), "--run-of", str(os.getpid()), *pids], None)
-        if not bundle.exists():
+        self._command(folder, ["snapshot", "-o", _inside(folder, bundle), "--run-of", str(os.getpid()), *pids], None)
+        if not folder.has(bundle):
             return False
         elsewhere = self._elsewhere(peers)
         if elsewhere and self._run_store.silent:
@@ -126,8 +136,8 @@ class Alarm:
         shared.share(bundle)
         if shared.reports():
             shared.gather()
-            page = folder / "report.html"
-            self._command(["diagnose", "--patience", "1", "--html", str(page), str(folder)], folder / "report.txt")
+            words = ["diagnose", "--patience", "1", "--html", _inside(folder, "report.html"), _inside(folder)]
+            self._command(folder, words, REPORT)
             shared.publish()
         return True
 
@@ -135,44 +145,47 @@ class Alarm:
     def _pids(peers: dict[int, beacon.Beat]) -> set[int]:
         return {os.getpid(), *(beat.pid for beat in peers.values())}
 
-    def _copy_timer_dump(self, folder: Path, rank: int, pid: int) -> None:
+    def _copy_timer_dump(self, folder: PrivateDirectory, rank: int, pid: int) -> None:
         """Copy the stacks that the C timer of a rank has dumped without the GIL."""
-        try:
-            text = (self._beacons / f"{pid}.stacks").read_text()
+        with contextlib.suppress(OSError):
+            text = self._beacons.read(f"{pid}.stacks", _MAX_TEXT_BYTES) if self._beacons is not None else b""
             if text:
-                (folder / f"rank-{rank}.stacks.txt").write_text(text)
-        except OSError:
-            pass
+                folder.write(f"rank-{rank}.stacks.txt", text)
 
-    def _command(self, words: list[str], output: Path | None) -> None:
+    def _command(self, folder: PrivateDirectory, words: list[str], output: str | None) -> None:
         environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "hangdoc", *words], env=environment, stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, timeout=_SNAPSHOT_SECONDS, check=False,
+                capture_output=True, timeout=_SNAPSHOT_SECONDS, check=False, pass_fds=(folder.descriptor,),
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
             self._say(f"could not run `hangdoc {words[0]}`: {error}")
             return
         if done.returncode not in _ANSWERS:
-            self._say(f"`hangdoc {words[0]}` failed: {done.stderr.strip()[-300:]}")
+            self._say(f"`hangdoc {words[0]}` failed: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}")
         elif output is not None:
-            fresh = output.with_suffix(".new")
-            fresh.write_text(done.stdout)
-            fresh.replace(output)
+            try:
+                folder.write(output, done.stdout)
+            except OSError as error:
+                self._say(f"cannot write {folder.path / output}: {error}")
 
-    def _print_verdict(self, folder: Path, *, expected: bool) -> None:
+    def _print_verdict(self, folder: PrivateDirectory, *, expected: bool) -> None:
         """Print the verdict in a few lines on this rank's stderr."""
-        report = folder / "report.txt"
         until = time.monotonic() + (_REPORT_SECONDS if expected else 0.0)
-        while not report.exists() and time.monotonic() < until:
+        while not folder.has(REPORT) and time.monotonic() < until:
             time.sleep(0.05)
         try:
-            shown = beginning(report.read_text())
+            shown = beginning(folder.read(REPORT, _MAX_TEXT_BYTES).decode("utf-8", "replace"))
         except OSError:
-            self._say(f"no report was written. To diagnose the evidence: hangdoc diagnose {folder}")
+            self._say(f"no report was written. To diagnose the evidence: hangdoc diagnose {folder.path}")
             return
-        self._say(f"{shown}\nfull report: hangdoc diagnose {folder}")
+        self._say(f"{shown}\nfull report: hangdoc diagnose {folder.path}")
+
+
+def _inside(folder: PrivateDirectory, name: str = "") -> str:
+    """A path for a child that inherits the descriptor of the directory. Another one under its name can't take its place."""
+    return f"/proc/self/fd/{folder.descriptor}/{name}".rstrip("/")
 
 
 def _alive(pid: int) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from hangdoc.beacon import Beacon, directory
+from hangdoc.private_directory import PrivateDirectory
 from hangdoc.watchdog import attach
 from hangdoc.watchdog.hang_directory import Announcement, Member, clean, make_room, name_of_hang
 from hangdoc.watchdog.log import Log
@@ -57,8 +58,7 @@ class Guard(threading.Thread):
         )
         self._on_hang, self._base, self._allow_attach = on_hang, base, allow_attach
         beacons = directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR"))
-        self._beacons = beacons
-        self._announcements = [Announcement(beacons, member.run)]
+        self._announcements = [Announcement(beacons, member.run, private=True)]
         if chosen:
             self._announcements.append(Announcement(base, member.run, time.time))
         self._stopped = threading.Event()
@@ -76,7 +76,8 @@ class Guard(threading.Thread):
             faulthandler.cancel_dump_traceback_later()
             if self._dump_file is not None:
                 self._dump_file.close()
-                Path(self._dump_file.name).unlink(missing_ok=True)
+                if self._beacon.directory is not None:
+                    self._beacon.directory.remove(self._dump_name)
         if self is not threading.current_thread() and self.is_alive():
             self.join(2 * _TICK_SECONDS)
 
@@ -92,7 +93,7 @@ class Guard(threading.Thread):
 
         if self._allow_attach:
             attach.allow()
-        alarm = Alarm(self._member, self._beacons, self._run_store, self._say, closed=not self._allow_attach)
+        alarm = Alarm(self._member, self._beacon.directory, self._run_store, self._say, closed=not self._allow_attach)
         answered: str | None = None
         recorded = False
         last_ns, looked = self._beacon.last_ns, time.monotonic_ns()
@@ -134,10 +135,16 @@ class Guard(threading.Thread):
         self._armed_ns = time.monotonic_ns()
         try:
             if self._dump_file is None:
-                self._dump_file = self._beacon.path.with_suffix(".stacks").open("w")
+                if self._beacon.directory is None:
+                    return  # it was reported when the beacon could not be created
+                self._dump_file = open(self._beacon.directory.open_new(self._dump_name), "w")  # noqa: SIM115
             faulthandler.dump_traceback_later(self._allowed() + _DUMP_MARGIN_SECONDS, file=self._dump_file)
         except (OSError, ValueError, RuntimeError) as error:
             self._say(f"could not start the timer that dumps stacks without the GIL: {error}")
+
+    @property
+    def _dump_name(self) -> str:
+        return self._beacon.path.with_suffix(".stacks").name
 
     def _allowed(self) -> float:
         return self._patience.allowed(self._beacon.phase[1])
@@ -159,20 +166,23 @@ class Guard(threading.Thread):
         place = self._place(folder)
         if place is None:
             return
-        agreed = place
-        for announcement in self._announcements:
-            agreed = announcement.announce(agreed)
-        if agreed != place:
-            place = self._place(agreed) or place
-        self._hang = (self._beacon.last_ns, place)
-        alarm.raise_(place)
+        try:
+            agreed = place.path
+            for announcement in self._announcements:
+                agreed = announcement.announce(agreed)
+            if agreed != place.path and (other := self._place(agreed)) is not None:
+                place.close()
+                place = other
+            self._hang = (self._beacon.last_ns, place.path)
+            alarm.raise_(place)
+        finally:
+            place.close()
 
-    def _place(self, folder: Path) -> Path | None:
+    def _place(self, folder: Path) -> PrivateDirectory | None:
         """Create a directory for this rank's evidence: the wanted one, else one with the same name in /tmp."""
         for wanted in (folder, Path("/tmp") / folder.name):  # noqa: S108
             try:
-                make_room(wanted, self._member.rank)
-                return wanted
+                return make_room(wanted, self._member.rank)
             except OSError as error:
                 self._say(f"cannot write evidence into {wanted}: {error}")
         return None

@@ -2,8 +2,8 @@
 
 `hangdoc-<digest of the run's name>-<time>/` holds
 `rank-<n>.stacks.txt` of every rank that could dump, `host-<name>.hangdoc` of every host, and
-`report.txt`. A task that only one rank may do belongs to the rank that can create
-a certain file.
+`report.txt`. A task that only one rank may do belongs to the rank that can create a certain file. The directory is private: only
+this user and root can write into it, wherever it is.
 """
 
 import contextlib
@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hangdoc import run_identity
+from hangdoc.private_directory import OwnFiles, PrivateDirectory
 
 _FRESH_SECONDS = 120.0
 _ROOM_BYTES = 64 << 10
+_MOST_BYTES = 8192
 
 
 class Member(NamedTuple):
@@ -37,71 +39,77 @@ class Member(NamedTuple):
 
 def clean(name: str) -> str:
     """The name with only characters that are safe in a file name."""
-    return re.sub(r"[^\w.-]+", "_", name)[:48] or "run"
+    return re.sub(r"[^\w.-]+", "_", name)[:48].lstrip(".") or "run"
 
 
-def claim(path: Path) -> bool:
-    """Create the file. Returns whether this process was the first. Raises OSError if no file can be created."""
+def make_room(path: Path, rank: int) -> PrivateDirectory:
+    """Create a directory for a rank's evidence, or open the one that another rank has created. Raises OSError if the rank cannot
+    save its evidence in it: another user may have prepared it, it is read-only, or the disk is full."""
+    folder = PrivateDirectory(path, create=True)
+    trial = f"rank-{rank}.trial"
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        return False
-    return True
-
-
-def make_room(folder: Path, rank: int) -> None:
-    """Create a directory. Raises OSError if a rank cannot save its evidence in it because it is read-only or the disk is full."""
-    folder.mkdir(parents=True, exist_ok=True)
-    trial = folder / f"rank-{rank}.trial"
-    try:
-        trial.write_bytes(b"\0" * _ROOM_BYTES)
-    finally:
-        with contextlib.suppress(OSError):
-            trial.unlink(missing_ok=True)
+        folder.write(trial, b"\0" * _ROOM_BYTES)
+        folder.remove(trial)
+    except BaseException:
+        folder.close()
+        raise
+    return folder
 
 
 class Announcement:
     """The announcement of a hang to all ranks that share a folder: a file that names the hang's directory."""
 
-    def __init__(self, folder: Path, run: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, folder: Path, run: str, clock: Callable[[], float] = time.monotonic, *, private: bool = False
+    ) -> None:
         """`clock` in seconds must be common to those ranks: within a host the monotonic clock, which nobody can set; between
-        hosts the wall clock."""
-        self._file = folder / f".hangdoc-{run_identity.digest(run)}.hang"
+        hosts the wall clock. `private`: the folder is one that nobody else may write into."""
+        self._folder, self._kind = folder, PrivateDirectory if private else OwnFiles
+        self._file = f".hangdoc-{run_identity.digest(run)}.hang"
         self._clock = clock
         self._since = clock()
 
     def announced(self) -> Path | None:
         """The directory of a hang that was announced recently, and after this watchdog started."""
         try:
-            with self._file.open() as file:
-                if os.fstat(file.fileno()).st_uid != os.getuid():
-                    return None
-                when, _, folder = file.read(8192).partition(" ")
-            if not (self._since <= float(when) and self._clock() - float(when) < _FRESH_SECONDS):
-                return None
-            return Path(folder)
-        except (OSError, ValueError):
+            with self._kind(self._folder) as folder:
+                return self._announced_in(folder)
+        except OSError:
             return None
+
+    def _announced_in(self, folder: OwnFiles) -> Path | None:
+        try:
+            when, _, named = folder.read(self._file, _MOST_BYTES).decode("utf-8", "surrogateescape").partition(" ")
+            if self._since <= float(when) and self._clock() - float(when) < _FRESH_SECONDS:
+                return Path(named)
+        except (OSError, ValueError):
+            pass
+        return None
 
     def announce(self, folder: Path) -> Path:
         """Announce this directory. Returns it, or another one that is already announced."""
         mine = folder.absolute()
-        fresh = self._file.with_suffix(f".{os.getpid()}")
+        with (
+            contextlib.suppress(OSError),
+            self._kind(self._folder) as shared,
+        ):  # else other ranks react at their own deadlines
+            return self._announce_in(shared, mine)
+        return mine
+
+    def _announce_in(self, folder: OwnFiles, mine: Path) -> Path:
+        fresh = f"{self._file}.{os.urandom(6).hex()}"
         for _ in range(3):
-            if (known := self.announced()) is not None:
+            if (known := self._announced_in(folder)) is not None:
                 return known
             try:
-                fresh.write_text(f"{self._clock()} {mine}")
-                os.link(fresh, self._file)  # if two ranks announce at once, one is first
+                folder.write(fresh, f"{self._clock()} {mine}".encode("utf-8", "surrogateescape"))
+                folder.link(fresh, self._file)  # if two ranks announce at once, one is first
                 break
             except FileExistsError:
-                if self.announced() is None:  # from an earlier hang
-                    self._file.unlink(missing_ok=True)
-            except OSError:
-                break  # other ranks react at their own deadlines
+                if self._announced_in(folder) is None:  # from an earlier hang
+                    folder.remove(self._file)
             finally:
-                with contextlib.suppress(OSError):
-                    fresh.unlink(missing_ok=True)
+                folder.remove(fresh)
         return mine
 
 

@@ -5,13 +5,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import Process, RankIdentity, Snapshot, merge
 from hangdoc.watch.nodes import Nodes, name_of_run
+from tests.live.needs import needs
 from tests.unit.builders import c10d, rank, snapshot, train
 
 
@@ -143,9 +143,14 @@ def test_a_rank_that_its_launcher_here_started_may_be_dead(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []  # nobody else to ask
 
 
-def test_a_folder_of_another_user_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_not_trusted(tmp_path: Path) -> None:
+    needs("root")
     first = _Node(0, tmp_path, host_of(0, waiting(0)))
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    who = waiting(0).identity
+    assert who is not None
+    theirs = tmp_path / f".hangdoc-run-{name_of_run(who)}"
+    theirs.mkdir()
+    os.chown(theirs, 12345, 12345)
     assert seen_ranks(first.look()) == {0}
     first.look()
     (said,) = first.said

@@ -13,7 +13,7 @@ import pytest
 
 from hangdoc import beacon, run_identity
 from hangdoc.watchdog import HangError, Watchdog
-from hangdoc.watchdog.hang_directory import Announcement, claim, make_room
+from hangdoc.watchdog.hang_directory import Announcement, make_room
 from hangdoc.watchdog.patience import Patience
 
 
@@ -104,9 +104,9 @@ def test_one_rank_announces_and_the_others_dump(tmp_path: Path) -> None:
     assert other.announced() == folder == other.announce(tmp_path / "elsewhere")
     assert stranger.announced() is None  # two jobs of one user
     assert Announcement(tmp_path, "run-1").announced() is None  # started after that hang: it is history
-    make_room(folder, 0)
-    assert claim(folder / "host.claim")
-    assert not claim(folder / "host.claim")
+    with make_room(folder, 0) as room:
+        assert room.claim("host.claim")
+        assert not room.claim("host.claim")
     assert [path.name for path in folder.iterdir()] == ["host.claim"]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hangdoc.private_directory import PrivateDirectory
 from hangdoc.watchdog import joint_report
 from hangdoc.watchdog import run_store as board_module
 from hangdoc.watchdog.joint_report import JointReport
@@ -153,9 +154,9 @@ def test_without_torch_nobody_answers() -> None:
 def hold(folder: Path, host: str, ranks: list[int], elsewhere: list[int], said: dict[str, str]) -> None:
     """One host's part, with a report that says what it was made of."""
     folder.mkdir()
-    bundle = folder / f"host-{host}.hangdoc"
-    bundle.write_bytes(host.encode())
-    joint = JointReport(folder, host, ranks, elsewhere, RunStore())
+    bundle = f"host-{host}.hangdoc"
+    (folder / bundle).write_bytes(host.encode())
+    joint = JointReport(PrivateDirectory(folder), host, ranks, elsewhere, RunStore())
     joint.share(bundle)
     if joint.reports():
         joint.gather()
