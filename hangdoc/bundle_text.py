@@ -13,8 +13,8 @@ import hashlib
 import re
 from collections.abc import Iterator
 
-MAX_BYTES = 256 << 20
-"""Limit for the compressed bundle of one host, as text. 1,000 ranks take about a hundredth of it."""
+MAX_BYTES = 64 << 20
+"""Limit for the compressed bundle of one host, as text. 1,000 ranks take about 3 MiB."""
 LINE = 4096
 _BEGIN = re.compile(rb"-----HANGDOC (\d{1,4}) BEGIN (\S{1,40}) (\d{1,12}\.\d{1,6})-----")
 _END = re.compile(rb"-----HANGDOC 1 END ([0-9a-f]{32})-----")
@@ -49,8 +49,12 @@ class Reader:
         self.clock: float | None = None
         self.raw: bytes | None = None
         """The bundle, once it is complete."""
-        self._body: list[bytes] = []
-        self._size = 0
+        self._body = bytearray()
+
+    @property
+    def size(self) -> int:
+        """The bytes that are kept."""
+        return len(self._body)
 
     def feed(self, line: bytes) -> bool:
         """Read one line, without its line end. Returns True for the line that begins the bundle. Lines before and after a bundle
@@ -71,19 +75,22 @@ class Reader:
         if ended := _END.fullmatch(line):
             self._finish(ended[1].decode())
             return False
-        self._size += len(line)
-        if self._size > MAX_BYTES:
-            self._body.clear()
+        self._body += line
+        if len(self._body) > MAX_BYTES:
+            self.drop()
             raise BundleTextError(f"it sent more than {MAX_BYTES >> 20} MiB")
-        self._body.append(line)
         return False
+
+    def drop(self) -> None:
+        """Forget what was read."""
+        self._body, self.raw = bytearray(), None
 
     def _finish(self, digest: str) -> None:
         try:
-            raw = base64.b64decode(b"".join(self._body), validate=True)
+            raw = base64.b64decode(self._body, validate=True)
         except (binascii.Error, ValueError):
             raise BundleTextError("its bundle is mixed with other output") from None
         if _digest(raw) != digest:
             raise BundleTextError("its bundle was corrupted in transit")
-        self._body.clear()
+        self.drop()
         self.raw = raw

@@ -11,7 +11,7 @@ from hangdoc.agents.answers import BundleRow
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.snapshot import Snapshot, merge
 
-MAX_FILE_BYTES = 256 << 20
+MAX_FILE_BYTES = codec.MAX_FILE_BYTES
 MAX_FILES = 4096
 _SUFFIX = ".hangdoc"
 _LISTED = 10_000

@@ -91,7 +91,8 @@ def _answer() -> int:
     node = session.Node()
     while select.select([sys.stdin], [], [], _IDLE_SECONDS)[0] and (line := sys.stdin.buffer.readline()):
         message = msgspec.json.decode(line, type=session.Message)
-        sys.stdout.buffer.write(MARK + msgspec.json.encode(node.answer(message)) + b"\n")
+        answer = msgspec.structs.replace(node.answer(message), nonce=message.nonce)
+        sys.stdout.buffer.write(MARK + msgspec.json.encode(answer) + b"\n")
         sys.stdout.buffer.flush()
         if message.do == "end":
             break

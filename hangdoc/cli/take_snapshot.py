@@ -30,6 +30,7 @@ from hangdoc.version import __version__
 @click.option(
     "--as-text", "as_text", is_flag=True, help="Print the bundle as text on stdout. --hosts uses this on each host."
 )
+@click.option("--nonce", default="", hidden=True, help="Repeated in the bundle, which then answers this request.")
 @click.option(
     "--summary",
     is_flag=True,
@@ -37,7 +38,7 @@ from hangdoc.version import __version__
 )
 @observation_options()
 @fleet_options()
-def command(output: Path | None, as_text: bool, summary: bool, options: Options, fleet: Hosts) -> int:
+def command(output: Path | None, as_text: bool, nonce: str, summary: bool, options: Options, fleet: Hosts) -> int:
     """Save the evidence of this host as a bundle.
 
     Save one on every host of the run, or use --hosts. Then run `hangdoc diagnose BUNDLE...` on any machine.
@@ -49,7 +50,7 @@ def command(output: Path | None, as_text: bool, summary: bool, options: Options,
             raise click.UsageError(
                 "--as-text prints the bundle of this host. It cannot be combined with --output or --hosts."
             )
-        return _print(options, summary=summary)
+        return _print(options, nonce, summary=summary)
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
     if fleet.hosts is not None:
@@ -70,12 +71,12 @@ def _shortened(snapshot: Snapshot, *, summary: bool) -> Snapshot:
     return summarized(snapshot)
 
 
-def _print(options: Options, *, summary: bool) -> int:
+def _print(options: Options, nonce: str, *, summary: bool) -> int:
     """Print the bundle. A host without a rank prints one too, because the other hosts may wait for its ranks."""
     click.echo(bundle_text.begin(__version__, time.time()))
     check_pids(options)
     options = msgspec.structs.replace(options, timeout=left(options.timeout))
-    for line in bundle_text.lines(codec.encode(_shortened(observe(options), summary=summary))):
+    for line in bundle_text.lines(codec.encode(_shortened(observe(options), summary=summary), nonce)):
         click.echo(line)
     return 0
 

@@ -1,5 +1,7 @@
 """Saved evidence: the bundles that a caller names."""
 
+import itertools
+import os
 from pathlib import Path
 
 from hangdoc import codec
@@ -7,16 +9,30 @@ from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
 from hangdoc.observe.discover import Scope
 from hangdoc.snapshot import Snapshot, merge
 
+MOST_FILES = 200_000
+"""Files of a directory that is named as evidence. A fleet of 100,000 hosts has one bundle each."""
+
 
 def files(bundles: tuple[Path, ...]) -> list[Path]:
     """The bundles. A directory, as a watchdog writes it, means all bundles in it. Raises CommandError for one without bundles."""
     found: list[Path] = []
     for path in bundles:
-        inside = sorted(path.glob("*.hangdoc")) if path.is_dir() else [path]
+        inside = _inside(path) if path.is_dir() else [path]
         if not inside:
             raise CommandError(f"{path} contains no bundle (*.hangdoc).", USAGE)
         found += inside
     return found
+
+
+def _inside(folder: Path) -> list[Path]:
+    """The bundles in a directory. Raises CommandError if it is too large or can't be read."""
+    try:
+        names = list(itertools.islice(os.scandir(folder), MOST_FILES + 1))
+    except OSError as error:
+        raise CommandError(f"cannot read {folder}: {error.strerror}.", USAGE) from None
+    if len(names) > MOST_FILES:
+        raise CommandError(f"{folder} contains more than {MOST_FILES:,} files. Name the bundles.", USAGE)
+    return sorted(folder / one.name for one in names if one.name.endswith(".hangdoc"))
 
 
 def evidence(bundles: tuple[Path, ...]) -> Snapshot:

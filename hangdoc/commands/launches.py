@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from hangdoc import untrusted
 from hangdoc.commands.documents import Comparison
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.launch.compare import compare
@@ -11,6 +12,8 @@ from hangdoc.launch.layers import LaunchLine, launches
 from hangdoc.launch.shell import ShellError
 
 _LONGEST_PATH = 1024
+_MAX_BYTES = 1 << 20
+"""Limit for a script with launch lines."""
 Named = tuple[str, LaunchLine]
 """The name of a column, and its launch."""
 
@@ -21,10 +24,12 @@ def read(text: str) -> list[Named]:
     if path is None or not path.is_file():
         return parsed(text)
     try:
-        content = path.read_text(encoding="utf-8", errors="replace")
+        content = untrusted.read_file(path, _MAX_BYTES)
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}.", USAGE) from None
-    return parsed(content, path.name)
+    except untrusted.UntrustedError as error:
+        raise CommandError(f"{path} {error}. Name a script or a launch line.", USAGE) from None
+    return parsed(content.decode("utf-8", "replace"), path.name)
 
 
 def parsed(content: str, name: str = "") -> list[Named]:

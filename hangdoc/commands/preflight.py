@@ -1,14 +1,18 @@
 """A preflight: the master address of the run, the session with all nodes, and the result."""
 
+import secrets
 from collections.abc import Generator, Mapping, Sequence
 
 import msgspec
 
+from hangdoc import untrusted
 from hangdoc.commands.documents import Preflight
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
+
+_MAX_ANSWER_BYTES = 4 << 20
 
 
 def parameters(text: str | None) -> int | None:
@@ -96,23 +100,34 @@ def concluded(
 def _over(fleet: Hosts, plan: Plan, timeout: float) -> tuple[list[NodeReport], list[Link], dict[str, str]]:
     from hangdoc.fleet.session import run_session
 
-    result, silent = run_session(fleet.names(), ("preflight", "--answer"), fleet.transport(timeout), _script(plan))
+    refused: dict[str, str] = {}
+    script = _script(plan, refused)
+    result, silent = run_session(fleet.names(), ("preflight", "--answer"), fleet.transport(timeout), script)
     reports, links = result if result is not None else ([], [])
-    return reports, links, silent
+    return [one for one in reports if one.node not in refused], links, refused | silent
 
 
-def _script(plan: Plan) -> Generator[bytes, Mapping[str, bytes], tuple[list[NodeReport], list[Link]]]:
-    """`session.conduct` as lines of JSON. Answers are untrusted: those that do not match the schema are ignored."""
+def _script(
+    plan: Plan, refused: dict[str, str]
+) -> Generator[bytes, Mapping[str, bytes], tuple[list[NodeReport], list[Link]]]:
+    """`session.conduct` as lines of JSON. Answers are untrusted: those that do not match the schema, or that do not repeat the
+    nonce of the message, are not used, and their hosts are `refused`, with the reason."""
     conducting = session.conduct(plan)
     message = next(conducting)
     while True:
-        lines = yield msgspec.json.encode(message)
+        nonce = secrets.token_hex(16)
+        lines = yield msgspec.json.encode(msgspec.structs.replace(message, nonce=nonce))
         answers = {}
         for host, line in lines.items():
             try:
-                answers[host] = msgspec.json.decode(line, type=session.NodeAnswer)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+                answer = untrusted.decode(line, session.NodeAnswer, _MAX_ANSWER_BYTES)
+            except untrusted.UntrustedError as error:
+                refused[host] = f"its answer {error}"
                 continue
+            if answer.nonce != nonce:
+                refused[host] = "its answer is not one to this request: install the same version of hangdoc there"
+                continue
+            answers[host] = answer
         try:
             message = conducting.send(answers)
         except StopIteration as ended:

@@ -1,5 +1,7 @@
 """Gathers the bundles of many hosts into one snapshot."""
 
+import datetime
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +16,11 @@ from hangdoc.version import __version__
 
 MOST_WHOLE = 256
 """If there are more hosts, each sends a summary, with which a diagnosis of 100,000 ranks takes half the time and memory."""
+_MAX_BYTES = 128 << 20
+"""Limit for the JSON of one host. 1,000 ranks take about a twelfth of it."""
+_NONCE_BYTES = 16
+_SAME_SECONDS = 5.0
+"""By how much the start of a process may differ between two looks. Their clocks are read at different moments."""
 _TRAVEL_SECONDS = 3.0
 """The collector must end this long before the host's time limit, so that the bundle arrives in time."""
 
@@ -38,50 +45,87 @@ def gather(
     progress(f"observing {len(hosts)} hosts")
     began = time.monotonic()
     short = len(hosts) > MOST_WHOLE if summary is None else summary
-    replies = run(hosts, _arguments(options, transport, summary=short), transport, done)
-    return combine(replies, time.monotonic() - began)
+    nonce = secrets.token_hex(_NONCE_BYTES)
+    replies = run(hosts, _arguments(options, transport, nonce, summary=short), transport, done)
+    return combine(replies, time.monotonic() - began, nonce)
 
 
-def _arguments(options: Options, transport: Transport, *, summary: bool) -> tuple[str, ...]:
+def _arguments(options: Options, transport: Transport, nonce: str, *, summary: bool) -> tuple[str, ...]:
     timeout = max(1.0, min(options.timeout, transport.host_timeout - _TRAVEL_SECONDS))
     pids = (word for pid in options.pids for word in ("--pid", str(pid)))
     slurm = ("--slurm-job", options.slurm_job) if options.slurm_job is not None else ()
     short = ("--summary",) if summary else ()
-    return ("snapshot", "--as-text", *short, "--window", f"{options.window:g}", "--timeout", f"{timeout:g}",
+    return ("snapshot", "--as-text", "--nonce", nonce, *short, "--window", f"{options.window:g}", "--timeout", f"{timeout:g}",
             "--native", options.native, "--locals", options.locals, *slurm, *pids)  # fmt: skip
 
 
-def combine(replies: list[HostReply], elapsed: float) -> Snapshot:
-    """One snapshot of all replies. A machine that was reached under two names counts once."""
-    found: list[Host] = []
+def combine(replies: list[HostReply], elapsed: float, nonce: str = "") -> Snapshot:
+    """One snapshot of all replies to the request with this nonce. A machine that was reached under two names counts once. If two
+    replies claim to be one machine but contradict each other, both are kept, and both say so."""
+    found: dict[str, Host] = {}
     unreached: list[Unreached] = []
-    machines: dict[str, str] = {}
+    claims: dict[str, list[str]] = {}
     for reply in replies:
-        hosts, why = _hosts(reply)
-        if why is not None:
+        host, why = _host_of(reply, nonce)
+        if host is None:
             unreached.append(Unreached(host=reply.host, why=why))
-        for host in hosts:
-            known = machines.setdefault(host.machine_id or reply.host, reply.host)
-            if known == reply.host:
-                found.append(host)
-            else:
-                unreached.append(Unreached(host=reply.host, why=f"it is the same machine as {known}"))
-    names = Counter(host.name for host in found)
-    renamed = (msgspec.structs.replace(h, name=h.asked_as or h.name) if names[h.name] > 1 else h for h in found)
+            continue
+        claimed = claims.setdefault(host.machine_id, []) if host.machine_id is not None else []
+        same = next((name for name in claimed if _agree(found[name], host)), None)
+        if same is not None:
+            unreached.append(Unreached(host=reply.host, why=f"it is the same machine as {same}"))
+            continue
+        claimed.append(reply.host)
+        found[reply.host] = host
+    for names in claims.values():
+        if len(names) > 1:
+            found |= {name: _contradicted(found[name], names) for name in names}
+    names = Counter(host.name for host in found.values())
+    renamed = (
+        msgspec.structs.replace(h, name=h.asked_as or h.name) if names[h.name] > 1 else h for h in found.values()
+    )
     merged = merge((Snapshot(hangdoc=__version__, hosts=tuple(renamed)),))
     return msgspec.structs.replace(merged, unreached=tuple(unreached), gathered_seconds=round(elapsed, 3))
 
 
-def _hosts(reply: HostReply) -> tuple[tuple[Host, ...], str | None]:
-    """The hosts in a reply (at most one), or why there is none."""
+def _contradicted(host: Host, names: list[str]) -> Host:
+    """A host that claims the machine id of others. The id no longer identifies it, so that nothing merges them."""
+    shown = ", ".join(names[:8])
+    text = f"{shown} claim to be one machine but sent different processes: log in and find out which of them is right"
+    return msgspec.structs.replace(
+        host, problems=(*host.problems, text), machine_id=f"{host.machine_id} claimed by {host.asked_as}"
+    )
+
+
+def _agree(one: Host, other: Host) -> bool:
+    """Whether two looks can be at one machine at about the same time: they have mostly the same ranks, with the same start. Who
+    only copies the id of a machine does not know these."""
+    ranks, others = _starts(one), _starts(other)
+    shared = [pid for pid in ranks.keys() & others.keys() if abs(ranks[pid] - others[pid]) < _SAME_SECONDS]
+    return 2 * len(shared) >= max(len(ranks), len(others))  # a rank may have ended in between
+
+
+def _starts(host: Host) -> dict[int, float]:
+    """When each rank started, in seconds since 1970, by pid."""
+    try:
+        taken = datetime.datetime.fromisoformat(host.taken_at).timestamp()
+    except (ValueError, OverflowError):
+        taken = 0.0
+    return {one.pid: taken - one.started_seconds_ago for one in host.processes if one.role == "rank"}
+
+
+def _host_of(reply: HostReply, nonce: str) -> tuple[Host | None, str]:
+    """The host in a reply, or None and why there is none."""
     raw, reply.reader.raw = reply.raw, None
     if raw is None:
-        return (), reply.why or "no reply"
+        return None, reply.why or "no reply"
     try:
-        snapshot = codec.decode(raw, "its bundle")
+        snapshot = codec.decode(raw, "its bundle", nonces=(nonce,), limit=_MAX_BYTES)
     except codec.BundleError as error:
-        return (), str(error).rstrip(".")
-    ahead = reply.ahead_seconds
-    return tuple(
-        msgspec.structs.replace(host, asked_as=reply.host, clock_ahead_seconds=ahead) for host in snapshot.hosts[:1]
-    ), None
+        return None, str(error).rstrip(".")
+    if len(snapshot.hosts) != 1:
+        return None, f"its bundle contains {len(snapshot.hosts)} hosts"
+    return (
+        msgspec.structs.replace(snapshot.hosts[0], asked_as=reply.host, clock_ahead_seconds=reply.ahead_seconds),
+        "",
+    )

@@ -20,6 +20,8 @@ from hangdoc import bundle_text
 _KEPT_LINES = 20
 _MAX_LINE = 2 << 20
 """Limit for a line from a host, in bytes."""
+_MOST_TOGETHER = 1 << 30
+"""Limit for the bundles of all hosts together, as text, in bytes. 100,000 hosts of 8 ranks send summaries of about 10 KiB."""
 _NOT_FOUND, _SSH_FAILED = 127, 255
 
 
@@ -80,13 +82,19 @@ class _Listener(EventHandler):  # type: ignore[misc]
     def __init__(self, replies: dict[str, HostReply], done: Callable[[HostReply], None]) -> None:
         super().__init__()
         self._replies, self._done = replies, done
+        self._kept = 0
 
     def ev_read(self, worker: Any, node: str, sname: str, msg: bytes) -> None:
         reply = self._replies[str(node)]
         if sname == worker.SNAME_STDERR:
             reply.note_output(msg)
-        else:
-            reply.feed(msg)
+            return
+        before = reply.reader.size
+        reply.feed(msg)
+        self._kept += max(0, reply.reader.size - before)
+        if self._kept > _MOST_TOGETHER and reply.reader.raw is None and reply.why is None:
+            reply.why = f"all hosts together sent more than {_MOST_TOGETHER >> 30} GiB: observe fewer hosts at once"
+            reply.reader.drop()
 
     def ev_hup(self, worker: Any, node: str, rc: int) -> None:
         reply = self._replies[str(node)]
@@ -149,6 +157,8 @@ def schedule(
     host. `stdin` keeps the standard input open, for a session."""
     simultaneous = stdin  # in a session, all hosts must run at the same time
     task.set_info("fanout", len(hosts) if simultaneous else transport.fanout)
+    for stream in ("stdout_msgtree", "stderr_msgtree"):
+        task.set_default(stream, False)  # else ClusterShell keeps a second copy of all that is sent
     remote = shlex.join((*transport.remote_command, *arguments))
     nodes = NodeSet.fromlist(hosts)
     if transport.via is None:

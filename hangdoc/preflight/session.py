@@ -25,6 +25,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     plan: Plan | None = None
     nodes: tuple[tuple[str, str, int, str], ...] = ()
     """Name, address, port and token of every node that answered."""
+    nonce: str = ""
+    """An answer repeats it."""
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -32,6 +34,8 @@ class NodeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     reports: NodeReport | None = None
     links: tuple[Link, ...] = ()
+    nonce: str = ""
+    """That of the message."""
 
 
 Conducting = Generator[Message, Mapping[str, NodeAnswer], tuple[list[NodeReport], list[Link]]]

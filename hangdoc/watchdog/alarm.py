@@ -31,8 +31,9 @@ _ANSWERS = (0, 1, 4)
 
 
 class Alarm:
-    """One rank's part in a hang. The hosts of a run exchange messages through `run_store`; the ranks of this host have beacons in
-    `beacons`, if there is such a directory that can be trusted. `closed`: other processes may attach to this one only while hangdoc observes the hang."""
+    """One rank's part in a hang. The hosts of a run exchange messages through `run_store`. The ranks of this host have beacons in
+    `beacons`, if that directory can be trusted. `closed`: other processes may attach to this one only while hangdoc observes the
+    hang."""
 
     def __init__(
         self, member: Member, beacons: PrivateDirectory | None, run_store: RunStore, say: Log, *, closed: bool = False
