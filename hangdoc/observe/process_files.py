@@ -21,6 +21,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import NamedTuple, TypeVar
 
 from hangdoc.observe.owner_rights import Refused, Rights, rights_of, take_on
+from hangdoc.private_directory import reason_against
 from hangdoc.procfs import Gone, ProcFS
 
 _OPENAT2 = 437
@@ -98,6 +99,21 @@ class Root:
         with self.place(path) as descriptor:
             return os.fstat(descriptor)
 
+    def has(self, path: str) -> bool:
+        """Whether there is anything at `path`. Never raises."""
+        try:
+            self.stat(path)
+        except OSError:
+            return False
+        return True
+
+    def open_regular(self, path: str) -> int:
+        """A descriptor of the regular file at `path`, for the caller to close."""
+        with self.place(path) as descriptor:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Refused("it is not a regular file")
+            return _reopen(descriptor, os.O_RDONLY)
+
     def space(self, path: str) -> os.statvfs_result:
         """What statvfs(3) says."""
         with self.place(path) as descriptor:
@@ -105,12 +121,9 @@ class Root:
 
     def read(self, path: str, most: int) -> Content:
         """The first `most` bytes of the regular file at `path`. Raises Refused if it changes meanwhile."""
-        with self.place(path) as descriptor:
-            about = os.fstat(descriptor)
-            if not stat.S_ISREG(about.st_mode):
-                raise Refused("it is not a regular file")
-            file = _reopen(descriptor, os.O_RDONLY)
+        file = self.open_regular(path)
         try:
+            about = os.fstat(file)
             raw = _read_up_to(file, most)
             after = os.fstat(file)
         finally:
@@ -123,10 +136,12 @@ class Root:
         """The first `most` bytes of the file `name` in a directory that only the user `owner` or root may write to. Raises
         Refused for any other directory or file, and for links: somebody else may have put them there."""
         with self.place(folder, follow=False) as descriptor:
-            _require_private(os.fstat(descriptor), owner, stat.S_ISDIR)
-            inside = Root(descriptor)
-            with inside.place(name, follow=False) as place:
-                _require_private(os.fstat(place), owner, stat.S_ISREG)
+            if (reason := reason_against(descriptor, owner)) is not None:
+                raise Refused(reason)
+            with Root(descriptor).place(name, follow=False) as place:
+                about = os.fstat(place)
+                if not stat.S_ISREG(about.st_mode) or about.st_uid not in (owner, 0) or about.st_mode & 0o022:
+                    raise Refused("somebody else may have put it there")
                 file = _reopen(place, os.O_RDONLY)
         try:
             return _read_up_to(file, most)
@@ -149,19 +164,12 @@ class Root:
             os.close(folder)
         return listed
 
-    def connect(self, path: str, seconds: float) -> socket.socket:
-        """A stream socket that is connected with the Unix socket at `path`, and has a timeout of `seconds`."""
+    def connect(self, connection: socket.socket, path: str) -> None:
+        """Connect a Unix socket with the one at `path`."""
         with self.place(path) as descriptor:
             if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                 raise Refused("it is not a socket")
-            connection = socket.socket(socket.AF_UNIX)
-            connection.settimeout(seconds)
-            try:
-                connection.connect(f"/proc/self/fd/{descriptor}")
-            except BaseException:
-                connection.close()
-                raise
-        return connection
+            connection.connect(f"/proc/self/fd/{descriptor}")
 
 
 class ProcessFiles:
@@ -361,11 +369,6 @@ def walk(root: int, path: bytes, *, follow: bool = True) -> int:
     finally:
         for descriptor in above:
             os.close(descriptor)
-
-
-def _require_private(about: os.stat_result, owner: int, is_kind: Callable[[int], bool]) -> None:
-    if not is_kind(about.st_mode) or about.st_uid not in (owner, 0) or about.st_mode & 0o022:
-        raise Refused("somebody else may have put it there")
 
 
 def _reopen(place: int, flags: int) -> int:

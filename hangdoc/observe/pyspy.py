@@ -8,12 +8,12 @@ import contextlib
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from hangdoc.observe.bounded_child import BoundedChild, OutputTooLong
+from hangdoc.observe.process_files import own_root
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack
 
 running: set[int] = set()
@@ -53,9 +53,9 @@ _DECODER = msgspec.json.Decoder(list[_Thread])
 
 def executable() -> str | None:
     """The path of py-spy: next to this Python, else on the PATH; None if it is not installed."""
-    beside = Path(sys.executable).with_name("py-spy")
-    if beside.exists():
-        return str(beside)
+    beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
+    if own_root().has(beside):
+        return beside
     import shutil  # which loads four libraries for compressed files
 
     return shutil.which("py-spy")
@@ -88,7 +88,7 @@ def dump(
     command = [program, "dump", "--pid", str(pid), "--json", "--full-filenames"]
     command += ["--native"] * native + ["--nonblocking"] * (not paused) + ["--locals"] * locals_
     inside: dict[str, Any] = {}
-    file = os.open(program, os.O_RDONLY | os.O_CLOEXEC) if root is not None else None
+    file = own_root().open_regular(program) if root is not None else None
     if root is not None and file is not None:
         enter = root  # py-spy is linked statically: it needs no files of the other root directory
         inside = {

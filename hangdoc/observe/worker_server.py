@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import psutil
 
 from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.process_files import files_of
+from hangdoc.procfs import ProcFS
 from hangdoc.timed_exchange import Limit, TimedConnection, TimedSocket
 
 _TIMEOUT_SECONDS = 2.0
@@ -29,15 +31,16 @@ def ask(observation: Observation, target: Target, path: str | None, handler: str
 
 
 class _UnixConnection(TimedConnection):
-    def __init__(self, path: str, pid: int, limit: Limit) -> None:
+    def __init__(self, proc: ProcFS, target: Target, path: str, limit: Limit) -> None:
         super().__init__("localhost", limit)
-        self._path, self._pid, self._limit = path, pid, limit
+        self._proc, self._target, self._path, self._limit = proc, target, path, limit
 
     def connect(self) -> None:
-        self.sock = TimedSocket(self._limit, socket.AF_UNIX)
-        self.sock.connect(self._path)
+        self.sock = own = TimedSocket(self._limit, socket.AF_UNIX)
+        with files_of(self._proc, self._target.pid, self._target.start_ticks) as files:
+            files.run(lambda root: root.connect(own, self._path), self._limit.left())
         peer, _, _ = struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if peer != self._pid:  # all ranks of a host are configured with the same path, and one of them owns it
+        if peer != self._target.pid:  # all ranks of a host are configured with the same path, and one of them owns it
             self.sock.close()
             raise ConnectionRefusedError(f"its socket belongs to pid {peer}")
 
@@ -46,8 +49,8 @@ def _worker_server(observation: Observation, target: Target, path: str | None) -
     """A connection to a rank's worker server, not opened yet. Raises ConnectionError if its port is not certain."""
     limit = Limit(observation.deadline.remaining(_TIMEOUT_SECONDS))
     if path:
-        return _UnixConnection(f"{observation.proc.root}/{target.pid}/root{os.path.abspath(path)}", target.pid, limit)
-    if observation.proc.link(f"{target.pid}/ns/net") != os.readlink("/proc/self/ns/net"):
+        return _UnixConnection(observation.proc, target, os.path.join("/", path), limit)
+    if observation.proc.link(f"{target.pid}/ns/net") != observation.proc.link("self/ns/net"):
         raise ConnectionError("it is in another network namespace")
     # Gloo listens on one address. The worker server and the store listen on all addresses.
     ports = set(_open_ports(target)) - {target.identity.master_port if target.identity else None}
