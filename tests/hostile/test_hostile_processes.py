@@ -165,3 +165,26 @@ def test_hangdoc_stops_reading_at_its_ceiling(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(refused, Unavailable)
     assert "limit" in refused.reason
     assert any("memory" in problem for problem in readings.take_problems())
+
+
+def test_a_rank_that_traces_itself_is_read_and_left_as_it_was(place: Path) -> None:
+    """A process has at most one tracer: its own child keeps every other from attaching."""
+    code = """
+libc = ctypes.CDLL(None, use_errno=True)
+parent = os.getpid()
+if os.fork() == 0:
+    assert libc.ptrace(0x4206, parent, None, None) == 0  # PTRACE_SEIZE
+    assert libc.ptrace(0x4207, parent, None, None) == 0  # PTRACE_INTERRUPT
+    os.waitpid(parent, 0x40000000)  # __WALL
+    print('ready', flush=True)
+    signal.pause()
+time.sleep(1000)
+"""
+    with rank(code) as child:
+        pid = int(PROC.status(str(child))["PPid"])
+        began = time.monotonic()
+        seen = run_hangdoc("--pid", str(pid), folder=place)
+        assert time.monotonic() - began < 12
+        (view,) = seen.document["jobs"][0]["ranks"][:1]
+        assert (view["pid"], view["state"]) == (pid, "stopped"), seen.text[:3000]
+        assert PROC.status(str(pid))["State"].startswith("t"), "it is still held by its own tracer"
