@@ -2,9 +2,12 @@
 
 import ast
 from functools import lru_cache
+from typing import Literal
 
 from hangdoc.regex import regex
 
+_MAX_SOURCE = 2_000
+"""Characters. Observed lines and conditions have at most 200."""
 _NAME = regex(r"[A-Za-z_][\w.]*")
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -35,17 +38,47 @@ def shows_address(value: str) -> bool:
     return " at 0x" in value
 
 
-@lru_cache(1024)
+def parsed_statement(text: str) -> ast.Module | None:
+    """The syntax tree of a piece of Python source; None for any other text, and for a long or deep one."""
+    tree = _parsed(text, "exec")
+    return tree if isinstance(tree, ast.Module) else None
+
+
+def parsed_expression(text: str) -> ast.expr | None:
+    """As `parsed_statement`, of an expression."""
+    tree = _parsed(text, "eval")
+    return tree.body if isinstance(tree, ast.Expression) else None
+
+
+def _parsed(text: str, mode: Literal["exec", "eval"]) -> ast.AST | None:
+    if len(text) > _MAX_SOURCE:
+        return None
+    try:
+        return ast.parse(text, mode=mode)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # MemoryError: the parser's stack is full
+        return None
+
+
+def unparsed(node: ast.AST) -> str | None:
+    """The source of a syntax tree; None for one that is too deep, or has an int of more than 4,300 digits."""
+    try:
+        return ast.unparse(node)
+    except (ValueError, RecursionError):
+        return None
+
+
 def negated(test: str) -> str:
     """The negation of a condition in Python source: `rank != 0` for `rank == 0`, `x` for `not x`; `not (...)` in general."""
-    try:
-        node = ast.parse(test, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError):  # it may be cut, or be an `except`
-        return f"not ({test})"
+    return _negated(test) if len(test) <= _MAX_SOURCE else f"not ({test})"
+
+
+@lru_cache(1024)
+def _negated(test: str) -> str:
+    node = parsed_expression(test)  # None if it is cut, or an `except`
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return ast.unparse(node.operand)
+        return unparsed(node.operand) or f"not ({test})"
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and (opposite := _OPPOSITES.get(type(node.ops[0]))):
-        return ast.unparse(ast.Compare(node.left, [opposite()], node.comparators))
+        return unparsed(ast.Compare(node.left, [opposite()], node.comparators)) or f"not ({test})"
     return f"not {test}" if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"not ({test})"
 
 

@@ -26,14 +26,15 @@ class Misread(Exception):
     """No known form reads a known object correctly. The text names the kind of object."""
 
 
-def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
+def calibrate(memory: Memory, modules: int, likely: Layout | None = None) -> tuple[int, int]:
     """Complete `memory.layout` and return the interpreter's (major, minor) version. `modules` is the address of sys.modules;
-    the forms of str and dict must be known already.
+    the forms of str and dict must be known already. `likely` is the layout of another process of the same build: its offsets are
+    tried first, but not trusted, because that process may have changed its objects.
 
     Raises Misread for objects of an unknown form. `instances` stays None if the form of instances is unknown, or if `os` is
     not imported (yet).
     """
-    names = dict(memory.named_items(modules, (2, 3)))
+    names = memory.find_named(modules, ("sys", "os"))
     system: dict[str, int] = {}
     with contextlib.suppress(Unreadable, KeyError):
         system = memory.namespace(names["sys"], _OF_SYS)
@@ -53,10 +54,11 @@ def calibrate(memory: Memory, modules: int) -> tuple[int, int]:
     os_module = memory.namespace(names["os"], _OF_OS) if "os" in names else {}
     if not os_module.keys() >= _OF_OS:
         return version  # os is not imported, or still being imported
-    memory.layout = memory.layout._replace(function_name=_name_offset(memory, os_module["getenv"]))
+    likely = likely or Layout()
+    memory.layout = memory.layout._replace(function_name=_name_offset(memory, os_module["getenv"], likely))
     for name in ("environ", "environb"):  # a script may have replaced os.environ
         with contextlib.suppress(Unreadable, Misread):
-            _learn_instances(memory, os_module[name], version)
+            _learn_instances(memory, os_module[name], version, likely)
             break
     return version
 
@@ -82,16 +84,20 @@ def _float_info(memory: Memory, address: int) -> bool:
     )
 
 
-def _name_offset(memory: Memory, function: int) -> int | None:
+def _name_offset(memory: Memory, function: int, likely: Layout) -> int | None:
     """Offset of `func_name` (or of the equal `func_qualname`) in `os.getenv`."""
-    for offset in range(16, 96, 8):
+    for offset in _with_first(likely.function_name, range(16, 96, 8)):
         with contextlib.suppress(Unreadable):
             if memory.text(memory.word(function + offset)) == "getenv":
                 return offset
     return None
 
 
-def _learn_instances(memory: Memory, environ: int, version: tuple[int, int]) -> None:
+def _with_first(likely: int | None, offsets: range) -> Iterable[int]:
+    return offsets if likely is None else (likely, *offsets)
+
+
+def _learn_instances(memory: Memory, environ: int, version: tuple[int, int], likely: Layout) -> None:
     """Learn from `os.environ` and its class where an instance stores its attributes."""
     type_address = memory.word(environ + 8)
     if not memory.kind(environ)[1] & MANAGED_DICT:
@@ -99,7 +105,7 @@ def _learn_instances(memory: Memory, environ: int, version: tuple[int, int]) -> 
     else:
         forms = sorted(("inline", "tagged", "before"), key=lambda form: form != _PREFERRED.get(version, "inline"))
     cached = None
-    for offset in range(400, 1400, 8) if "dict" not in forms else ():
+    for offset in _with_first(likely.cached_keys, range(400, 1400, 8)) if "dict" not in forms else ():
         with contextlib.suppress(Unreadable):
             if memory.shared_names(memory.word(type_address + offset)) >= _ENVIRON:
                 cached = offset

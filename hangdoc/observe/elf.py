@@ -12,7 +12,8 @@ from hangdoc.observe.memory import Memory, Unreadable
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 4, 5, 6, 0x6FFFFEF5
-_SYMBOL_BYTES = 24
+_HEADER_BYTES, _SYMBOL_BYTES = 56, 24
+_MAX_HEADERS = 256
 _MAX_SYMBOLS = 100_000
 
 
@@ -32,7 +33,9 @@ class MappedFile:
         if header[:6] != b"\x7fELF\x02\x01":
             raise Unreadable("not a 64-bit little-endian ELF file")
         (table,), (size, count) = struct.unpack_from("<Q", header, 32), struct.unpack_from("<HH", header, 54)
-        segments = [struct.unpack_from("<IIQQ", memory.read(base + table + size * n, size)) for n in range(count)]
+        if size != _HEADER_BYTES or count > _MAX_HEADERS:
+            raise Unreadable("not an ELF file of a known form")
+        segments = list(struct.iter_unpack("<IIQQ32x", memory.read(base + table, size * count)))
         first = next((vaddr for kind, _, offset, vaddr in segments if kind == _PT_LOAD and offset == 0), None)
         dynamic = next((vaddr for kind, _, _, vaddr in segments if kind == _PT_DYNAMIC), None)
         if first is None or dynamic is None:

@@ -9,11 +9,13 @@ server runs in a C++ thread, so it also replies for a rank that holds the GIL.
 import contextlib
 import time
 from collections.abc import Iterable
+from itertools import islice
+from typing import Annotated
 
 import msgspec
 
 from hangdoc.beacon import FLIGHT_SUFFIX
-from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.python_state import Modules, live_environment
 from hangdoc.observe.watchdog_files import read_watchdog_files
@@ -24,6 +26,11 @@ _SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
 _DEBUG_SERVER = "torch.distributed.debug"
 _HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
 _MAX_BYTES = 16 << 20
+_MAX_VALUES = 500_000
+"""Of a dump. torch keeps 2,000 entries by default, each with 40 values, and a decoded value takes up to 140 bytes."""
+_MAX_GROUPS = 1_000
+_MAX_TENSORS, _MAX_DIMENSIONS = 64, 16
+_MAX_TEXT = 1_000
 _MAX_PENDING = 4
 _MAX_FRAMES = 24
 # c10/core/ScalarType.h names, as torch.dtype spells them
@@ -33,30 +40,33 @@ _DTYPES = {
 }  # fmt: skip
 
 
+_Int = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
 class _Frame(msgspec.Struct):
     name: str = ""
     filename: str = ""
-    line: int = 0
+    line: _Int = 0
 
 
 class _Entry(msgspec.Struct):
-    pg_id: int = 0
+    pg_id: _Int = 0
     process_group: tuple[str, ...] = ()
-    collective_seq_id: int = 0
+    collective_seq_id: _Int = 0
     is_p2p: bool = False
     profiling_name: str = ""
-    input_sizes: tuple[tuple[int, ...], ...] = ()
+    input_sizes: tuple[tuple[_Int, ...], ...] = ()
     input_dtypes: tuple[str, ...] = ()
-    output_sizes: tuple[tuple[int, ...], ...] = ()
+    output_sizes: tuple[tuple[_Int, ...], ...] = ()
     output_dtypes: tuple[str, ...] = ()
     state: str = ""
     retired: bool = False
-    time_created_ns: int = 0
+    time_created_ns: _Int = 0
     frames: tuple[_Frame, ...] = ()
 
 
 class _Status(msgspec.Struct):
-    last_enqueued_collective: int = -1
+    last_enqueued_collective: _Int = -1
 
 
 class _Dump(msgspec.Struct):
@@ -64,7 +74,7 @@ class _Dump(msgspec.Struct):
 
     entries: tuple[_Entry, ...] = ()
     pg_status: dict[str, _Status] = {}
-    read_ns: int | None = None
+    read_ns: _Int | None = None
 
 
 _decoder = msgspec.json.Decoder(_Dump, strict=False)
@@ -120,8 +130,16 @@ def _read_recorder(observation: Observation, target: Target) -> FlightRecorder |
 
 
 def read(raw: bytes, source: str) -> FlightRecorder:
-    """Parse a dump in torch's JSON. Raises ValueError for anything else."""
-    dump = _decoder.decode(raw)
+    """Parse a dump in torch's JSON. Raises ValueError for anything else, also for a dump that is too large or too deep."""
+    if sum(raw.count(mark) for mark in (b",", b"[", b"{")) > _MAX_VALUES:
+        raise ValueError(f"the dump has more than {_MAX_VALUES} values")
+    try:
+        return _recorder(_decoder.decode(raw), source)
+    except (RecursionError, OverflowError) as error:  # from nested JSON that is skipped, and from numbers
+        raise ValueError(f"not a dump of the flight recorder: {error}") from error
+
+
+def _recorder(dump: _Dump, source: str) -> FlightRecorder:
     by_group: dict[tuple[int, str, bool], list[_Entry]] = {}
     for entry in dump.entries:
         if not entry.is_p2p:
@@ -133,7 +151,7 @@ def read(raw: bytes, source: str) -> FlightRecorder:
         age_seconds=round(age, 3),
         groups=tuple(
             _group(name, default, sorted(entries, key=lambda e: e.collective_seq_id), dump.pg_status.get(str(number)))
-            for (number, name, default), entries in sorted(by_group.items())
+            for (number, name, default), entries in islice(sorted(by_group.items()), _MAX_GROUPS)
         ),
     )
 
@@ -143,7 +161,7 @@ def _group(name: str, default: bool, entries: list[_Entry], status: _Status | No
     pending = [e for e in entries if not (e.retired or e.state == "completed")]
     issued = max([e.collective_seq_id for e in entries] + ([status.last_enqueued_collective] if status else []))
     return RecordedGroup(
-        name=name,
+        name=name[:_MAX_TEXT],
         default=default,
         issued=issued,
         completed=_recorded(completed[-1]) if completed else None,
@@ -154,12 +172,17 @@ def _group(name: str, default: bool, entries: list[_Entry], status: _Status | No
 def _recorded(entry: _Entry) -> Recorded:
     return Recorded(
         seq=entry.collective_seq_id,
-        op=entry.profiling_name.rpartition(":")[2],
+        op=entry.profiling_name.rpartition(":")[2][:_MAX_TEXT],
         inputs=_tensors(entry.input_dtypes, entry.input_sizes),
         outputs=_tensors(entry.output_dtypes, entry.output_sizes),
         age_seconds=round(max(0.0, time.time() - entry.time_created_ns / 1e9), 3) if entry.time_created_ns else None,
         frames=tuple(
-            Frame(function=f.name, file=f.filename, line=f.line, library="site-packages" in f.filename)
+            Frame(
+                function=f.name[:_MAX_TEXT],
+                file=f.filename[:_MAX_TEXT],
+                line=f.line,
+                library="site-packages" in f.filename,
+            )
             for f in entry.frames[:_MAX_FRAMES]
         ),
     )
@@ -167,8 +190,8 @@ def _recorded(entry: _Entry) -> Recorded:
 
 def _tensors(dtypes: tuple[str, ...], sizes: tuple[tuple[int, ...], ...]) -> tuple[str, ...]:
     return tuple(
-        f"{_DTYPES.get(dtype, dtype.lower())}[{', '.join(map(str, size))}]"
-        for dtype, size in zip(dtypes, sizes, strict=False)
+        f"{_DTYPES.get(dtype, dtype.lower()[:_MAX_TEXT])}[{', '.join(map(str, size[:_MAX_DIMENSIONS]))}]"
+        for dtype, size in islice(zip(dtypes, sizes, strict=False), _MAX_TENSORS)
     )
 
 
@@ -176,9 +199,8 @@ def _worker_server(observation: Observation, target: Target) -> tuple[str | None
     """(path of the worker server's socket, whether torch's debug server runs), read from the rank's memory."""
     environment = target.environment if isinstance(target.environment, dict) else {}
     try:
-        image = observation.image(target.pid)
-        with Memory(target.pid, image.layout, str(observation.proc.root)) as memory:
-            found = Modules(memory, image).namespace("os", _DEBUG_SERVER)
+        with observation.memory(target.pid) as memory:
+            found = Modules(memory, observation.image(target.pid)).namespace("os", _DEBUG_SERVER)
             path = {**environment, **live_environment(memory, found.get("os", {}))}.get(_SOCKET_VARIABLE)
             server = found.get(_DEBUG_SERVER, {}).get("_WORKER_SERVER")
             return path, server is not None and memory.kind(server)[0] != "NoneType"

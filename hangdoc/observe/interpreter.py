@@ -81,7 +81,7 @@ class InterpreterState:
             image = observation.image(target.pid)
             if image.gap:
                 self._note_unsupported(observation, target, image.gap)
-            with Memory(target.pid, image.layout, str(observation.proc.root)) as memory:
+            with observation.memory(target.pid) as memory:
                 wanted = ("__main__", "os", _C10D, RPC) if groups else ("__main__",)
                 found = Modules(memory, image).namespace(*wanted)
                 variables = _variables(memory, found.get("__main__", {}))

@@ -7,9 +7,9 @@ Every CPython exports the symbol `_PyRuntime`. hangdoc searches that structure f
 import contextlib
 import struct
 from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
+from hangdoc.observe.budget import Budget
 from hangdoc.observe.calibrate import Misread, calibrate
 from hangdoc.observe.elf import MappedFile
 from hangdoc.observe.layout import TEXTS_AND_KEYS, Layout
@@ -22,6 +22,9 @@ SUPPORTED = "CPython 3.10 to 3.15"
 """The tested versions (docs/attaching.md)."""
 _NAMED_PYTHON = regex(r"/(?:lib)?python[^/]*$")
 _VERSION = regex(r"python(\d)\.(\d+)")
+_IMPORTED_EARLY = ("sys", "builtins", "__main__")
+_MAX_FILES = 32
+_MAX_RUNTIME = 1 << 22
 
 
 _Build = tuple[str, int, int, int]
@@ -51,9 +54,10 @@ class _Runtime(NamedTuple):
     free_threaded: bool
 
 
-# The same in all processes of one build: the offsets that lead to sys.modules, and the layout.
+# Usually the same in all processes of one build: the offsets that lead to sys.modules, and the layout. Both are tried first in
+# each process, and checked there, because the process in which they were found may have changed its objects.
 _places: dict[_Build, tuple[int, ...]] = {}
-_layouts: dict[_Build, tuple[tuple[int, int], Layout]] = {}
+_layouts: dict[_Build, Layout] = {}
 
 
 def python_version(proc: ProcFS, pid: int, files: list[Mapping]) -> tuple[int, int] | None:
@@ -62,23 +66,23 @@ def python_version(proc: ProcFS, pid: int, files: list[Mapping]) -> tuple[int, i
     return next(((int(match[1]), int(match[2])) for match in versions if match), None)
 
 
-def locate(proc: ProcFS, pid: int) -> Image:
-    """The interpreter of `pid`. Raises Unreadable with the reason, or Unsupported if hangdoc does not support the interpreter. A
-    process that has just started can't be distinguished from an unsupported one.
+def locate(proc: ProcFS, pid: int, budget: Budget | None = None) -> Image:
+    """The interpreter of `pid`, found within its `budget`. Raises Unreadable with the reason, or Unsupported if hangdoc does not
+    support the interpreter. A process that has just started can't be distinguished from an unsupported one.
     """
     try:
         files = _pythons_among(proc, pid, mapped_files(proc, pid))
         program = proc.link(f"{pid}/exe")
     except ProcError as error:
         raise Unreadable(str(error)) from error
-    with Memory(pid, Layout(), str(proc.root)) as memory:
+    with Memory(pid, Layout(), str(proc.root), budget) as memory:
         runtime = next(_runtimes(memory, files), None)
         if runtime is None:
             raise Unsupported(f"no CPython found in {program}")
         if runtime.free_threaded:
             raise Unsupported(f"{runtime.name} is free-threaded, which hangdoc does not support")
         modules = _modules(memory, runtime)
-        version, layout = _layouts.get(runtime.key) or _calibrated(memory, modules, runtime)
+        version, layout = _calibrated(memory, modules, runtime)
         gap = "" if layout.instances else f"hangdoc does not know where {runtime.name} stores attributes of objects"
         return Image(version, layout, modules, gap)
 
@@ -88,14 +92,14 @@ def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[
     for last in (False, True):  # the process runs: an object may have changed during the first attempt
         memory.layout = forms
         try:
-            version = calibrate(memory, modules)
+            version = calibrate(memory, modules, _layouts.get(runtime.key))
         except Misread as what:
             if last:
                 memory.word(runtime.address)  # raises Unreadable if the process has ended
                 raise Unsupported(f"hangdoc does not know how {runtime.name} stores {what}") from what
             continue
         if memory.layout.instances:
-            _layouts[runtime.key] = (version, memory.layout)
+            _layouts[runtime.key] = memory.layout
             break
     return version, memory.layout
 
@@ -107,7 +111,8 @@ def _pythons_among(proc: ProcFS, pid: int, found: list[Mapping]) -> list[Mapping
     except ProcError:
         program = None
     named = [mapped for mapped in found if _NAMED_PYTHON.search(mapped.path)]
-    return named + [mapped for mapped in found if mapped.path == program and mapped not in named]
+    rest = [mapped for mapped in found if mapped.path == program and not _NAMED_PYTHON.search(mapped.path)]
+    return [*named, *rest][:_MAX_FILES]
 
 
 def _runtimes(memory: Memory, files: list[Mapping]) -> Iterator[_Runtime]:
@@ -139,11 +144,11 @@ def _modules(memory: Memory, runtime: _Runtime) -> int:
             address = runtime.address
             for offset in known:
                 address = memory.word(address + offset)
-            if _is_modules(memory, address, runtime.dict_type):
+            if _is_modules(memory, address, runtime):
                 return address
     for place, address in _dicts(memory, runtime):
         with contextlib.suppress(Unreadable):
-            if _is_modules(memory, address, runtime.dict_type):
+            if _is_modules(memory, address, runtime):
                 _places[runtime.key] = place
                 return address
     memory.word(runtime.address)  # raises Unreadable if the process has ended
@@ -154,7 +159,7 @@ def _modules(memory: Memory, runtime: _Runtime) -> int:
 
 def _dicts(memory: Memory, runtime: _Runtime) -> Iterator[tuple[tuple[int, ...], int]]:
     """Every dict that _PyRuntime points to, with the offsets that lead to it."""
-    pointers = list(_pointers(memory, runtime.address, min(runtime.size, 1 << 22)))
+    pointers = list(_pointers(memory, runtime.address, min(runtime.size, _MAX_RUNTIME)))
     for offset, pointer in pointers:
         if _type(memory, pointer) == runtime.dict_type:
             yield (offset,), pointer
@@ -183,13 +188,13 @@ def _type(memory: Memory, address: int) -> int | None:
         return None
 
 
-def _is_modules(memory: Memory, address: int, dict_type: int) -> bool:
-    if memory.word(address + 8) != dict_type:
+def _is_modules(memory: Memory, address: int, runtime: _Runtime) -> bool:
+    if memory.word(address + 8) != runtime.dict_type:
         return False
-    for form in TEXTS_AND_KEYS:
+    likely = _layouts.get(runtime.key, Layout())
+    for form in sorted(TEXTS_AND_KEYS, key=lambda form: form[:2] != likely[:2]):
         memory.layout = form
         with contextlib.suppress(Unreadable):
-            first = {name for name, _ in islice(memory.named_items(address), 128)}  # these three are imported early
-            if {"sys", "builtins", "__main__"} <= first:
+            if len(memory.find_named(address, _IMPORTED_EARLY, 128)) == len(_IMPORTED_EARLY):
                 return True
     return False

@@ -1,18 +1,23 @@
 """Reads Python objects in another process's memory, without a pause.
 
-The process runs during the reads, so every read is checked and bounded, and implausible objects are skipped. `layout` has
-what differs between versions of CPython. What all supported versions share comes from Include/object.h,
-Include/cpython/object.h, Include/cpython/listobject.h, Include/cpython/setobject.h and Include/internal/pycore_dict.h.
+The process runs during the reads, so every read is checked and bounded, and implausible objects are skipped. All reads together
+are bounded by the `Budget` of the process: what it has made of its objects may be endless. `layout` has what differs between
+versions of CPython. What all supported versions share comes from Include/object.h, Include/cpython/object.h,
+Include/cpython/listobject.h, Include/cpython/setobject.h and Include/internal/pycore_dict.h.
 """
 
 import contextlib
 import os
 import struct
+import time
 from collections.abc import Collection, Container, Iterator
+from itertools import islice
 from types import TracebackType
 from typing import NamedTuple
 
+from hangdoc.observe.budget import Budget
 from hangdoc.observe.layout import Layout
+from hangdoc.procfs import ProcError, open_kernel_file
 
 # tp_flags (Include/object.h): kinds of types, and the bits of the fast subclass checks
 _INLINE_VALUES, MANAGED_DICT, _HEAP_TYPE = 1 << 2, 1 << 4, 1 << 9
@@ -21,10 +26,20 @@ _TP_NAME, _TP_BASICSIZE, _TP_FLAGS, _TP_DICTOFFSET = 24, 32, 168, 288
 _MAX_ENTRIES = 20_000
 _MAX_ATTRIBUTES = 64
 _MAX_TEXT = 4_096
+_MAX_LENGTH = 1 << 47
+"""No container has more elements: there are not more addresses."""
+_SLICE = 1 << 15
+"""Bytes that are read between two looks at the budget."""
+_READ_COST = 256
+"""A read of a few bytes takes as long as one of this size."""
 
 
 class Unreadable(Exception):
     """Memory that can't be read, or does not contain what was expected."""
+
+
+class Overspent(Unreadable):
+    """Reading the process takes too long."""
 
 
 class Unsupported(Unreadable):
@@ -44,19 +59,25 @@ class Keys(NamedTuple):
 
 
 class Memory:
-    """The memory of process `pid`, read through `<root>/PID/mem`. Every method raises Unreadable."""
+    """The memory of process `pid`, read through `<root>/PID/mem`, within the process's `budget`. Every method raises Unreadable.
 
-    def __init__(self, pid: int, layout: Layout, root: str = "/proc") -> None:
+    Callers skip single objects that can't be read. So that this does not hide that the budget was spent, leaving the `with` block
+    raises Overspent then.
+    """
+
+    def __init__(self, pid: int, layout: Layout, root: str = "/proc", budget: Budget | None = None) -> None:
         self.pid, self.layout = pid, layout
+        self._budget = budget or Budget()
+        self._slice, self._began = _SLICE, time.thread_time()
         self._types: dict[int, tuple[str, int]] = {}
         self._names: dict[tuple[int, int], str] = {}
         """Names of attributes and variables, cached: all instances of a class share the same str objects."""
         self.models: dict[int, str | None] = {}
         """Results of `precision` for models, by address."""
         try:
-            self._fd = os.open(f"{root}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise Unreadable(f"memory of pid {pid}: {error.strerror}") from error
+            self._fd = open_kernel_file(f"{root}/{pid}/mem")
+        except ProcError as error:
+            raise Unreadable(str(error)) from error
 
     def __enter__(self) -> "Memory":
         return self
@@ -65,11 +86,24 @@ class Memory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self._fd)
+        self._began = self._budget.charge(self._began, _SLICE - self._slice)
+        if self._budget.spent and (error is None or isinstance(error, Unreadable)):
+            raise Overspent("reading its memory takes too long") from None
+
+    def _settle(self) -> None:
+        self._began = self._budget.charge(self._began, _SLICE - self._slice)
+        self._slice = _SLICE
+        if self._budget.spent:
+            self._slice = 0  # every further read comes here
+            raise Overspent("reading its memory takes too long")
 
     def read(self, address: int, size: int) -> bytes:
         """`size` bytes at `address`."""
         if not 4096 <= address < 1 << 47 or not 0 <= size <= 1 << 24:
             raise Unreadable("address out of range")
+        self._slice -= size + _READ_COST
+        if self._slice < 0:
+            self._settle()
         try:
             raw = os.pread(self._fd, size, address)
         except OSError as error:
@@ -168,7 +202,10 @@ class Memory:
         """`len()` of the list, tuple, dict or set at `address`; None for anything else."""
         name, flags = self.kind(address)
         if flags & (LIST | TUPLE | DICT) or name in ("set", "frozenset"):
-            return self.word(address + (24 if name in ("set", "frozenset") else 16))
+            length = self.word(address + (24 if name in ("set", "frozenset") else 16))
+            if length > _MAX_LENGTH:
+                raise Unreadable("not a container")
+            return length
         return None
 
     def elements(self, address: int, limit: int) -> Iterator[int]:
@@ -211,10 +248,12 @@ class Memory:
             raise Unreadable("not a dict of a known form")
         return Keys(count, address + header + indices, stride, skip)
 
-    def named_items(self, address: int, lengths: Container[int] | None = None) -> Iterator[tuple[str, int]]:
-        """The str keys of a dict with the addresses of their values; other keys are skipped. With `lengths`, only keys of these
-        lengths: skipping a key takes a fifth of the time of reading it."""
-        for key, value in self.items(address):
+    def named_items(
+        self, address: int, lengths: Container[int] | None = None, among: int = _MAX_ENTRIES
+    ) -> Iterator[tuple[str, int]]:
+        """The str keys among the first entries of a dict with the addresses of their values; other keys are skipped. With
+        `lengths`, only keys of these lengths: skipping a key takes a fifth of the time of reading it."""
+        for key, value in islice(self.items(address), among):
             try:
                 if lengths is not None and int.from_bytes(os.pread(self._fd, 8, key + 16), "little") not in lengths:
                     continue
@@ -222,11 +261,20 @@ class Memory:
             except (Unreadable, OSError, OverflowError):
                 continue  # the process may change the dict meanwhile, so a key may be no address
 
+    def find_named(self, address: int, names: Collection[str], among: int = _MAX_ENTRIES) -> dict[str, int]:
+        """As `named_items`, but only `names`. Ends when it has all: of two thousand modules, `sys` is one of the first."""
+        found: dict[str, int] = {}
+        for name, value in self.named_items(address, {len(name) for name in names}, among):
+            if name in names:
+                found[name] = value
+                if len(found) == len(names):
+                    break
+        return found
+
     def namespace(self, module: int, names: Collection[str] = ()) -> dict[str, int]:
-        """The variables of the module at address `module`: names and addresses. With `names`, only variables whose names are as
-        long as one of these."""
-        lengths = {len(name) for name in names} or None
-        return dict(self.named_items(self.word(module + self._dict_offset(self.word(module + 8))), lengths))
+        """The variables of the module at address `module`: names and addresses. With `names`, only these."""
+        whole = self.word(module + self._dict_offset(self.word(module + 8)))
+        return self.find_named(whole, names) if names else dict(self.named_items(whole))
 
     def _dict_offset(self, type_address: int) -> int:
         offset = self.word(type_address + _TP_DICTOFFSET)

@@ -9,8 +9,10 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from hangdoc.observe import isolation
+from hangdoc.observe.budget import Budget
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import Image, locate
+from hangdoc.observe.memory import Memory
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
@@ -64,20 +66,34 @@ class Observation(msgspec.Struct):
     problems: list[str] = msgspec.field(default_factory=list)
     _images: dict[int, Image] = msgspec.field(default_factory=dict)
     _locating: dict[int, threading.Lock] = msgspec.field(default_factory=dict)
+    _budgets: dict[int, tuple[Deadline, Budget]] = msgspec.field(default_factory=dict)
 
     def image(self, pid: int) -> Image:
         """The interpreter of a process, located once. Raises Unreadable."""
         # Probes run in parallel, and locating takes a while. One lock for each process: one that never ends holds up no other.
         with self._locating.setdefault(pid, threading.Lock()):
             if pid not in self._images:
-                self._images[pid] = locate(self.proc, pid)
+                self._images[pid] = locate(self.proc, pid, self.budget(pid))
             return self._images[pid]
+
+    def memory(self, pid: int) -> Memory:
+        """The memory of a process, within its budget. Raises Unreadable."""
+        return Memory(pid, self.image(pid).layout, str(self.proc.root), self.budget(pid))
+
+    def budget(self, pid: int) -> Budget:
+        """What reading a process may still take until the deadline. Polls share an Observation, but each has its own deadline."""
+        deadline, budget = self._budgets.get(pid, (None, None))
+        if budget is None or deadline is not self.deadline:
+            budget = Budget()
+            self._budgets[pid] = self.deadline, budget
+        return budget
 
     def forget_images(self, new: set[int]) -> None:
         """Keep only the interpreters of targets, and drop those of `new` processes, which have taken over the pids of others."""
         isolation.shared.forget(new)
-        for pid in [pid for pid in self._images if pid in new or pid not in self.targets]:
-            del self._images[pid]
+        for table in (self._images, self._locating, self._budgets):
+            for pid in [pid for pid in table if pid in new or pid not in self.targets]:
+                del table[pid]
 
     def part(self, pids: Iterable[int]) -> "Observation":
         """This observation restricted to some of its targets."""

@@ -18,7 +18,8 @@ from hangdoc.snapshot import Frame, Local, PythonThread, Stack
 
 running: set[int] = set()
 """Pids of the py-spy children of this process. As tracers of a rank they do not count as other observers."""
-_MAX_OUTPUT_BYTES = 64 << 20
+_MAX_OUTPUT_BYTES = 32 << 20
+"""100 threads of 60 frames take 9 MB."""
 _MEMORY_BYTES = {False: 512 << 20, True: 2 << 30}
 """What py-spy may allocate, without and with native frames. It takes 2 and 17 MiB for a rank with the CPU build of torch."""
 _MAX_TEXT = 240
@@ -116,9 +117,14 @@ def dump(
         running.discard(child.pid)
     if finished.code != 0:
         raise _refusal(finished.complaint.decode("utf-8", "replace"), finished.code)
+    return parse(finished.out, at)
+
+
+def parse(out: bytes, at: float) -> Stack:
+    """The stack in py-spy's JSON, whose texts the process chooses. `at` becomes `Stack.at_seconds`. Raises Refused."""
     try:
-        threads = _DECODER.decode(finished.out)
-    except msgspec.DecodeError as error:
+        threads = _DECODER.decode(out)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(f"py-spy's output can't be parsed: {error}") from error
     return Stack(at_seconds=at, threads=tuple(_thread(thread) for thread in threads))
 

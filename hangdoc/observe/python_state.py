@@ -39,8 +39,10 @@ _USED = {
 """Modules with hundreds of variables, and the few that hangdoc looks up."""
 _COMMON_LENGTHS = frozenset(map(len, ("__main__", *_USED)))
 """Lengths of all module names that hangdoc looks up, so that one reading is enough for all probes."""
-_reading = threading.Lock()
-"""Probes run in parallel. The lock makes the others wait for the first reading instead of reading again."""
+_reading: dict[int, threading.Lock] = {}
+"""Probes run in parallel. The lock of a process makes the others wait for the first reading instead of reading again."""
+_MAX_ENVIRONMENT = 2 << 20
+"""Characters. The kernel's limit for a new program is a quarter of its stack, 2 MiB by default (execve(2))."""
 
 
 class Modules:
@@ -67,20 +69,23 @@ class Modules:
         cached as long as `sys.modules` has the same number of entries."""
         used = self._memory.word(self._address + 16)  # PyDictObject: ob_base, ma_used
         key = (self._memory.pid, self._address, used, lengths)
-        with _reading:
-            if key not in _modules:
-                for other in [known for known in _modules if known[:3] != key[:3] and known[0] == key[0]]:
+        with _reading.setdefault(self._memory.pid, threading.Lock()):
+            names = _modules.get(key)
+            if names is None:
+                names = dict(self._memory.named_items(self._address, lengths))
+                for other in [other for other in list(_modules) if other[:3] != key[:3] and other[0] == key[0]]:
                     _modules.pop(other, None)
-                _modules[key] = dict(self._memory.named_items(self._address, lengths))
-            return _modules[key]
+                _modules[key] = names
+            return names
 
 
 def forget_ended(alive: Container[int]) -> None:
     """Drop what is cached of processes other than `alive`. Without this, a watch would keep some kB of every process with torch
     that it has ever seen."""
-    with _reading:
-        for key in [key for key in _modules if key[0] not in alive]:
-            del _modules[key]
+    for key in [key for key in list(_modules) if key[0] not in alive]:
+        _modules.pop(key, None)
+    for pid in [pid for pid in list(_reading) if pid not in alive]:
+        _reading.pop(pid, None)
 
 
 def variable(memory: Memory, name: str, address: int) -> Variable | None:
@@ -142,9 +147,14 @@ def live_environment(memory: Memory, os_module: dict[str, int]) -> dict[str, str
     # os._Environ has its dict in the instance attribute `_data`.
     address = dict(memory.attributes(os_module["environ"]))["_data"]
     found = {}
+    size = 0
     for key, value in memory.items(address):
         with contextlib.suppress(Unreadable):
-            found[memory.data(key).decode("utf-8", "replace")] = memory.data(value).decode("utf-8", "replace")
+            name, text = memory.data(key).decode("utf-8", "replace"), memory.data(value).decode("utf-8", "replace")
+            size += len(name) + len(text)
+            found[name] = text
+        if size > _MAX_ENVIRONMENT:
+            raise Unreadable("its environment is larger than that of any program")
     return found
 
 

@@ -9,6 +9,7 @@ import contextlib
 import msgspec
 
 from hangdoc.observe import attach, identity, syscalls, system_calls
+from hangdoc.observe.budget import Budget
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.locate import locate
 from hangdoc.observe.memory import Memory, Unreadable
@@ -48,8 +49,9 @@ def rank_from_memory(
     pg_rank: int | None = None
     workers: int | None = None
     try:
-        image = locate(proc, pid)
-        with Memory(pid, image.layout, str(proc.root)) as memory:
+        budget = Budget()
+        image = locate(proc, pid, budget)
+        with Memory(pid, image.layout, str(proc.root), budget) as memory:
             found = Modules(memory, image).namespace("os", "__main__", _C10D, RPC)
             environment = live_environment(memory, found["os"])
             groups = process_groups(memory, found.get(_C10D, {}))

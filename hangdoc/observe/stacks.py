@@ -254,8 +254,7 @@ def _with_amounts(observation: Observation, pid: int, stack: Stack) -> Stack:
     """The stack with lengths of containers, and with numbers and lengths in the objects of the user's frames
     (`loader.dataset.paths`). They are read from memory, because py-spy's texts are short."""
     try:
-        image = observation.image(pid)
-        with Memory(pid, image.layout, str(observation.proc.root)) as memory:
+        with observation.memory(pid) as memory:
             threads = tuple(
                 msgspec.structs.replace(thread, frames=tuple(_annotated_frames(memory, thread.frames)))
                 for thread in stack.threads

@@ -1,14 +1,25 @@
 """What the syntax tree of a function says about one of its lines: the loops of the function, and the conditions and the `with`
-contexts around the line."""
+contexts around the line.
+
+The source may have been written to take long, so each list is cut, before its texts are made, to more than any function needs.
+"""
 
 import ast
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from hangdoc.parse import negated
 from hangdoc.snapshot import Exit, Loop, Transfer
 
+_MAX_STATEMENTS = 5_000
+"""Of a function. A larger one has no structure here."""
+_MAX_LOOPS = 32
+_MAX_CONDITIONS = 32
+_MAX_NAMES = 32
+_MAX_NAME = 100
+_MAX_INTEGER = 1 << 62
 _MAX_EXITS = 6
 _MAX_TRANSFERS = 12
 _TRANSFERS = frozenset({"send", "isend", "send_object_list", "recv", "irecv", "recv_object_list"})
@@ -29,8 +40,11 @@ class Structure(NamedTuple):
 
 
 def structure(scope: ast.AST, line: int, *, library: bool = False) -> Structure:
-    """The structure of a function, or of a module's own code, around a line of it."""
-    loops = _loops(scope)
+    """The structure of a function, or of a module's own code, around a line of it. Raises what ast.unparse raises for a tree that
+    is too deep (RecursionError) or has an int of more than 4,300 digits (ValueError)."""
+    if sum(1 for _ in islice(statements(scope, inner=False), _MAX_STATEMENTS + 1)) > _MAX_STATEMENTS:
+        return Structure()
+    loops = _loops(scope, line)
     innermost = max((loop.line for loop in loops if loop.line <= line <= loop.end_line), default=None)
     conditions = _conditions(scope, line)
     repeated = 0 if innermost is None else sum(at > innermost for at, _ in conditions)
@@ -49,33 +63,52 @@ def structure(scope: ast.AST, line: int, *, library: bool = False) -> Structure:
     )
 
 
-def _loops(scope: ast.AST) -> tuple[Loop, ...]:
+def _loops(scope: ast.AST, line: int) -> tuple[Loop, ...]:
+    """The loops of a function; of many, those nearest to the line."""
     nodes = _own_nodes(scope)
     guards = [node for node in nodes if isinstance(node, ast.Try)]
-    return tuple(_loop(node, guards) for node in nodes if isinstance(node, ast.For | ast.While | ast.AsyncFor))
+    loops = [node for node in nodes if isinstance(node, _LOOPS)]
+    near = sorted(loops, key=lambda node: (_distance(node, line), -node.lineno))[:_MAX_LOOPS]
+    return tuple(_loop(node, guards) for node in loops if len(loops) <= _MAX_LOOPS or node in near)
+
+
+def _distance(node: ast.stmt, line: int) -> int:
+    """How many lines a statement is away from a line; 0 for one around it."""
+    return max(node.lineno - line, line - (node.end_lineno or node.lineno), 0)
 
 
 def _conditions(scope: ast.AST, line: int) -> list[tuple[int, str]]:
     """The conditions that are true at a line, each with its own line, outermost first: the tests of the `if`s around it, the
     negated tests of earlier `if`s that leave its block (`if rank != 0: return`), and the `except` around it."""
-    found: list[tuple[int, str]] = []
+    tests: list[tuple[ast.If | ast.ExceptHandler, bool]] = []
+    """Each with whether it is negated."""
     for node in _own_nodes(scope):
         if isinstance(node, ast.If):
-            test = ast.unparse(node.test)
-            found += [(node.lineno, test)] * _contains(node.body, line)
-            found += [(node.lineno, negated(test))] * _contains(node.orelse, line)
+            tests += [(node, False)] * _contains(node.body, line) + [(node, True)] * _contains(node.orelse, line)
         elif isinstance(node, ast.ExceptHandler) and _contains(node.body, line):
-            found.append((node.lineno, f"except {ast.unparse(node.type) if node.type else ''}".strip()))
+            tests.append((node, False))
     for node in (scope, *_own_nodes(scope)):
         for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
             if isinstance(block, list) and _contains(block, line):
-                found += [
-                    (guard.lineno, negated(ast.unparse(guard.test)))
+                tests += [
+                    (guard, True)
                     for guard in block
                     if isinstance(guard, ast.If) and not guard.orelse and (guard.end_lineno or 0) < line
                     and isinstance(guard.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
                 ]  # fmt: skip
-    return sorted(found)
+    tests.sort(key=lambda test: test[0].lineno)
+    return sorted((node.lineno, _condition(node, negate=negate)) for node, negate in tests[-_MAX_CONDITIONS:])
+
+
+def _condition(node: ast.If | ast.ExceptHandler, *, negate: bool) -> str:
+    if isinstance(node, ast.ExceptHandler):
+        return _handler(node)
+    test = ast.unparse(node.test)
+    return negated(test) if negate else test
+
+
+def _handler(node: ast.ExceptHandler) -> str:
+    return f"except {ast.unparse(node.type) if node.type else ''}".strip()
 
 
 def _transfers(scope: ast.AST, line: int) -> tuple[Transfer, ...]:
@@ -83,13 +116,18 @@ def _transfers(scope: ast.AST, line: int) -> tuple[Transfer, ...]:
     around = [n for n in _own_nodes(scope) if isinstance(n, _LOOPS) and n.lineno <= line <= (n.end_lineno or 0)]
     outermost: ast.AST = min(around, key=lambda loop: loop.lineno, default=scope)
     begin = outermost.lineno if isinstance(outermost, _LOOPS) else 0
-    found = []
-    for node in _own_nodes(outermost):
-        for part in _expressions(node):
-            if isinstance(part, ast.Call) and (call := _transfer(part)) is not None:
-                tests = tuple(text[:200] for at, text in _conditions(scope, part.lineno) if at > begin)
-                found.append(Transfer(line=part.lineno, call=call, conditions=tests))
-    return tuple(sorted(found, key=lambda one: one.line)[:_MAX_TRANSFERS])
+    calls = [
+        (part.lineno, call[:_MAX_NAME])
+        for node in _own_nodes(outermost)
+        for part in _expressions(node)
+        if isinstance(part, ast.Call) and (call := _transfer(part)) is not None
+    ]
+    first = sorted(calls, key=lambda call: call[0])[:_MAX_TRANSFERS]
+    conditions = {at: _conditions(scope, at) for at, _ in first}
+    return tuple(
+        Transfer(line=at, call=call, conditions=tuple(text[:200] for when, text in conditions[at] if when > begin))
+        for at, call in first
+    )
 
 
 def _expressions(node: ast.AST) -> Iterator[ast.AST]:
@@ -123,13 +161,14 @@ def _contexts(scope: ast.AST, line: int) -> tuple[str, ...]:
     """The context managers of the `with` statements around a line, outermost first."""
     around = [n for n in _own_nodes(scope) if isinstance(n, ast.With | ast.AsyncWith) and _contains(n.body, line)]
     items = [item for node in sorted(around, key=lambda node: node.lineno) for item in node.items]
-    return tuple(ast.unparse(item.context_expr)[:200] for item in items)
+    return tuple(ast.unparse(item.context_expr)[:200] for item in items[-_MAX_CONDITIONS:])
 
 
 def _caught_around(scope: ast.AST, line: int) -> tuple[str, ...]:
     """The handlers around a line that continue after an exception."""
     guards = (node for node in _own_nodes(scope) if isinstance(node, ast.Try) and _contains(node.body, line))
-    return tuple(text for guard in guards for handler in _caught(guard) for text in handler.conditions)
+    texts = (text for guard in guards for handler in _caught(guard) for text in handler.conditions)
+    return tuple(islice(texts, _MAX_CONDITIONS))
 
 
 def _contains(block: list[ast.stmt], line: int) -> bool:
@@ -159,7 +198,9 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -
     """A loop; `guards` are the `try` statements of its function."""
     exits = [
         *_exits(node.body),
-        *(one for guard in guards if _contains(guard.body, node.lineno) for one in _caught(guard)),
+        *islice(
+            (one for guard in guards if _contains(guard.body, node.lineno) for one in _caught(guard)), _MAX_CONDITIONS
+        ),
     ]
     common: dict[str, Any] = {
         "line": node.lineno, "end_line": node.end_lineno or node.lineno, "advances": _advanced_names(node),
@@ -172,8 +213,8 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -
         return Loop(
             **common,
             header=f"while {ast.unparse(node.test)}"[:160],
-            counters=tuple(names),
-            every=len(always),
+            counters=tuple(names[:_MAX_NAMES]),
+            every=min(len(always), _MAX_NAMES),
             bound=_while_bound(node, names),
         )
     header = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"[:160]
@@ -183,7 +224,7 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -
     if call is not None and isinstance(call.func, ast.Name):
         target = node.target.elts[0] if isinstance(node.target, ast.Tuple) and node.target.elts else node.target
         if isinstance(target, ast.Name):
-            counters = (target.id,)
+            counters = (target.id[:_MAX_NAME],)
         if call.func.id == "enumerate":
             start_value = (
                 call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "start"), None)
@@ -199,8 +240,8 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, guards: Iterable[ast.Try]) -
     if not counters:
         # `for batch in loader: ...; n += 1`
         always = _incremented_always(node.body)
-        counters = tuple(sorted(_incremented_names(node), key=lambda name: name not in always))
-        every = len(always)
+        counters = tuple(sorted(_incremented_names(node), key=lambda name: name not in always))[:_MAX_NAMES]
+        every = min(len(always), _MAX_NAMES)
     return Loop(**common, header=header, counters=counters, every=every, start=start, begin=begin, bound=bound)
 
 
@@ -208,15 +249,15 @@ def _caught(guard: ast.Try) -> Iterator[Exit]:
     """The handlers that continue after an exception."""
     for handler in guard.handlers:
         if not isinstance(handler.body[-1], ast.Raise):
-            caught = f"except {ast.unparse(handler.type) if handler.type else ''}".strip()
-            yield Exit(line=handler.lineno, statement="except", conditions=(caught[:200],))
+            yield Exit(line=handler.lineno, statement="except", conditions=(_handler(handler)[:200],))
 
 
 def _exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inner: bool = False) -> Iterator[Exit]:
     """The statements in a block that leave the loop. A `break` of a loop inside it (`inner`) does not leave it."""
     for node in block:
         if isinstance(node, ast.Return) or (isinstance(node, ast.Break) and not inner):
-            yield Exit(line=node.lineno, statement=type(node).__name__.lower(), conditions=conditions)
+            last = conditions[-_MAX_CONDITIONS:]
+            yield Exit(line=node.lineno, statement=type(node).__name__.lower(), conditions=last)
         elif isinstance(node, ast.If):
             test = ast.unparse(node.test)[:200]
             yield from _exits(node.body, (*conditions, test), inner=inner)
@@ -224,8 +265,7 @@ def _exits(block: list[ast.stmt], conditions: tuple[str, ...] = (), *, inner: bo
         elif isinstance(node, ast.Try):
             yield from _exits([*node.body, *node.orelse, *node.finalbody], conditions, inner=inner)
             for handler in node.handlers:
-                caught = f"except {ast.unparse(handler.type) if handler.type else ''}".strip()
-                yield from _exits(handler.body, (*conditions, caught), inner=inner)
+                yield from _exits(handler.body, (*conditions, _handler(handler)[:200]), inner=inner)
         elif isinstance(node, ast.With | ast.AsyncWith):
             yield from _exits(node.body, conditions, inner=inner)
         elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
@@ -257,7 +297,7 @@ def _incremented(node: ast.AST) -> str | None:
     if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add) or not isinstance(node.target, ast.Name):
         return None
     by_one = isinstance(node.value, ast.Constant) and node.value.value == 1
-    return node.target.id if by_one else None
+    return node.target.id if by_one and len(node.target.id) <= _MAX_NAME else None
 
 
 def _advanced_names(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]:
@@ -279,7 +319,8 @@ def _advanced_names(loop: ast.For | ast.While | ast.AsyncFor) -> tuple[str, ...]
         ):
             read = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
             found += [target.id for target in node.targets if isinstance(target, ast.Name) and target.id in read]
-    return tuple(dict.fromkeys(found))
+    names = (name for name in dict.fromkeys(found) if len(name) <= _MAX_NAME)
+    return tuple(islice(names, _MAX_NAMES))
 
 
 def _innermost_counting_call(node: ast.expr) -> ast.Call | None:
@@ -301,11 +342,14 @@ def _while_bound(node: ast.While, counters: Sequence[str]) -> str | None:
 
 
 def _constant(node: ast.expr) -> int | None:
-    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+    if isinstance(node, ast.Constant) and type(node.value) is int and node.value < _MAX_INTEGER:
+        return node.value
+    return None
 
 
 def _plain(node: ast.expr) -> str | None:
     """A number or a name as text; None for any other expression."""
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return str(node.value)
-    return node.id if isinstance(node, ast.Name) else None
+    number = _constant(node)
+    if number is not None:
+        return str(number)
+    return node.id if isinstance(node, ast.Name) and len(node.id) <= _MAX_NAME else None

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Sequence
 
-from hangdoc.parse import are_opposite, names_in, negated
+from hangdoc.parse import are_opposite, names_in, negated, parsed_expression, unparsed
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks.counters import counters_in, frame_of, number
 from hangdoc.regex import regex
@@ -76,15 +76,12 @@ def now_and_then(one: Rank, other: Rank) -> tuple[str, Frame] | None:
 
 def _parts(test: str) -> list[str]:
     """The operands of an `and`, all of which are true, or of a negated `or`, all of which are false."""
-    try:
-        node = ast.parse(test, mode="eval").body
-    except (SyntaxError, ValueError):  # `except OSError` is a condition too
-        return [test]
+    node = parsed_expression(test)  # None for `except OSError`, which is a condition too
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-        return [ast.unparse(one) for one in node.values]
+        return [unparsed(one) or test for one in node.values]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and isinstance(node.operand, ast.BoolOp):
         return (
-            [negated(ast.unparse(one)) for one in node.operand.values]
+            [negated(unparsed(one) or test) for one in node.operand.values]
             if isinstance(node.operand.op, ast.Or)
             else [test]
         )

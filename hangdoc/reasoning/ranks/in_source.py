@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from hangdoc.diagnosis import Operation
-from hangdoc.parse import integer, natural
+from hangdoc.parse import integer, natural, parsed_expression, unparsed
 from hangdoc.reasoning.model import Wait
 from hangdoc.reasoning.ranks import torch_names
 from hangdoc.reasoning.ranks.place import innermost, user_frames
@@ -173,9 +173,8 @@ def _calls(source: str, name: str) -> tuple[ast.Call, ...]:
     found = []
     for match in re.finditer(rf"\bi?{name}\w*\(", source):
         for end in re.finditer(r"\)", source[match.start() :][:_MAX_CALL]):
-            try:
-                node = ast.parse(source[match.start() : match.start() + end.end()], mode="eval").body
-            except (SyntaxError, ValueError):
+            node = parsed_expression(source[match.start() : match.start() + end.end()])
+            if node is None:
                 continue  # this parenthesis closes another one
             found += [node] if isinstance(node, ast.Call) else []
             break
@@ -187,7 +186,7 @@ def _value(node: ast.expr, frame: Frame) -> int | str | None:
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, int | str) and not isinstance(node.value, bool) else None
     if isinstance(node, ast.Name | ast.Attribute):
-        name = ast.unparse(node)
+        name = unparsed(node)
         text = next((local.text for local in frame.locals if local.name == name), None)
         number = integer(text)
         return number if number is not None else worker_name(text)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hangdoc.diagnosis import Where
-from hangdoc.parse import are_opposite
+from hangdoc.parse import are_opposite, parsed_statement, unparsed
 from hangdoc.program import around, is_entry
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks.conditions import changes
@@ -118,10 +118,8 @@ def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) ->
     if at == 0 or not inner:
         return False
     first, second = plain(outer[at - 1].function), plain(inner[0].function)
-    try:
-        calls = [node for node in ast.walk(ast.parse((line.source or "").rstrip(":"))) if isinstance(node, ast.Call)]
-    except (SyntaxError, ValueError, RecursionError):
-        return False
+    statement = parsed_statement((line.source or "").rstrip(":"))
+    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)] if statement is not None else []
     arguments = (
         arg for call in calls if _called(call) == first for arg in (*call.args, *(k.value for k in call.keywords))
     )
@@ -129,7 +127,7 @@ def _is_argument(line: Frame, outer: Sequence[Frame], inner: Sequence[Frame]) ->
 
 
 def _called(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
+    return (unparsed(call.func) or "").rpartition(".")[2]
 
 
 def is_ahead(one: Rank, other: Rank) -> bool:

@@ -4,6 +4,7 @@ tensors of a torch layer. A variable or an option that only names a dtype is no 
 import ast
 from collections.abc import Iterator
 
+from hangdoc.parse import parsed_expression, unparsed
 from hangdoc.reasoning.model import Rank
 from hangdoc.reasoning.ranks import known
 from hangdoc.regex import regex
@@ -53,13 +54,10 @@ def _worked_on(layer: Frame) -> Iterator[tuple[str, str]]:
 def autocast_to(context: str, texts: dict[str, str]) -> str | None:
     """The type of an enabled autocast on the CPU that `with CONTEXT` enters: torch.autocast(device_type, dtype, enabled) or
     torch.cpu.amp.autocast(enabled, dtype). None for anything else, and where an argument's value is unknown."""
-    try:
-        call = ast.parse(context, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError):
-        return None
+    call = parsed_expression(context)
     if not isinstance(call, ast.Call):
         return None
-    name = ast.unparse(call.func)
+    name = unparsed(call.func) or ""
     if name.rpartition(".")[2] != "autocast":
         return None
     of_cpu = name.endswith("cpu.amp.autocast")
@@ -84,4 +82,4 @@ def _value(node: ast.expr | None, texts: dict[str, str]) -> str | None:
     if isinstance(node, ast.Name):
         text = texts.get(node.id)
         return f"'{text[1:-1]}'" if text is not None and text[:1] == '"' else text
-    return ast.unparse(node) if isinstance(node, ast.Attribute) else None
+    return unparsed(node) if isinstance(node, ast.Attribute) else None
