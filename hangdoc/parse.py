@@ -33,6 +33,11 @@ def names_in(source: str) -> list[str]:
     return _NAME.findall(source)
 
 
+def was_removed(text: str) -> bool:
+    """Whether a text of a snapshot stands for one that was not stored (`hangdoc.redact`). Two of them may be different texts."""
+    return text.startswith(("<str", "<redacted"))
+
+
 def shows_address(value: str) -> bool:
     """Whether the text of a variable is only a type and an address, `<Stopper at 0x7f>`: two objects always differ in it."""
     return " at 0x" in value

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import takewhile
 
+from hangdoc import settings
 from hangdoc.agents.answers import (
     Compared,
     CounterRow,
@@ -20,7 +21,6 @@ from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first
 from hangdoc.agents.diagnoses import row, unread
 from hangdoc.agents.looks import Look
 from hangdoc.diagnosis import Job, RankView
-from hangdoc.reasoning.causes import settings
 from hangdoc.reasoning.comparison import ORDER, compared
 from hangdoc.reasoning.merged import frames_of, place
 from hangdoc.reasoning.model import Rank, Run

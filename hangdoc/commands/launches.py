@@ -1,9 +1,12 @@
 """Reads launch lines as text and compares them. Nothing is executed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from hangdoc import untrusted
+import msgspec
+
+from hangdoc import redact, untrusted
 from hangdoc.commands.documents import Comparison
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.launch.compare import compare
@@ -37,7 +40,7 @@ def parsed(content: str, name: str = "") -> list[Named]:
     if not name and " " not in content.strip():
         raise CommandError(f"{content[:80]!r} is neither a file nor a launch line.", USAGE)
     try:
-        found = launches(content)
+        found = [_without_secrets(line) for line in launches(content)]
     except ShellError as error:
         raise CommandError(f"{name or 'the command'} cannot be read: {error}.", USAGE) from None
     if not found:
@@ -57,6 +60,21 @@ def compared(named: Sequence[Named]) -> Comparison:
         )
     found = [line for _, line in named]
     return Comparison(lines=tuple(name for name, _ in named), rows=tuple(compare(found)), derived=dict(derived(found)))
+
+
+def _without_secrets(line: LaunchLine) -> LaunchLine:
+    """The launch without values whose name or form shows that they are secrets. The comparison needs none of them."""
+    launched = line.launched
+    shown = msgspec.structs.replace(
+        launched,
+        options={name: redact.setting_without_secrets(name, value) for name, value in launched.options.items()},
+        arguments=redact.without_secrets(launched.arguments),
+    )
+    layers = tuple(
+        replace(layer, text=" ".join(redact.without_secrets(tuple(layer.text.split(" "))))) for layer in line.layers
+    )
+    variables = {name: redact.setting_without_secrets(name, value) for name, value in line.environment.items()}
+    return replace(line, launched=shown, environment=variables, layers=layers)
 
 
 def _column(name: str, line: "LaunchLine", number: int) -> str:

@@ -1,15 +1,15 @@
 """Compares launch lines: what must agree, what must differ, what is suspicious, and why. Pure.
 
-The table of arguments and variables is the one of HD501 and HD502 (`hangdoc.reasoning.causes.settings`)."""
+The table of arguments and variables is the one of HD501 and HD502 (`hangdoc.settings`)."""
 
 import re
 from collections.abc import Callable, Iterable
 
+from hangdoc import settings
 from hangdoc.launch import launchers
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.launch.rows import ORDER, Row, Standing
 from hangdoc.parse import natural
-from hangdoc.reasoning.causes import settings
 
 _STANDINGS: dict[str, Standing] = {
     "collectives": "must agree", "meeting": "must agree", "numbers": "should agree", "data": "suspicious",

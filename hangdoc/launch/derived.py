@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from hangdoc import settings
 from hangdoc.launch.layers import LaunchLine
 from hangdoc.parse import natural
-from hangdoc.reasoning.causes import settings
 
 _ASPECT_RATIO, _HEAD_DIM, _SEQUENCE = 64, 128, 2048
 """nanochat's defaults, for arguments that the line does not give."""

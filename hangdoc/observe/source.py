@@ -111,7 +111,9 @@ class Sources:
         return msgspec.structs.replace(
             frame,
             source=source,
-            context="\n".join(line[:_MAX_LINE] for line in around) if context and not frame.library else None,
+            context="\n".join(line[:_MAX_LINE] for line in around)
+            if context and not frame.library and self._files.is_filtered(key)
+            else None,
             loops=found.loops,
             conditions=found.conditions,
             repeated=found.repeated,

@@ -10,7 +10,7 @@ from hangdoc.observe.owner_rights import Rights
 from hangdoc.observe.process_files import NoAnswer, ProcessFiles, View
 
 _MAX_BYTES = 2_000_000
-_MAX_WHOLE = 300_000
+_MAX_WHOLE = 1_000_000
 """Characters of a file whose secrets are filtered as a whole. This takes 0.2 s of CPU, once."""
 _MAX_KEPT = 2_000_000
 """Characters of all filtered files that are kept for the next polls."""
@@ -50,6 +50,11 @@ class SourceFiles:
         if found is None or found.version[3] / 1e9 > started + 1:
             return key, Lines()
         return key, found.lines
+
+    def is_filtered(self, key: Key) -> bool:
+        """Whether the whole file was filtered. Some lines of another one may begin inside of a literal."""
+        found = self._files.get(key)
+        return found is not None and found.filtered
 
     def renew(self) -> None:
         """Processes have started, and their files may have changed: check each file before it is used again. The files of

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from hangdoc import settings
 from hangdoc.parse import natural
 from hangdoc.preflight.agreement import agree, shorten
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
-from hangdoc.reasoning.causes import settings
 from hangdoc.snapshot import Machine
 
 _BYTES_PER_PARAMETER = 16

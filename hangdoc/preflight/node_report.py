@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hangdoc import redact
+from hangdoc import redact, settings
 from hangdoc.observe.abilities import check_all
 from hangdoc.observe.data import list_shards, named_folders
 from hangdoc.observe.deadline import Deadline
@@ -24,7 +24,6 @@ from hangdoc.observe.process_files import own_root
 from hangdoc.phrases import duration
 from hangdoc.preflight.plan import Attach, Card, NodeReport, Plan
 from hangdoc.procfs import ProcFS, age
-from hangdoc.reasoning.causes import settings
 from hangdoc.reasoning.causes.network import loopback
 from hangdoc.snapshot import DataSource, Listener, Machine, Unavailable
 from hangdoc.version import __version__
@@ -122,7 +121,7 @@ def _holder(plan: Plan) -> Listener | None:
     for c in psutil.net_connections(kind="tcp"):
         if c.status == psutil.CONN_LISTEN and c.laddr.port == port:
             found = listener(ProcFS(), port, "", c.pid)
-            return replace(found, argv=redact.argv(found.argv))
+            return replace(found, argv=redact.command(found.argv))
     return None
 
 

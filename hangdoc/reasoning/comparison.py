@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from hangdoc.reasoning.causes import settings
+from hangdoc import settings
 from hangdoc.reasoning.causes.agreement import Agreement, agreement
 from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.ranks import known

@@ -1,7 +1,10 @@
-"""Removes secrets before anything is stored, printed or sent.
+"""Keeps of what was observed only what the diagnosis reads, and removes secrets from that, before it is stored, printed or sent.
 
 `observe` passes every snapshot through `snapshot`. Bundles, reports, pages and webhooks are made from such snapshots, so all of
 their content has been filtered. `node_report` does the same for what preflight sends.
+
+There are two nets. The first keeps only texts of known shapes (`shapes`), and values whose names the rules read (`readers`). The
+second removes what looks like a secret by its name (`names`) or form (`patterns`).
 
 docs/privacy.md says what is removed and what is kept.
 """
@@ -9,9 +12,10 @@ docs/privacy.md says what is removed and what is kept.
 from hangdoc.redact.evidence import LOCALS, Locals, node_report, snapshot
 from hangdoc.redact.names import names_a_secret
 from hangdoc.redact.patterns import REDACTED, text
+from hangdoc.redact.shapes import NOT_STORED
 from hangdoc.redact.source import source
-from hangdoc.redact.values import NOT_STORED, local
-from hangdoc.redact.words import argv, environment, variable
+from hangdoc.redact.values import local
+from hangdoc.redact.words import argv, command, environment, setting_without_secrets, variable, without_secrets
 
 __all__ = [
     "LOCALS",
@@ -19,6 +23,7 @@ __all__ = [
     "REDACTED",
     "Locals",
     "argv",
+    "command",
     "environment",
     "local",
     "names_a_secret",
@@ -26,5 +31,7 @@ __all__ = [
     "snapshot",
     "source",
     "text",
+    "setting_without_secrets",
     "variable",
+    "without_secrets",
 ]

@@ -1,7 +1,7 @@
 """Filters every text of a snapshot, between observation and storage."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from inspect import get_annotations
 from operator import attrgetter
 from types import NoneType, UnionType
@@ -11,26 +11,52 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from hangdoc.parse import names_in
 from hangdoc.redact.names import HARD, NONE, secrecy
-from hangdoc.redact.patterns import REDACTED, harmless, is_path, text, tokens
+from hangdoc.redact.patterns import REDACTED, harmless, is_path, text
+from hangdoc.redact.sentences import sentence
+from hangdoc.redact.shapes import NOT_STORED, kept
 from hangdoc.redact.source import source
+from hangdoc.redact.titles import program, thread
 from hangdoc.redact.values import local
-from hangdoc.redact.words import argv, environment
+from hangdoc.redact.words import argv, command, environment
 from hangdoc.snapshot import (
+    Alike,
+    Arrival,
     AwaitedFile,
+    BeaconReading,
+    Connection,
+    ControlGroup,
+    Counter,
+    DataSource,
     Environment,
     Exit,
+    FlightRecorder,
     Frame,
     Group,
+    Holder,
+    Host,
+    Interface,
     Interpreter,
+    KernelState,
+    KernelThread,
     Launch,
     Listener,
     Local,
     Loop,
+    Machine,
     Process,
+    Progress,
+    PythonThread,
     RankIdentity,
+    Recorded,
+    RecordedGroup,
+    Runtime,
     Snapshot,
     Stack,
+    Transfer,
+    Unavailable,
+    Unreached,
 )
 
 T = TypeVar("T", bound=Struct)
@@ -38,27 +64,75 @@ Locals = Literal["used", "all"]
 LOCALS: tuple[Locals, ...] = ("used", "all")
 """Which texts of variables are kept: only those that a diagnosis can use (paths and short names), or all except secrets."""
 
+Kind = Literal["name", "code", "argv", "environment", "thread", "program", "sentence", "words"]
+"""What a text is, and so which filter it passes. `name`: ranks, hosts and files are told apart by it, or the kernel or torch made
+it; only what looks like a secret is removed. `sentence`: made by hangdoc, with quotations. `words`: anything else."""
+
+_FIELDS: dict[type, dict[str, Kind]] = {
+    Exit: {"statement": "code", "conditions": "code"},
+    Transfer: {"call": "name", "conditions": "code"},
+    Loop: {"header": "code", "counters": "name", "begin": "code", "bound": "code", "advances": "name"},
+    Frame: {
+        "function": "name", "file": "name", "source": "code", "context": "code", "conditions": "code", "contexts": "code",
+        "caught": "code",
+    },
+    PythonThread: {"name": "thread"},
+    Holder: {"name": "program", "state": "name"},
+    AwaitedFile: {"kind": "name", "name": "name", "mount": "name"},
+    Arrival: {"folder": "name"},
+    KernelThread: {"name": "thread", "state": "name", "wchan": "name", "syscall": "name"},
+    RankIdentity: dict.fromkeys(("source", "master_address", "run_id", "run", "run_digest"), "name"),
+    Launch: dict.fromkeys(("tool", "nnodes", "nproc_per_node", "endpoint", "run_id"), "name"),
+    Group: {"name": "name", "backend": "name"},
+    Environment: {"variables": "environment"},
+    Interpreter: {"environment": "environment", "rpc_name": "name"},
+    Counter: dict.fromkeys(("name", "function", "file"), "name"),
+    BeaconReading: {"phase": "words", "shards_digest": "name"},
+    DataSource: dict.fromkeys(("path", "origin", "suffixes", "digest"), "name"),
+    Runtime: dict.fromkeys(("python", "executable", "torch"), "name"),
+    Recorded: dict.fromkeys(("op", "inputs", "outputs"), "name"),
+    RecordedGroup: {"name": "name"},
+    FlightRecorder: {"source": "name"},
+    KernelState: {"state": "name", "tracer": "program"},
+    Process: {
+        "role": "name", "name": "program", "argv": "argv", "state": "name", "cwd": "name", "tracer": "program",
+        "control_group": "name", "namespaces": "name",
+    },
+    Alike: {"state": "name", "argv": "argv", "variables": "environment"},
+    Connection: dict.fromkeys(("namespace", "state", "local_address", "remote_address"), "name"),
+    Listener: {"namespace": "name", "name": "program", "argv": "argv"},
+    ControlGroup: {"path": "name"},
+    Interface: dict.fromkeys(("name", "addresses", "networks"), "name"),
+    Machine: dict.fromkeys(("cpu_model", "cpu_flags", "kernel", "net_namespace", "hostname_addresses"), "name"),
+    Host: {"name": "name", "taken_at": "name", "problems": "sentence", "machine_id": "name", "asked_as": "name"},
+    Unavailable: {"reason": "sentence"},
+    Unreached: {"host": "name", "why": "sentence"},
+    Snapshot: {"hangdoc": "name", "schema": "name"},
+}  # fmt: skip
+"""The kind of each field with text. A field that is not here, as a new one, has `words`: nothing but words of the field is kept."""
+
+_STACKS = ("stack", "stack_before", "native")
 _NO_TEXT = (int, float, bool, NoneType)
 _SHORTEST, _LONGEST = 8, 4096
-_IDENTITIES = (RankIdentity, Launch, Group)
-"""The identities of runs and groups may look random, but must stay the same in all snapshots."""
+_LONGEST_NAME = 4096
 
 
 def snapshot(evidence: Snapshot, locals_: Locals = "used") -> Snapshot:
-    """The snapshot without secrets, and with "used", without texts of variables that no diagnosis uses.
+    """The snapshot with only those texts that a rule of the diagnosis reads, and without secrets in them. With "all", texts of
+    variables that look like no secret are kept as well.
 
     If the name of an environment variable, an option or a variable indicates a secret, its value is removed everywhere in the
     snapshot. Idempotent. Never raises: a text on which a filter fails is removed.
     """
     filter_ = _filter(_known_secrets(evidence), locals_ == "all")
-    filter_.begin()
+    filter_.begin(evidence)
     return cast(Snapshot, filter_.value(evidence))
 
 
 def node_report(report: T, variables: Mapping[str, str], words: tuple[str, ...]) -> T:
     """Any other value that is sent to another host (preflight's report), without the secrets in the environment `variables` and
     the command line `words`. The caller must have filtered the report's own environment and arguments."""
-    return cast(T, _Filter(_with_spellings(_secrets(variables, words)), keep_all=False).value(report))
+    return cast(T, _Filter(_with_spellings(_secrets(variables, words)), keep_all=False, other="name").value(report))
 
 
 def _known_secrets(evidence: Snapshot) -> tuple[str, ...]:
@@ -122,42 +196,46 @@ def _filter(known: tuple[str, ...], keep_all: bool) -> "_Filter":
 class _Filter:
     """Filters snapshots, and caches the results by text."""
 
-    def __init__(self, known: tuple[str, ...], keep_all: bool) -> None:
+    def __init__(self, known: tuple[str, ...], keep_all: bool, other: Kind = "words") -> None:
         self._known, self._keep_all = known, keep_all
-        self._texts: dict[tuple[Any, str], str] = {}
+        self._texts: dict[tuple[Any, ...], str] = {}
         self._clean: set[tuple[Any, ...]] = set()
         """Structs with only short texts (thousands of connections) that contained no secret."""
-        self._texts_before, self._clean_before = self._texts, self._clean
+        self._locals: dict[tuple[str, str, bool], tuple[str, str]] = {}
+        """What is kept of the name and the text of a variable, by both and whether the program tests it."""
+        self._texts_before, self._clean_before, self._locals_before = self._texts, self._clean, self._locals
         """The same for the previous snapshot."""
-        self._special: dict[tuple[type, str], Callable[[Any], Any]] = {
-            (Frame, "function"): self._unchanged,
-            (Frame, "file"): self._path,
-            (Frame, "source"): self._code,
-            (Frame, "context"): self._code,
-            (Frame, "conditions"): self._codes,
-            (Frame, "contexts"): self._codes,
-            (Frame, "caught"): self._codes,
-            (Loop, "header"): self._code,
-            (Exit, "conditions"): self._codes,
-            (AwaitedFile, "name"): self._path,
-            (Process, "argv"): self._argv,
-            (Listener, "argv"): self._argv,
-            (Process, "cwd"): self._path,
-            (Environment, "variables"): self._environment,
-            (Interpreter, "environment"): self._environment,
+        self._tested: frozenset[str] = frozenset()
+        """Variables that a condition or a loop around a frame's line reads."""
+        self._lines: frozenset[tuple[str, ...]] = frozenset()
+        """The command lines of ranks and launchers."""
+        self._plans: dict[type, tuple[tuple[str, Callable[[Any], Any]], ...]] = {}
+        self._by_kind: dict[Kind, Callable[[Any], Any]] = {
+            "name": partial(self._each, _name),
+            "code": partial(self._each, source),
+            "argv": self._argv,
+            "environment": self._environment,
+            "thread": partial(self._each, thread),
+            "program": partial(self._each, program),
+            "sentence": partial(self._each, sentence),
+            "words": partial(self._each, kept),
         }
+        self._default = self._by_kind[other]
 
-    def begin(self) -> None:
+    def begin(self, evidence: Snapshot) -> None:
         """Begin a snapshot. Results that the previous snapshot did not use are dropped: the texts of ended runs and
         the values of changing variables would fill the memory of a watch."""
-        self._texts_before, self._clean_before = self._texts, self._clean
-        self._texts, self._clean = {}, set()
+        self._texts_before, self._clean_before, self._locals_before = self._texts, self._clean, self._locals
+        self._texts, self._clean, self._locals = {}, set(), {}
+        self._tested = _tested(evidence)
+        runs = ("rank", "launcher")
+        self._lines = frozenset(one.argv for host in evidence.hosts for one in host.processes if one.role in runs)
 
     def value(self, value: Any) -> Any:
         """Any value of a snapshot, filtered; the same object if nothing was removed."""
         kind = value.__class__
         if kind is str:
-            return self._filtered(_prose, value)
+            return self._default(value)
         if kind is Local:
             return self._local(value)
         if isinstance(value, Struct):
@@ -193,38 +271,78 @@ class _Filter:
             self._clean.add(key)
             return value
         changed = {}
-        for field in _text_fields(kind):
+        for field, how in self._plan(kind):
             old = getattr(value, field)
             if old is None or old == ():
                 continue
-            special = self._special.get((kind, field))
-            if special is None:
-                special = self._path if kind in _IDENTITIES and isinstance(old, str) else self.value
-            new = special(old)
+            new = how(old)
             if new is not old:
                 changed[field] = new
+        if kind is Process:
+            changed |= self._process(cast(Process, value), changed)
         if key is not None and not changed:
             self._clean.add(key)
         return msgspec.structs.replace(value, **changed) if changed else value
 
+    def _plan(self, kind: type) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+        """The fields of a struct that can contain text, each with its filter."""
+        plan = self._plans.get(kind)
+        if plan is None:
+            kinds = _FIELDS.get(kind, {})
+            plan = tuple(
+                (field, self._by_kind[kinds[field]] if field in kinds else self.value) for field in _text_fields(kind)
+            )
+            self._plans[kind] = plan
+        return plan
+
+    def _process(self, process: Process, changed: dict[str, Any]) -> dict[str, Any]:
+        """More changes of a process: its threads stay different, and its counters have no secret names."""
+        more: dict[str, Any] = {}
+        stacks = {field: changed.get(field, getattr(process, field)) for field in _STACKS}
+        numbers = _numbers_of_threads(process, stacks)
+        for field, stack in stacks.items() if numbers else ():
+            if isinstance(stack, Stack):
+                before = getattr(process, field).threads
+                pairs = zip(before, stack.threads, strict=True)
+                renamed = tuple(
+                    msgspec.structs.replace(new, name=f"{new.name} {numbers[old.name]}") if old.name in numbers else new
+                    for old, new in pairs
+                )
+                more[field] = msgspec.structs.replace(stack, threads=renamed)
+        progress = changed.get("progress", process.progress)
+        if isinstance(progress, Progress) and any(secrecy(one.name) == HARD for one in progress.counters):
+            counters = tuple(one for one in progress.counters if secrecy(one.name) != HARD)
+            more["progress"] = msgspec.structs.replace(progress, counters=counters)
+        return more
+
     def _local(self, value: Local) -> Local:
-        kept = self._filtered(local, value.text, value.name, self._keep_all)
-        return value if kept is value.text else msgspec.structs.replace(value, text=kept)
+        name, text_ = value.name, value.text
+        key = (name, text_, name in self._tested)
+        shown = self._locals.get(key)
+        if shown is None:
+            shown = self._locals_before.get(key)
+            if shown is None:
+                shown = self._apply(_name, name), self._apply(local, text_, name, self._keep_all, key[2])
+            self._locals[key] = shown
+        if shown[1] == text_ and shown[0] == name:
+            return value
+        return msgspec.structs.replace(value, name=shown[0], text=shown[1])
 
-    def _unchanged(self, value: str) -> str:
-        return value
-
-    def _path(self, value: str) -> str:
-        return self._filtered(_path, value)
-
-    def _code(self, value: str) -> str:
-        return self._filtered(source, value)
-
-    def _codes(self, values: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(self._code, values))
+    def _each(self, how: Callable[[str], str], value: Any) -> Any:
+        """A text, or each of several texts."""
+        if isinstance(value, str):
+            return self._filtered(how, value)
+        if isinstance(value, tuple):
+            new = tuple([self._filtered(how, one) if isinstance(one, str) else self.value(one) for one in value])
+            return value if all(a is b for a, b in zip(new, value, strict=True)) else new
+        if isinstance(value, dict):
+            return {self._filtered(how, key): self._filtered(how, one) for key, one in value.items()}
+        return self.value(value)
 
     def _argv(self, words: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(self._without_known, argv(words)))
+        new = _command_line(words, words in self._lines)
+        shown = tuple(map(self._without_known, new))
+        return words if shown == words else shown
 
     def _environment(self, variables: dict[str, str]) -> dict[str, str]:
         return {name: self._without_known(value) for name, value in environment(variables).items()}
@@ -253,12 +371,50 @@ class _Filter:
         return value
 
 
-def _prose(value: str) -> str:
-    return text(value, prose=True)
+@lru_cache(1024)
+def _command_line(words: tuple[str, ...], of_run: bool) -> tuple[str, ...]:
+    try:
+        return argv(words) if of_run else command(words)
+    except Exception:  # as in _apply
+        return tuple(REDACTED for _ in words)
 
 
-def _path(value: str) -> str:
-    return tokens(value)
+def _name(value: str) -> str:
+    return text(value, digests=True) if len(value) <= _LONGEST_NAME else NOT_STORED
+
+
+def _tested(evidence: Snapshot) -> frozenset[str]:
+    """The variables that conditions, loops and contexts around the frames' lines read, and the arguments of their remote calls."""
+    texts: set[str] = set()
+    for process in (process for host in evidence.hosts for process in host.processes):
+        for stack in (process.stack, process.stack_before):
+            for thread_ in stack.threads if isinstance(stack, Stack) else ():
+                for frame in thread_.frames:
+                    texts.update(frame.conditions, frame.contexts)
+                    for loop in frame.loops:
+                        texts.add(loop.header)
+                        texts.update(test for exit_ in loop.exits for test in exit_.conditions)
+                    if frame.source is not None and ("rpc" in frame.source or "remote" in frame.source):
+                        texts.add(frame.source)
+    return frozenset(name for one in texts for name in _names_of(one))
+
+
+@lru_cache(2048)
+def _names_of(code: str) -> tuple[str, ...]:
+    return tuple(names_in(code[:400]))
+
+
+def _numbers_of_threads(process: Process, stacks: Mapping[str, Any]) -> dict[str | None, int]:
+    """The number of each thread of a process whose filtered name is that of another one, by its name."""
+    names: dict[str | None, str | None] = {}
+    for field, stack in stacks.items():
+        if isinstance(stack, Stack):
+            old = getattr(process, field).threads
+            names |= {a.name: b.name for a, b in zip(old, stack.threads, strict=True)}
+    alike: dict[str | None, list[str | None]] = {}
+    for before, after in names.items():
+        alike.setdefault(after, []).append(before)
+    return {name: at for group in alike.values() for at, name in enumerate(group[1:], 2)}
 
 
 def _hints(kind: type) -> dict[str, Any]:

@@ -17,7 +17,8 @@ _HARD = regex(
     r"|(?:api|access|account|admin|aes|app|auth|client|consumer|deploy|encryption|hmac|license|master|private|refresh|root|rsa"
     r"|secret|service|session|shared|signing|ssh|storage|subscription|webhook)_(?:key|secret|token|password)s?"
     r"|conn(?:ection)?_?str(?:ing)?|session_id"
-    r")(?:_|$)|(?:^|_)(?:pin|otp|pw)$|_pat$"
+    r"|(?:pin|otp|mfa|tan|tfa|unlock|verification|recovery|backup|security)_?(?:code|number|no|value|key|phrase|answer)s?|seed_phrase|mnemonic"
+    r")(?:_|$)|(?:^|_)(?:pin|otp|pw|mfa)$|_pat$"
 )
 _HARD_WITHIN = regex(
     r"passw|passphrase|secret(?!ary)|apikey|accesskey|privatekey|credential|(?:db|ssh|sql|user|my|root|admin)pass$|.pwd$"

@@ -161,17 +161,13 @@ def harmless(value: str, level: int) -> bool:
     return level < HARD and (_NUMBER.fullmatch(plain) is not None or is_path(plain))
 
 
-def redact_at(level: int, value: str) -> str:
-    """The value of a name with this secrecy, redacted if necessary."""
-    return value if level == NONE or harmless(value, level) else REDACTED
-
-
 @lru_cache(512)
-def text(value: str, *, strict: bool = False, prose: bool = False) -> str:
+def text(value: str, *, strict: bool = False, prose: bool = False, digests: bool = False) -> str:
     """`value` without everything in it that looks like a secret.
 
     `strict` also removes what looks random (for arguments, variables and literals, but not paths). In `prose`, a word after the
-    name of a secret and a colon is kept if the sentence continues.
+    name of a secret and a colon is kept if the sentence continues. With `digests`, a text may have hexadecimal digests, as the ids of
+    runs and containers do.
     """
     if len(value) < 6:
         return value
@@ -184,7 +180,7 @@ def text(value: str, *, strict: bool = False, prose: bool = False) -> str:
         value = _pairs(value, prose)
     if " -" in value or value.startswith("-"):
         value = _OPTION.sub(lambda match: _option(match, prose), value)
-    if len(value) >= 16:
+    if len(value) >= 16 and not digests:
         value = _HEX.sub(REDACTED, _AWS_SECRET.sub(REDACTED, value))
         if strict and not _UUID.search(value) and not is_path(value):
             value = _WORD.sub(lambda match: REDACTED if random_looking(match[0]) else match[0], value)

@@ -1,6 +1,9 @@
-"""Python source without secrets: literals whose name indicates a secret, and literals and comments that look like one.
+"""Python source as it is stored: its structure, names and numbers, and of its literals those that the rules read.
 
-The result is still valid code: literals keep their quotes and lines, so that loops and conditions can be parsed.
+A literal may be anything, wherever it stands: an argument, a default, a row of a table. So it is kept only if it consists of words of
+the field, or is a path or an address; a key, a name that a call looks up, or what a condition compares with may also be another
+single word. Comments are not kept. The result is still valid code: literals keep their quotes and lines, so that loops and conditions
+can be parsed, and different literals of conditions stay different.
 """
 
 import re
@@ -8,20 +11,22 @@ from functools import lru_cache
 from keyword import iskeyword
 
 from hangdoc.redact.names import HARD, NONE, SOFT, secrecy
-from hangdoc.redact.patterns import REDACTED, harmless, text, tokens
+from hangdoc.redact.patterns import REDACTED, harmless, text
+from hangdoc.redact.shapes import NOT_STORED, is_plain, kept
 from hangdoc.regex import regex
 
 _BEFORE, _AFTER = 160, 80
 _PART = 4000
 """Characters. The results of shorter texts are cached; whole files would fill the memory of a watch."""
+_MAX_DEPTH = 2
 _LITERAL = regex(
-    r"(?P<prefix>(?<![\w])[rRbBfFuU]{1,2})?(?:"
-    r"(?P<triple>\"\"\"|''')(?P<long>(?:\\[\s\S]|(?!(?P=triple))[^\\])*)(?:(?P=triple)|\Z)"
-    r"|(?P<quote>[\"'])(?P<short>(?:\\[\s\S]|(?!(?P=quote))[^\\\n])*)(?P<end>(?P=quote)|(?=\n)|\Z))"
-    r"|(?P<comment>\#[^\n]*)"
+    r"(?P<prefix>(?<![\w])[rRbBfFuUtT]{1,2})?(?:"
+    r"(?P<triple>\"\"\"|''')(?P<long>(?:[^\\\"']++|\\[\s\S]|(?!(?P=triple))[^\\])*+)(?:(?P=triple)|\Z|\\\Z)"
+    r"|(?P<quote>[\"'])(?P<short>(?:[^\\\"'\n]++|\\[\s\S]|(?!(?P=quote))[^\\\n])*+)(?P<end>(?P=quote)|(?=\n)|\Z|\\\Z))"
+    r"|(?P<comment>\#[^\n]*+)"
 )
 _HINT = regex(
-    "pass|pw|ps?wd|psw|secret|cred|key|token|auth|cookie|sig|hook|cert|salt|bearer|jwt|sas|dsn|otp|pin|conn|session|pat|log_?in",
+    "pass|pw|ps?wd|psw|secret|cred|key|token|auth|cookie|sig|hook|cert|salt|bearer|jwt|sas|dsn|otp|pin|conn|session|pat|log_?in|mfa|code|phrase|mnemonic",
     re.IGNORECASE,
 )
 """Matches every name that `secrecy` recognizes. A quick test, because most literals have no such name near them."""
@@ -30,66 +35,209 @@ _DEFAULT = regex(r"[\"'](?P<name>--?[\w-]{2,80})[\"'][^\"'()\n]*,\s*default\s*=\
 _LOGS_IN = regex(r"(?i)(?:^|[._])(?:login|log_in|authenticate|auth)$")
 _GETS_SECRET = regex(r"(?i)(?:^|[._])(?:get|has|is|load|read|find|del|pop|require)")
 """The argument of `password("x")` and `set_token("x")` is a secret; that of `get_token("name")` and `getpass("x")` is not."""
+_LOOKS_UP = regex(
+    r"(?:^|\.)(?:get|getenv|getattr|hasattr|setattr|delattr|pop|setdefault|add_argument|import_module|wait|rpc_sync|rpc_async|remote|init_rpc"
+    r"|get_worker_info|register_\w{1,40}|get_backend\w*|new_group|device|autocast|startswith|endswith|glob|open|TypeVar|Literal|NewType)$"
+)
+"""Calls whose first argument is the name of something."""
 _TARGET = regex(r"\s*(?P<name>[A-Za-z_][\w.]*)\s*(?::[^=]{1,60})?=(?!=)")
 _COMPARED = regex(
-    r"\s*(?P<operator>==|!=|\bin\b)\s*(?P<name>[A-Za-z_][\w.]*)(?:\[\s*[\"'](?P<item>[^\"'\n]{1,80})[\"'])?"
+    r"\s{0,8}(?P<operator>==|!=|\bin\b|\bnot\s+in\b)\s{0,8}(?P<name>[A-Za-z_][\w.]*)(?:\[\s*[\"'](?P<item>[^\"'\n]{1,80})[\"'])?"
 )
-_NUMBER = regex(r"(?P<name>[A-Za-z_][\w.]*)(?P<sep>\s*(?::\s*\w+\s*)?={1,2}\s*)(?P<number>\d{2,})\b")
+_COMPARES = regex(r"(?:==|!=|\bin|\bin\s*[(\[{])$")
+_NUMBER = regex(
+    r"(?<![\w.])(?P<name>[A-Za-z_][\w.]*+)(?P<sep>\s{0,20}+(?::\s{0,4}\w{1,40}+\s{0,20}+)?(?:={1,2}|!=|\()\s{0,20}+)(?P<number>\d{2,40}+)(?!\w)"
+)
+_VALUE_OF_KEY = regex(r"\s{0,8}:\s{0,8}(?P<number>\d{2,40})\b")
+_OPTION = regex(r"--?[A-Za-z][A-Za-z_-]{0,40}")
+_VARIABLE = regex(r"[A-Z][A-Z_]{2,60}")
+_FORMAT = regex(r"[^A-Za-z0-9]{0,12}|%[\d.]*[a-z]|[rwabx+tU]{1,3}|\.{0,2}/?|\\[ntr\\\"'0]")
+_FIELD = regex(r"[^{}'\"\\]++|\\[\s\S]|\{\{|\}\}|[{}'\"]")
+_MARKED = regex(r"<str(?: \d{1,4})?>")
+_SPACES = regex(r"(?P<before>\s*+)(?P<body>[\s\S]*?)(?P<after>[\s:,;./=-]*)$")
+_MAX_FORMAT = 4000
 
 
 def source(code: str) -> str:
-    """Code without secrets: a whole file, or a part of it. Never raises, even if the text is not Python."""
-    return _part(code) if len(code) < _PART else _filtered(code)
+    """Code without literals that may be secrets: a whole file, or a part of it. Never raises, even if the text is not Python."""
+    return _part(code) if len(code) < _PART else _Source(code).filtered()
 
 
-@lru_cache(256)
+@lru_cache(512)
 def _part(code: str) -> str:
-    return _filtered(code)
+    return _Source(code).filtered()
 
 
-def _filtered(code: str) -> str:
-    out: list[str] = []
-    done = 0
-    sequence = continued = NONE
-    in_key = False
-    for found in _LITERAL.finditer(code):
-        between = code[done : found.start()]
-        out.append(_numbers(between))
-        done = found.end()
-        gap = between.strip("\\ \t\r\n")
-        in_key = in_key and gap in ("", ",", "+")  # a private key with one literal or comment per line
-        if found["comment"] is not None:
-            out.append(f"#{REDACTED}" if in_key else text(found[0], strict=True, prose=True))
-            in_key = _in_key(found[0], in_key)
-            continue
-        group = "long" if found["triple"] is not None else "short"
-        content = found[group]
-        before = code[max(0, found.start() - _BEFORE) : found.start()].rstrip()
-        # `"a" "b"` is one text. In `password = ("a", "b")` both are secrets.
-        in_sequence = sequence if gap == "," else NONE
-        level = (
-            (HARD if in_key else NONE)
-            or (NONE if gap else continued)
-            or in_sequence
-            or _level(code, before, found.end())
-        )
-        in_key = _in_key(content, in_key)
-        continued = NONE if in_key else level
-        sequence = level if before[-1:] in "([" or in_sequence else NONE
-        if level == NONE:
-            kept = text(content, strict=True, prose=True)
-        else:
-            kept = content if harmless(content, level) else REDACTED + _lines(content, group)
-        start, end = found.start(group) - found.start(), found.end(group) - found.start()
-        out.append(found[0] if kept == content else found[0][:start] + kept + found[0][end:])
-    out.append(_numbers(code[done:]))
-    return tokens("".join(out))
+class _Source:
+    """One text, filtered once."""
+
+    def __init__(self, code: str, depth: int = 0) -> None:
+        self._code, self._depth = code, depth
+        self._compared: dict[str, str] = {}
+        """Literals of conditions that are not kept, with what replaces each."""
+
+    def filtered(self) -> str:
+        """The text without secrets."""
+        code, out = self._code, list[str]()
+        done, at = 0, 0
+        sequence = continued = NONE
+        in_key = compared = False
+        key_level = NONE
+        while (found := _LITERAL.search(code, at)) is not None:
+            start = found.start()
+            between = code[done:start]
+            out.append(self._plain_code(between, key_level))
+            gap = between.strip("\\ \t\r\n")
+            in_key = in_key and gap in ("", ",", "+")  # a private key with one literal or comment per line
+            done = at = found.end()
+            key_level = NONE
+            if found["comment"] is not None:
+                out[-1] = out[-1].rstrip(" \t")
+                in_key = _in_key(found[0], in_key)
+                continue
+            if "f" in (found["prefix"] or "").lower() or "t" in (found["prefix"] or "").lower():
+                end, shown = self._formatted(found)
+                out.append(shown)
+                done = at = end
+                sequence = continued = NONE
+                continue
+            group = "long" if found["triple"] is not None else "short"
+            content = found[group]
+            before = code[max(0, start - _BEFORE) : start].rstrip()
+            # `"a" "b"` is one text. In `password = ("a", "b")` both are secrets.
+            in_sequence = sequence if gap == "," else NONE
+            level = (
+                (HARD if in_key else NONE) or (NONE if gap else continued) or in_sequence or _level(code, before, done)
+            )
+            in_key = _in_key(content, in_key)
+            continued = NONE if in_key else level
+            sequence = level if before[-1:] in "([" or in_sequence else NONE
+            compared = (
+                bool(_COMPARES.search(before[-12:]))
+                or (compared and gap == ",")
+                or bool(_COMPARED.match(code, done, done + _AFTER))
+            )
+            if level != NONE:
+                shown = content if harmless(content, level) else REDACTED
+            else:
+                shown = self._kept(content, before, code[done : done + 8], compared=compared)
+            key_level = _secrecy_of_key(content)
+            if shown == content:
+                out.append(found[0])
+            else:
+                shown += _lines(content, group)
+                out.append(found[0][: found.start(group) - start] + shown + found[0][found.end(group) - start :])
+        out.append(self._plain_code(code[done:], key_level))
+        return "".join(out)
+
+    def _kept(self, content: str, before: str, after: str, *, compared: bool) -> str:
+        """What is kept of a literal whose name says nothing."""
+        if _FORMAT.fullmatch(content) or _MARKED.fullmatch(content) or content == REDACTED:
+            return content
+        if len(content) > 200:
+            return NOT_STORED
+        plain = content.strip() if content[:1] == " " or content[-1:] == " " else content
+        if is_plain(plain) or ((_OPTION.fullmatch(content) or _VARIABLE.fullmatch(content)) and is_plain(content, 3)):
+            return content
+        is_key = after.lstrip()[:1] == ":" or (before[-1:] == "[" and after.lstrip()[:1] == "]")
+        called = _identifier(before[:-1].rstrip()) if before[-1:] == "(" else ""
+        if is_plain(content, 2 if is_key or (called and _LOOKS_UP.search(called)) else 1 if compared else 0):
+            return content
+        if called and _LOOKS_UP.search(called) and called.rpartition(".")[2].startswith(("rpc", "remote", "init_rpc")):
+            return content if is_plain(content, 1) else NOT_STORED
+        shown = kept(content)
+        if compared and shown == NOT_STORED:
+            number = len(self._compared) + 1
+            return self._compared.setdefault(content, NOT_STORED if number == 1 else f"<str {number}>")
+        return text(shown, strict=True)
+
+    def _formatted(self, found: re.Match[str]) -> tuple[int, str]:
+        """(end, what is kept) of an f-string. Its fields are code, and may contain its own quotes since Python 3.12."""
+        code = self._code
+        quote = found["triple"] or found["quote"]
+        prefix = found["prefix"] or ""
+        at = found.start() + len(prefix) + len(quote)
+        out = [prefix, quote]
+        depth = 0
+        literal: list[str] = []
+        field: list[str] = []
+        limit = len(code)
+        while at < limit:
+            if depth == 0 and code.startswith(quote, at):
+                at += len(quote)
+                return at, "".join([*out, self._text_of_format(literal), quote])
+            if depth == 0 and len(quote) == 1 and code[at] == "\n":
+                break
+            part = _FIELD.match(code, at)
+            if part is None:
+                break
+            token = part[0]
+            if len(quote) == 1 and "\n" in token and depth == 0 and not token.startswith("\\"):
+                token = token[: token.index("\n")]
+                if not token:
+                    break
+            at += len(token)
+            if depth == 0:
+                if token == "{":
+                    out.append(self._text_of_format(literal))
+                    out.append("{")
+                    literal, field, depth = [], [], 1
+                else:
+                    literal.append(token)
+            elif token in "'\"":
+                inner = _LITERAL.match(code, at - 1)
+                end = inner.end() if inner is not None else at
+                field.append(code[at - 1 : end])
+                at = end
+            elif token in ("{", "{{"):
+                depth += len(token)
+                field.append(token)
+            elif token in ("}", "}}") and depth <= len(token):
+                at -= len(token) - depth
+                depth = 0
+                out += [self._field("".join(field)), "}"]
+            else:
+                depth -= len(token) if token in ("}", "}}") else 0
+                field.append(token)
+        return at, "".join([*out, self._text_of_format(literal)]) + (NOT_STORED if depth else "")
+
+    def _field(self, code: str) -> str:
+        if self._depth >= _MAX_DEPTH or len(code) > _MAX_FORMAT:
+            return "_" + "\n" * code.count("\n")
+        return _Source(code, self._depth + 1).filtered()
+
+    def _text_of_format(self, parts: list[str]) -> str:
+        """What is kept of the text between the fields of an f-string: plain words, and punctuation."""
+        content = "".join(parts)
+        if not content or len(content) > 200:
+            return (NOT_STORED if content else "") + "\n" * content.count("\n")
+        if _FORMAT.fullmatch(content) or _MARKED.fullmatch(content) or content == REDACTED:
+            return content
+        split = _SPACES.fullmatch(content)
+        body = split["body"] if split is not None else content
+        if split is not None and (is_plain(body) or kept(body) == body):
+            return content
+        spaces = (split["before"], split["after"]) if split is not None else ("", "")
+        shown = spaces[0] + NOT_STORED + spaces[1]
+        return shown + "\n" * (content.count("\n") - shown.count("\n"))
+
+    def _plain_code(self, code: str, key_level: int) -> str:
+        """Code between literals, without numbers that names of secrets are given."""
+        if not code:
+            return code
+        if key_level == HARD and (value := _VALUE_OF_KEY.match(code)) is not None:
+            code = f'{code[: value.start("number")]}"{REDACTED}"{code[value.end("number") :]}'
+        return _NUMBER.sub(_number, code) if any(mark in code for mark in "=(") else code
 
 
 def _in_key(literal: str, before: bool) -> bool:
     """Whether a private key continues after a literal."""
     begins, ends = (literal.rfind(mark) for mark in ("-----BEGIN", "-----END"))
     return begins > ends if max(begins, ends) >= 0 else before
+
+
+def _secrecy_of_key(content: str) -> int:
+    return secrecy(content) if len(content) <= 80 and _HINT.search(content) else NONE
 
 
 def _level(code: str, before: str, end: int) -> int:
@@ -100,7 +248,7 @@ def _level(code: str, before: str, end: int) -> int:
     names = _names_before(before)
     if match := _COMPARED.match(after):
         compared = [match["name"], match["item"] or ""]
-        names += [name for name in compared if match["operator"] != "in" or secrecy(name) == HARD]
+        names += [name for name in compared if "in" not in match["operator"] or secrecy(name) == HARD]
     return max(map(secrecy, names), default=NONE)
 
 
@@ -167,9 +315,8 @@ def _lines(content: str, group: str) -> str:
     return ("\n" if group == "long" else "\\\n") * content.count("\n")
 
 
-def _numbers(code: str) -> str:
-    return _NUMBER.sub(_number, code) if "=" in code else code
-
-
 def _number(match: re.Match[str]) -> str:
-    return match[0] if secrecy(match["name"]) != HARD else f'{match["name"]}{match["sep"]}"{REDACTED}"'
+    name = match["name"]
+    if secrecy(name) != HARD or ("(" in match["sep"] and (_GETS_SECRET.search(name) or iskeyword(name))):
+        return match[0]
+    return f'{name}{match["sep"]}"{REDACTED}"'

@@ -1,58 +1,59 @@
 """Filters variables as py-spy and the memory probe print them: numbers, quoted texts, and containers, possibly truncated.
 
-A text in a variable may be anything: a prompt, a password, a row of the training data. A diagnosis needs only numbers, lengths,
-types, devices and names, so only these and paths are stored.
+A text in a variable may be anything: a prompt, a password, a row of the training data. A diagnosis needs numbers, lengths, types,
+devices and paths, and the texts of the variables that conditions and loops test. Only these are kept.
 """
 
+from hangdoc.redact import readers
 from hangdoc.redact.names import HARD, NONE, secrecy
-from hangdoc.redact.patterns import REDACTED, harmless, is_path, random_looking, text
+from hangdoc.redact.patterns import REDACTED, harmless, text
+from hangdoc.redact.shapes import NOT_STORED, identity, is_number, is_plain, kept
 from hangdoc.regex import regex
-
-NOT_STORED = "<str>"
-"""Replaces a text that is neither a path nor a short name."""
 
 LOGIN_OPTIONS = frozenset(["-u", "--user", "--userpwd", "--proxy-user", "--http-auth", "--auth"])
 """Options whose value is `user:password`. Python's own -u has no value."""
-_MAX_WORDS = 4
 _MAX_DEPTH = 4
+_MAX_TEXT = 20_000
+"""Characters of a container. py-spy prints 240."""
 # py-spy writes ' in a text as \" and does not escape ", so a quote ends a text only where a value may end.
 _TOKEN = regex(
-    r"""(?P<string>(?P<quote>["'])(?P<content>(?:\\[\s\S]|(?!(?P=quote)|\\)[\s\S]|(?P=quote)(?!\s*(?:[,\])}:]|\Z)))*)(?:(?P=quote)|\\?\Z))"""
+    r"""(?P<string>(?P<quote>["'])(?P<content>(?:\\[\s\S]|(?!(?P=quote)|\\)[\s\S]|(?P=quote)(?![ \t]{0,8}(?:[,\])}:]|\Z)))*+)(?:(?P=quote)|\\?\Z))"""
     r"""|(?P<open>[\[({])|(?P<close>[\])}])|(?P<comma>,)|(?P<colon>:)|(?P<bare>[^"'\[\](){},:]+)"""
 )
+_NUMBER_TEXT = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?j?"
 _BARE = regex(
-    r"\s*(?:[A-Za-z_][\w.]*(?:\s*=)?|(?:[A-Za-z_][\w.]*=)?[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?j?|[-+]?(?:inf|nan|bigint)|0x[0-9a-f]+|\?|\.\.\.|[-+*/|]"
-    r"|<[\w.<> -]{1,120}(?: at 0x[0-9a-f]+)?>|<redacted>|<str>|@|)\s*"
+    rf"\s*+(?:(?:[A-Za-z_][\w.]*=)?{_NUMBER_TEXT}|(?:[A-Za-z_][\w.]*=)?[-+]?(?:inf|nan|bigint)|0x[0-9a-f]+|\?|\.\.\.|[-+*/|=]"
+    r"|<(?:(?:built-in |bound )?(?:function|method|class|module) )?(?:[\w.]|<lambda>|<locals>){1,160}(?: object)?(?: at 0x[0-9a-f]+)?>"
+    r"|<[\w.]{1,60} of \d{1,18}>|<redacted>|<str>|@|)\s*+"
 )
-_COLON = regex(r"\s*:")
-_KEYWORD = regex(r"([A-Za-z_][\w.]*)\s*=\s*$")
+_WORD = regex(r"\s*+(?P<name>[A-Za-z_][\w.]*)(?P<equals>\s*=)?\s*+")
+_COLON = regex(r"[ \t]{0,8}:")
+_KEYWORD = regex(r"(?<![\w.])([A-Za-z_][\w.]*+)\s*+=\s*+$")
 _NUMBER = regex(r"[-+]?\d[\d.eE+-]*")
-_KEY = regex(r"[\w./ -]{1,64}")
-_SEPARATORS = regex(r"[^A-Za-z0-9]+")
-_SHORT = regex(r"[\w.:/@+=,%*<>#?|\[\]()^-]{0,64}")
-_NAME_LIKE = regex(
-    r"[A-Za-z]{1,20}|\d{1,10}|[A-Za-z]{1,12}\d{1,6}[a-z]{0,4}|\d{1,6}[A-Za-z]{1,4}\d{0,2}|(?:[A-Z]?[a-z]{1,16}){1,4}|e\dm\d\w*|[a-z]{1,4}(?:\d{1,3}[a-z]{0,2}){1,3}"
-)
-_SAYS_SECRET = regex(r"(?i)secret|passw|hunter2")
+_OPTION = regex(r"--?[A-Za-z][A-Za-z_.-]{0,40}")
+_KEY = regex(r"[A-Za-z]{1,20}(?:[-_.][A-Za-z]{1,20}){0,4}")
 
 
-def local(name: str, value: str, keep_all: bool = False) -> str:
-    """The text of a variable as it is stored. `keep_all` keeps every text that does not look like a secret."""
+def local(name: str, value: str, keep_all: bool = False, tested: bool = False) -> str:
+    """The text of a variable as it is stored. `tested`: a condition or a loop of the program reads it. `keep_all` keeps every text
+    that does not look like a secret."""
     level = secrecy(name)
-    if '"' not in value and "'" not in value:
+    plain = '"' not in value and "'" not in value
+    if plain:
         if level == HARD and _NUMBER.fullmatch(value):
             return REDACTED
         if _BARE.fullmatch(value):
             return value
-    elif len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-        return value[0] + _text(value[1:-1], level, keep_all) + value[0]
-    return container(value, level, keep_all=keep_all)
+    allowed = readers.of_local(name, tested=tested)
+    if not plain and len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        return value[0] + _text(value[1:-1], level, keep_all, allowed=allowed) + value[0]
+    return container(value, level, keep_all=keep_all, allowed=allowed)
 
 
 class _Level:
     """One open bracket."""
 
-    __slots__ = ("before", "inherited", "key", "opened", "previous")
+    __slots__ = ("before", "inherited", "key", "name", "opened", "previous")
 
     def __init__(self, opened: str, inherited: int) -> None:
         self.opened, self.inherited = opened, inherited
@@ -60,14 +61,18 @@ class _Level:
         """Secrecy of the key or argument whose value is next."""
         self.previous = NONE
         """Secrecy that the previous text gives the next one: `"--api-key", "x"`."""
+        self.name = ""
+        """The key, the argument or the option whose value is next."""
         self.before = ""
 
     def secrecy(self) -> int:
         return max(self.inherited, self.key, self.previous)
 
 
-def container(value: str, level: int = NONE, *, keep_all: bool, depth: int = 0) -> str:
-    """Filter each text in a variable, a JSON value or Python's `repr` of a container."""
+def container(value: str, level: int = NONE, *, keep_all: bool, depth: int = 0, allowed: int = readers.NUMBERS) -> str:
+    """Filter each text in a variable, a JSON value or Python's `repr` of a container: fields and keys are judged like variables."""
+    if len(value) > _MAX_TEXT:
+        return NOT_STORED
     out: list[str] = []
     levels = [_Level("", level)]
     for found in _TOKEN.finditer(value):
@@ -76,15 +81,17 @@ def container(value: str, level: int = NONE, *, keep_all: bool, depth: int = 0) 
         if kind == "string":
             content = found["content"]
             if _COLON.match(value, found.end()):
-                top.key = secrecy(content)
-                kept = text(content, strict=True) if keep_all or _KEY.fullmatch(content) else NOT_STORED
+                top.key, top.name = secrecy(content), content
+                shown = text(content, strict=True) if keep_all else _key(content)
             else:
-                kept = _text(content, top.secrecy(), keep_all, depth)
-                if top.before in LOGIN_OPTIONS and ":" in content and "/" not in content and kept == content:
-                    kept = content.partition(":")[0] + ":" + REDACTED
+                may = max(allowed, readers.of_option(top.name)) if top.name else allowed
+                shown = _text(content, top.secrecy(), keep_all, depth, allowed=may)
+                if top.before in LOGIN_OPTIONS and ":" in content and "/" not in content and shown != REDACTED:
+                    shown = _login(content)
                 # A list may have an option before its value; a dict may be `"name": "PASSWORD", "value": "x"`.
                 top.before, top.previous = content, _secrecy_of_next(content) if top.opened else NONE
-            out.append(token if kept == content else token[0] + kept + token[1 + len(content) :])
+                top.name = content if _OPTION.fullmatch(content) else ""
+            out.append(token if shown == content else token[0] + shown + token[1 + len(content) :])
         elif kind == "open":
             levels.append(_Level(token, top.secrecy()))
             out.append(token)
@@ -97,9 +104,10 @@ def container(value: str, level: int = NONE, *, keep_all: bool, depth: int = 0) 
             out.append(token)
         elif kind == "bare":
             if token.strip():
-                out.append(_bare(token, top.secrecy(), keep_all))
+                calls = value[found.end() : found.end() + 1] == "("
+                out.append(_bare(token, top.secrecy(), keep_all, calls=calls))
                 if named := _KEYWORD.search(token):
-                    top.key = secrecy(named[1])
+                    top.key, top.name = secrecy(named[1]), named[1]
                 else:
                     top.previous = NONE
             else:
@@ -107,6 +115,17 @@ def container(value: str, level: int = NONE, *, keep_all: bool, depth: int = 0) 
         else:
             out.append(token)
     return "".join(out)
+
+
+def _login(content: str) -> str:
+    user = content.partition(":")[0]
+    return f"{user if is_plain(user, 1) else REDACTED}:{REDACTED}"
+
+
+def _key(content: str) -> str:
+    """What is kept of a key, which names its value."""
+    names = _KEY.fullmatch(content) is not None and secrecy(content) != NONE
+    return content if names or is_plain(content, 2) or content in (NOT_STORED, REDACTED) else NOT_STORED
 
 
 def _secrecy_of_next(content: str) -> int:
@@ -121,14 +140,12 @@ def _secrecy_of_next(content: str) -> int:
     )
 
 
-def _text(content: str, level: int, keep_all: bool, depth: int = 0) -> str:
+def _text(content: str, level: int, keep_all: bool, depth: int = 0, *, allowed: int = readers.NUMBERS) -> str:
     if level != NONE:
         return content if harmless(content, level) else REDACTED
-    if not keep_all and not _is_short(content):
-        # A path is kept, without secrets in it; also that of a file in which ranks meet.
-        path = content.removeprefix("file://")
-        return text(content) if is_path(path) or is_path(path.removesuffix("...")) else NOT_STORED
-    if keep_all and content[:1] in "{[(" and any(mark in content for mark in "\"'"):
+    if not keep_all:
+        return word(content, allowed)
+    if content[:1] in "{[(" and any(mark in content for mark in "\"'"):
         if depth >= _MAX_DEPTH:
             return NOT_STORED
         escaped = '\\"' in content
@@ -137,20 +154,22 @@ def _text(content: str, level: int, keep_all: bool, depth: int = 0) -> str:
     return text(content, strict=True)
 
 
-def _is_short(content: str) -> bool:
-    """Whether a text is a short name, a number, an option, a host: `float16`, `cuda:0`, `--lr=0.1`, `ip-10-0-0-1.internal`."""
-    if content in (NOT_STORED, REDACTED) or len(content) < 3:
-        return True
-    if _SHORT.fullmatch(content) is None or _SAYS_SECRET.search(content):
-        return False
-    words = [word for word in _SEPARATORS.split(content) if word]
-    if not all(_NAME_LIKE.fullmatch(word) and not (len(word) >= 10 and random_looking(word)) for word in words):
-        return False
-    dotted = content.replace(".", "").replace("_", "").isalnum()
-    return sum(not word.isdigit() for word in words) <= (_MAX_WORDS * 2 if dotted or "/" in content else _MAX_WORDS)
+def word(content: str, allowed: int) -> str:
+    """What is kept of a text: an option's name with what is kept of its value, a plain text, a path, or the host of an address."""
+    if allowed >= readers.PLACE:
+        return identity(content, random=allowed == readers.ID)
+    name, equals, value = content.partition("=")
+    if _OPTION.fullmatch(name) and is_plain(name, 2):
+        if not equals:
+            return content
+        level = secrecy(name)
+        if level != NONE:
+            return content if harmless(value, level) else f"{name}={REDACTED}"
+        return f"{name}={value if is_number(value) else kept(value, readers.STRANGERS[readers.of_option(name)])}"
+    return kept(content, int(allowed == readers.WORDS))
 
 
-def _bare(token: str, level: int, keep_all: bool) -> str:
+def _bare(token: str, level: int, keep_all: bool, *, calls: bool) -> str:
     """Filter text outside of quotes: numbers, names and `<Foo at 0x7f>` are kept. Anything else may be a text whose quotes were
     not recognized."""
     plain = token.strip()
@@ -158,9 +177,11 @@ def _bare(token: str, level: int, keep_all: bool) -> str:
         return token.replace(plain, REDACTED)
     if _BARE.fullmatch(token):
         return token
+    name = _WORD.fullmatch(token)
+    if name is not None and (name["equals"] or calls or keep_all or is_plain(name["name"], 1)):
+        return token
     if keep_all:
         return text(token, strict=True)
     words = plain.split()
-    return (
-        token if len(words) <= 3 and all(_BARE.fullmatch(word) for word in words) else token.replace(plain, NOT_STORED)
-    )
+    plain_words = len(words) <= 3 and all(_BARE.fullmatch(one) or is_plain(one, 1) for one in words)
+    return token if plain_words else token.replace(plain, NOT_STORED)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from hangdoc import settings
 from hangdoc.parse import are_opposite, negated
-from hangdoc.reasoning.causes import settings
 
 
 @pytest.mark.parametrize(

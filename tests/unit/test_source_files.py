@@ -81,7 +81,7 @@ def test_the_files_of_many_runs_are_not_all_kept(
 ) -> None:
     monkeypatch.setattr(source_files, "_MAX_KEPT", 1000)
     files = SourceFiles()
-    names = [written(tmp_path / f"train{number}.py", f"a = {number}\n" + "#" * 90) for number in range(50)]
+    names = [written(tmp_path / f"train{number}.py", f"a = {number}\n" + "b = 1\n" * 15) for number in range(50)]
     for name in names:
         read(files, name)
         files.renew()

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from hangdoc import settings
 from hangdoc.parse import integer
-from hangdoc.reasoning.causes import amounts, settings
+from hangdoc.reasoning.causes import amounts
 from hangdoc.reasoning.causes.agreement import Agreement, agreement, differing_in
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.model import Class, Rank, Run

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from hangdoc.diagnosis import Operation
-from hangdoc.parse import integer, natural, parsed_expression, unparsed
+from hangdoc.parse import integer, natural, parsed_expression, unparsed, was_removed
 from hangdoc.reasoning.model import Wait
 from hangdoc.reasoning.ranks import torch_names
 from hangdoc.reasoning.ranks.place import innermost, user_frames
@@ -149,7 +149,7 @@ def worker_of(op: str, thread: PythonThread) -> str | None:
 def worker_name(text: str | None) -> str | None:
     """The name in a variable that holds a string or a `WorkerInfo`."""
     named = _WORKER.fullmatch(text or "")
-    return named[2] if named is not None else None
+    return named[2] if named is not None and not was_removed(named[2]) else None
 
 
 def _given(call: str, key: str, thread: PythonThread, position: int | None) -> int | str | None:
@@ -184,7 +184,9 @@ def _calls(source: str, name: str) -> tuple[ast.Call, ...]:
 def _value(node: ast.expr, frame: Frame) -> int | str | None:
     """A whole number or a string that an expression gives in a frame; None where it is unknown."""
     if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, int | str) and not isinstance(node.value, bool) else None
+        if isinstance(node.value, bool) or (isinstance(node.value, str) and was_removed(node.value)):
+            return None
+        return node.value if isinstance(node.value, int | str) else None
     if isinstance(node, ast.Name | ast.Attribute):
         name = unparsed(node)
         text = next((local.text for local in frame.locals if local.name == name), None)

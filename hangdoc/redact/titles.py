@@ -1,0 +1,52 @@
+"""Filters the names that threads and processes give themselves."""
+
+from functools import lru_cache
+
+from hangdoc.redact.patterns import REDACTED
+from hangdoc.redact.shapes import NOT_STORED, is_plain
+from hangdoc.redact.vocabulary import WORDS
+from hangdoc.regex import regex
+
+_PARTS = regex(r"([-_.:/#@()\[\], ]+|<str>(?: \d{1,4})?|<redacted>)")
+_RUNS = regex(r"(?P<before>[\w-]{1,40} \()(?P<function>[A-Za-z_]{1,60})\)")
+"""`Thread-1 (serve)`, as threading names a thread after its function."""
+_OF_MACHINES = regex(
+    r"(?:pt|gloo|nccl|cuda|TP|jemalloc|rdma|ib|ucx|grpc|arrow|iou|omp|mlx|uv|RAY|ray|kworker|ksoftirqd|jbd|nfs|nfsd|rcu|kswapd)"
+    r"[_/-][A-Za-z_:/-]{0,14}\d{0,4}"
+)
+"""Threads of torch, its libraries and the kernel."""
+_PROGRAM = regex(r"[A-Za-z][A-Za-z_.+-]{0,14}\d{0,2}(?:\.\d{1,2}){0,2}|s[35]cmd|[a-z]7z|7z\w?|bzip2|sha\d+sum|md5sum")
+_KERNEL_LENGTH = 15
+"""The kernel cuts the names of threads to this (TASK_COMM_LEN)."""
+
+
+@lru_cache(4096)
+def thread(name: str) -> str:
+    """The name of a thread: those that Python, torch and the kernel give, and words of the field. `<str>` replaces other words."""
+    if is_plain(name, 0) or _OF_MACHINES.fullmatch(name):
+        return name
+    if len(name) > 200:
+        return NOT_STORED
+    runs = _RUNS.fullmatch(name)
+    if runs is not None and is_plain(runs["function"], 3):
+        return f"{thread(runs['before'][:-2])} ({runs['function']})"
+    parts = _PARTS.split(name)
+    cut = len(name) == _KERNEL_LENGTH
+    shown = [_part(part, cut=cut and at == len(parts) - 1) if at % 2 == 0 else part for at, part in enumerate(parts)]
+    return "".join(shown)
+
+
+def _part(part: str, *, cut: bool) -> str:
+    if not part or part == REDACTED or is_plain(part, 0):
+        return part
+    if cut and part.isalpha() and any(word.startswith(part.lower()) for word in WORDS):
+        return part
+    return NOT_STORED
+
+
+@lru_cache(1024)
+def program(name: str) -> str:
+    """The short name of a process, which is its program's unless it has set another one."""
+    if _PROGRAM.fullmatch(name) and is_plain(name.replace("_", "-"), 1):
+        return name
+    return thread(name)
