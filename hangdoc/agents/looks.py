@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from hangdoc import redact
 from hangdoc.agents.bounds import LINE, clip
 from hangdoc.agents.confined import Confined
 from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
@@ -157,7 +158,8 @@ class Looks:
 
     def bundle(self, path: str, patience: float, job: str | None) -> Look:
         """Like `keep`, for saved evidence. Raises CommandError and BundleError."""
-        snapshot = self.confined.read(path)
+        # Another version of hangdoc may have written it, or nobody who filters.
+        snapshot = redact.snapshot(self.confined.read(path), self.locals)
         if not any(host.processes for host in snapshot.hosts):
             raise CommandError("this bundle contains no rank. No training ran on the host when it was saved.", NO_RANK)
         return self.keep(snapshot, f"bundle {Path(path).name}", patience, job)

@@ -182,7 +182,13 @@ def _secrets(variables: Mapping[str, str], words: tuple[str, ...]) -> set[str]:
 def _is_distinctive(name: str, value: str) -> bool:
     """Whether a value can be removed everywhere. If a password is `all_reduce`, not every `all_reduce` may be removed."""
     level = secrecy(name)
-    if level == NONE or not _SHORTEST <= len(value) <= _LONGEST or REDACTED in value or harmless(value, level):
+    if (
+        level == NONE
+        or not _SHORTEST <= len(value) <= _LONGEST
+        or REDACTED in value
+        or NOT_STORED in value
+        or harmless(value, level)
+    ):
         return False
     return not (value.replace("_", "").isalpha() and len(value) < 24) and not value.isdigit() and not is_path(value)
 

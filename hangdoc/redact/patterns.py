@@ -24,10 +24,10 @@ _TOKENS = (
     r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas|soat|ffct)-[\w-]{8,}",  # GitLab
     r"glc_[\w=+/]{16,}",  # Grafana
     r"glsa_\w{16,}",
-    r"hf_(?=[A-Za-z]*\d|[a-z]*[A-Z]|a{8})[A-Za-z0-9]{12,}",  # Hugging Face
+    r"hf_(?=[A-Za-z]{0,40}\d|[a-z]{0,40}[A-Z]|a{8})[A-Za-z0-9]{12,}",  # Hugging Face
     r"api_org_[A-Za-z]{16,}",
     r"wandb_v1_\w{8,}",
-    r"sk-(?=[\w-]*\d)[\w-]{8,}",  # OpenAI, Anthropic, and those that follow them
+    r"sk-(?=[\w-]{0,60}\d)[\w-]{8,}",  # OpenAI, Anthropic, and those that follow them
     r"gsk_[A-Za-z0-9]{16,}",  # Groq
     r"pplx-[A-Za-z0-9]{16,}",
     r"xai-[A-Za-z0-9]{16,}",
@@ -41,7 +41,7 @@ _TOKENS = (
     r"xox[abeoprs]-[\w-]{8,}",  # Slack
     r"xapp-\d-[\w-]{8,}",
     r"npm_[A-Za-z0-9]{16,}",
-    r"pypi-(?=AgE|[\w-]*\d)[\w-]{16,}",
+    r"pypi-(?=AgE|[\w-]{0,60}\d)[\w-]{16,}",
     r"[rs]k_(?:live|test)_[A-Za-z0-9]{8,}",  # Stripe
     r"pk_live_[A-Za-z0-9]{8,}",
     r"whsec_[\w=+/]{8,}",

@@ -45,7 +45,7 @@ def _plain(word: str) -> str:
         return path(word)
     name, equals, value = word.partition("=")
     if equals and is_plain(name, 2):
-        return f"{name}={_plain(value) if value else ''}"
+        return f"{name}={kept(value, 1)}"
     # The names of hosts, packages and devices have digits too.
     return (
         word

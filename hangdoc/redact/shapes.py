@@ -30,13 +30,15 @@ _PLAIN = regex(
     r"|v?\d{1,4}(?:\.\d{1,5}){1,3}(?:[-+.](?:post|dev|rc|a|b|cpu|cu)?\d{0,4})?"  # a version
     r"|20\d\d-?[01]\d-?[0-3]\d(?:[T_-]?[0-2]\d:?[0-5]\d(?::?[0-5]\d)?(?:\.\d{1,6})?Z?)?"  # a time
     r"|\d{1,2}(?::\d\d){1,2}"
+    r"|(?:en[ops]|wl[ps]|ib[ps]?)\d{1,3}(?:[sfdpn]\d{1,4}){0,4}"  # a network interface
     r"|0x[0-9a-f]{1,16}"
 )
 _HOST_NAME = regex(
-    r"(?:[a-z0-9]{1,20}[.-]){1,8}(?:local|internal|cluster|svc|com|org|net|io|edu|gov|ai|lan|de|uk|ch|fr)(?::\d{1,5})?"
+    r"(?:[a-z0-9]{1,20}[.-]){1,12}(?:local|internal|cluster|svc|com|org|net|io|edu|gov|ai|lan|de|uk|ch|fr)(?::\d{1,5})?"
 )
 _IDENTITY = regex(r"[\w.:/@+=,%*\[\]^-]{1,256}")
-_URL = regex(r"(?P<scheme>[a-z][a-z0-9+.-]{1,12})://(?P<rest>[^\s\"'<>]*)")
+_SETTING = regex(r"[A-Za-z]{1,20}(?:[-_.][A-Za-z]{1,20}){0,5}")
+_URL = regex(r"(?P<scheme>[a-z][a-z0-9+.-]{1,12})://(?P<rest>(?:[^\s\"'<>]|<str>|<redacted>)*+)")
 _PATH = regex(r"(?:~|\.{1,2})?/[\w.@+~,=%/: -]*|[\w.@+~,=%/-]+")
 _SUFFIX = regex(
     r"\.(?:json|jsonl|ya?ml|toml|bin|pth?|pem|txt|parquet|sock|idx|np[yz]|py|pyc|sh|lock|db|[ct]sv|tar|gz|zst|log|ckpt|safetensors|cfg"
@@ -113,6 +115,11 @@ def _looks_like_a_word(part: str) -> bool:
     )
 
 
+def names_a_setting(name: str) -> bool:
+    """Whether a text can be the name of an option, a key or a variable, and is no value."""
+    return is_plain(name, 2) or (secrecy(name) != NONE and _SETTING.fullmatch(name) is not None)
+
+
 def is_number(value: str) -> bool:
     """Whether a text is a number of at most 12 digits."""
     return _NUMBER.fullmatch(value) is not None
@@ -128,7 +135,7 @@ def kept(value: str, strangers: int = 0) -> str:
     url = _URL.fullmatch(value)
     if url is not None:
         return _address(url, strangers)
-    if _HOST_NAME.fullmatch(value) and not random_looking(value):
+    if _HOST_NAME.fullmatch(value) and not any(map(random_looking, _RUN.findall(value))):
         return value
     return path(value) if is_path_like(value) else NOT_STORED
 

@@ -10,40 +10,32 @@ import re
 from functools import lru_cache
 from keyword import iskeyword
 
-from hangdoc.redact.names import HARD, NONE, SOFT, secrecy
+from hangdoc.redact import readers
+from hangdoc.redact.literal_names import AFTER, BEFORE, COMPARED, GETS_SECRET, HINT, identifier, literal_secrecy
+from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, harmless, text
 from hangdoc.redact.shapes import NOT_STORED, is_plain, kept
+from hangdoc.redact.values import word
 from hangdoc.regex import regex
 
-_BEFORE, _AFTER = 160, 80
 _PART = 4000
 """Characters. The results of shorter texts are cached; whole files would fill the memory of a watch."""
 _MAX_DEPTH = 2
+_SHORT = 3
+_PIECE, _LONGEST_HINT = 128, 12
+_UNFORMATTED = frozenset("rRbBuU")
+_OPENS = frozenset("([")
 _LITERAL = regex(
     r"(?P<prefix>(?<![\w])[rRbBfFuUtT]{1,2})?(?:"
     r"(?P<triple>\"\"\"|''')(?P<long>(?:[^\\\"']++|\\[\s\S]|(?!(?P=triple))[^\\])*+)(?:(?P=triple)|\Z|\\\Z)"
     r"|(?P<quote>[\"'])(?P<short>(?:[^\\\"'\n]++|\\[\s\S]|(?!(?P=quote))[^\\\n])*+)(?P<end>(?P=quote)|(?=\n)|\Z|\\\Z))"
     r"|(?P<comment>\#[^\n]*+)"
 )
-_HINT = regex(
-    "pass|pw|ps?wd|psw|secret|cred|key|token|auth|cookie|sig|hook|cert|salt|bearer|jwt|sas|dsn|otp|pin|conn|session|pat|log_?in|mfa|code|phrase|mnemonic",
-    re.IGNORECASE,
-)
-"""Matches every name that `secrecy` recognizes. A quick test, because most literals have no such name near them."""
-_OPERATORS = ("==", "!=", ":=", "+=", "=", " in", " or", " else")
-_DEFAULT = regex(r"[\"'](?P<name>--?[\w-]{2,80})[\"'][^\"'()\n]*,\s*default\s*=\s*$")
-_LOGS_IN = regex(r"(?i)(?:^|[._])(?:login|log_in|authenticate|auth)$")
-_GETS_SECRET = regex(r"(?i)(?:^|[._])(?:get|has|is|load|read|find|del|pop|require)")
-"""The argument of `password("x")` and `set_token("x")` is a secret; that of `get_token("name")` and `getpass("x")` is not."""
 _LOOKS_UP = regex(
     r"(?:^|\.)(?:get|getenv|getattr|hasattr|setattr|delattr|pop|setdefault|add_argument|import_module|wait|rpc_sync|rpc_async|remote|init_rpc"
     r"|get_worker_info|register_\w{1,40}|get_backend\w*|new_group|device|autocast|startswith|endswith|glob|open|TypeVar|Literal|NewType)$"
 )
 """Calls whose first argument is the name of something."""
-_TARGET = regex(r"\s*(?P<name>[A-Za-z_][\w.]*)\s*(?::[^=]{1,60})?=(?!=)")
-_COMPARED = regex(
-    r"\s{0,8}(?P<operator>==|!=|\bin\b|\bnot\s+in\b)\s{0,8}(?P<name>[A-Za-z_][\w.]*)(?:\[\s*[\"'](?P<item>[^\"'\n]{1,80})[\"'])?"
-)
 _COMPARES = regex(r"(?:==|!=|\bin|\bin\s*[(\[{])$")
 _NUMBER = regex(
     r"(?<![\w.])(?P<name>[A-Za-z_][\w.]*+)(?P<sep>\s{0,20}+(?::\s{0,4}\w{1,40}+\s{0,20}+)?(?:={1,2}|!=|\()\s{0,20}+)(?P<number>\d{2,40}+)(?!\w)"
@@ -73,6 +65,8 @@ class _Source:
 
     def __init__(self, code: str, depth: int = 0) -> None:
         self._code, self._depth = code, depth
+        self._hints: dict[int, bool] = {}
+        """Whether a name that may indicate a secret is in a piece of the text, by its number."""
         self._compared: dict[str, str] = {}
         """Literals of conditions that are not kept, with what replaces each."""
 
@@ -91,11 +85,11 @@ class _Source:
             in_key = in_key and gap in ("", ",", "+")  # a private key with one literal or comment per line
             done = at = found.end()
             key_level = NONE
-            if found["comment"] is not None:
+            if found.lastgroup == "comment":
                 out[-1] = out[-1].rstrip(" \t")
                 in_key = _in_key(found[0], in_key)
                 continue
-            if "f" in (found["prefix"] or "").lower() or "t" in (found["prefix"] or "").lower():
+            if found["prefix"] is not None and not _UNFORMATTED.issuperset(found["prefix"]):
                 end, shown = self._formatted(found)
                 out.append(shown)
                 done = at = end
@@ -103,24 +97,22 @@ class _Source:
                 continue
             group = "long" if found["triple"] is not None else "short"
             content = found[group]
-            before = code[max(0, start - _BEFORE) : start].rstrip()
             # `"a" "b"` is one text. In `password = ("a", "b")` both are secrets.
             in_sequence = sequence if gap == "," else NONE
-            level = (
-                (HARD if in_key else NONE) or (NONE if gap else continued) or in_sequence or _level(code, before, done)
-            )
+            level = (HARD if in_key else NONE) or (NONE if gap else continued) or in_sequence
+            if level == NONE and self._has_hint(start, done):
+                level = literal_secrecy(code[max(0, start - BEFORE) : start].rstrip(), code[done : done + AFTER])
             in_key = _in_key(content, in_key)
             continued = NONE if in_key else level
-            sequence = level if before[-1:] in "([" or in_sequence else NONE
-            compared = (
-                bool(_COMPARES.search(before[-12:]))
-                or (compared and gap == ",")
-                or bool(_COMPARED.match(code, done, done + _AFTER))
-            )
+            sequence = level if gap[-1:] in _OPENS or in_sequence else NONE
+            compared = bool(_COMPARES.search(gap, max(0, len(gap) - 12))) or (compared and gap == ",")
             if level != NONE:
                 shown = content if harmless(content, level) else REDACTED
+            elif len(content) < _SHORT:
+                shown = content
             else:
-                shown = self._kept(content, before, code[done : done + 8], compared=compared)
+                compared = compared or bool(COMPARED.match(code, done, done + AFTER))
+                shown = self._kept(content, gap, code[done : done + 8], compared=compared)
             key_level = _secrecy_of_key(content)
             if shown == content:
                 out.append(found[0])
@@ -129,6 +121,19 @@ class _Source:
                 out.append(found[0][: found.start(group) - start] + shown + found[0][found.end(group) - start :])
         out.append(self._plain_code(code[done:], key_level))
         return "".join(out)
+
+    def _has_hint(self, start: int, end: int) -> bool:
+        """Whether a name that may indicate a secret is near a literal."""
+        before = range(max(0, start - BEFORE) // _PIECE, start // _PIECE + 1)
+        after = range(end // _PIECE, (end + AFTER) // _PIECE + 1)
+        return any(map(self._hints_in, before)) or any(map(self._hints_in, after))
+
+    def _hints_in(self, piece: int) -> bool:
+        found = self._hints.get(piece)
+        if found is None:
+            found = HINT.search(self._code, max(0, piece * _PIECE - _LONGEST_HINT), (piece + 1) * _PIECE) is not None
+            self._hints[piece] = found
+        return found
 
     def _kept(self, content: str, before: str, after: str, *, compared: bool) -> str:
         """What is kept of a literal whose name says nothing."""
@@ -140,12 +145,12 @@ class _Source:
         if is_plain(plain) or ((_OPTION.fullmatch(content) or _VARIABLE.fullmatch(content)) and is_plain(content, 3)):
             return content
         is_key = after.lstrip()[:1] == ":" or (before[-1:] == "[" and after.lstrip()[:1] == "]")
-        called = _identifier(before[:-1].rstrip()) if before[-1:] == "(" else ""
+        called = identifier(before[:-1].rstrip()) if before[-1:] == "(" else ""
         if is_plain(content, 2 if is_key or (called and _LOOKS_UP.search(called)) else 1 if compared else 0):
             return content
         if called and _LOOKS_UP.search(called) and called.rpartition(".")[2].startswith(("rpc", "remote", "init_rpc")):
             return content if is_plain(content, 1) else NOT_STORED
-        shown = kept(content)
+        shown = word(content, readers.NUMBERS)
         if compared and shown == NOT_STORED:
             number = len(self._compared) + 1
             return self._compared.setdefault(content, NOT_STORED if number == 1 else f"<str {number}>")
@@ -237,78 +242,7 @@ def _in_key(literal: str, before: bool) -> bool:
 
 
 def _secrecy_of_key(content: str) -> int:
-    return secrecy(content) if len(content) <= 80 and _HINT.search(content) else NONE
-
-
-def _level(code: str, before: str, end: int) -> int:
-    """Secrecy of the name that a literal belongs to, from the code before and after the literal."""
-    after = code[end : end + _AFTER]
-    if not _HINT.search(before) and not _HINT.search(after):
-        return NONE
-    names = _names_before(before)
-    if match := _COMPARED.match(after):
-        compared = [match["name"], match["item"] or ""]
-        names += [name for name in compared if "in" not in match["operator"] or secrecy(name) == HARD]
-    return max(map(secrecy, names), default=NONE)
-
-
-def _names_before(before: str) -> list[str]:
-    plain = before.rstrip("([").rstrip()
-    if before.endswith("(") and (called := _identifier(plain)) and not iskeyword(called):
-        return (
-            ["password"]
-            if _LOGS_IN.search(called)
-            else []
-            if _GETS_SECRET.search(called)
-            else [called, *_target(plain, HARD)]
-        )
-    if plain.endswith(":"):
-        return [_quoted(plain[:-1].rstrip())]
-    if plain.endswith(","):  # `"--api-key", "x"`, `("PASSWORD", "x")`
-        return [*_name_in_literal(_quoted(plain[:-1].rstrip())), *_target(plain, HARD)]
-    operator = next((one for one in _OPERATORS if plain.endswith(one)), None)
-    if operator is None:
-        return []
-    names = _target(plain) if operator in (" or", " else") else []
-    if match := _DEFAULT.search(plain):
-        names.append(match["name"])
-    plain = plain.removesuffix(operator).removesuffix(" not").rstrip()
-    if plain.endswith("]"):
-        plain, _, item = plain.rpartition("[")
-        names.append(item.rstrip("]").strip().strip("\"'"))
-    owner, _, kind = plain.rpartition(":")
-    if owner and len(kind) < 60 and not set(kind) & set("\n=\"'"):  # password: str = "x"
-        names.append(_identifier(owner))
-    called = _identifier(plain)
-    if operator == "=" and plain.removesuffix(called).rstrip().endswith(","):  # setdefault("PASSWORD", default="x")
-        names += _name_in_literal(_quoted(plain.removesuffix(called).rstrip()[:-1].rstrip()))
-    return [*names, called]
-
-
-def _target(code: str, level: int = SOFT) -> list[str]:
-    """The name that the line assigns to, if its secrecy is at least `level`: `password = get("name", "x")`."""
-    target = _TARGET.match(code.rpartition("\n")[2])
-    return [target["name"]] if target is not None and secrecy(target["name"]) >= level else []
-
-
-def _identifier(code: str) -> str:
-    """The (dotted) name at the end of `code`."""
-    at = len(code)
-    while at and (code[at - 1].isalnum() or code[at - 1] in "_."):
-        at -= 1
-    return code[at:]
-
-
-def _quoted(code: str) -> str:
-    """The content of the literal at the end of `code`; empty for other code."""
-    mark = code[-1:]
-    return code[:-1].rpartition(mark)[2] if mark and mark in "\"'" else ""
-
-
-def _name_in_literal(name: str) -> list[str]:
-    """The preceding literal, if it is the name of an option or a variable."""
-    names = name.startswith("-") or name.isupper() or name.lower() in ("authorization", "cookie", "token")
-    return [name] if name and " " not in name and (names or secrecy(name) == HARD) else []
+    return secrecy(content) if len(content) <= 80 and HINT.search(content) else NONE
 
 
 def _lines(content: str, group: str) -> str:
@@ -317,6 +251,6 @@ def _lines(content: str, group: str) -> str:
 
 def _number(match: re.Match[str]) -> str:
     name = match["name"]
-    if secrecy(name) != HARD or ("(" in match["sep"] and (_GETS_SECRET.search(name) or iskeyword(name))):
+    if secrecy(name) != HARD or ("(" in match["sep"] and (GETS_SECRET.search(name) or iskeyword(name))):
         return match[0]
     return f'{name}{match["sep"]}"{REDACTED}"'

@@ -7,7 +7,7 @@ devices and paths, and the texts of the variables that conditions and loops test
 from hangdoc.redact import readers
 from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, harmless, text
-from hangdoc.redact.shapes import NOT_STORED, identity, is_number, is_plain, kept
+from hangdoc.redact.shapes import NOT_STORED, identity, is_number, is_plain, kept, names_a_setting
 from hangdoc.regex import regex
 
 LOGIN_OPTIONS = frozenset(["-u", "--user", "--userpwd", "--proxy-user", "--http-auth", "--auth"])
@@ -29,9 +29,9 @@ _BARE = regex(
 _WORD = regex(r"\s*+(?P<name>[A-Za-z_][\w.]*)(?P<equals>\s*=)?\s*+")
 _COLON = regex(r"[ \t]{0,8}:")
 _KEYWORD = regex(r"(?<![\w.])([A-Za-z_][\w.]*+)\s*+=\s*+$")
+_GIVEN = regex(r"(?P<name>[A-Za-z_][\w.]*+)\s*+=\s*+(?P<number>[-+]?\d[\d.eE+-]+)")
 _NUMBER = regex(r"[-+]?\d[\d.eE+-]*")
 _OPTION = regex(r"--?[A-Za-z][A-Za-z_.-]{0,40}")
-_KEY = regex(r"[A-Za-z]{1,20}(?:[-_.][A-Za-z]{1,20}){0,4}")
 
 
 def local(name: str, value: str, keep_all: bool = False, tested: bool = False) -> str:
@@ -124,8 +124,7 @@ def _login(content: str) -> str:
 
 def _key(content: str) -> str:
     """What is kept of a key, which names its value."""
-    names = _KEY.fullmatch(content) is not None and secrecy(content) != NONE
-    return content if names or is_plain(content, 2) or content in (NOT_STORED, REDACTED) else NOT_STORED
+    return content if names_a_setting(content) or content in (NOT_STORED, REDACTED) else NOT_STORED
 
 
 def _secrecy_of_next(content: str) -> int:
@@ -175,6 +174,9 @@ def _bare(token: str, level: int, keep_all: bool, *, calls: bool) -> str:
     plain = token.strip()
     if level == HARD and _NUMBER.fullmatch(plain) and plain not in ("0", "1"):
         return token.replace(plain, REDACTED)
+    given = _GIVEN.fullmatch(plain)
+    if given is not None and secrecy(given["name"]) == HARD:
+        return token.replace(given["number"], REDACTED)
     if _BARE.fullmatch(token):
         return token
     name = _WORD.fullmatch(token)

@@ -7,7 +7,7 @@ from posixpath import basename
 from hangdoc.redact import readers
 from hangdoc.redact.names import NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, harmless, text
-from hangdoc.redact.shapes import NOT_STORED, identity, is_number, is_path_like, is_plain, kept, path
+from hangdoc.redact.shapes import NOT_STORED, identity, is_number, is_path_like, is_plain, kept, names_a_setting, path
 from hangdoc.redact.source import source
 from hangdoc.redact.titles import thread
 from hangdoc.redact.values import LOGIN_OPTIONS, container
@@ -264,16 +264,15 @@ def _flag(word: str) -> str:
 def _is_option(word: str) -> bool:
     name = word.lstrip("-")
     if word.startswith("--"):
-        return is_plain(name, 2) or secrecy(name) != NONE
-    return is_plain(name) or readers.of_option(name) > readers.NUMBERS or name.lower() in ("token", "password", "key")
+        return names_a_setting(name)
+    known = readers.of_option(name) > readers.NUMBERS or name.lower() in ("token", "password", "key")
+    return is_plain(name) or (known and names_a_setting(name))
 
 
 def _option_name(name: str) -> str:
-    return (
-        name
-        if name in (NOT_STORED,) or is_plain(name, 2) or (secrecy(name) != NONE and is_plain(name, 4))
-        else NOT_STORED
-    )
+    """The name in `--name=value` or `name=value`."""
+    plain = name.lstrip("-+")
+    return name if name == NOT_STORED or names_a_setting(plain) else NOT_STORED
 
 
 def _word(word: str) -> str:
