@@ -20,6 +20,7 @@ from hangdoc.redact.source import source
 from hangdoc.redact.titles import program, thread
 from hangdoc.redact.values import local
 from hangdoc.redact.words import argv, command, environment
+from hangdoc.regex import regex
 from hangdoc.snapshot import (
     Alike,
     Arrival,
@@ -64,7 +65,7 @@ Locals = Literal["used", "all"]
 LOCALS: tuple[Locals, ...] = ("used", "all")
 """Which texts of variables are kept: only those that a diagnosis can use (paths and short names), or all except secrets."""
 
-Kind = Literal["name", "code", "argv", "environment", "thread", "program", "sentence", "words"]
+Kind = Literal["name", "function", "code", "argv", "environment", "thread", "program", "sentence", "words"]
 """What a text is, and so which filter it passes. `name`: ranks, hosts and files are told apart by it, or the kernel or torch made
 it; only what looks like a secret is removed. `sentence`: made by hangdoc, with quotations. `words`: anything else."""
 
@@ -73,7 +74,7 @@ _FIELDS: dict[type, dict[str, Kind]] = {
     Transfer: {"call": "name", "conditions": "code"},
     Loop: {"header": "code", "counters": "name", "begin": "code", "bound": "code", "advances": "name"},
     Frame: {
-        "function": "name", "file": "name", "source": "code", "context": "code", "conditions": "code", "contexts": "code",
+        "function": "function", "file": "name", "source": "code", "context": "code", "conditions": "code", "contexts": "code",
         "caught": "code",
     },
     PythonThread: {"name": "thread"},
@@ -115,6 +116,9 @@ _STACKS = ("stack", "stack_before", "native")
 _NO_TEXT = (int, float, bool, NoneType)
 _SHORTEST, _LONGEST = 8, 4096
 _LONGEST_NAME = 4096
+_FUNCTION = regex(
+    r"[\w.<>@$-]{0,400}|[\w:~]{1,400}::[^\n]{1,2000}|[\w:<>, *&()\[\]~{}=.@$-]{0,400}\([\w:<>, *&()\[\]~{}=.@$-]*"
+)
 
 
 def snapshot(evidence: Snapshot, locals_: Locals = "used") -> Snapshot:
@@ -218,6 +222,7 @@ class _Filter:
         self._plans: dict[type, tuple[tuple[str, Callable[[Any], Any]], ...]] = {}
         self._by_kind: dict[Kind, Callable[[Any], Any]] = {
             "name": partial(self._each, _name),
+            "function": partial(self._each, _function),
             "code": partial(self._each, source),
             "argv": self._argv,
             "environment": self._environment,
@@ -387,6 +392,11 @@ def _command_line(words: tuple[str, ...], of_run: bool) -> tuple[str, ...]:
 
 def _name(value: str) -> str:
     return text(value, digests=True) if len(value) <= _LONGEST_NAME else NOT_STORED
+
+
+def _function(value: str) -> str:
+    """The name of a function: of Python without spaces, or of C++ with its types."""
+    return text(value, digests=True) if _FUNCTION.fullmatch(value) else NOT_STORED
 
 
 def _tested(evidence: Snapshot) -> frozenset[str]:

@@ -1,6 +1,9 @@
 # Two ranks, of which the second never comes; what stands between two at signs becomes a secret before it is started.
+import collections
 import dataclasses
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -31,6 +34,20 @@ def connect(password, **options):
     return len(password) + len(options)
 
 
+Pair = collections.namedtuple("Pair", "user phrase")
+
+
+def children():
+    """Processes of others, with secrets in their command lines."""
+    wait = "import time; time.sleep(10_000)"
+    subprocess.Popen(
+        [sys.executable, "-c", wait, "@child_positional@", "-p", "@child_letter@", "--thing=@child_option@"]
+    )
+    subprocess.Popen([sys.executable, "-c", f"{wait}  # @child_code@"])
+    subprocess.Popen(["bash", "-c", "PGPASS=@child_shell@ sleep 10000; echo @child_echo@"])
+    subprocess.Popen(["sleep", "10000"], env={**os.environ, "CHILD_NOTE": "@child_environment@"})
+
+
 def watched():
     """A watchdog, where the test wants one."""
     if "WATCHED" in os.environ:
@@ -49,7 +66,14 @@ def wait_for_ever(kind):
     odd = "@local_github@"
     login, client = Login("me", "@local_dataclass@"), Client(token="@local_object@")
     prompt = " ".join(["what the user", "asked in confidence,", f"number {len(nested)}"])
+    named = Pair("me", "@local_namedtuple@")
+    printed = repr(login)
+    plain = "@local_plain@"
+    table = {"@local_key@": 1, "thing": "@local_value@"}
     mode = "float16"
+    connect("@source_positional@")
+    connect(f"@source_format@-{kind}")
+    ask = lambda thing="@source_default@": thing
     connect(password="@source_argument@", user="me")  # the old password: @source_comment@
     client.password = "@source_attribute@"
     key_block = "\n".join(
@@ -69,6 +93,8 @@ def wait_for_ever(kind):
 def main():
     dist.init_process_group("gloo")
     threading.Thread(target=time.sleep, args=(10_000,), name="Bearer @thread_name@", daemon=True).start()
+    threading.Thread(target=time.sleep, args=(10_000,), name="upload-@thread_prefix@", daemon=True).start()
+    children()
     watched()
     if dist.get_rank() == 1:
         wait_for_ever("a")
