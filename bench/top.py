@@ -168,8 +168,9 @@ def _slow_down(ranks: int, rounds: int, length: float) -> None:
             command = [HANGDOC, "top", "--rate", "1", *(word for pid in run.pids for word in ("--pid", str(pid)))]
             terminal = ["script", "--quiet", "--command", " ".join(command), "/dev/null"]
             child = subprocess.Popen(
-                terminal, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
+                terminal, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                env={**os.environ, "TERM": "xterm-256color"},
+            )  # fmt: skip
             try:
                 time.sleep(4.0)  # until it has started
                 watched.append(_seconds_per_step(run, length))

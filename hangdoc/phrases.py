@@ -1,4 +1,4 @@
-"""Formats ranks, durations and the callers of operations for findings and reports."""
+"""Formats ranks, durations, the callers of operations, and text from outside, for findings and reports."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,20 @@ _CALLERS = {
     "fsdp": "FSDP",
     "gpu": "GPU",
 }
+_INVISIBLE = frozenset(
+    map(chr, (0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10),
+              *range(0xE0100, 0xE01F0)))
+)  # fmt: skip
+"""Characters that take no space or show nothing, although Python counts them as printable: the letters and marks among Unicode's
+Default_Ignorable_Code_Point (DerivedCoreProperties.txt), and the empty Braille pattern."""
+
+
+def printable(text: str) -> str:
+    """Text from outside, safe for a terminal: `·` for each control, formatting and invisible character. Formatting characters
+    (bidi overrides, for example) make a terminal show another text than the one that is there."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c.isprintable() and c not in _INVISIBLE else "·" for c in text)
 
 
 def caller(origin: str) -> str:

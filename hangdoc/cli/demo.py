@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hangdoc.cli.looking import look
+from hangdoc.cli.output import show, tell
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.diagnosis import exit_code
 from hangdoc.observe.observe import Options
@@ -39,15 +40,15 @@ def command(name: str, list_them: bool, hold: bool) -> int:
 
     if list_them:
         for scenario in SCENARIOS.values():
-            click.echo(f"{scenario.name:24} {scenario.summary}")
+            show(f"{scenario.name:24} {scenario.summary}")
         return 0
     if name not in SCENARIOS:
         raise CommandError(f"there is no demo {name!r}. `hangdoc demo --list` lists them.", USAGE)
     if (missing := next((module for module in _NEEDED if find_spec(module) is None), None)) is not None:
         raise CommandError(f"the demo needs {missing}. Install it with pip install 'hangdoc[trainer]'.", USAGE)
     scenario = SCENARIOS[name]
-    click.echo(f"{name}: {scenario.summary}", err=True)
-    click.echo(f"starting torchrun and waiting until the run {_awaited(scenario.frozen)} ...", err=True)
+    tell(f"{name}: {scenario.summary}")
+    tell(f"starting torchrun and waiting until the run {_awaited(scenario.frozen)} ...")
     _end_once()
     try:
         with Started(scenario) as run:
@@ -56,7 +57,7 @@ def command(name: str, list_them: bool, hold: bool) -> int:
             command_line = (
                 f"hangdoc diagnose --pid {' --pid '.join(map(str, run.pids))} --patience {scenario.patience:g}"
             )
-            click.echo(f"$ {command_line}\n", err=True)
+            tell(f"$ {command_line}\n")
             snapshot = look(Options(pids=run.pids))
             diagnosis = diagnose(snapshot, patience=scenario.patience)
     except RuntimeError as error:
@@ -94,14 +95,14 @@ def _end_once() -> None:
 def _hold(run: "Started") -> int:
     """Keep the run until Ctrl-C (exit code 0), another signal, or its own end."""
     for line in _hold_text(run, _program):
-        click.echo(line)
+        show(line)
     try:
         while run.launchers():
             time.sleep(_POLL_SECONDS)
     except KeyboardInterrupt:
-        click.echo("\nending the run ...", err=True)
+        tell("\nending the run ...")
         return 0
-    click.echo("the run has ended", err=True)
+    tell("the run has ended")
     return 0
 
 

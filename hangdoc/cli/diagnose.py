@@ -9,6 +9,7 @@ from hangdoc import codec
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.looking import check_writable, look
 from hangdoc.cli.options import observation_options, patience_option
+from hangdoc.cli.output import show
 from hangdoc.commands.bundles import check_saved_or_running, evidence
 from hangdoc.commands.errors import CommandError, no_such_job
 from hangdoc.commands.hosts import Hosts
@@ -104,4 +105,4 @@ def _show(diagnosis: Diagnosis, as_json: bool, *, verbose: bool) -> None:
 def _print_json(diagnosis: Diagnosis) -> None:
     from hangdoc.commands import documents  # which knows all documents
 
-    click.echo(documents.text(diagnosis))
+    show(documents.text(diagnosis))

@@ -2,6 +2,7 @@
 
 import click
 
+from hangdoc.cli.output import show
 from hangdoc.observe.abilities import Ability, check_all
 
 
@@ -20,7 +21,7 @@ def command(as_json: bool) -> int:
     if as_json:
         _as_json(found, missing)
     else:
-        click.echo(
+        show(
             "hangdoc can access all it needs here."
             if not missing
             else f"{missing} of these are missing. hangdoc uses the others."
@@ -29,9 +30,9 @@ def command(as_json: bool) -> int:
 
 
 def _show(ability: Ability) -> None:
-    click.echo(f"{'ok  ' if ability.works else 'FAIL'}  {ability.name}: {ability.found}")
+    show(f"{'ok  ' if ability.works else 'FAIL'}  {ability.name}: {ability.found}")
     if not ability.works:
-        click.echo(f"      {ability.remedy}")
+        show(f"      {ability.remedy}")
 
 
 def _as_json(found: list[Ability], missing: int) -> None:
@@ -42,4 +43,4 @@ def _as_json(found: list[Ability], missing: int) -> None:
         documents.Able(name=one.name, works=one.works, found=one.found, remedy="" if one.works else one.remedy)
         for one in found
     )
-    click.echo(documents.text(documents.Doctor(hangdoc=__version__, abilities=abilities, missing=missing)))
+    show(documents.text(documents.Doctor(hangdoc=__version__, abilities=abilities, missing=missing)))

@@ -1,12 +1,13 @@
 """The group of commands, each imported when it is called, and the mapping of errors to exit codes."""
 
 import gc
-import signal
 import sys
 from importlib import import_module
 
 import click
 
+from hangdoc.cli.interrupts import INTERRUPTED
+from hangdoc.cli.output import tell
 from hangdoc.codec import BundleError
 from hangdoc.commands.errors import CommandError
 
@@ -28,7 +29,6 @@ _COMMANDS = {
 }
 _ONE_LOOK = ("diagnose", "snapshot")
 """Commands that look once and end. Garbage collection would only traverse the evidence of all ranks repeatedly."""
-INTERRUPTED = 130
 
 
 class _Lazy(click.Group):
@@ -56,26 +56,18 @@ def cli() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command and return its exit code."""
-    # If a CI or timeout(1) ends us, children and temporary files must still be cleaned up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    """Run one command and return its exit code. Raises KeyboardInterrupt, SystemExit and OutputLost."""
     try:
         code = cli.main(arguments, prog_name="hangdoc", standalone_mode=False)
     except click.exceptions.Abort:
         return INTERRUPTED
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else 1
     except click.ClickException as error:
-        error.show()
+        error.show(sys.stderr)
         return error.exit_code
     except BundleError as error:
-        click.echo(f"hangdoc: {error}", err=True)
+        tell(f"hangdoc: {error}")
         return 2
     except CommandError as error:
-        click.echo(f"hangdoc: {error}", err=True)
+        tell(f"hangdoc: {error}")
         return error.exit_code
-    except BrokenPipeError:
-        return 0
     return code if isinstance(code, int) else 0

@@ -2,6 +2,8 @@
 
 import click
 
+from hangdoc.cli.output import show
+
 
 @click.command("launch-diff")
 @click.argument("lines", nargs=-1, required=True, metavar="FILE|'COMMAND'...")
@@ -19,7 +21,7 @@ def diff(lines: tuple[str, ...], whole: bool, as_json: bool) -> int:
 
     found = compared([one for text in lines for one in read(text)])
     if as_json:
-        click.echo(documents.text(found))
+        show(documents.text(found))
     else:
         from rich.console import Console
 

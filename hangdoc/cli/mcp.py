@@ -1,13 +1,14 @@
 """`hangdoc mcp`: a read-only Model Context Protocol server, for agents."""
 
-import signal
 import sys
 from pathlib import Path
 
 import click
 
 from hangdoc.cli.fleet import fleet_options
+from hangdoc.cli.interrupts import end_at_once
 from hangdoc.cli.options import locals_option, native_option
+from hangdoc.cli.output import raise_lost, tell
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.redact import Locals
@@ -41,14 +42,21 @@ def command(bundles: tuple[Path, ...], native: str, locals_: Locals, fleet: Host
     if fleet.hosts is not None:
         fleet.names()  # report an invalid hosts file now, not during a session
     if sys.stdin.isatty():
-        click.echo(
-            "hangdoc mcp: waiting for an MCP client on standard input (docs/agents.md).",
-            err=True,
-        )
-    for number in (
-        signal.SIGTERM,
-        signal.SIGINT,
-    ):  # a handler could not stop the thread that reads standard input
-        signal.signal(number, signal.SIG_DFL)
-    serve(Looks(Confined(bundles), fleet, locals_, native))
+        tell("hangdoc mcp: waiting for an MCP client on standard input (docs/agents.md).")
+    end_at_once()  # an exception could not stop the thread that reads standard input
+    try:
+        serve(Looks(Confined(bundles), fleet, locals_, native))
+    except BaseExceptionGroup as group:  # the SDK writes to standard output in a task of its own
+        errors = _leaves(group)
+        if not all(isinstance(error, OSError) for error in errors):
+            raise
+        raise_lost(errors[0])  # type: ignore[arg-type]
     return 0
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    return [
+        leaf
+        for error in group.exceptions
+        for leaf in (_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    ]

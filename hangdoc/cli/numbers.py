@@ -26,10 +26,10 @@ class Number(click.FloatRange):
             number = int(value) if self._whole else float(value)
         except ValueError:
             number = math.nan
-        if self._low <= number and (number < math.inf if self._high is None else number <= self._high):
-            return number
-        range_ = f"of at least {self._low:g}" if self._high is None else f"from {self._low:g} to {self._high:g}"
-        self.fail(f"{str(value)[:40]!r} is not a {'whole ' * self._whole}number {range_}.", param, ctx)
+        if not (self._low <= number and (number < math.inf if self._high is None else number <= self._high)):
+            range_ = f"of at least {self._low:g}" if self._high is None else f"from {self._low:g} to {self._high:g}"
+            self.fail(f"{str(value)[:40]!r} is not a {'whole ' * self._whole}number {range_}.", param, ctx)
+        return number
 
 
 class ByteSize(click.ParamType[int]):

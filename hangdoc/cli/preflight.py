@@ -6,6 +6,7 @@ import sys
 import click
 import msgspec
 
+from hangdoc.cli import output
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.numbers import Number
 from hangdoc.commands import documents
@@ -103,7 +104,7 @@ def _answer() -> int:
 def show(done: Preflight, as_json: bool) -> int:
     """Print the result. Returns the exit code: 1 if a check fails."""
     if as_json:
-        click.echo(documents.text(done))
+        output.show(documents.text(done))
     else:
         from rich.console import Console
 

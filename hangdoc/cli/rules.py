@@ -2,6 +2,7 @@
 
 import click
 
+from hangdoc.cli.output import show
 from hangdoc.commands import documents, rules
 from hangdoc.commands.documents import Rules
 
@@ -15,7 +16,7 @@ def command(name: str | None, as_json: bool) -> int:
     With a NAME or code, print the page of that finding."""
     found = rules.catalogue() if name is None else Rules(rules=(rules.page(name),))
     if as_json:
-        click.echo(documents.text(found))
+        show(documents.text(found))
     elif name is None:
         _list(found)
     else:
@@ -31,7 +32,7 @@ def _page(page: str) -> None:
     if console.is_terminal:
         console.print(Markdown(page))
     else:
-        click.echo(page)
+        show(page)
 
 
 def _list(found: Rules) -> None:
@@ -42,7 +43,7 @@ def _list(found: Rules) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         for rule in found.rules:
-            click.echo(f"{rule.code}  {rule.name:24} {rule.says}")
+            show(f"{rule.code}  {rule.name:24} {rule.says}")
         return
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="bold")

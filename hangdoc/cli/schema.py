@@ -2,6 +2,7 @@
 
 import click
 
+from hangdoc.cli.output import show
 from hangdoc.commands.errors import USAGE, CommandError
 
 
@@ -16,10 +17,10 @@ def command(of: str) -> int:
     from hangdoc.schema import diagnosis_schema, published
 
     if of == "diagnose":
-        click.echo(documents.text(diagnosis_schema()))
+        show(documents.text(diagnosis_schema()))
         return 0
     if (kind := documents.BY_COMMAND.get(of)) is None:
         known = ", ".join(("diagnose", *documents.BY_COMMAND))
         raise CommandError(f"{of!r} has no JSON document. Commands with one: {known}.", USAGE)
-    click.echo(documents.text(published(kind, kind.__struct_defaults__[-1])))
+    show(documents.text(published(kind, kind.__struct_defaults__[-1])))
     return 0

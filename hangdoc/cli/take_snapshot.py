@@ -10,6 +10,7 @@ from hangdoc import bundle_text, codec
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.looking import check_writable, left, look
 from hangdoc.cli.options import observation_options
+from hangdoc.cli.output import show, tell
 from hangdoc.commands.errors import NO_RANK, USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import check_pids
@@ -59,7 +60,7 @@ def command(output: Path | None, as_text: bool, nonce: str, summary: bool, optio
     snapshot = look(options, fleet, reports=False)
     codec.write(_shortened(snapshot, summary=summary), output)
     ranks = sum(process.role == "rank" for host in snapshot.hosts for process in host.processes)
-    click.echo(f"{output}: {ranks} rank{'s' * (ranks != 1)} of {snapshot.hosts[0].name}", err=True)
+    tell(f"{output}: {ranks} rank{'s' * (ranks != 1)} of {snapshot.hosts[0].name}")
     return 0
 
 
@@ -73,11 +74,11 @@ def _shortened(snapshot: Snapshot, *, summary: bool) -> Snapshot:
 
 def _print(options: Options, nonce: str, *, summary: bool) -> int:
     """Print the bundle. A host without a rank prints one too, because the other hosts may wait for its ranks."""
-    click.echo(bundle_text.begin(__version__, time.time()))
+    show(bundle_text.begin(__version__, time.time()))
     check_pids(options)
     options = msgspec.structs.replace(options, timeout=left(options.timeout))
     for line in bundle_text.lines(codec.encode(_shortened(observe(options), summary=summary), nonce)):
-        click.echo(line)
+        show(line)
     return 0
 
 
@@ -94,6 +95,6 @@ def _save_fleet(folder: Path, options: Options, fleet: Hosts, *, summary: bool) 
         name = "".join(c if c.isalnum() or c in "._-#" else "_" for c in host.name)[:120].lstrip(".") or "host"
         codec.write(msgspec.structs.replace(snapshot, hosts=(host,)), folder / f"{name}.hangdoc")
     for one in snapshot.unreached:
-        click.echo(f"{one.host}: {one.why}", err=True)
-    click.echo(f"{folder}: {len(snapshot.hosts)} bundles", err=True)
+        tell(f"{one.host}: {one.why}")
+    tell(f"{folder}: {len(snapshot.hosts)} bundles")
     return 0 if snapshot.hosts else NO_RANK

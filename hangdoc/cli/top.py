@@ -1,7 +1,12 @@
 """`hangdoc top`: the terminal UI, live or with recorded bundles."""
 
+import asyncio
 import os
+import select
+import signal
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +19,12 @@ from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.looking import described, looker
 from hangdoc.observe.observe import Options
 
+if TYPE_CHECKING:
+    from hangdoc_tui.app import Top
+
 _INTERVAL = Number(0.5, 3600)
+_NO_TERMINALS = ("", "dumb", "unknown")
+"""Values of TERM (term(7)) for what cannot show a screen."""
 
 
 @click.command()
@@ -50,11 +60,45 @@ def command(
         from hangdoc_tui.source import Live, Recorded, Source
     except ModuleNotFoundError as error:
         raise CommandError(f"hangdoc top needs {error.name}: pip install 'hangdoc[tui]'.", USAGE) from None
-    source: Source
-    if bundles:
-        source = Recorded(files(bundles), patience)
-    else:
+    source: Source = (
+        Recorded(files(bundles), patience)
+        if bundles
+        else Live(looker(options, fleet), described(options, fleet), patience)
+    )
+    _check_terminal()
+    if not bundles:
         os.nice(19)  # give way to the run
-        source = Live(looker(options, fleet), described(options, fleet), patience)
-    Top(source, rate=interval if rate is None else rate, allow_signals=allow_signals).run()
-    return 0
+    threading.Thread(target=_end_with_terminal, name="terminal", daemon=True).start()
+    top = Top(source, rate=interval if rate is None else rate, allow_signals=allow_signals)
+    asyncio.run(_run(top))
+    return top.return_code or 0
+
+
+def _check_terminal() -> None:
+    """Raise CommandError if there is no terminal to draw on."""
+    redirected = [name for number, name in enumerate(("input", "output", "error")) if not os.isatty(number)]
+    if redirected:
+        raise CommandError(
+            f"hangdoc top needs a terminal, but standard {redirected[0]} is not one. `hangdoc diagnose` needs none.", USAGE
+        )
+    if (term := os.environ.get("TERM", "")) in _NO_TERMINALS:
+        raise CommandError(
+            f"hangdoc top needs a terminal that can move its cursor, but TERM is {term!r}. `hangdoc diagnose` needs none.",
+            USAGE,
+        )
+
+
+def _end_with_terminal() -> None:
+    """End this process when its terminal is gone and no signal says so (under nohup, or in another session)."""
+    terminal = select.poll()
+    terminal.register(0, 0)  # POLLHUP and POLLERR are always reported
+    terminal.poll()
+    os._exit(128 + signal.SIGHUP)
+
+
+async def _run(top: "Top") -> None:
+    """Run the app. The first signal ends it, so that it leaves the terminal as it was."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, lambda code: top.exit(return_code=code), 128 + number)
+    await top.run_async()

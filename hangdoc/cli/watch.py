@@ -11,6 +11,7 @@ import click
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.numbers import ByteSize, Number
 from hangdoc.cli.options import observation_options, patience_option
+from hangdoc.cli.output import OutputLost, show, tell
 from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts, words
 from hangdoc.file_writer import WriteError
@@ -162,12 +163,15 @@ def _expose(metrics: str | None) -> "Exposed | None":
         raise CommandError(f"--metrics needs {error.name}: pip install 'hangdoc[watch]'.", USAGE) from None
     except OSError as error:
         raise CommandError(f"--metrics {metrics}: {error.strerror or error}. Choose another port.", USAGE) from None
-    click.echo(f"metrics on {address or '127.0.0.1'}:{bound}", err=True)
+    tell(f"metrics on {address or '127.0.0.1'}:{bound}")
     return exposed
 
 
 def _show(kept: "Kept") -> None:
-    click.echo(kept.text)
+    try:
+        show(kept.text)
+    except OutputLost as lost:  # the report is in --output, too
+        say(str(lost))
 
 
 def _gone(options: "Options") -> Callable[[], bool]:
@@ -222,4 +226,4 @@ def say(text: str) -> None:
     from hangdoc.render.words import clean
 
     now = datetime.datetime.now(datetime.UTC).strftime("%H:%M:%S")
-    click.echo(f"{now} {clean(text)}", err=True)
+    tell(f"{now} {clean(text)}")

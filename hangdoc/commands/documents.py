@@ -1,9 +1,14 @@
 """The JSON documents of all commands except `diagnose` (docs/json.md). Each names its schema."""
 
+import re
+
 import msgspec
 
 from hangdoc.launch.rows import Row
 from hangdoc.preflight.plan import Check, Link, NodeReport
+from hangdoc.regex import regex
+
+_NOT_ASCII = regex(r"[^\x00-\x7e]+")
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,5 +85,20 @@ BY_COMMAND: dict[str, type[Document]] = {
 
 
 def text(document: object) -> str:
-    """A document as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    """A document as indented JSON in ASCII, which every standard output can write. Other characters are `\\uXXXX`, so that a
+    process cannot make a terminal show another text with bidi controls."""
+    return _NOT_ASCII.sub(_escape, msgspec.json.format(_encoded(document), indent=2).decode())
+
+
+def _encoded(document: object) -> bytes:
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:  # a path or an argument that is not UTF-8: Python holds its bytes as surrogates, which become `?`
+        import json
+
+        return json.dumps(msgspec.to_builtins(document), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

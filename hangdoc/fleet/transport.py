@@ -16,6 +16,7 @@ from ClusterShell.Task import TimeoutError as TaskTimeout
 from ClusterShell.Worker.Exec import ExecWorker
 
 from hangdoc import bundle_text
+from hangdoc.phrases import printable
 
 _KEPT_LINES = 20
 _MAX_LINE = 2 << 20
@@ -75,7 +76,7 @@ class HostReply:
         """Keep one line that is not part of a bundle."""
         text = line[:400].decode("utf-8", "replace").strip()
         if text and len(self.printed) < _KEPT_LINES:
-            self.printed.append("".join(c if c.isprintable() else "·" for c in text))
+            self.printed.append(printable(text))
 
 
 class _Listener(EventHandler):  # type: ignore[misc]

@@ -58,6 +58,7 @@ def _of_a_child() -> Iterator[Ability]:
             [sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.read()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            start_new_session=True,  # it ends with its standard input; a Ctrl-C at the terminal is not for it
         )
     except OSError as error:
         yield Ability(

@@ -3,9 +3,10 @@
 import os
 import sys
 
-import click
-
 from hangdoc.cli.group import run
+from hangdoc.cli.interrupts import end_with_cleanup
+from hangdoc.cli.main import run_to_end
+from hangdoc.cli.output import tell
 from hangdoc.cli.preflight import show
 from hangdoc.commands.preflight import concluded
 from hangdoc.preflight import session
@@ -15,6 +16,7 @@ from hangdoc.version import __version__
 
 def main() -> int:
     """Run preflight, started by torchrun or by hand. Returns the exit code."""
+    end_with_cleanup()
     if "RANK" not in os.environ or "MASTER_PORT" not in os.environ:
         return run(["preflight", *sys.argv[1:]])
     return _by_torchrun(tuple(word for word in sys.argv[1:] if word != "--"))
@@ -40,7 +42,7 @@ def _by_torchrun(arguments: tuple[str, ...]) -> int:
             own.close()
         rendezvous.reduce(store)
         return 0
-    click.echo(f"hangdoc {__version__} preflight: {plan.nodes} nodes, {ranks} ranks", err=True)
+    tell(f"hangdoc {__version__} preflight: {plan.nodes} nodes, {ranks} ranks")
     reports, links, silent = rendezvous.conduct(store, plan, own)
     own.close()
     whole = not silent and all(link.outcome == "ok" for link in links)
@@ -51,4 +53,4 @@ def _by_torchrun(arguments: tuple[str, ...]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_to_end(main)

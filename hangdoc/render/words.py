@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnosis import Finding, Job, Operation, RankView, Where
-from hangdoc.phrases import caller, duration
+from hangdoc.phrases import caller, duration, printable
 
 VERDICT_STYLE = {
     "hung": "bold red",
@@ -20,8 +20,8 @@ SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 
 
 def clean(text: str) -> str:
-    """Text from a process without control and formatting characters, safe for a terminal."""
-    return "".join(c if c.isprintable() else "·" for c in text)
+    """Text from a process without control, formatting and invisible characters, safe for a terminal."""
+    return printable(text)
 
 
 def operation(op: Operation | None) -> str:

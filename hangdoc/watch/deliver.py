@@ -15,6 +15,7 @@ from typing import IO, Any
 import msgspec
 
 from hangdoc import untrusted
+from hangdoc.phrases import printable
 from hangdoc.timed_exchange import Limit, TimedConnection, TimedTLSConnection
 from hangdoc.watch.evidence import Kept
 from hangdoc.watch.message_queue import Refused, Unreachable
@@ -131,7 +132,7 @@ def command(words: tuple[str, ...]) -> Callable[[Message], None]:
             "HANGDOC_REPORT": call.report,
             "HANGDOC_PAGE": call.page,
             "HANGDOC_VERDICT": call.verdict,
-            "HANGDOC_JOBS": "".join(c if c.isprintable() else "·" for c in call.job),
+            "HANGDOC_JOBS": printable(call.job),
             "HANGDOC_HANG": call.hang,
         }
         text = call.text.encode("utf-8", "replace") or _written(call.report)

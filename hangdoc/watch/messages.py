@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Diagnosis, DocumentPart, Job, RankView
-from hangdoc.phrases import duration, ranks
+from hangdoc.phrases import duration, printable, ranks
 from hangdoc.render.words import hosts_of, job_names
 from hangdoc.watch.evidence import Kept
 from hangdoc.watch.hangs import Ending, Hang
@@ -151,5 +151,5 @@ def _slack(event: Event, job: Job | None) -> dict[str, object]:
 def _escaped(text: str) -> str:
     """Escapes Slack's three special characters, so that text from a process is no mention or link, and removes control
     characters."""
-    shown = "".join(c if c.isprintable() else "·" for c in text)
+    shown = printable(text)
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("`", "'")

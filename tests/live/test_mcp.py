@@ -243,7 +243,7 @@ def test_a_signal_ends_it_at_once(number: signal.Signals) -> None:
         server.stdin.flush()
         server.stdout.readline()  # it answers, so it listens
         server.send_signal(number)
-        assert server.wait(timeout=10) == -number
+        assert server.wait(timeout=10) == 128 + number
 
 
 def test_a_directory_that_is_not_there_is_said() -> None:

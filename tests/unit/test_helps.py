@@ -16,7 +16,7 @@ from hangdoc.cli.group import cli
 
 ROOT = Path(__file__).parents[2]
 ERRORS = {"CommandError", "UsageError", "StartError", "StateError", "DiagnoseError", "HangError", "Refused", "Unreachable",
-          "BundleError", "BundleTextError", "HostsError", "ShellError", "fail"}  # fmt: skip
+          "BundleError", "BundleTextError", "HostsError", "ShellError", "OutputLost", "fail"}  # fmt: skip
 """The exceptions whose messages a person sees, and click's `fail`."""
 COLUMNS = 78
 """What click uses of a terminal of 80 columns."""

@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -253,6 +254,10 @@ class Actions(App[None]):
             self.notify(f"{what} written: {path}", markup=False)
         except (OSError, codec.BundleError) as error:
             self.notify(str(error), severity="error", markup=False)
+
+    def action_help_quit(self) -> None:
+        """What Ctrl-C does where no text is selected. Textual only says which key quits."""
+        self.exit(return_code=128 + signal.SIGINT)
 
     # --- signals -------------------------------------------------------------------------------------------------------
 
