@@ -109,15 +109,15 @@ def test_a_command_ends_at_any_time(words: str, number: signal.Signals, rank: in
 
 def test_the_second_ctrl_c_does_not_wait_for_the_cleanup() -> None:
     program = (
-        "import sys, time\n"
+        "import os, time\n"
         "from hangdoc.cli import interrupts, main\n"
         "def command():\n"
         "    interrupts.end_with_cleanup()\n"
         "    try:\n"
-        "        print('ready', flush=True)\n"
+        "        os.write(1, b'ready\\n')\n"
         "        time.sleep(1000)\n"
         "    finally:\n"
-        "        print('cleanup', flush=True)\n"
+        "        os.write(1, b'cleanup\\n')\n"
         "        time.sleep(1000)\n"
         "main.run_to_end(command)\n"
     )
