@@ -15,8 +15,10 @@ PYTHONS ?= /var/tmp/hangdoc-pythons
 
 .PHONY: demo test unit live check format docs site pictures bench hangbench foreign soak corpus launchers observers setup system pythons clean
 
+# The tests end with make, and with them what they have started (hangbench/leftovers.py).
+PYTEST_ALONE := HANGDOC_MAKE_PID=$$PPID $(BIN)/pytest
 # Many tests wait for a run to start or to freeze, so more of them run at the same time than there are processors (tests/conftest.py).
-PYTEST := $(BIN)/pytest -n auto --dist loadgroup
+PYTEST := $(PYTEST_ALONE) -n auto --dist loadgroup
 
 demo: $(READY)
 	@# Exit code 1 is the contract's "an error was found": that is what a demo of a hang is for.
@@ -24,10 +26,10 @@ demo: $(READY)
 
 # A test that fails while others run must pass alone. The first run also observes every healthy case on a busy machine.
 test: setup
-	$(PYTEST) || { echo "Running the failed tests again, alone:"; $(BIN)/pytest -n0 --last-failed --last-failed-no-failures none; }
+	$(PYTEST) || { echo "Running the failed tests again, alone:"; $(PYTEST_ALONE) -n0 --last-failed --last-failed-no-failures none; }
 
 unit: $(READY)
-	$(BIN)/pytest tests/unit tests/corpus tests/tui
+	$(PYTEST_ALONE) tests/unit tests/corpus tests/tui
 
 live: setup
 	$(PYTEST) tests/live
@@ -40,7 +42,7 @@ system:
 pythons: $(READY)
 	[ -e $(PYTHONS)/usr/bin/python3.15 ] || debootstrap --variant=minbase \
 		--include=python3.13,python3.14,python3.15,pypy3 sid $(PYTHONS)
-	HANGDOC_CHROOT=$(PYTHONS) $(BIN)/pytest tests/unit/test_memory.py -rs
+	HANGDOC_CHROOT=$(PYTHONS) $(PYTEST_ALONE) tests/unit/test_memory.py -rs
 
 check: $(READY) $(SITE)
 	$(BIN)/ruff check .

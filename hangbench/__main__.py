@@ -13,6 +13,7 @@ from rich.console import Console
 
 from hangbench import report
 from hangbench.case import Case, cases
+from hangbench.leftovers import end_with_this_process
 from hangbench.look import Look, judged
 from hangbench.record import bundle, record
 from hangbench.run import Running
@@ -148,4 +149,5 @@ class Looks:
 
 
 if __name__ == "__main__":
+    end_with_this_process()
     main()

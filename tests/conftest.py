@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from hangbench.leftovers import end_with_this_process
 from hangdoc.observe.abilities import check_all
 from tests.live.needs import lacks
 
@@ -20,9 +21,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_configure() -> None:
-    """A shell starts a background job with SIGINT ignored, and all of its processes inherit that. Tests send this signal."""
+    """Let no process outlive the run. And accept SIGINT: a shell starts a background job with SIGINT ignored, and all of its
+    processes inherit that. Tests send this signal."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # For the run and for each of its workers, which may crash. `make` ends only a shell, so its pid comes from the Makefile.
+    make = os.environ.pop("HANGDOC_MAKE_PID", None)
+    end_with_this_process(*([int(make)] if make else []))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

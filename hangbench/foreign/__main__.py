@@ -13,6 +13,7 @@ import click
 from hangbench.foreign import results
 from hangbench.foreign.run import WORK, inside, isolated, prepare
 from hangbench.foreign.table import PROGRAMS
+from hangbench.leftovers import end_with_this_process
 
 
 @click.command()
@@ -75,4 +76,5 @@ def main(
 
 
 if __name__ == "__main__":
+    end_with_this_process()
     main()
