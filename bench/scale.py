@@ -172,9 +172,9 @@ def hosts(number: int = 1000) -> None:
         for fanout in (16, 64, 256):
             began = time.perf_counter()
             done = subprocess.run(
-                ["/usr/bin/env", "time", "-f", "%M", sys.executable, "-c", _WITH_NONCE, "diagnose", "--hosts", f"h[0-{number - 1}]", "--via",
-                 f"cat {folder}/{{host}} --", "--remote-command", "/dev/null", "--fanout", str(fanout), "--timeout", "120",
-                 "--json"],
+                ["/usr/bin/env", "time", "-f", "%M", sys.executable, "-c", _WITH_NONCE, "diagnose",
+                 "--hosts", f"h[0-{number - 1}]", "--via", f"cat {folder}/{{host}} --", "--remote-command", "/dev/null",
+                 "--fanout", str(fanout), "--timeout", "120", "--json"],
                 capture_output=True, text=True, check=False,
             )  # fmt: skip
             answer = json.loads(done.stdout)
