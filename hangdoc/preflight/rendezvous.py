@@ -14,6 +14,7 @@ import msgspec
 import torch
 import torch.distributed
 
+from hangdoc import untrusted
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Check, Link, NodeReport, Plan
 
@@ -23,6 +24,7 @@ ANSWER_SECONDS = 20.0
 REDUCE_SECONDS = 30.0
 _NUMBERS = 1_000_000
 _GRACE = 5.0
+_MAX_ANSWER_BYTES = 4 << 20
 
 
 def store() -> Store:
@@ -56,8 +58,9 @@ class Conductor:
             try:
                 left = max(0.1, until - time.monotonic())
                 self._store.wait([f"answer/{number}/{node}"], datetime.timedelta(seconds=left))
-                answers[name] = msgspec.json.decode(self._store.get(f"answer/{number}/{node}"), type=session.NodeAnswer)
-            except (RuntimeError, msgspec.DecodeError):
+                raw = self._store.get(f"answer/{number}/{node}")
+                answers[name] = untrusted.decode(raw, session.NodeAnswer, _MAX_ANSWER_BYTES)
+            except (RuntimeError, untrusted.UntrustedError):
                 self.silent[name] = f"no reply within {ANSWER_SECONDS:g} s"
         return answers
 

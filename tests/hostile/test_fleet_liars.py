@@ -24,15 +24,17 @@ def look(number: int, **more: object) -> Host:
     return replace(one.hosts[0], **more)
 
 
-def reply(name: str, host: Host, nonce: str = "new") -> HostReply:
+def reply(name: str, host: Host, *nonce: str) -> HostReply:
     answer = HostReply(name, ahead_seconds=0.0)
     answer.reader.version = "0.1.0"
-    answer.reader.raw = codec.encode(Snapshot(hangdoc="t", hosts=(host,)), nonce)
+    answer.reader.raw = codec.encode(Snapshot(hangdoc="t", hosts=(host,)), *nonce)
     return answer
 
 
 def test_an_old_bundle_is_not_new() -> None:
-    found = combine([reply("a", look(0, machine_id="m0")), reply("b", look(1, machine_id="m1"), "old")], 1.0, "new")
+    found = combine(
+        [reply("a", look(0, machine_id="m0"), "new"), reply("b", look(1, machine_id="m1"), "old")], 1.0, "new"
+    )
     assert [host.asked_as for host in found.hosts] == ["a"]
     assert [one.why for one in found.unreached] == [
         "its bundle does not answer this request: it was saved earlier. Take a new look"
@@ -43,7 +45,7 @@ def test_who_claims_another_machine_does_not_silence_it() -> None:
     """Row 10: the honest evidence was dropped."""
     honest, liar = look(1, machine_id="m", name="n1"), look(0, machine_id="m", name="n1")
     for replies in ([("liar", liar), ("honest", honest)], [("honest", honest), ("liar", liar)]):
-        found = combine([reply(*one) for one in replies], 1.0, "new")
+        found = combine([reply(*one) for one in replies], 1.0)
         assert sorted(host.name for host in found.hosts) == ["honest", "liar"]
         assert found.unreached == ()
         problems = diagnose(found).problems
@@ -53,15 +55,15 @@ def test_who_claims_another_machine_does_not_silence_it() -> None:
 def test_a_machine_that_is_reached_under_two_names_counts_once() -> None:
     replies = [reply(name, look(1, machine_id="m")) for name in ("a", "b")]
     liar = reply("c", look(0, machine_id="m"))
-    found = combine([liar, *replies], 1.0, "new")
+    found = combine([liar, *replies], 1.0)
     assert [host.asked_as for host in found.hosts] == ["a", "c"]
     assert [(one.host, one.why) for one in found.unreached] == [("b", "it is the same machine as a")]
 
 
 def test_a_reply_is_one_host() -> None:
     answer = reply("a", look(0))
-    answer.reader.raw = codec.encode(Snapshot(hangdoc="t", hosts=(look(0), look(1, name="other"))), "new")
-    assert combine([answer], 1.0, "new").unreached[0].why == "its bundle contains 2 hosts"
+    answer.reader.raw = codec.encode(Snapshot(hangdoc="t", hosts=(look(0), look(1, name="other"))))
+    assert combine([answer], 1.0).unreached[0].why == "its bundle contains 2 hosts"
 
 
 def test_all_lines_of_a_host_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +87,7 @@ BUNDLES = {
     "surrogate": b'{"schema": "hangdoc.snapshot/4", "hangdoc": "\\ud800", "hosts": []}',
     "not text": b'{"schema": "hangdoc.snapshot/4", "hangdoc": "\xff\xfe", "hosts": []}',
     "bomb": b" " * (200 << 20),
-    "replayed": codec.encode(Snapshot(hangdoc="t", hosts=(look(0),)), "old"),
+    "replayed": codec.encode(Snapshot(hangdoc="t", hosts=(look(0),))),
 }
 
 

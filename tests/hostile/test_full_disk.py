@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc import file_writer
+import hangdoc
 from tests.live.needs import needs
 
 WATCH = """
@@ -110,5 +110,5 @@ def test_neither_does_a_quota(number: int, tmp_path: Path, received: tuple[str, 
 
 
 def _path() -> str:
-    root = Path(file_writer.__file__).parents[1]
+    root = Path(hangdoc.__file__).parents[1]
     return os.pathsep.join(map(str, (root, root / "tui", root / "trainer")))
