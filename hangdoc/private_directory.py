@@ -151,10 +151,10 @@ class OwnFiles:
         """Give a file a second name. Raises FileExistsError if there is one."""
         os.link(_name(name), _name(to), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor, follow_symlinks=False)
 
-    def date(self, name: str, nanoseconds: int | None) -> None:
-        """Set when a file was last written, in nanoseconds since 1970; None: now, by the clock of the file system."""
+    def date(self, name: str, nanoseconds: int) -> None:
+        """Set when a file was last written, in nanoseconds since 1970."""
         with self._opened(name) as file:
-            os.utime(file, ns=None if nanoseconds is None else (nanoseconds, nanoseconds))
+            os.utime(file, ns=(nanoseconds, nanoseconds))
 
     def remove(self, name: str) -> None:
         """Remove a file of this user, or the link that stands in its place. Does nothing if there is none."""

@@ -8,8 +8,9 @@ also for fields that it skips), a text that is not UTF-8, too little memory.
 import os
 import stat
 import zlib
+from collections.abc import Hashable
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -34,7 +35,8 @@ def decode(raw: bytes | bytearray, kind: type[T], limit: int, *, strict: bool = 
     if len(raw) > limit:
         raise UntrustedError(f"has more than {size(limit)}")
     try:
-        return _decoder(kind, strict).decode(raw)
+        value: T = _decoder(kind, strict).decode(raw)
+        return value
     except RecursionError:
         why = "it is nested too deeply"
     except MemoryError:
@@ -45,7 +47,7 @@ def decode(raw: bytes | bytearray, kind: type[T], limit: int, *, strict: bool = 
 
 
 @lru_cache(32)
-def _decoder(kind: type[T], strict: bool) -> "msgspec.json.Decoder[T]":
+def _decoder(kind: Hashable, strict: bool) -> "msgspec.json.Decoder[Any]":
     return msgspec.json.Decoder(kind, strict=strict)
 
 

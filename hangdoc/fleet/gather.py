@@ -77,9 +77,9 @@ def combine(replies: list[HostReply], elapsed: float, nonce: str = "") -> Snapsh
             continue
         claimed.append(reply.host)
         found[reply.host] = host
-    for names in claims.values():
-        if len(names) > 1:
-            found |= {name: _contradicted(found[name], names) for name in names}
+    for claimed in claims.values():
+        if len(claimed) > 1:
+            found |= {name: _contradicted(found[name], claimed) for name in claimed}
     names = Counter(host.name for host in found.values())
     renamed = (
         msgspec.structs.replace(h, name=h.asked_as or h.name) if names[h.name] > 1 else h for h in found.values()

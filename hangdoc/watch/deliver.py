@@ -43,14 +43,14 @@ class _TimedHandler(urllib.request.HTTPHandler):
     """Opens connections whose time limit is that of the exchange."""
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_timed(TimedConnection), req)  # type: ignore[arg-type]
+        return self.do_open(_timed(TimedConnection), req)
 
 
 class _TimedTLSHandler(urllib.request.HTTPSHandler):
     """The same for https."""
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_timed(TimedTLSConnection), req)  # type: ignore[arg-type]
+        return self.do_open(_timed(TimedTLSConnection), req)
 
 
 def _timed(kind: type[TimedConnection | TimedTLSConnection]) -> Callable[..., http.client.HTTPConnection]:

@@ -1,199 +1,110 @@
-"""What a rank does after its deadline: dump its stacks, have its host observed, and report the result.
+"""How the hosts of a run make one report: each puts its bundle into the run store, one gathers them, all read its report.
 
-Runs in the watchdog's thread. Every step has a time limit, and nothing raises: each failure is reported once.
+If the run store does not answer, a shared directory does the same. Without either, each host reports on its own.
 """
 
-import contextlib
-import faulthandler
-import os
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterable
 
-from hangdoc import beacon
-from hangdoc.beacon import FLIGHT_SUFFIX
-from hangdoc.phrases import beginning
 from hangdoc.private_directory import PrivateDirectory
-from hangdoc.watchdog import attach, recorder
-from hangdoc.watchdog.hang_directory import Member, clean
-from hangdoc.watchdog.joint_report import REPORT, JointReport
-from hangdoc.watchdog.log import Log
+from hangdoc.watchdog.hang_directory import clean
 from hangdoc.watchdog.run_store import RunStore
 
-_PEERS_SECONDS = 1.5
-_SNAPSHOT_SECONDS = 30
-_REPORT_SECONDS = 20.0
-_MAX_TEXT_BYTES = 16 << 20
-_ANSWERS = (0, 1, 4)
-"""Exit codes of `hangdoc` that come with a report on stdout; with 4 it lists what could not be observed."""
+_DEFER_SECONDS = 8.0
+"""How long hosts without rank 0 wait for the report of the host that has it: users read its log first."""
+_GATHER_SECONDS = 8.0
+_ALONE_SECONDS = 2.0
+"""The limit if the run store does not answer. Files in a shared directory are visible by then."""
+_PAUSE_SECONDS = 0.1
+REPORT = "report.txt"
+_MAX_BYTES = 128 << 20
 
 
-class Alarm:
-    """One rank's part in a hang. The hosts of a run exchange messages through `run_store`; the ranks of this host have beacons in
-    `beacons`, if that directory can be trusted. `closed`: other processes may attach to this one only while hangdoc observes the
-    hang."""
+class JointReport:
+    """The part of one host. `ranks` are on this host, `elsewhere` on other hosts."""
 
     def __init__(
-        self, member: Member, beacons: PrivateDirectory | None, run_store: RunStore, say: Log, *, closed: bool = False
+        self, folder: PrivateDirectory, host: str, ranks: list[int], elsewhere: list[int], run_store: RunStore
     ) -> None:
-        self._rank, self._world_size, self._run = member.rank, member.world_size, member.digest
-        self._beacons, self._run_store, self._say = beacons, run_store, say
-        self._closed = closed
+        self._folder, self._host, self._ranks, self._elsewhere, self._run_store = (
+            folder,
+            host,
+            ranks,
+            elsewhere,
+            run_store,
+        )
+        self._fetched: set[int] = set()
 
-    def raise_(self, folder: PrivateDirectory) -> None:
-        """Save this rank's stacks in the directory. The first rank of a host also observes the host and diagnoses."""
-        self._stacks(folder)
-        self.record(folder)
-        host = socket.gethostname()
-        try:
-            first = folder.claim(f"host-{clean(host)}.claim")
-        except OSError as error:
-            self._say(f"cannot write into {folder.path}: {error}")
+    def share(self, bundle: str) -> None:
+        """Send this host's bundle, a file of the directory, to the host that reports."""
+        if not self._elsewhere:
             return
-        with attach.allowed_meanwhile(self._closed):
-            self._print_verdict(folder, expected=not first or self._look(folder, clean(host)))
+        number = self._run_store.count(self._key("hosts"), 1)
+        if number is not None:
+            self._fetched.add(number)
+            content = self._host.encode() + b"\n" + self._folder.read(bundle, _MAX_BYTES)
+            self._run_store.put(self._key(f"bundle/{number}"), content)
+            self._run_store.count(self._key("ranks"), len(self._ranks))
 
-    def phase_allows_silence(self) -> bool:
-        """Whether another rank is in a phase whose announced timeout has not passed. The other ranks may wait for it, so this
-        is not a hang. Ranks of this host announce it in their beacons, ranks of other hosts in the run store."""
-        now = time.monotonic_ns()
-        peers = self._peers()
-        for rank, beat in peers.items():
-            asked = beat.patience_seconds
-            if rank != self._rank and asked is not None and (now - beat.monotonic_ns) / 1e9 < asked:
-                return True
-        return self._run_store.silence_announced(self._elsewhere(peers))
-
-    def _elsewhere(self, peers: Iterable[int]) -> list[int]:
-        return sorted(set(range(self._world_size)) - set(peers))
-
-    def _stacks(self, folder: PrivateDirectory) -> None:
-        try:
-            with open(folder.open_new(f"rank-{self._rank}.stacks.txt"), "w") as file:
-                faulthandler.dump_traceback(file, all_threads=True)
-        except (OSError, ValueError, RuntimeError) as error:
-            self._say(f"cannot dump the stacks into {folder.path}: {error}")
-
-    def record(self, folder: PrivateDirectory | None = None) -> None:
-        """Save the content of torch's flight recorder for readers outside, and in a hang's directory."""
-        try:
-            known = recorder.dump()
-            if known is not None:
-                if self._beacons is not None:
-                    self._beacons.write(f"{os.getpid()}{FLIGHT_SUFFIX}", known)
-                if folder is not None:
-                    folder.write(f"rank-{self._rank}{FLIGHT_SUFFIX}", known)
-        except Exception as error:  # torch may raise anything
-            self._say(f"could not save the flight recorder: {error}")
-
-    def forget(self) -> None:
-        """Remove the saved flight recorder, which is outdated when the run makes progress again or ends."""
-        if self._beacons is not None:
-            with contextlib.suppress(OSError):
-                self._beacons.remove(f"{os.getpid()}{FLIGHT_SUFFIX}")
-
-    def _peers(self) -> dict[int, beacon.Beat]:
-        """Ranks of this run on this host that have a beacon."""
-        found: dict[int, beacon.Beat] = {}
-        names: list[str] = []
-        with contextlib.suppress(OSError):
-            names = self._beacons.names() if self._beacons is not None else []
-        for name in names:
-            if self._beacons is None or not name.endswith(beacon.SUFFIX):
-                continue
-            try:
-                beat = beacon.parse(self._beacons.read(name, beacon.SIZE))
-            except OSError:
-                continue
-            if beat is not None and beat.rank is not None and beat.run_digest == self._run and _alive(beat.pid):
-                found[beat.rank] = beat
-        return found
-
-    def _look(self, folder: PrivateDirectory, host: str) -> bool:
-        """Observe the run's ranks on this host from outside, and diagnose all bundles that have arrived. Returns whether this
-        host has a bundle; without one there will be no report."""
-        peers = self._peers()
-        until = time.monotonic() + _PEERS_SECONDS
-        missing = set(peers)
-        while missing and time.monotonic() < until:
-            missing = {rank for rank in missing if not folder.has(f"rank-{rank}.stacks.txt")}
-            time.sleep(0.05)
-        for rank in sorted(missing):
-            # A rank that is stopped, or whose GIL is never released, can still be read from outside.
-            self._say(f"rank {rank} (pid {peers[rank].pid}) could not dump its own stacks")
-            self._copy_timer_dump(folder, rank, peers[rank].pid)
-        bundle = f"host-{host}.hangdoc"
-        # Only this run, because another job of the host may hang too. The name of the run finds ranks without a watchdog.
-        pids = [word for pid in self._pids(peers) for word in ("--pid", str(pid))]
-        self._command(folder, ["snapshot", "-o", _inside(folder, bundle), "--run-of", str(os.getpid()), *pids], None)
-        if not folder.has(bundle):
+    def reports(self) -> bool:
+        """Whether this host reports. Waits first for the report of a host that has precedence, and saves it."""
+        if self._elsewhere and 0 not in self._ranks and self._arrives(self._patience(_DEFER_SECONDS)):
             return False
-        elsewhere = self._elsewhere(peers)
-        if elsewhere and self._run_store.silent:
-            self._say(f"cannot reach the other hosts: {self._run_store.reason}")
-        shared = JointReport(folder, host, sorted(peers), elsewhere, self._run_store)
-        shared.share(bundle)
-        if shared.reports():
-            shared.gather()
-            words = ["diagnose", "--patience", "1", "--html", _inside(folder, "report.html"), _inside(folder)]
-            self._command(folder, words, REPORT)
-            shared.publish()
-        return True
-
-    @staticmethod
-    def _pids(peers: dict[int, beacon.Beat]) -> set[int]:
-        return {os.getpid(), *(beat.pid for beat in peers.values())}
-
-    def _copy_timer_dump(self, folder: PrivateDirectory, rank: int, pid: int) -> None:
-        """Copy the stacks that the C timer of a rank has dumped without the GIL."""
-        with contextlib.suppress(OSError):
-            text = self._beacons.read(f"{pid}.stacks", _MAX_TEXT_BYTES) if self._beacons is not None else b""
-            if text:
-                folder.write(f"rank-{rank}.stacks.txt", text)
-
-    def _command(self, folder: PrivateDirectory, words: list[str], output: str | None) -> None:
-        environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", "hangdoc", *words], env=environment, stdin=subprocess.DEVNULL,
-                capture_output=True, timeout=_SNAPSHOT_SECONDS, check=False, pass_fds=(folder.descriptor,),
-            )  # fmt: skip
-        except (OSError, subprocess.SubprocessError) as error:
-            self._say(f"could not run `hangdoc {words[0]}`: {error}")
-            return
-        if done.returncode not in _ANSWERS:
-            self._say(f"`hangdoc {words[0]}` failed: {done.stderr.decode('utf-8', 'replace').strip()[-300:]}")
-        elif output is not None:
-            try:
-                folder.write(output, done.stdout)
-            except OSError as error:
-                self._say(f"cannot write {folder.path / output}: {error}")
-
-    def _print_verdict(self, folder: PrivateDirectory, *, expected: bool) -> None:
-        """Print the verdict in a few lines on this rank's stderr."""
-        until = time.monotonic() + (_REPORT_SECONDS if expected else 0.0)
-        while not folder.has(REPORT) and time.monotonic() < until:
-            time.sleep(0.05)
-        try:
-            shown = beginning(folder.read(REPORT, _MAX_TEXT_BYTES).decode("utf-8", "replace"))
+            first = self._folder.claim("report.claim")
         except OSError:
-            self._say(f"no report was written. To diagnose the evidence: hangdoc diagnose {folder.path}")
-            return
-        self._say(f"{shown}\nfull report: hangdoc diagnose {folder.path}")
+            return False
+        if first and self._elsewhere:  # if the run store does not answer, the directory decides
+            first = self._run_store.first(self._key("reporter"), self._host) is not False
+        if not first:
+            self._arrives(self._patience(_DEFER_SECONDS + _GATHER_SECONDS))
+        return first
 
+    def gather(self) -> None:
+        """Wait for the bundles of all hosts, for a few seconds."""
+        until = time.monotonic() + (self._patience(_GATHER_SECONDS) if self._elsewhere else 0.0)
+        while time.monotonic() < until and not (self._fetch() or self._all_here()):
+            time.sleep(_PAUSE_SECONDS)
 
-def _inside(folder: PrivateDirectory, name: str = "") -> str:
-    """A path for a child that inherits the descriptor of the directory. Another one under its name can't take its place."""
-    return f"/proc/self/fd/{folder.descriptor}/{name}".rstrip("/")
+    def publish(self) -> None:
+        """Send the report to the other hosts."""
+        if self._elsewhere and self._folder.has(REPORT):
+            self._run_store.put(self._key("report"), self._folder.read(REPORT, _MAX_BYTES))
 
+    def _patience(self, seconds: float) -> float:
+        return min(seconds, _ALONE_SECONDS) if self._run_store.silent else seconds
 
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+    def _arrives(self, seconds: float) -> bool:
+        """Wait for another host's report and save it. Returns whether it arrived in time."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if self._folder.has(REPORT):
+                return True
+            if (text := self._run_store.get(self._key("report"))) is not None:
+                self._folder.write(REPORT, text)
+                return True
+            time.sleep(_PAUSE_SECONDS)
         return False
-    except PermissionError:
-        pass
-    return True
+
+    def _fetch(self) -> bool:
+        """Fetch bundles from the run store. Returns whether those of all hosts are here."""
+        hosts = self._run_store.count(self._key("hosts"), 0) or 0
+        for number in set(range(1, hosts + 1)) - self._fetched:
+            raw = self._run_store.get(self._key(f"bundle/{number}"))
+            if raw is not None:
+                host, _, bundle = raw.partition(b"\n")
+                name = f"host-{clean(host.decode('utf-8', 'replace'))}.hangdoc"
+                if not self._folder.has(name):
+                    self._folder.write(name, bundle)
+                self._fetched.add(number)
+        seen = self._run_store.count(self._key("ranks"), 0) or 0
+        return len(self._fetched) == hosts and seen >= len(self._ranks) + len(self._elsewhere)
+
+    def _all_here(self) -> bool:
+        """Whether a shared directory contains the files of all ranks and hosts."""
+        names = set(self._folder.names())
+        ranks = all(f"rank-{rank}.stacks.txt" in names for rank in self._elsewhere)
+        hosts = (name.removesuffix(".claim") for name in names if name.startswith("host-") and name.endswith(".claim"))
+        return ranks and all(f"{host}.hangdoc" in names for host in hosts)
+
+    def _key(self, name: str) -> str:
+        return f"{self._folder.path.name}/{name}"
