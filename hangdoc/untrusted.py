@@ -35,7 +35,7 @@ def decode(raw: bytes | bytearray, kind: type[T], limit: int, *, strict: bool = 
     if len(raw) > limit:
         raise UntrustedError(f"has more than {size(limit)}")
     try:
-        value: T = _decoder(kind, strict).decode(raw)
+        value: T = _decoder(kind, strict).decode(raw)  # type: ignore[arg-type]
         return value
     except RecursionError:
         why = "it is nested too deeply"
