@@ -90,3 +90,19 @@ def _negated(test: str) -> str:
 def are_opposite(one: str, other: str) -> bool:
     """Whether one of two conditions is the negation of the other."""
     return negated(one) == other or one == negated(other)
+
+
+def encodable(text: str) -> str:
+    """A text that can be written as UTF-8. Bytes of a path that are no UTF-8, which Python holds as lone surrogates (PEP 383), are
+    shown as in Python: `\\xff`."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape" if _is_escaped(text) else "backslashreplace").decode(
+            "utf-8", "backslashreplace"
+        )
+    return text
+
+
+def _is_escaped(text: str) -> bool:
+    return all("\udc80" <= char <= "\udcff" for char in text if "\ud800" <= char <= "\udfff")

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from hangdoc.parse import names_in
+from hangdoc.parse import encodable, names_in
 from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, harmless, is_path, text
 from hangdoc.redact.sentences import sentence
@@ -369,6 +369,7 @@ class _Filter:
         return value if known == value else known
 
     def _apply(self, how: Callable[..., str], value: str, *more: Any) -> str:
+        value = encodable(value)
         try:
             kept = self._without_known(how(*more[:1], value, *more[1:]))
         except Exception:  # a text on which the filter fails must not be kept
