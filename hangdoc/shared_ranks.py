@@ -151,8 +151,8 @@ def own_of(process: Process, first: Process) -> Alike:
 
 def resolve(hosts: tuple[Host, ...], most: int) -> None:
     """Give newly decoded hosts the processes of such ranks. Raises KeyError for one that is like a process that does not exist,
-    and ValueError for one that is like a process that is no rank, or if their environments together have more than `most`
-    variables: each rank gets a copy, so that a few bytes could fill the memory."""
+    and ValueError for one that is like a process that is no rank. Each rank gets a copy of an environment, so a few bytes could
+    fill the memory: raises ValueError if these have more than `most` variables together."""
     copied = 0
     for host in hosts:
         if not host.alike:

@@ -93,7 +93,7 @@ def _connected(address: tuple[str, int], limit: Limit) -> TimedSocket:
 
 
 def _addresses(address: tuple[str, int], limit: Limit) -> list[Any]:
-    """The addresses of a host. The resolver has no time limit, so it runs in a thread that can be left behind."""
+    """The addresses of a host. The resolver has no time limit, so it runs in a thread that can be abandoned."""
     found: list[Any] = []
     problems: list[OSError] = []
 

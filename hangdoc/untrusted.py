@@ -1,8 +1,8 @@
 """The only decoder for what others send: bundles, state files, replies of hosts, answers of a rank's server.
 
-Its input may be made to do harm. Sizes are limited before and after decompression, and whatever decoding raises becomes one
-error with one clause: a deep nesting (msgspec counts the depth of its recursion and raises RecursionError before the stack ends,
-also for fields that it skips), a text that is not UTF-8, too little memory.
+Its input may be made to do harm. Sizes are limited before and after decompression. Whatever decoding raises becomes one error with
+one clause: a text that is not UTF-8, too little memory, a deep nesting. msgspec counts the depth of its recursion, also for fields
+that it skips, and raises RecursionError before the stack ends.
 """
 
 import os
@@ -52,8 +52,8 @@ def _decoder(kind: Hashable, strict: bool) -> "msgspec.json.Decoder[Any]":
 
 
 def unpack(packed: bytes, limit: int) -> bytearray:
-    """The content of a gzip stream: at most `limit` bytes, and no more than its compressed bytes can honestly hold. It ends where
-    one of these is exceeded, so a bomb costs a few MiB. Raises UntrustedError."""
+    """The content of a gzip stream: at most `limit` bytes, and at most MOST_TIMES the size of the stream. It ends where one of
+    these is exceeded, so a bomb costs a few MiB. Raises UntrustedError."""
     unpacker = zlib.decompressobj(wbits=31)
     plain = bytearray()
     try:
