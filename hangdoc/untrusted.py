@@ -1,8 +1,8 @@
 """The only decoder for what others send: bundles, state files, replies of hosts, answers of a rank's server.
 
-Its input may be made to do harm. Sizes are limited before and after decompression. Whatever decoding raises becomes one error with
-one clause: a text that is not UTF-8, too little memory, a deep nesting. msgspec counts the depth of its recursion, also for fields
-that it skips, and raises RecursionError before the stack ends.
+Its input may be made to do harm. Sizes are limited before and after decompression. Whatever decoding raises becomes one error
+with one clause: a text that is not UTF-8, too little memory, a deep nesting. msgspec counts the depth of its recursion, also for
+fields that it skips, and raises RecursionError before the stack ends.
 """
 
 import os
