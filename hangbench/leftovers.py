@@ -1,9 +1,9 @@
 """Ends what a program has started, however the program ends: SIGTERM, SIGKILL, a crash.
 
-Ranks outlive their test, because torchrun gives them sessions of their own. So whatever the program starts inherits a variable
-that is unlike any other. A second process waits for the end of the program, and then kills every process with this variable in
-its initial environment. PR_SET_PDEATHSIG cannot do it, because it is not inherited. A pid namespace needs root, and in it the tests
-of orphans and of other namespaces would see other things.
+Ranks continue after the end of their test, because torchrun gives them sessions of their own. So whatever the program starts
+inherits a variable that is unlike any other. A second process waits for the end of the program, and then kills every process with
+this variable in its initial environment. PR_SET_PDEATHSIG cannot do it, because it is not inherited. A pid namespace needs root,
+and in it the tests of orphans and of other namespaces would see other things.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ def end_with_this_process(*others: int) -> None:
         [sys.executable, "-S", __file__, mark, str(os.getpid()), *map(str, others)],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True, cwd="/",
     )  # fmt: skip
-    watcher.returncode = 0  # it outlives this process, and Python must not warn about that
+    watcher.returncode = 0  # it ends after this process, and Python must not warn about that
     os.environ[mark] = "1"
 
 

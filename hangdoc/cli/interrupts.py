@@ -59,7 +59,7 @@ def _handle(handler: "Callable[[int, FrameType | None], None]") -> None:
 
 
 def _end_if_swallowed(unraisable: "Any") -> None:
-    """Python drops an exception that is raised in a destructor. For these two, the command would go on."""
+    """Python drops an exception that is raised in a destructor. For these two, the command would continue."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         _end_now(signal.SIGINT, None)
     if issubclass(unraisable.exc_type, SystemExit):

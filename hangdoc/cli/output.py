@@ -56,7 +56,7 @@ def prepare() -> None:
         except OSError:
             os.open(os.devnull, mode)  # the lowest free number
     if sys.stdin is None:
-        sys.stdin = open(os.devnull)  # type: ignore[unreachable]  # noqa: SIM115
+        sys.stdin = open(os.devnull)  # noqa: SIM115
     sys.stdout = _text(sys.stdout, 1, loses=True, errors="replace")
     sys.stderr = _text(sys.stderr, 2, loses=False, errors="backslashreplace")
 

@@ -79,7 +79,8 @@ def _check_terminal() -> None:
     redirected = [name for number, name in enumerate(("input", "output", "error")) if not os.isatty(number)]
     if redirected:
         raise CommandError(
-            f"hangdoc top needs a terminal, but standard {redirected[0]} is not one. `hangdoc diagnose` needs none.", USAGE
+            f"hangdoc top needs a terminal, but standard {redirected[0]} is not one. `hangdoc diagnose` needs none.",
+            USAGE,
         )
     if (term := os.environ.get("TERM", "")) in _NO_TERMINALS:
         raise CommandError(

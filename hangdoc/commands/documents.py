@@ -93,7 +93,9 @@ def text(document: object) -> str:
 def _encoded(document: object) -> bytes:
     try:
         return msgspec.json.encode(document)
-    except UnicodeEncodeError:  # a path or an argument that is not UTF-8: Python holds its bytes as surrogates, which become `?`
+    except (
+        UnicodeEncodeError
+    ):  # a path or an argument that is not UTF-8: Python holds its bytes as surrogates, which become `?`
         import json
 
         return json.dumps(msgspec.to_builtins(document), ensure_ascii=False).encode("utf-8", "replace")

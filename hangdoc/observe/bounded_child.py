@@ -1,9 +1,9 @@
 """A child process within bounds: of time, of output and of memory, and of the life of this process.
 
-If this process ends in any way (kill -9, out of memory), the kernel kills the child. PR_SET_PDEATHSIG cannot do that here: it
-fires when the *thread* that started the child ends, it is cleared when a file with capabilities is executed (prctl(2)), and it
-must be set between fork and exec, where a program with threads should run no Python. Instead the child holds the reading end of a
-pipe whose only writing end is here. When that closes, the kernel sends the signal of F_SETSIG to the process of F_SETOWN
+If this process ends in any way (kill -9, out of memory), the kernel kills the child. PR_SET_PDEATHSIG (prctl(2)) cannot do that
+here. It fires when the *thread* that started the child ends. It is cleared when a file with capabilities is executed. It must be
+set between fork and exec, where a program with threads should run no Python. Instead the child holds the reading end of a pipe
+whose only writing end is here. When that closes, the kernel sends the signal of F_SETSIG to the process of F_SETOWN
 (fcntl(2), "Managing signals"; pipe_release in the kernel's fs/pipe.c). The owner is set some microseconds after the start.
 Before that, py-spy has not paused a rank yet.
 """

@@ -66,8 +66,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "ranks.py").write_text(_RANKS)
     (tmp_path / "test_ranks.py").write_text(_TEST)
     (tmp_path / "Makefile").write_text(
-        f"include {ROOT}/Makefile\nranks:\n"
-        "\t$(PYTEST_ALONE) -n 2 -q -p tests.conftest test_ranks.py; exit 7\n"
+        f"include {ROOT}/Makefile\nranks:\n\t$(PYTEST_ALONE) -n 2 -q -p tests.conftest test_ranks.py; exit 7\n"
     )
     yield tmp_path
     for pid in _running(tmp_path):
@@ -95,7 +94,9 @@ _PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "test_r
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP], ids=lambda number: number.name)
 @pytest.mark.parametrize(
-    "command", [(*_PYTEST, "-n", "0"), (*_PYTEST, "-n", "2"), ("make", f"BIN={ROOT}/.venv/bin", "ranks")], ids=["0", "2", "make"]
+    "command",
+    [(*_PYTEST, "-n", "0"), (*_PYTEST, "-n", "2"), ("make", f"BIN={ROOT}/.venv/bin", "ranks")],
+    ids=["0", "2", "make"],
 )
 def test_a_signal_ends_all(command: tuple[str, ...], number: signal.Signals, folder: Path) -> None:
     child = _start(folder, *command)

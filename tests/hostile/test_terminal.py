@@ -23,6 +23,7 @@ from hangdoc import codec
 from hangdoc.commands import documents
 from hangdoc.phrases import printable
 from hangdoc.render.words import clean
+from hangdoc_trainer.scenarios import SCENARIOS, Started
 from tests.rules import fires
 
 HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
@@ -56,6 +57,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("terminal") / "hung.hangdoc"
     codec.write(fires("HD101"), path)
     return str(path)
+
+
+@pytest.fixture(scope="module")
+def frozen(can_attach: None) -> Iterator[Started]:
+    with Started(SCENARIOS["shard-mismatch"]) as run:
+        yield run
 
 
 def run(
@@ -115,6 +122,21 @@ def test_files_are_written_though_the_report_is_lost(bundle: str, tmp_path: Path
     assert run(f"diagnose BUNDLE --html {page} --save {copy}", bundle, ">&-").returncode == 2
     assert page.read_text().rstrip().endswith("</html>")
     assert codec.read(copy) == codec.read(Path(bundle))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("redirected", [">/dev/full", ">&- 2>&-"], ids=["full", "closed"])
+def test_a_hang_is_acted_on_though_nobody_can_be_told(
+    frozen: Started, redirected: str, bundle: str, tmp_path: Path
+) -> None:
+    pids = " ".join(f"--pid {pid}" for pid in frozen.pids)
+    options = f"--interval 1 --patience 1 -o {tmp_path} --on-hang 'touch {tmp_path}/ran'"
+    done = run(f"watch {pids} {options}", bundle, redirected)
+    assert done.returncode == 1
+    assert (tmp_path / "ran").exists()
+    assert list(tmp_path.glob("*.html"))
+    assert b"Traceback" not in done.stderr
+    assert ("2>" in redirected) or done.stderr.count(b"standard output cannot be written") == 1
 
 
 _INITIALIZE = {
