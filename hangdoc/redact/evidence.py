@@ -15,7 +15,7 @@ from hangdoc.parse import encodable, names_in
 from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, harmless, is_path, text
 from hangdoc.redact.sentences import sentence
-from hangdoc.redact.shapes import NOT_STORED, kept
+from hangdoc.redact.shapes import NOT_STORED, file_name, kept
 from hangdoc.redact.source import source
 from hangdoc.redact.titles import program, thread
 from hangdoc.redact.values import local
@@ -65,7 +65,7 @@ Locals = Literal["used", "all"]
 LOCALS: tuple[Locals, ...] = ("used", "all")
 """Which texts of variables are kept: only those that a diagnosis can use (paths and short names), or all except secrets."""
 
-Kind = Literal["name", "function", "code", "argv", "environment", "thread", "program", "sentence", "words"]
+Kind = Literal["name", "path", "function", "code", "argv", "environment", "thread", "program", "sentence", "words"]
 """What a text is, and so which filter it passes. `name`: ranks, hosts and files are told apart by it, or the kernel or torch made
 it; only what looks like a secret is removed. `sentence`: made by hangdoc, with quotations. `words`: anything else."""
 
@@ -74,29 +74,29 @@ _FIELDS: dict[type, dict[str, Kind]] = {
     Transfer: {"call": "name", "conditions": "code"},
     Loop: {"header": "code", "counters": "name", "begin": "code", "bound": "code", "advances": "name"},
     Frame: {
-        "function": "function", "file": "name", "source": "code", "context": "code", "conditions": "code", "contexts": "code",
+        "function": "function", "file": "path", "source": "code", "context": "code", "conditions": "code", "contexts": "code",
         "caught": "code",
     },
     PythonThread: {"name": "thread"},
     Holder: {"name": "program", "state": "name"},
-    AwaitedFile: {"kind": "name", "name": "name", "mount": "name"},
-    Arrival: {"folder": "name"},
+    AwaitedFile: {"kind": "name", "name": "path", "mount": "path"},
+    Arrival: {"folder": "path"},
     KernelThread: {"name": "thread", "state": "name", "wchan": "name", "syscall": "name"},
     RankIdentity: dict.fromkeys(("source", "master_address", "run_id", "run", "run_digest"), "name"),
     Launch: dict.fromkeys(("tool", "nnodes", "nproc_per_node", "endpoint", "run_id"), "name"),
     Group: {"name": "name", "backend": "name"},
     Environment: {"variables": "environment"},
     Interpreter: {"environment": "environment", "rpc_name": "name"},
-    Counter: dict.fromkeys(("name", "function", "file"), "name"),
+    Counter: {"name": "name", "function": "function", "file": "path"},
     BeaconReading: {"phase": "words", "shards_digest": "name"},
-    DataSource: dict.fromkeys(("path", "origin", "suffixes", "digest"), "name"),
-    Runtime: dict.fromkeys(("python", "executable", "torch"), "name"),
+    DataSource: {"path": "path", "origin": "name", "suffixes": "name", "digest": "name"},
+    Runtime: {"python": "name", "executable": "path", "torch": "name"},
     Recorded: dict.fromkeys(("op", "inputs", "outputs"), "name"),
     RecordedGroup: {"name": "name"},
-    FlightRecorder: {"source": "name"},
+    FlightRecorder: {"source": "path"},
     KernelState: {"state": "name", "tracer": "program"},
     Process: {
-        "role": "name", "name": "program", "argv": "argv", "state": "name", "cwd": "name", "tracer": "program",
+        "role": "name", "name": "program", "argv": "argv", "state": "name", "cwd": "path", "tracer": "program",
         "control_group": "name", "namespaces": "name",
     },
     Alike: {"state": "name", "argv": "argv", "variables": "environment"},
@@ -116,9 +116,9 @@ _STACKS = ("stack", "stack_before", "native")
 _NO_TEXT = (int, float, bool, NoneType)
 _SHORTEST, _LONGEST = 8, 4096
 _LONGEST_NAME = 4096
-_FUNCTION = regex(
-    r"[\w.<>@$-]{0,400}|[\w:~]{1,400}::[^\n]{1,2000}|[\w:<>, *&()\[\]~{}=.@$-]{0,400}\([\w:<>, *&()\[\]~{}=.@$-]*"
-)
+_MAX_COUNT = 10**15
+"""No counter is larger, but keys are."""
+_FUNCTION = regex(r"[\w.<>@$-]{0,400}|(?=.{0,400}?\w::|.{0,400}?\()[\w:<>, *&()\[\]~{}=.@$#'!+|/^%-]{1,8000}")
 
 
 def snapshot(evidence: Snapshot, locals_: Locals = "used") -> Snapshot:
@@ -222,6 +222,7 @@ class _Filter:
         self._plans: dict[type, tuple[tuple[str, Callable[[Any], Any]], ...]] = {}
         self._by_kind: dict[Kind, Callable[[Any], Any]] = {
             "name": partial(self._each, _name),
+            "path": partial(self._each, file_name),
             "function": partial(self._each, _function),
             "code": partial(self._each, source),
             "argv": self._argv,
@@ -321,8 +322,8 @@ class _Filter:
                 )
                 more[field] = msgspec.structs.replace(stack, threads=renamed)
         progress = changed.get("progress", process.progress)
-        if isinstance(progress, Progress) and any(secrecy(one.name) == HARD for one in progress.counters):
-            counters = tuple(one for one in progress.counters if secrecy(one.name) != HARD)
+        if isinstance(progress, Progress) and not all(map(_is_counter, progress.counters)):
+            counters = tuple(filter(_is_counter, progress.counters))
             more["progress"] = msgspec.structs.replace(progress, counters=counters)
         return more
 
@@ -414,6 +415,10 @@ def _tested(evidence: Snapshot) -> frozenset[str]:
                     if frame.source is not None and ("rpc" in frame.source or "remote" in frame.source):
                         texts.add(frame.source)
     return frozenset(name for one in texts for name in _names_of(one))
+
+
+def _is_counter(counter: Counter) -> bool:
+    return secrecy(counter.name) != HARD and max(abs(counter.before), abs(counter.after)) < _MAX_COUNT
 
 
 @lru_cache(2048)

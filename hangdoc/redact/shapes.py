@@ -5,6 +5,7 @@ This is an allow-list. `patterns` finds what is certainly a secret; here, what i
 
 import re
 from functools import lru_cache
+from hashlib import sha256
 
 from hangdoc.redact.names import NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, random_looking, text
@@ -38,6 +39,9 @@ _HOST_NAME = regex(
 )
 _IDENTITY = regex(r"[\w.:/@+=,%*\[\]^-]{1,256}")
 _SETTING = regex(r"[A-Za-z]{1,20}(?:[-_.][A-Za-z]{1,20}){0,5}")
+_ODD_WORD = regex(r"[^\s\"'(){}\[\]<>,;:/\\]+")
+_RANDOM_RUN = regex(r"[A-Za-z0-9+]{16,}+")
+_SHORTEST_RANDOM, _LONGEST_PATH = 16, 4096
 _URL = regex(r"(?P<scheme>[a-z][a-z0-9+.-]{1,12})://(?P<rest>(?:[^\s\"'<>]|<str>|<redacted>)*+)")
 _PATH = regex(r"(?:~|\.{1,2})?/[\w.@+~,=%/: -]*|[\w.@+~,=%/-]+")
 _SUFFIX = regex(
@@ -181,6 +185,45 @@ def _path_part(part: str) -> str:
     if equals and secrecy(name) != NONE:
         return f"{name}={REDACTED}"
     return REDACTED if " " in part and not all(map(is_plain, part.split())) else text(part)
+
+
+def file_name(value: str) -> str:
+    """The path of a file by which ranks are told apart. Of a part that looks random, a digest of 16 bits is kept: two files stay two,
+    on all hosts alike."""
+    if len(value) < _SHORTEST_RANDOM:
+        return value
+    parts = value.split("/")
+    if len(value) > _LONGEST_PATH:
+        return NOT_STORED
+    shown = [_with_digests(part) if len(part) > 5 else part for part in parts]
+    return "/".join(shown) if shown != parts else value
+
+
+@lru_cache(4096)
+def _with_digests(part: str) -> str:
+    if "<redacted" in part:
+        return part
+    part = text(part, digests=True)
+    return _RANDOM_RUN.sub(lambda run: f"<redacted {_digest(run[0])}>" if _is_random(run[0]) else run[0], part)
+
+
+def _is_random(run: str) -> bool:
+    return random_looking(run) or (len(run) >= 32 and any(map(str.isdigit, run)))
+
+
+def _digest(run: str) -> str:
+    return sha256(run.encode("utf-8", "replace")).hexdigest()[:4]
+
+
+def without_odd_words(value: str) -> str:
+    """A text without words that mix letters and digits as passwords do and names do not."""
+    return _ODD_WORD.sub(lambda found: found[0] if _is_no_password(found[0]) else REDACTED, value)
+
+
+def _is_no_password(found: str) -> bool:
+    if len(found) < 8 or not any(map(str.isdigit, found)) or not any(map(str.isalpha, found)):
+        return True
+    return is_plain(found.strip("_.-+=&!$%*#"), 2) or "<redacted" in found
 
 
 def _address(url: re.Match[str], strangers: int) -> str:

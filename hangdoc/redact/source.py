@@ -40,6 +40,7 @@ _COMPARES = regex(r"(?:==|!=|\bin|\bin\s*[(\[{])$")
 _NUMBER = regex(
     r"(?<![\w.])(?P<name>[A-Za-z_][\w.]*+)(?P<sep>\s{0,20}+(?::\s{0,4}\w{1,40}+\s{0,20}+)?(?:={1,2}|!=|\()\s{0,20}+)(?P<number>\d{2,40}+)(?!\w)"
 )
+_LONG_NUMBER = regex(r"(?<![\w.])(?:0[xX][0-9a-fA-F_]{13,}+|0[bBoO][0-7_]{24,}+|\d[\d_]{15,}+)(?![\w.])")
 _VALUE_OF_KEY = regex(r"\s{0,8}:\s{0,8}(?P<number>\d{2,40})\b")
 _OPTION = regex(r"--?[A-Za-z][A-Za-z_-]{0,40}")
 _VARIABLE = regex(r"[A-Z][A-Z_]{2,60}")
@@ -232,7 +233,9 @@ class _Source:
             return code
         if key_level == HARD and (value := _VALUE_OF_KEY.match(code)) is not None:
             code = f'{code[: value.start("number")]}"{REDACTED}"{code[value.end("number") :]}'
-        return _NUMBER.sub(_number, code) if any(mark in code for mark in "=(") else code
+        if any(mark in code for mark in "=("):
+            code = _NUMBER.sub(_number, code)
+        return _LONG_NUMBER.sub(f'"{NOT_STORED}"', code)
 
 
 def _in_key(literal: str, before: bool) -> bool:

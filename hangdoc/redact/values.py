@@ -7,7 +7,7 @@ devices and paths, and the texts of the variables that conditions and loops test
 from hangdoc.redact import readers
 from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, harmless, text
-from hangdoc.redact.shapes import NOT_STORED, identity, is_number, is_plain, kept, names_a_setting
+from hangdoc.redact.shapes import NOT_STORED, identity, is_number, is_plain, kept, names_a_setting, without_odd_words
 from hangdoc.regex import regex
 
 LOGIN_OPTIONS = frozenset(["-u", "--user", "--userpwd", "--proxy-user", "--http-auth", "--auth"])
@@ -20,7 +20,8 @@ _TOKEN = regex(
     r"""(?P<string>(?P<quote>["'])(?P<content>(?:\\[\s\S]|(?!(?P=quote)|\\)[\s\S]|(?P=quote)(?![ \t]{0,8}(?:[,\])}:]|\Z)))*+)(?:(?P=quote)|\\?\Z))"""
     r"""|(?P<open>[\[({])|(?P<close>[\])}])|(?P<comma>,)|(?P<colon>:)|(?P<bare>[^"'\[\](){},:]+)"""
 )
-_NUMBER_TEXT = r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?j?"
+_NUMBER_TEXT = r"[-+]?(?:\d{1,15}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?j?"
+"""No counter is longer; an exponent of a key is."""
 _BARE = regex(
     rf"\s*+(?:(?:[A-Za-z_][\w.]*=)?{_NUMBER_TEXT}|(?:[A-Za-z_][\w.]*=)?[-+]?(?:inf|nan|bigint)|0x[0-9a-f]+|\?|\.\.\.|[-+*/|=]"
     r"|<(?:(?:built-in |bound )?(?:function|method|class|module) )?(?:[\w.]|<lambda>|<locals>){1,160}(?: object)?(?: at 0x[0-9a-f]+)?>"
@@ -82,7 +83,7 @@ def container(value: str, level: int = NONE, *, keep_all: bool, depth: int = 0, 
             content = found["content"]
             if _COLON.match(value, found.end()):
                 top.key, top.name = secrecy(content), content
-                shown = text(content, strict=True) if keep_all else _key(content)
+                shown = without_odd_words(text(content, strict=True)) if keep_all else _key(content)
             else:
                 may = max(allowed, readers.of_option(top.name)) if top.name else allowed
                 shown = _text(content, top.secrecy(), keep_all, depth, allowed=may)
@@ -150,7 +151,7 @@ def _text(content: str, level: int, keep_all: bool, depth: int = 0, *, allowed: 
         escaped = '\\"' in content
         inner = container(content.replace('\\"', '"') if escaped else content, keep_all=True, depth=depth + 1)
         return inner.replace('"', '\\"') if escaped else inner
-    return text(content, strict=True)
+    return without_odd_words(text(content, strict=True))
 
 
 def word(content: str, allowed: int) -> str:
@@ -183,7 +184,7 @@ def _bare(token: str, level: int, keep_all: bool, *, calls: bool) -> str:
     if name is not None and (name["equals"] or calls or keep_all or is_plain(name["name"], 1)):
         return token
     if keep_all:
-        return text(token, strict=True)
+        return without_odd_words(text(token, strict=True))
     words = plain.split()
     plain_words = len(words) <= 3 and all(_BARE.fullmatch(one) or is_plain(one, 1) for one in words)
     return token if plain_words else token.replace(plain, NOT_STORED)
