@@ -202,10 +202,12 @@ def test_a_worker_server_that_drips_meets_the_limit(
 
     from hangdoc.observe import worker_server
     from hangdoc.observe.deadline import Deadline
+    from hangdoc.procfs import ProcFS
 
     monkeypatch.setattr(worker_server, "_TIMEOUT_SECONDS", 1.0)
-    observation = SimpleNamespace(proc=SimpleNamespace(root=Path("/proc")), deadline=Deadline(20))
-    target = SimpleNamespace(pid=os.getpid())
+    proc = ProcFS()
+    observation = SimpleNamespace(proc=proc, deadline=Deadline(20))
+    target = SimpleNamespace(pid=os.getpid(), start_ticks=proc.stat("self").start_ticks)
     path = str(tmp_path / "s")
     with dripping(head, socket.AF_UNIX, path):
         _late(lambda: worker_server.ask(observation, target, path, "dump"), OSError)  # type: ignore[arg-type]
