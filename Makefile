@@ -4,6 +4,7 @@
 # make pythons   what is read from memory, in the Pythons of Debian's sid (a chroot in $(PYTHONS); root, some minutes, by hand)
 # make foreign   other people's programs, by hand (fetches some GB)
 # make hangbench   every case live, scored (ARGS=--write: docs/accuracy.md)   make corpus   record them   make soak   1,000 looks
+# make fuzz   ten minutes of fuzzing what reads what strangers wrote, by hand (ARGS="--seconds 60 bundle")
 # make launchers   every launcher beside another's job, for docs/launchers.md (ARGS=NAME..., --together, --ci); as root
 # make observers   many observers of one healthy run at the same time, 200 looks       make site       the docs as pages, in build/site
 PYTHON ?= python3
@@ -13,7 +14,7 @@ SITE := .venv/.site
 FRAMEWORKS := .venv/.frameworks
 PYTHONS ?= /var/tmp/hangdoc-pythons
 
-.PHONY: demo test unit live check format docs site pictures bench hangbench foreign soak corpus launchers observers setup system pythons clean
+.PHONY: demo test unit live check format docs site pictures bench hangbench foreign soak corpus launchers observers fuzz setup system pythons clean
 
 # The tests end with make, and with them what they have started (hangbench/leftovers.py).
 PYTEST_ALONE := HANGDOC_MAKE_PID=$$PPID $(BIN)/pytest
@@ -82,6 +83,9 @@ soak: $(FRAMEWORKS)
 
 observers: $(READY)
 	$(BIN)/python -m bench.observers 200
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.hostile.fuzz $(ARGS)
 
 corpus: $(FRAMEWORKS)
 	$(BIN)/python -m hangbench --record
