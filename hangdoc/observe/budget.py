@@ -20,8 +20,8 @@ class Budget:
         self._seconds, self._bytes = seconds, size
 
     def charge(self, began: float, size: int = 0) -> float:
-        """Charge the CPU time of this thread since `began` (time.thread_time), and `size` bytes. Returns the time now, the `began`
-        of the next charge. It is CPU time because a busy machine takes longer for the same work."""
+        """Charge the CPU time of this thread since `began` (time.thread_time), and `size` bytes. Returns the time now, which is
+        the `began` of the next charge. A busy machine takes longer for the same work, so it is CPU time."""
         now = time.thread_time()
         self._seconds -= now - began
         self._bytes -= size

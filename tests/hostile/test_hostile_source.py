@@ -61,11 +61,11 @@ def in_while(test: str) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        in_while("not " * 3_000 + "x"),
+        in_while("not " * 700 + "x"),
         in_while("not " * 50_000 + "x"),
-        in_while("-" * 3_000 + "1"),
-        in_while("+".join("x" * 9_000)),
-        in_while("x" + ".a" * 9_000),
+        in_while("-" * 700 + "1"),
+        in_while("+".join("x" * 700)),
+        in_while("x" + ".a" * 700),
         in_while("[" * 5_000 + "]" * 5_000),
         in_while("0x" + "f" * 9_000),
         in_while("x < 0x" + "f" * 9_000),
