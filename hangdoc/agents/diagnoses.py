@@ -3,7 +3,17 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from hangdoc.agents.answers import Fact, FindingAnswer, Gap, JobAnswer, JobGaps, Looked, NotSeenAnswer, RankRow
+from hangdoc.agents.answers import (
+    EVIDENCE,
+    Fact,
+    FindingAnswer,
+    Gap,
+    JobAnswer,
+    JobGaps,
+    Looked,
+    NotSeenAnswer,
+    RankRow,
+)
 from hangdoc.agents.bounds import LINE, TEXT, clip, clipped, first, in_tool_terms
 from hangdoc.agents.looks import Look, Looks
 from hangdoc.diagnosis import Evidence, Finding, Job, RankView
@@ -33,6 +43,7 @@ def looked(look: Look, looks: Looks, most: int) -> Looked:
     jobs, more = first(look.jobs(), most)
     problems, hidden = first(look.diagnosis.problems, most)
     return Looked(
+        note=EVIDENCE,
         look=look.number,
         of=clip(look.of, LINE),
         taken_at=look.diagnosis.taken_at,
@@ -96,6 +107,7 @@ def not_seen(look: Look, most: int) -> NotSeenAnswer:
         _gaps(job, run, most) for job, run in zip(look.diagnosis.jobs, look.runs, strict=True) if _incomplete(job, run)
     ]
     return NotSeenAnswer(
+        note=EVIDENCE,
         look=look.number,
         complete=not gaps and not problems,
         jobs=tuple(gaps[:most]),
@@ -127,8 +139,8 @@ def _job(job: Job, look: Look, looks: Looks, most: int) -> JobAnswer:
         name=clip(look.names()[job.id], LINE),
         verdict=job.verdict,
         means=MEANS[job.verdict],
-        launcher=job.launcher,
-        backend=job.backend,
+        launcher=clip(job.launcher, LINE) or None,
+        backend=clip(job.backend, LINE) or None,
         world_size=job.world_size,
         hung_for_seconds=job.hung_for_seconds,
         findings=tuple(finding(one, look, looks, most) for one in findings),

@@ -6,6 +6,7 @@ from itertools import takewhile
 
 from hangdoc import settings
 from hangdoc.agents.answers import (
+    EVIDENCE,
     Compared,
     CounterRow,
     DataRow,
@@ -53,6 +54,7 @@ def detail(look: Look, job: Job, run: Run, number: int, most: int) -> RankAnswer
     threads, others = first(_other_threads(rank), min(most, 8))
     helpers, more = first(run.helpers(rank), min(most, 8))
     return RankAnswer(
+        note=EVIDENCE,
         look=look.number,
         taken_at=look.diagnosis.taken_at,
         seconds_ago=look.seconds_ago(),
@@ -95,6 +97,7 @@ def comparison(look: Look, job: Job, run: Run, one: int, other: int, most: int) 
     common = sum(1 for _ in takewhile(lambda pair: place(pair[0]) == place(pair[1]), zip(*frames, strict=False)))
     differences, hidden = first([*_differences(*views), *_setting_differences(run, ranks, one, other)], most)
     return Compared(
+        note=EVIDENCE,
         look=look.number,
         taken_at=look.diagnosis.taken_at,
         seconds_ago=look.seconds_ago(),

@@ -72,6 +72,7 @@ def list_runs(looks: Looks, request: arguments.ListRuns) -> answers.Runs:
         shown, hidden = first(runs, most)
         saved, more = first(bundles, min(most, 20))
         return answers.Runs(
+            note=answers.EVIDENCE,
             runs=tuple(_run(run, min(most, 16)) for run in shown),
             runs_left_out=hidden,
             looks=tuple(
@@ -96,8 +97,8 @@ def _run(run: Run, most: int) -> answers.RunRow:
     process = first_rank.process if first_rank is not None else run.launchers[0][1] if run.launchers else None
     return answers.RunRow(
         job=clip(run.id, LINE),
-        launcher=run.launcher,
-        backend=run.backend,
+        launcher=clip(run.launcher, LINE) or None,
+        backend=clip(run.backend, LINE) or None,
         world_size=run.world_size,
         ranks_seen=clip(numbers(run.ranks), LINE),
         hosts=clipped([host.name for host in run.hosts[:most]], LINE),
@@ -166,6 +167,7 @@ def explain_finding(looks: Looks, request: arguments.ExplainFinding) -> answers.
         raise CommandError(f"there is no finding {request.finding[:60]!r}. The rules are: {known}.", USAGE) from error
     return fitted(
         lambda most: answers.Explained(
+            note=answers.EVIDENCE,
             code=page.code,
             name=page.name,
             page=page.page or page.says,

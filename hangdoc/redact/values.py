@@ -180,6 +180,8 @@ def _bare(token: str, level: int, keep_all: bool, *, calls: bool) -> str:
         return token.replace(given["number"], REDACTED)
     if _BARE.fullmatch(token):
         return token
+    if _NUMBER.fullmatch(plain):
+        return token.replace(plain, NOT_STORED)
     name = _WORD.fullmatch(token)
     if name is not None and (name["equals"] or calls or keep_all or is_plain(name["name"], 1)):
         return token

@@ -144,10 +144,10 @@ def test_the_answer_needs_nothing_that_is_removed(case: Case, locals_: redact.Lo
 
 
 def _told(diagnosis: Diagnosis) -> object:
-    """All of an answer but its quotations."""
+    """All of an answer but its quotations. The first line of a finding may quote a line of source."""
     return [
         (job.id, job.verdict, job.unseen, [msgspec.structs.replace(rank, where=None) for rank in job.ranks],
-         [msgspec.structs.replace(finding, evidence=()) for finding in job.findings])
+         [msgspec.structs.replace(finding, summary="", evidence=()) for finding in job.findings])
         for job in diagnosis.jobs
     ]  # fmt: skip
 
