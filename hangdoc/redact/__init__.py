@@ -28,10 +28,10 @@ __all__ = [
     "local",
     "names_a_secret",
     "node_report",
+    "setting_without_secrets",
     "snapshot",
     "source",
     "text",
-    "setting_without_secrets",
     "variable",
     "without_secrets",
 ]

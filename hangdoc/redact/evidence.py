@@ -1,19 +1,20 @@
 """Filters every text of a snapshot, between observation and storage."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
 from inspect import get_annotations
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
 from hangdoc.parse import encodable, names_in
-from hangdoc.redact.names import HARD, NONE, secrecy
-from hangdoc.redact.patterns import REDACTED, harmless, is_path, text
+from hangdoc.redact.fields import FIELDS, Kind
+from hangdoc.redact.named_values import known_secrets, secrets_of, with_spellings
+from hangdoc.redact.names import HARD, secrecy
+from hangdoc.redact.patterns import REDACTED, text
 from hangdoc.redact.sentences import sentence
 from hangdoc.redact.shapes import NOT_STORED, file_name, kept
 from hangdoc.redact.source import source
@@ -21,100 +22,15 @@ from hangdoc.redact.titles import program, thread
 from hangdoc.redact.values import local
 from hangdoc.redact.words import argv, command, environment
 from hangdoc.regex import regex
-from hangdoc.snapshot import (
-    Alike,
-    Arrival,
-    AwaitedFile,
-    BeaconReading,
-    Connection,
-    ControlGroup,
-    Counter,
-    DataSource,
-    Environment,
-    Exit,
-    FlightRecorder,
-    Frame,
-    Group,
-    Holder,
-    Host,
-    Interface,
-    Interpreter,
-    KernelState,
-    KernelThread,
-    Launch,
-    Listener,
-    Local,
-    Loop,
-    Machine,
-    Process,
-    Progress,
-    PythonThread,
-    RankIdentity,
-    Recorded,
-    RecordedGroup,
-    Runtime,
-    Snapshot,
-    Stack,
-    Transfer,
-    Unavailable,
-    Unreached,
-)
+from hangdoc.snapshot import Counter, Local, Process, Progress, Snapshot, Stack
 
 T = TypeVar("T", bound=Struct)
 Locals = Literal["used", "all"]
 LOCALS: tuple[Locals, ...] = ("used", "all")
 """Which texts of variables are kept: only those that a diagnosis can use (paths and short names), or all except secrets."""
 
-Kind = Literal["name", "path", "function", "code", "argv", "environment", "thread", "program", "sentence", "words"]
-"""What a text is, and so which filter it passes. `name`: ranks, hosts and files are told apart by it, or the kernel or torch made
-it; only what looks like a secret is removed. `sentence`: made by hangdoc, with quotations. `words`: anything else."""
-
-_FIELDS: dict[type, dict[str, Kind]] = {
-    Exit: {"statement": "code", "conditions": "code"},
-    Transfer: {"call": "name", "conditions": "code"},
-    Loop: {"header": "code", "counters": "name", "begin": "code", "bound": "code", "advances": "name"},
-    Frame: {
-        "function": "function", "file": "path", "source": "code", "context": "code", "conditions": "code", "contexts": "code",
-        "caught": "code",
-    },
-    PythonThread: {"name": "thread"},
-    Holder: {"name": "program", "state": "name"},
-    AwaitedFile: {"kind": "name", "name": "path", "mount": "path"},
-    Arrival: {"folder": "path"},
-    KernelThread: {"name": "thread", "state": "name", "wchan": "name", "syscall": "name"},
-    RankIdentity: dict.fromkeys(("source", "master_address", "run_id", "run", "run_digest"), "name"),
-    Launch: dict.fromkeys(("tool", "nnodes", "nproc_per_node", "endpoint", "run_id"), "name"),
-    Group: {"name": "name", "backend": "name"},
-    Environment: {"variables": "environment"},
-    Interpreter: {"environment": "environment", "rpc_name": "name"},
-    Counter: {"name": "name", "function": "function", "file": "path"},
-    BeaconReading: {"phase": "words", "shards_digest": "name"},
-    DataSource: {"path": "path", "origin": "name", "suffixes": "name", "digest": "name"},
-    Runtime: {"python": "name", "executable": "path", "torch": "name"},
-    Recorded: dict.fromkeys(("op", "inputs", "outputs"), "name"),
-    RecordedGroup: {"name": "name"},
-    FlightRecorder: {"source": "path"},
-    KernelState: {"state": "name", "tracer": "program"},
-    Process: {
-        "role": "name", "name": "program", "argv": "argv", "state": "name", "cwd": "path", "tracer": "program",
-        "control_group": "name", "namespaces": "name",
-    },
-    Alike: {"state": "name", "argv": "argv", "variables": "environment"},
-    Connection: dict.fromkeys(("namespace", "state", "local_address", "remote_address"), "name"),
-    Listener: {"namespace": "name", "name": "program", "argv": "argv"},
-    ControlGroup: {"path": "name"},
-    Interface: dict.fromkeys(("name", "addresses", "networks"), "name"),
-    Machine: dict.fromkeys(("cpu_model", "cpu_flags", "kernel", "net_namespace", "hostname_addresses"), "name"),
-    Host: {"name": "name", "taken_at": "name", "problems": "sentence", "machine_id": "name", "asked_as": "name"},
-    Unavailable: {"reason": "sentence"},
-    Unreached: {"host": "name", "why": "sentence"},
-    Snapshot: {"hangdoc": "name", "schema": "name"},
-}  # fmt: skip
-"""The kind of each field with text. A field that is not here, as a new one, has `words`: nothing but words of the field is kept."""
-
 _STACKS = ("stack", "stack_before", "native")
 _NO_TEXT = (int, float, bool, NoneType)
-_SHORTEST, _LONGEST = 8, 4096
 _LONGEST_NAME = 4096
 _MAX_COUNT = 10**15
 """No counter is larger, but keys are."""
@@ -128,7 +44,7 @@ def snapshot(evidence: Snapshot, locals_: Locals = "used") -> Snapshot:
     If the name of an environment variable, an option or a variable indicates a secret, its value is removed everywhere in the
     snapshot. Idempotent. Never raises: a text on which a filter fails is removed.
     """
-    filter_ = _filter(_known_secrets(evidence), locals_ == "all")
+    filter_ = _filter(known_secrets(evidence), locals_ == "all")
     filter_.begin(evidence)
     return cast(Snapshot, filter_.value(evidence))
 
@@ -136,65 +52,7 @@ def snapshot(evidence: Snapshot, locals_: Locals = "used") -> Snapshot:
 def node_report(report: T, variables: Mapping[str, str], words: tuple[str, ...]) -> T:
     """Any other value that is sent to another host (preflight's report), without the secrets in the environment `variables` and
     the command line `words`. The caller must have filtered the report's own environment and arguments."""
-    return cast(T, _Filter(_with_spellings(_secrets(variables, words)), keep_all=False, other="name").value(report))
-
-
-def _known_secrets(evidence: Snapshot) -> tuple[str, ...]:
-    """Values whose names indicate a secret."""
-    found: set[str] = set()
-    for process in (process for host in evidence.hosts for process in host.processes):
-        started = process.environment.variables if isinstance(process.environment, Environment) else {}
-        changed = process.interpreter.environment if isinstance(process.interpreter, Interpreter) else {}
-        found |= _secrets(started, process.argv) | _secrets(changed, ()) | set(_secrets_in_variables(process))
-    return _with_spellings(found)
-
-
-def _secrets_in_variables(process: Process) -> Iterator[str]:
-    """Texts of program variables whose names certainly indicate a secret."""
-    stacks = (stack for stack in (process.stack, process.stack_before) if isinstance(stack, Stack))
-    frames = (frame.locals for stack in stacks for thread in stack.threads for frame in thread.frames)
-    scopes = (process.interpreter.globals, *frames) if isinstance(process.interpreter, Interpreter) else frames
-    for scope in scopes:
-        for one in scope:
-            if (
-                one.text[:1] in ("'", '"')
-                and secrecy(one.name) == HARD
-                and _is_distinctive(one.name, value := one.text.strip("'\""))
-            ):
-                yield value
-
-
-def _with_spellings(secrets: set[str]) -> tuple[str, ...]:
-    """The secrets, each also in its URL-encoded spelling, the longest first."""
-    spelled = secrets | {quote(value, safe="") for value in secrets}
-    return tuple(sorted(spelled, key=lambda value: (-len(value), value)))
-
-
-def _secrets(variables: Mapping[str, str], words: tuple[str, ...]) -> set[str]:
-    found = {value for name, value in variables.items() if _is_distinctive(name, value)}
-    for before, word in zip(("", *words), words, strict=False):
-        name, equals, value = word.partition("=")
-        if equals and _is_distinctive(name, value):
-            found.add(value)
-        elif (
-            before.startswith("-") and "=" not in before and not word.startswith("-") and _is_distinctive(before, word)
-        ):
-            found.add(word)
-    return found
-
-
-def _is_distinctive(name: str, value: str) -> bool:
-    """Whether a value can be removed everywhere. If a password is `all_reduce`, not every `all_reduce` may be removed."""
-    level = secrecy(name)
-    if (
-        level == NONE
-        or not _SHORTEST <= len(value) <= _LONGEST
-        or REDACTED in value
-        or NOT_STORED in value
-        or harmless(value, level)
-    ):
-        return False
-    return not (value.replace("_", "").isalpha() and len(value) < 24) and not value.isdigit() and not is_path(value)
+    return cast(T, _Filter(with_spellings(secrets_of(variables, words)), keep_all=False, other="name").value(report))
 
 
 @lru_cache(2)
@@ -300,7 +158,7 @@ class _Filter:
         """The fields of a struct that can contain text, each with its filter."""
         plan = self._plans.get(kind)
         if plan is None:
-            kinds = _FIELDS.get(kind, {})
+            kinds = FIELDS.get(kind, {})
             plan = tuple(
                 (field, self._by_kind[kinds[field]] if field in kinds else self.value) for field in _text_fields(kind)
             )
@@ -402,7 +260,7 @@ def _function(value: str) -> str:
 
 
 def _tested(evidence: Snapshot) -> frozenset[str]:
-    """The variables that conditions, loops and contexts around the frames' lines read, and the arguments of their remote calls."""
+    """The variables that conditions, loops and contexts around the frames' lines read, and those of remote calls."""
     texts: set[str] = set()
     for process in (process for host in evidence.hosts for process in host.processes):
         for stack in (process.stack, process.stack_before):

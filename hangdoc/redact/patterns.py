@@ -168,8 +168,8 @@ def text(value: str, *, strict: bool = False, prose: bool = False, digests: bool
     """`value` without everything in it that looks like a secret.
 
     `strict` also removes what looks random (for arguments, variables and literals, but not paths). In `prose`, a word after the
-    name of a secret and a colon is kept if the sentence continues. With `digests`, a text may have hexadecimal digests, as the ids of
-    runs and containers do.
+    name of a secret and a colon is kept if the sentence continues. With `digests`, a text may have hexadecimal digests, as ids
+    of runs and containers are.
     """
     if len(value) < 6:
         return value

@@ -32,11 +32,50 @@ _DATA = regex(
     r"\w*(?:DATA|DATASET|CORPUS|SHARD|TRAIN|INPUT|TOKEN|PARQUET)S?\w*|\w*_(?:DIR|PATH|ROOT|BASE|HOME|FOLDER)|(?:DIR|ROOT|BASE)"
 )
 _OF_FRAMES = frozenset(
-    "to dst src init_method endpoint master_addr master_port address host hostname addr method url_parts url".split()
+    [
+        "to",
+        "dst",
+        "src",
+        "init_method",
+        "endpoint",
+        "master_addr",
+        "master_port",
+        "address",
+        "host",
+        "hostname",
+        "addr",
+        "method",
+        "url_parts",
+        "url",
+    ]
 )
 _WORDS_OF_FRAMES = frozenset(
-    "op opname tag group group_name backend backend_str device device_type device_id dtype state role phase mode stage split kind "
-    "entrypoint_name mod_name pkg_name leader_name self_name name".split()
+    [
+        "op",
+        "opname",
+        "tag",
+        "group",
+        "group_name",
+        "backend",
+        "backend_str",
+        "device",
+        "device_type",
+        "device_id",
+        "dtype",
+        "state",
+        "role",
+        "phase",
+        "mode",
+        "stage",
+        "split",
+        "kind",
+        "entrypoint_name",
+        "mod_name",
+        "pkg_name",
+        "leader_name",
+        "self_name",
+        "name",
+    ]
 )
 
 

@@ -1,4 +1,4 @@
-"""What of a text is kept if its name says nothing: words of the field, numbers, addresses and paths. Anything else may be a secret.
+"""What of a text is kept if its name says nothing: words of the field, numbers, addresses and paths. All else may be a secret.
 
 This is an allow-list. `patterns` finds what is certainly a secret; here, what is certainly none is kept.
 """
@@ -145,8 +145,8 @@ def kept(value: str, strangers: int = 0) -> str:
 
 
 def identity(value: str, *, random: bool = False) -> str:
-    """A name by which ranks and hosts find each other: kept unless it looks like a secret or cannot be a name. The id of a run may
-    look `random`."""
+    """A name by which ranks and hosts find each other: kept unless it looks like a secret or cannot be a name. The id of a run
+    may look `random`."""
     if "://" in value:
         url = _URL.fullmatch(value)
         return _address(url, 2) if url is not None else NOT_STORED
@@ -188,8 +188,8 @@ def _path_part(part: str) -> str:
 
 
 def file_name(value: str) -> str:
-    """The path of a file by which ranks are told apart. Of a part that looks random, a digest of 16 bits is kept: two files stay two,
-    on all hosts alike."""
+    """The path of a file by which ranks are told apart. Of a part that looks random, a digest of 16 bits is kept: two files stay
+    two, on all hosts alike."""
     if len(value) < _SHORTEST_RANDOM:
         return value
     parts = value.split("/")

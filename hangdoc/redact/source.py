@@ -1,9 +1,9 @@
-"""Python source as it is stored: its structure, names and numbers, and of its literals those that the rules read.
+"""Python source as it is stored: its structure, names and numbers, and plain literals.
 
-A literal may be anything, wherever it stands: an argument, a default, a row of a table. So it is kept only if it consists of words of
-the field, or is a path or an address; a key, a name that a call looks up, or what a condition compares with may also be another
-single word. Comments are not kept. The result is still valid code: literals keep their quotes and lines, so that loops and conditions
-can be parsed, and different literals of conditions stay different.
+A literal may be anything, wherever it stands: an argument, a default, a row of a table. So it is kept only if it consists of
+words of the field, or is a path or an address; a key, a name that a call looks up, or what a condition compares with may also be
+another single word. Comments are not kept. The result is still valid code: literals keep their quotes and lines, so that
+loops and conditions can be parsed, and different literals of conditions stay different.
 """
 
 import re
@@ -11,6 +11,7 @@ from functools import lru_cache
 from keyword import iskeyword
 
 from hangdoc.redact import readers
+from hangdoc.redact.format_strings import format_string
 from hangdoc.redact.literal_names import AFTER, BEFORE, COMPARED, GETS_SECRET, HINT, identifier, literal_secrecy
 from hangdoc.redact.names import HARD, NONE, secrecy
 from hangdoc.redact.patterns import REDACTED, harmless, text
@@ -45,7 +46,6 @@ _VALUE_OF_KEY = regex(r"\s{0,8}:\s{0,8}(?P<number>\d{2,40})\b")
 _OPTION = regex(r"--?[A-Za-z][A-Za-z_-]{0,40}")
 _VARIABLE = regex(r"[A-Z][A-Z_]{2,60}")
 _FORMAT = regex(r"[^A-Za-z0-9]{0,12}|%[\d.]*[a-z]|[rwabx+tU]{1,3}|\.{0,2}/?|\\[ntr\\\"'0]")
-_FIELD = regex(r"[^{}'\"\\]++|\\[\s\S]|\{\{|\}\}|[{}'\"]")
 _MARKED = regex(r"<str(?: \d{1,4})?>")
 _SPACES = regex(r"(?P<before>\s*+)(?P<body>[\s\S]*?)(?P<after>[\s:,;./=-]*)$")
 _MAX_FORMAT = 4000
@@ -158,63 +158,22 @@ class _Source:
         return text(shown, strict=True)
 
     def _formatted(self, found: re.Match[str]) -> tuple[int, str]:
-        """(end, what is kept) of an f-string. Its fields are code, and may contain its own quotes since Python 3.12."""
-        code = self._code
-        quote = found["triple"] or found["quote"]
-        prefix = found["prefix"] or ""
-        at = found.start() + len(prefix) + len(quote)
-        out = [prefix, quote]
-        depth = 0
-        literal: list[str] = []
-        field: list[str] = []
-        limit = len(code)
-        while at < limit:
-            if depth == 0 and code.startswith(quote, at):
-                at += len(quote)
-                return at, "".join([*out, self._text_of_format(literal), quote])
-            if depth == 0 and len(quote) == 1 and code[at] == "\n":
-                break
-            part = _FIELD.match(code, at)
-            if part is None:
-                break
-            token = part[0]
-            if len(quote) == 1 and "\n" in token and depth == 0 and not token.startswith("\\"):
-                token = token[: token.index("\n")]
-                if not token:
-                    break
-            at += len(token)
-            if depth == 0:
-                if token == "{":
-                    out.append(self._text_of_format(literal))
-                    out.append("{")
-                    literal, field, depth = [], [], 1
-                else:
-                    literal.append(token)
-            elif token in "'\"":
-                inner = _LITERAL.match(code, at - 1)
-                end = inner.end() if inner is not None else at
-                field.append(code[at - 1 : end])
-                at = end
-            elif token in ("{", "{{"):
-                depth += len(token)
-                field.append(token)
-            elif token in ("}", "}}") and depth <= len(token):
-                at -= len(token) - depth
-                depth = 0
-                out += [self._field("".join(field)), "}"]
-            else:
-                depth -= len(token) if token in ("}", "}}") else 0
-                field.append(token)
-        return at, "".join([*out, self._text_of_format(literal)]) + (NOT_STORED if depth else "")
+        """(end, what is kept) of an f-string."""
+        prefix, quote = found["prefix"] or "", found["triple"] or found["quote"]
+        begin = found.start() + len(prefix) + len(quote)
+        read = format_string(self._code, begin, quote)
+        shown = "".join(
+            f"{{{self._field(part)}}}" if field else self._text_of_format(part) for field, part in read.parts
+        )
+        return read.end, prefix + quote + shown + (quote if read.closed else "")
 
     def _field(self, code: str) -> str:
         if self._depth >= _MAX_DEPTH or len(code) > _MAX_FORMAT:
             return "_" + "\n" * code.count("\n")
         return _Source(code, self._depth + 1).filtered()
 
-    def _text_of_format(self, parts: list[str]) -> str:
+    def _text_of_format(self, content: str) -> str:
         """What is kept of the text between the fields of an f-string: plain words, and punctuation."""
-        content = "".join(parts)
         if not content or len(content) > 200:
             return (NOT_STORED if content else "") + "\n" * content.count("\n")
         if _FORMAT.fullmatch(content) or _MARKED.fullmatch(content) or content == REDACTED:

@@ -22,7 +22,7 @@ _KERNEL_LENGTH = 15
 
 @lru_cache(4096)
 def thread(name: str) -> str:
-    """The name of a thread: those that Python, torch and the kernel give, and words of the field. `<str>` replaces other words."""
+    """The name of a thread: those that Python, torch and the kernel give, and words of the field; `<str>` replaces others."""
     if is_plain(name, 0) or _OF_MACHINES.fullmatch(name):
         return name
     if len(name) > 200:

@@ -17,14 +17,16 @@ _MAX_TEXT = 20_000
 """Characters of a container. py-spy prints 240."""
 # py-spy writes ' in a text as \" and does not escape ", so a quote ends a text only where a value may end.
 _TOKEN = regex(
-    r"""(?P<string>(?P<quote>["'])(?P<content>(?:\\[\s\S]|(?!(?P=quote)|\\)[\s\S]|(?P=quote)(?![ \t]{0,8}(?:[,\])}:]|\Z)))*+)(?:(?P=quote)|\\?\Z))"""
+    r"""(?P<string>(?P<quote>["'])(?P<content>(?:\\[\s\S]|(?!(?P=quote)|\\)[\s\S]|(?P=quote)(?![ \t]{0,8}(?:[,\])}:]|\Z)))*+)"""
+    r"""(?:(?P=quote)|\\?\Z))"""
     r"""|(?P<open>[\[({])|(?P<close>[\])}])|(?P<comma>,)|(?P<colon>:)|(?P<bare>[^"'\[\](){},:]+)"""
 )
 _NUMBER_TEXT = r"[-+]?(?:\d{1,15}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?j?"
 """No counter is longer; an exponent of a key is."""
 _BARE = regex(
     rf"\s*+(?:(?:[A-Za-z_][\w.]*=)?{_NUMBER_TEXT}|(?:[A-Za-z_][\w.]*=)?[-+]?(?:inf|nan|bigint)|0x[0-9a-f]+|\?|\.\.\.|[-+*/|=]"
-    r"|<(?:(?:built-in |bound )?(?:function|method|class|module) )?(?:[\w.]|<lambda>|<locals>){1,160}(?: object)?(?: at 0x[0-9a-f]+)?>"
+    r"|<(?:(?:built-in |bound )?(?:function|method|class|module) )?(?:[\w.]|<lambda>|<locals>){1,160}(?: object)?"
+    r"(?: at 0x[0-9a-f]+)?>"
     r"|<[\w.]{1,60} of \d{1,18}>|<redacted>|<str>|@|)\s*+"
 )
 _WORD = regex(r"\s*+(?P<name>[A-Za-z_][\w.]*)(?P<equals>\s*=)?\s*+")
@@ -36,8 +38,8 @@ _OPTION = regex(r"--?[A-Za-z][A-Za-z_.-]{0,40}")
 
 
 def local(name: str, value: str, keep_all: bool = False, tested: bool = False) -> str:
-    """The text of a variable as it is stored. `tested`: a condition or a loop of the program reads it. `keep_all` keeps every text
-    that does not look like a secret."""
+    """The text of a variable as it is stored. `tested`: a condition or a loop of the program reads it. `keep_all` keeps every
+    text that does not look like a secret."""
     level = secrecy(name)
     plain = '"' not in value and "'" not in value
     if plain:
@@ -71,7 +73,7 @@ class _Level:
 
 
 def container(value: str, level: int = NONE, *, keep_all: bool, depth: int = 0, allowed: int = readers.NUMBERS) -> str:
-    """Filter each text in a variable, a JSON value or Python's `repr` of a container: fields and keys are judged like variables."""
+    """Filter each text in a variable, a JSON value or Python's `repr` of a container: fields and keys count as variables."""
     if len(value) > _MAX_TEXT:
         return NOT_STORED
     out: list[str] = []
@@ -155,7 +157,7 @@ def _text(content: str, level: int, keep_all: bool, depth: int = 0, *, allowed: 
 
 
 def word(content: str, allowed: int) -> str:
-    """What is kept of a text: an option's name with what is kept of its value, a plain text, a path, or the host of an address."""
+    """What is kept of a text: an option's name and what is kept of its value, a plain text, a path, or the host of an address."""
     if allowed >= readers.PLACE:
         return identity(content, random=allowed == readers.ID)
     name, equals, value = content.partition("=")

@@ -1,8 +1,8 @@
 """The words of the field. A text that consists of them is no secret: `bfloat16`, `all_reduce`, `train.step`, `cuda:0`.
 
-They are the parts of names (`all_gather_into_tensor` has four) that occur in 15 or more files and in two or more packages of the
-standard library, torch 2.13, numpy, transformers, accelerate, lightning_fabric, huggingface_hub, filelock, tqdm and psutil; without
-those that name secrets; and names of launchers, data formats, file systems, network interfaces, optimizers and models.
+They are the parts of names (`all_gather_into_tensor` has four) that occur in 15 or more files and in two or more of: the
+standard library, torch 2.13, numpy, transformers, accelerate, lightning_fabric, huggingface_hub, filelock, tqdm and psutil;
+without those that name secrets; and names of launchers, data formats, file systems, network interfaces, optimizers and models.
 """
 
 WORDS: frozenset[str] = frozenset(
@@ -187,5 +187,5 @@ what when whence where which while whitespace width wikitext wildcard win window
 wlan word words work worker workers workspace world wr wrap wrapped wrapper wrappers wraps writable write writelines
 writer writers writes written wronly ws xfs xgmi xla xm xml xor xpu xs yaml yarn yes zero zeros zip zipfile zlib zmq
 zstd
-""".split()
+""".split()  # noqa: SIM905
 )

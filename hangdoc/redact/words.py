@@ -24,8 +24,35 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _SCRIPT = regex(r"[^\s\"']*\.(?:py|sh|bash|pl|rb|js|lua|R|jl|exe|pyz)")
 _PROGRAM = regex(r"[A-Za-z_][A-Za-z_.+-]{0,30}\d{0,2}(?:\.\d{1,2})?")
 _SUBCOMMANDS = frozenset(
-    "accelerate aws az conda docker fabric gcloud gh git gsutil hf huggingface-cli kubectl make mlflow nvidia-smi pip pip3 podman ray "
-    "rclone s3cmd s5cmd srun systemctl torchrun wandb".split()
+    [
+        "accelerate",
+        "aws",
+        "az",
+        "conda",
+        "docker",
+        "fabric",
+        "gcloud",
+        "gh",
+        "git",
+        "gsutil",
+        "hf",
+        "huggingface-cli",
+        "kubectl",
+        "make",
+        "mlflow",
+        "nvidia-smi",
+        "pip",
+        "pip3",
+        "podman",
+        "ray",
+        "rclone",
+        "s3cmd",
+        "s5cmd",
+        "srun",
+        "systemctl",
+        "torchrun",
+        "wandb",
+    ]
 )
 """Programs whose first word is a command of theirs, and no value."""
 _MARKS = ("\ue000", "\ue001")

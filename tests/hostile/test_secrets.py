@@ -1,4 +1,4 @@
-"""Secrets planted in every place where a process can have one: none is in a snapshot, a report, a page or an answer to an agent."""
+"""Secrets planted in every place where a process can have one: none is in a snapshot, a page or an answer to an agent."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +21,7 @@ from hangdoc.preflight.plan import Card, NodeReport
 from hangdoc.reasoning.detail import details
 from hangdoc.reasoning.engine import examine
 from hangdoc.redact import evidence, sentences, titles
+from hangdoc.redact.fields import FIELDS
 from hangdoc.render.html import page
 from hangdoc.snapshot import (
     Clocks,
@@ -132,7 +133,9 @@ KINDS: dict[str, Callable[[str], Process]] = {
     "variable with a list": lambda s: _variable("STORAGE", f"AccountName=a;Blob={s};"),
     "variable with arguments": lambda s: _variable("TRAIN_ARGS", f"--lr 1 --thing {s}"),
     "variable of torch": lambda s: _variable("TORCH_LOGS_HEADER", f"h={s}"),
-    "variable set later": lambda s: builders.rank(1, builders.train(5), interpreter=Interpreter(environment={"LATE": s}, globals=())),
+    "variable set later": lambda s: builders.rank(
+        1, builders.train(5), interpreter=Interpreter(environment={"LATE": s}, globals=())
+    ),
     # variables of the program
     "local": lambda s: _local("x", f'"{s}"'),
     "local tested by a loop": lambda s: _frame(
@@ -171,7 +174,9 @@ KINDS: dict[str, Callable[[str], Process]] = {
     "process title": lambda s: builders.rank(1, builders.train(5), name=f"w: {s}"[:15]),
     "tracer": lambda s: builders.rank(1, builders.train(5), tracer=s, tracer_pid=9),
     "holder": lambda s: builders.rank(1, builders.train(5), others_at_work=(Holder(pid=9, name=s, state="S"),)),
-    "reason": lambda s: builders.rank(1, builders.train(5), data=Unavailable(reason=f"it failed (ValueError: invalid literal: '{s}')")),
+    "reason": lambda s: builders.rank(
+        1, builders.train(5), data=Unavailable(reason=f"it failed (ValueError: invalid literal: '{s}')")
+    ),
 }  # fmt: skip
 SHOWN_BY_NAME = {
     "argv known option": "argv", "variable PGPASS": "", "local dataclass": "", "child mysql": "", "argv address": "",
@@ -281,7 +286,8 @@ def test_threads_whose_names_are_not_kept_stay_apart() -> None:
 
 
 def test_different_literals_of_conditions_stay_different() -> None:
-    code = 'if word == "north pole now":\n    a()\nelif word == "south pole now":\n    b()\nelif word == "north pole now":\n    c()\n'
+    north, south = '"north pole now"', '"south pole now"'
+    code = f"if word == {north}:\n    a()\nelif word == {south}:\n    b()\nelif word == {north}:\n    c()\n"
     first, second, third = (line for line in redact.source(code).splitlines() if "if" in line)
     assert first.removeprefix("if") != second.removeprefix("elif")
     assert first.removeprefix("if") == third.removeprefix("elif")
@@ -306,10 +312,10 @@ def test_every_field_with_text_is_declared_or_strictly_filtered() -> None:
     """A new field keeps nothing but words of the field, until it says what it is."""
     for kind in _structs(Snapshot, set()) - {Local}:
         fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
-        declared = evidence._FIELDS.get(kind, {})
+        declared = FIELDS.get(kind, {})
         assert set(declared) <= set(fields), kind
         texts = {name for name, of in fields.items() if str in _flat(of)}
-        assert texts <= set(declared), f"declare what {kind.__name__} holds in hangdoc/redact/evidence.py"
+        assert texts <= set(declared), f"declare what {kind.__name__} holds in hangdoc/redact/fields.py"
 
 
 def _flat(kind: Any) -> Iterator[Any]:
@@ -372,8 +378,9 @@ def test_none_is_in_a_page_or_an_answer_to_an_agent(secret: str, tmp_path: Path)
 
 def test_none_is_in_what_preflight_sends() -> None:
     report = NodeReport(
-        name="node1", machine=Unavailable(reason="x"), cards=(Card(name="eth0", wireless=False, speed_mbit=None, mtu=None),), versions={},
-        resolved={}, is_master=True, holder=Listener(port=1, namespace="", pid=1, name="python3", argv=("python3", "x.py", SHAPES[0])),
+        name="node1", machine=Unavailable(reason="x"), cards=(Card(name="eth0", wireless=False, speed_mbit=None, mtu=None),),
+        versions={}, resolved={}, is_master=True,
+        holder=Listener(port=1, namespace="", pid=1, name="python3", argv=("python3", "x.py", SHAPES[0])),
         port_error=None, environment=redact.environment({"NCCL_NET": "Socket", "NOTE": SHAPES[1]}),
         arguments=redact.argv(("--lr", "1", SHAPES[2])), data=(), left_over=(), attach=(), free_bytes=None, address=None,
         problems=(f"cannot read {SHAPES[3]}x1",),
@@ -398,15 +405,17 @@ def test_none_is_in_a_comparison_of_launch_lines() -> None:
 FILTERS: dict[str, Callable[[str], object]] = {
     "text": redact.text, "source": redact.source, "sentence": sentences.sentence, "thread": titles.thread,
     "local": lambda value: redact.local("x", value), "quoted local": lambda value: redact.local("x", f'"{value}"'),
-    "all locals": lambda value: redact.local("x", f'["{value}"]', True), "variable": lambda value: redact.variable("DATA_DIR", value),
+    "all locals": lambda value: redact.local("x", f'["{value}"]', True),
+    "variable": lambda value: redact.variable("DATA_DIR", value),
     "place": lambda value: redact.variable("MASTER_ADDR", value), "argv": lambda value: redact.argv(("x", value)),
     "option": lambda value: redact.argv(("x", f"--{value}")), "value": lambda value: redact.argv(("x", "--foo", value)),
     "shell": lambda value: redact.command(("bash", "-c", value)), "title": lambda value: redact.command((value,)),
 }  # fmt: skip
 REPEATED = [
-    "a", "A", "1", "_", "-", ".", "/", ":", "=", "@", "'", '"', "\\", "(", "[", "{", "<", " ", "\n", "#", ",", ";", "a=", "a:", "a.",
-    "a ", "a-", "a1", "://", "=a", "\\'", "''", '""', "{}", "f'{", 'f"{', "a@", "a:b@", '"a":', "'a',", "Bearer ", "eyJ", "sk-", "AKIA",
-    "hf_", "-----BEGIN PRIVATE KEY-----", " in ", "a(", "pin=", "a: b = ", "key=", "token:", "a, default=", '"--a" ',
+    "a", "A", "1", "_", "-", ".", "/", ":", "=", "@", "'", '"', "\\", "(", "[", "{", "<", " ", "\n", "#", ",", ";",
+    "a=", "a:", "a.", "a ", "a-", "a1", "://", "=a", "\\'", "''", '""', "{}", "f'{", 'f"{', "a@", "a:b@", '"a":',
+    "'a',", "Bearer ", "eyJ", "sk-", "AKIA", "hf_", "-----BEGIN PRIVATE KEY-----", " in ", "a(", "pin=", "a: b = ",
+    "key=", "token:", "a, default=", '"--a" ',
 ]  # fmt: skip
 
 

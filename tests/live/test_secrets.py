@@ -77,7 +77,8 @@ def _started(around: Path, **more: str) -> Iterator[Frozen]:
     arguments = [
         "--api-key", "@argument_next@", "--password=@argument_equals@", "-token", "@argument_dash@", "MY_TOKEN=@argument_word@",
         "+wandb.api_key=@argument_hydra@", '{"auth": {"token": "@argument_json@"}}', "https://store/x?lr=1&sig=@argument_signature@",
-        "https://me:@argument_login@@host/x", "--header", "Authorization: Bearer @argument_header@", "@odd_argument@", "@argument_positional@", "--thing", "@argument_plain@", "-p@argument_letter@",
+        "https://me:@argument_login@@host/x", "--header", "Authorization: Bearer @argument_header@", "@odd_argument@",
+        "@argument_positional@", "--thing", "@argument_plain@", "-p@argument_letter@",
         "--lr", "0.1",
     ]  # fmt: skip
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]

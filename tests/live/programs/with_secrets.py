@@ -73,7 +73,10 @@ def wait_for_ever(kind):
     mode = "float16"
     connect("@source_positional@")
     connect(f"@source_format@-{kind}")
-    ask = lambda thing="@source_default@": thing
+
+    def ask(thing="@source_default@"):
+        return thing
+
     connect(password="@source_argument@", user="me")  # the old password: @source_comment@
     client.password = "@source_attribute@"
     key_block = "\n".join(

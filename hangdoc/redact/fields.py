@@ -1,0 +1,86 @@
+"""What each text field of a snapshot is, and so which filter it passes."""
+
+from typing import Literal
+
+from hangdoc.snapshot import (
+    Alike,
+    Arrival,
+    AwaitedFile,
+    BeaconReading,
+    Connection,
+    ControlGroup,
+    Counter,
+    DataSource,
+    Environment,
+    Exit,
+    FlightRecorder,
+    Frame,
+    Group,
+    Holder,
+    Host,
+    Interface,
+    Interpreter,
+    KernelState,
+    KernelThread,
+    Launch,
+    Listener,
+    Loop,
+    Machine,
+    Process,
+    PythonThread,
+    RankIdentity,
+    Recorded,
+    RecordedGroup,
+    Runtime,
+    Snapshot,
+    Transfer,
+    Unavailable,
+    Unreached,
+)
+
+Kind = Literal["name", "path", "function", "code", "argv", "environment", "thread", "program", "sentence", "words"]
+"""What a text is, and so which filter it passes. `name`: ranks, hosts and files are told apart by it, or the kernel or torch made
+it; only what looks like a secret is removed. `sentence`: made by hangdoc, with quotations. `words`: anything else."""
+
+FIELDS: dict[type, dict[str, Kind]] = {
+    Exit: {"statement": "code", "conditions": "code"},
+    Transfer: {"call": "name", "conditions": "code"},
+    Loop: {"header": "code", "counters": "name", "begin": "code", "bound": "code", "advances": "name"},
+    Frame: {
+        "function": "function", "file": "path", "source": "code", "context": "code", "conditions": "code", "contexts": "code",
+        "caught": "code",
+    },
+    PythonThread: {"name": "thread"},
+    Holder: {"name": "program", "state": "name"},
+    AwaitedFile: {"kind": "name", "name": "path", "mount": "path"},
+    Arrival: {"folder": "path"},
+    KernelThread: {"name": "thread", "state": "name", "wchan": "name", "syscall": "name"},
+    RankIdentity: dict.fromkeys(("source", "master_address", "run_id", "run", "run_digest"), "name"),
+    Launch: dict.fromkeys(("tool", "nnodes", "nproc_per_node", "endpoint", "run_id"), "name"),
+    Group: {"name": "name", "backend": "name"},
+    Environment: {"variables": "environment"},
+    Interpreter: {"environment": "environment", "rpc_name": "name"},
+    Counter: {"name": "name", "function": "function", "file": "path"},
+    BeaconReading: {"phase": "words", "shards_digest": "name"},
+    DataSource: {"path": "path", "origin": "name", "suffixes": "name", "digest": "name"},
+    Runtime: {"python": "name", "executable": "path", "torch": "name"},
+    Recorded: dict.fromkeys(("op", "inputs", "outputs"), "name"),
+    RecordedGroup: {"name": "name"},
+    FlightRecorder: {"source": "path"},
+    KernelState: {"state": "name", "tracer": "program"},
+    Process: {
+        "role": "name", "name": "program", "argv": "argv", "state": "name", "cwd": "path", "tracer": "program",
+        "control_group": "name", "namespaces": "name",
+    },
+    Alike: {"state": "name", "argv": "argv", "variables": "environment"},
+    Connection: dict.fromkeys(("namespace", "state", "local_address", "remote_address"), "name"),
+    Listener: {"namespace": "name", "name": "program", "argv": "argv"},
+    ControlGroup: {"path": "name"},
+    Interface: dict.fromkeys(("name", "addresses", "networks"), "name"),
+    Machine: dict.fromkeys(("cpu_model", "cpu_flags", "kernel", "net_namespace", "hostname_addresses"), "name"),
+    Host: {"name": "name", "taken_at": "name", "problems": "sentence", "machine_id": "name", "asked_as": "name"},
+    Unavailable: {"reason": "sentence"},
+    Unreached: {"host": "name", "why": "sentence"},
+    Snapshot: {"hangdoc": "name", "schema": "name"},
+}  # fmt: skip
+"""The kind of each field with text. Of a field that is not here, as a new one, only words of the field are kept (`words`)."""
