@@ -39,7 +39,7 @@ from hangdoc.snapshot import (
 )
 
 Kind = Literal["name", "path", "function", "code", "argv", "environment", "thread", "program", "sentence", "words"]
-"""What a text is, and so which filter it passes. `name`: ranks, hosts and files are told apart by it, or the kernel or torch made
+"""What a text is, and so which filter it passes. `name`: it distinguishes ranks and hosts, or the kernel or torch made
 it; only what looks like a secret is removed. `sentence`: made by hangdoc, with quotations. `words`: anything else."""
 
 FIELDS: dict[type, dict[str, Kind]] = {

@@ -188,7 +188,7 @@ def _path_part(part: str) -> str:
 
 
 def file_name(value: str) -> str:
-    """The path of a file by which ranks are told apart. Of a part that looks random, a digest of 16 bits is kept: two files stay
+    """The path of a file, which distinguishes ranks. Of a part that looks random, a digest of 16 bits is kept: two files stay
     two, on all hosts alike."""
     if len(value) < _SHORTEST_RANDOM:
         return value
