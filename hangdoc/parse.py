@@ -98,11 +98,7 @@ def encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogateescape" if _is_escaped(text) else "backslashreplace").decode(
-            "utf-8", "backslashreplace"
-        )
+        surrogates = (char for char in text if "\ud800" <= char <= "\udfff")
+        how = "surrogateescape" if all("\udc80" <= char <= "\udcff" for char in surrogates) else "backslashreplace"
+        return text.encode("utf-8", how).decode("utf-8", "backslashreplace")
     return text
-
-
-def _is_escaped(text: str) -> bool:
-    return all("\udc80" <= char <= "\udcff" for char in text if "\ud800" <= char <= "\udfff")

@@ -117,7 +117,8 @@ def test_what_is_plain_stays(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["correct-horse-battery", "hunter2", "swordfish", "Tr0ub4dor&3", "what the user asked", "483920117", "qzxkv"]
+    "value",
+    ["correct-horse-battery", "hunter2", "swordfish", "Tr0ub4dor&3", "what the user asked", "483920117", "qzxkv"],
 )
 def test_what_is_not_plain_goes(value: str) -> None:
     assert value not in redact.argv(("x", value))
