@@ -31,52 +31,20 @@ _VARIABLES = regex(
 _DATA = regex(
     r"\w*(?:DATA|DATASET|CORPUS|SHARD|TRAIN|INPUT|TOKEN|PARQUET)S?\w*|\w*_(?:DIR|PATH|ROOT|BASE|HOME|FOLDER)|(?:DIR|ROOT|BASE)"
 )
+_OF_SHELLS = frozenset(
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "SHLVL", "TERM", "LANG", "PWD", "OLDPWD", "LS_COLORS", "EDITOR", "DISPLAY",
+     "MAIL", "_", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "DEBIAN_FRONTEND", "HISTSIZE", "TZ", "LC_ALL", "PS1", "MANPATH",
+     "LESSOPEN"]
+)  # fmt: skip
 _OF_FRAMES = frozenset(
-    [
-        "to",
-        "dst",
-        "src",
-        "init_method",
-        "endpoint",
-        "master_addr",
-        "master_port",
-        "address",
-        "host",
-        "hostname",
-        "addr",
-        "method",
-        "url_parts",
-        "url",
-    ]
-)
+    ["to", "dst", "src", "init_method", "endpoint", "master_addr", "master_port", "address", "host", "hostname", "addr",
+     "method", "url_parts", "url"]
+)  # fmt: skip
 _WORDS_OF_FRAMES = frozenset(
-    [
-        "op",
-        "opname",
-        "tag",
-        "group",
-        "group_name",
-        "backend",
-        "backend_str",
-        "device",
-        "device_type",
-        "device_id",
-        "dtype",
-        "state",
-        "role",
-        "phase",
-        "mode",
-        "stage",
-        "split",
-        "kind",
-        "entrypoint_name",
-        "mod_name",
-        "pkg_name",
-        "leader_name",
-        "self_name",
-        "name",
-    ]
-)
+    ["op", "opname", "tag", "group", "group_name", "backend", "backend_str", "device", "device_type", "device_id", "dtype",
+     "state", "role", "phase", "mode", "stage", "split", "kind", "entrypoint_name", "mod_name", "pkg_name", "leader_name",
+     "self_name", "name"]
+)  # fmt: skip
 
 
 @lru_cache(2048)
@@ -99,9 +67,12 @@ def of_variable(name: str) -> int:
         return ID
     if _PLACE.fullmatch(name.lower()):
         return PLACE
-    if settings.variable(name) is not None or _VARIABLES.fullmatch(name):
+    if _VARIABLES.fullmatch(name):
         return WORDS
-    return NUMBERS if _DATA.fullmatch(name) else NOTHING
+    if _DATA.fullmatch(name):
+        return WORDS if settings.variable(name) is not None else NUMBERS
+    # The patterns of the table are compiled on first use, which takes some ms.
+    return WORDS if name not in _OF_SHELLS and settings.variable(name) is not None else NOTHING
 
 
 def of_local(name: str, *, tested: bool) -> int:

@@ -24,36 +24,10 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _SCRIPT = regex(r"[^\s\"']*\.(?:py|sh|bash|pl|rb|js|lua|R|jl|exe|pyz)")
 _PROGRAM = regex(r"[A-Za-z_][A-Za-z_.+-]{0,30}\d{0,2}(?:\.\d{1,2})?")
 _SUBCOMMANDS = frozenset(
-    [
-        "accelerate",
-        "aws",
-        "az",
-        "conda",
-        "docker",
-        "fabric",
-        "gcloud",
-        "gh",
-        "git",
-        "gsutil",
-        "hf",
-        "huggingface-cli",
-        "kubectl",
-        "make",
-        "mlflow",
-        "nvidia-smi",
-        "pip",
-        "pip3",
-        "podman",
-        "ray",
-        "rclone",
-        "s3cmd",
-        "s5cmd",
-        "srun",
-        "systemctl",
-        "torchrun",
-        "wandb",
-    ]
-)
+    ["accelerate", "aws", "az", "conda", "docker", "fabric", "gcloud", "gh", "git", "gsutil", "hf", "huggingface-cli",
+     "kubectl", "make", "mlflow", "nvidia-smi", "pip", "pip3", "podman", "ray", "rclone", "s3cmd", "s5cmd", "srun",
+     "systemctl", "torchrun", "wandb"]
+)  # fmt: skip
 """Programs whose first word is a command of theirs, and no value."""
 _MARKS = ("\ue000", "\ue001")
 _MAX_LINE = 4000
@@ -62,12 +36,12 @@ _MAX_DEPTH = 2
 
 def variable(name: str, value: str) -> str:
     """What is kept of the value of an environment variable."""
-    level = secrecy(name)
     if not value or value == NOT_STORED:
         return value
-    allowed = readers.of_variable(name)
+    level = secrecy(name)
     if level != NONE:
         return _secret(value, level)
+    allowed = readers.of_variable(name)
     return NOT_STORED if allowed == readers.NOTHING else _value(value, allowed)
 
 
@@ -86,7 +60,7 @@ def option(name: str, value: str) -> str:
     level = secrecy(name)
     if level != NONE:
         return _secret(value, level)
-    return value if is_number(value) else _value(value, readers.of_option(name))
+    return value if is_number(value) or is_plain(value) else _value(value, readers.of_option(name))
 
 
 def _secret(value: str, level: int) -> str:
