@@ -94,10 +94,10 @@ def decode(
         raise BundleError(f"{name} does not answer this request: it was saved earlier. Take a new look.")
     most = _ALWAYS + 2 * len(plain)
     try:
-        if raw_table := bytes(found.table):
-            shared_frames.resolve(found.hosts, shared_frames.table_of(raw_table), found.locals, most)
-        if raw_parts := bytes(found.parts):
-            shared_parts.resolve(found.hosts, shared_parts.parts_of(raw_parts))
+        # Also without a table: then a position in it is damage, which must not be written again.
+        table, parts = bytes(found.table), bytes(found.parts)
+        shared_frames.resolve(found.hosts, shared_frames.table_of(table) if table else (), found.locals, most)
+        shared_parts.resolve(found.hosts, shared_parts.parts_of(parts) if parts else ())
         shared_ranks.resolve(found.hosts, most)
     except UntrustedError as error:
         raise BundleError(f"{name} {error}. Copy or write it again.") from None

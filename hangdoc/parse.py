@@ -93,8 +93,8 @@ def are_opposite(one: str, other: str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """A text that can be written as UTF-8. Bytes of a path that are no UTF-8, which Python holds as lone surrogates (PEP 383), are
-    shown as in Python: `\\xff`."""
+    """A text that can be written as UTF-8. Bytes of a path that are no UTF-8, which Python holds as lone surrogates (PEP 383),
+    are shown as in Python: `\\xff`."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-HOSTILE, VICTIM = 60_001, 60_002
-"""Users that exist on no machine."""
+from tests.hostile.users import MALLORY
+
 HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
 # A process becomes the user itself, because the Python of the tests may lie in root's home.
 _PROGRAM = """
@@ -52,7 +52,7 @@ def rank(
     code: str,
     number: int = 0,
     *,
-    uid: int = HOSTILE,
+    uid: int = MALLORY,
     port: int = 1,
     world_size: int = 2,
     environment: dict[str, str] | None = None,

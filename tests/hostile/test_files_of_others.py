@@ -1,10 +1,7 @@
 """Ranks that name files which their owner may not read: root's hangdoc must not read them for the owner."""
 
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,8 @@ from hangdoc.observe import process_files
 from hangdoc.observe.owner_rights import Refused, rights_of
 from hangdoc.observe.process_files import files_of
 from hangdoc.procfs import Gone, ProcFS
-from tests.hostile.ranks import HOSTILE, VICTIM, rank, run_hangdoc
+from tests.hostile.ranks import rank, run_hangdoc
+from tests.hostile.users import MALLORY, VICTIM, private_file
 from tests.live.needs import needs
 
 pytestmark = pytest.mark.usefixtures("can_attach")
@@ -27,22 +25,12 @@ def _root() -> None:
     needs("root")
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory that all users can enter; `tmp_path` is root's alone."""
-    folder = Path(tempfile.mkdtemp(prefix="hangdoc-hostile-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
-
-
-def private_file(path: Path, owner: int, text: str = SOURCE) -> Path:
+def private_source(path: Path, owner: int, text: str = SOURCE) -> Path:
+    """A file of an hour ago that only its owner may read."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    private_file(path, owner, text.encode())
     hour = time.time() - 3600
     os.utime(path, (hour, hour))
-    path.chmod(0o600)
-    os.chown(path, owner, owner)
     return path
 
 
@@ -52,7 +40,7 @@ def start_ticks(pid: int) -> int:
 
 @pytest.mark.parametrize("owner", [0, VICTIM], ids=["root", "another-user"])
 def test_code_that_claims_to_come_from_a_private_file(owner: int, place: Path) -> None:
-    target = private_file(place / "train.py", owner)
+    target = private_source(place / "train.py", owner)
     with rank(f"wait({str(target)!r}, 2)") as pid:
         seen = run_hangdoc("--pid", str(pid), folder=place)
     assert seen.document["jobs"], seen.text
@@ -61,13 +49,13 @@ def test_code_that_claims_to_come_from_a_private_file(owner: int, place: Path) -
 
 def test_the_owners_own_private_file_is_shown(place: Path) -> None:
     """What the rank's user can read stays evidence."""
-    target = private_file(place / "train.py", HOSTILE)
+    target = private_source(place / "train.py", MALLORY)
     with rank(f"wait({str(target)!r}, 2)") as pid:
         assert MARK in run_hangdoc("--pid", str(pid), folder=place).text
 
 
-def test_a_link_in_a_package_that_leads_to_a_private_file(place: Path) -> None:
-    target = private_file(place / "root" / "key.py", 0)
+def test_a_link_in_a_package_that_leads_to_a_private_source(place: Path) -> None:
+    target = private_source(place / "root" / "key.py", 0)
     package = place / "site-packages" / "module.py"
     package.parent.mkdir()
     package.symlink_to(target)
@@ -88,7 +76,7 @@ def test_the_environment_of_a_process_of_root_as_source(place: Path) -> None:
 def test_a_link_out_of_a_mount_namespace(place: Path) -> None:
     """The host's file does not exist for the rank, which has mounted something else there."""
     hidden, link = place / "hidden", place / "link.py"
-    target = private_file(hidden / "secret.py", 0)
+    target = private_source(hidden / "secret.py", 0)
     target.chmod(0o644)
     link.symlink_to(target)
     over = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {hidden} && exec "$@"', "sh")
@@ -98,12 +86,12 @@ def test_a_link_out_of_a_mount_namespace(place: Path) -> None:
 
 def test_a_data_directory_of_another_user_is_not_listed(place: Path) -> None:
     data = place / "data"
-    private_file(data / "a.parquet", VICTIM)
+    private_source(data / "a.parquet", VICTIM)
     data.chmod(0o700)
     os.chown(data, VICTIM, VICTIM)
     with rank("wait('/train.py', 1)", environment={"DATA_DIR": str(data)}) as pid:
         assert ".parquet" not in run_hangdoc("--pid", str(pid), folder=place).text
-    os.chown(data, HOSTILE, HOSTILE)
+    os.chown(data, MALLORY, MALLORY)
     with rank("wait('/train.py', 1)", environment={"DATA_DIR": str(data)}) as pid:
         assert ".parquet" in run_hangdoc("--pid", str(pid), folder=place).text
 
@@ -149,7 +137,7 @@ def test_what_is_no_regular_file_is_not_opened(walks: bool, place: Path, monkeyp
 def test_a_read_is_bounded_and_refuses_a_file_that_changes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = place / "train.py"
     file.write_bytes(b"x" * 1000)
-    os.chown(file, HOSTILE, HOSTILE)
+    os.chown(file, MALLORY, MALLORY)
     with rank("wait('train.py', 1)") as pid, files_of(PROC, pid, start_ticks(pid)) as files:
         assert len(files.read(str(file), 100).raw) == 100
         real = process_files._read_up_to
@@ -170,13 +158,13 @@ def test_a_pid_that_is_reused_leads_to_no_other_process() -> None:
 
 def test_a_set_user_id_program_gives_no_rights() -> None:
     """Its user is not the one whose rights it has."""
-    before = f"os.setresuid({HOSTILE}, 0, 0); wait('train.py', 1)"
+    before = f"os.setresuid({MALLORY}, 0, 0); wait('train.py', 1)"
     with rank(before, uid=0) as pid, pytest.raises(Refused, match="several users"):
         rights_of(PROC, str(pid))
 
 
 def test_the_rights_are_those_of_one_thread_only(place: Path) -> None:
-    target = private_file(place / "train.py", 0)
+    target = private_source(place / "train.py", 0)
     with rank("wait('train.py', 1)") as pid, files_of(PROC, pid, start_ticks(pid)) as files:
         with pytest.raises(PermissionError):
             files.read(str(target), 100)
@@ -187,7 +175,7 @@ def test_the_rights_are_those_of_one_thread_only(place: Path) -> None:
 
 def test_a_root_without_capabilities_reads_no_more_than_it_could(place: Path) -> None:
     """As in a container that has dropped them: the user is root, and reads no file of others."""
-    target = private_file(place / "train.py", VICTIM)
+    target = private_source(place / "train.py", VICTIM)
     drop = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
     with (
         rank("wait('train.py', 1)", uid=0, before=drop) as pid,

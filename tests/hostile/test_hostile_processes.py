@@ -12,11 +12,11 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.isolation import Isolation
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Unavailable
-from tests.hostile.ranks import HOSTILE, VICTIM, rank, run_hangdoc
-from tests.hostile.test_files_of_others import PROC, place, private_file
+from tests.hostile.ranks import rank, run_hangdoc
+from tests.hostile.test_files_of_others import PROC, private_source
+from tests.hostile.users import MALLORY, VICTIM
 from tests.live.needs import needs
 
-__all__ = ["place"]
 pytestmark = pytest.mark.usefixtures("can_attach")
 
 
@@ -31,7 +31,7 @@ def test_a_look_ends_in_time(name: str, place: Path) -> None:
     code = "wait('/train.py', 1)"
     runtime = place / "runtime" / "hangdoc"
     runtime.mkdir(parents=True)
-    os.chown(runtime, HOSTILE, HOSTILE)
+    os.chown(runtime, MALLORY, MALLORY)
     environment = {"XDG_RUNTIME_DIR": str(runtime.parent)}
     if name == "fifo-beacon":
         code = f"os.mkfifo(f'{runtime}/{{os.getpid()}}.beacon'); {code}"
@@ -59,11 +59,11 @@ def test_a_forged_beacon_says_nothing_of_another_users_rank(place: Path) -> None
     """In a shared directory, anybody can make the directory of the victim's beacons first."""
     folder = place / "hangdoc"
     folder.mkdir()
-    os.chown(folder, HOSTILE, HOSTILE)
+    os.chown(folder, MALLORY, MALLORY)
     with rank("wait('/train.py', 1)", uid=VICTIM, environment={"XDG_RUNTIME_DIR": str(place)}) as pid:
         forged = folder / f"{pid}.beacon"
         numbers = (66, 66, 232, 1, 4)
-        for owner in (HOSTILE, VICTIM):
+        for owner in (MALLORY, VICTIM):
             text = beacon._LAYOUT.pack(
                 beacon.MAGIC, 2, time.monotonic_ns(), pid, *numbers, b"train", b"", 0.0, 0, 2, b"", *[0] * 8
             )
@@ -71,7 +71,7 @@ def test_a_forged_beacon_says_nothing_of_another_users_rank(place: Path) -> None
             os.chown(forged, owner, owner)
             os.chown(folder, owner, owner)
             found = run_hangdoc("--pid", str(pid), folder=place).document["jobs"][0]["ranks"][0]
-            assert found["batches_done"] == (None if owner == HOSTILE else 66), "its own beacon is read"
+            assert found["batches_done"] == (None if owner == MALLORY else 66), "its own beacon is read"
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_a_forged_beacon_says_nothing_of_another_users_rank(place: Path) -> None
     ids=["not", "brackets", "list", "minus", "attributes", "f-strings", "ifs", "backslashes", "pairs"],
 )
 def test_a_deep_or_huge_source_spoils_only_its_own_stack(source: str, place: Path) -> None:
-    deep = private_file(place / "deep.py", HOSTILE, source + "def wait():\n    pass\n")
-    good = private_file(place / "good.py", VICTIM, "def step():\n    work()\n")
+    deep = private_source(place / "deep.py", MALLORY, source + "def wait():\n    pass\n")
+    good = private_source(place / "good.py", VICTIM, "def step():\n    work()\n")
     with (
         rank(f"wait({str(deep)!r}, 1)") as hostile,
         rank(f"wait({str(good)!r}, 2)", uid=VICTIM, port=2) as victim,

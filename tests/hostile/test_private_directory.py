@@ -12,11 +12,11 @@ from hangdoc.private_directory import PrivateDirectory, UntrustedDirectoryError,
 from hangdoc.watch.nodes import name_of_run
 from hangdoc.watchdog import Watchdog
 from hangdoc.watchdog.hang_directory import Announcement, clean, make_room
-from tests.hostile.users import MALLORY, VICTIM, private_file, run_as, shared  # noqa: F401
+from tests.hostile.users import MALLORY, VICTIM, private_file, run_as
 from tests.unit.test_run_nodes import _Node, host_of, waiting
 
 
-def test_links_in_the_folder_of_a_run_lead_nowhere(shared: Path) -> None:  # noqa: F811
+def test_links_in_the_folder_of_a_run_lead_nowhere(shared: Path) -> None:
     """Row 3: `leave` deleted what a planted link points at."""
     who = waiting(0).identity
     assert who is not None
@@ -75,7 +75,7 @@ def test_a_bundle_that_was_saved_before_the_request_is_not_used(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("planted", ["link", "directory", "open"])
-def test_no_beacon_in_a_directory_that_others_prepared(planted: str, shared: Path) -> None:  # noqa: F811
+def test_no_beacon_in_a_directory_that_others_prepared(planted: str, shared: Path) -> None:
     """Row 9: in /tmp/hangdoc-UID, links made the trainer overwrite its user's files."""
     runtime = shared / "runtime"
     runtime.mkdir(mode=0o1777)
@@ -104,7 +104,7 @@ def test_no_beacon_in_a_directory_that_others_prepared(planted: str, shared: Pat
     assert precious.read_bytes() == b"precious"
 
 
-def test_links_in_a_hang_directory_of_another_user_are_not_written_through(shared: Path) -> None:  # noqa: F811
+def test_links_in_a_hang_directory_of_another_user_are_not_written_through(shared: Path) -> None:
     precious = private_file(shared / "precious", VICTIM)
     hang = shared / "hangdoc-0123456789ab-20261126-101500"
 
@@ -124,7 +124,7 @@ def test_links_in_a_hang_directory_of_another_user_are_not_written_through(share
     assert precious.read_bytes() == b"precious"
 
 
-def test_an_announcement_is_not_written_through_a_link(shared: Path) -> None:  # noqa: F811
+def test_an_announcement_is_not_written_through_a_link(shared: Path) -> None:
     """The folder may be shared, so names in it can be planted; they can't be guessed, and no link is followed."""
     precious = private_file(shared / "precious", VICTIM)
     digest = run_identity.digest("run-1")
@@ -144,7 +144,7 @@ def test_an_announcement_is_not_written_through_a_link(shared: Path) -> None:  #
     assert precious.read_bytes() == b"precious"
 
 
-def test_a_forged_announcement_is_not_heard(shared: Path) -> None:  # noqa: F811
+def test_a_forged_announcement_is_not_heard(shared: Path) -> None:
     call = Announcement(shared, "run-1", lambda: 1000.0)
     forged = shared / f".hangdoc-{run_identity.digest('run-1')}.hang"
     assert run_as(MALLORY, lambda: forged.write_text(f"1000.0 {shared}/theirs") and None) == 0
@@ -160,7 +160,7 @@ def test_a_name_from_the_store_of_a_run_is_no_way_out() -> None:
     assert clean("..") == "run"
 
 
-def test_who_may_have_made_a_directory(shared: Path) -> None:  # noqa: F811
+def test_who_may_have_made_a_directory(shared: Path) -> None:
     theirs, ours, of_root = (shared / name for name in ("theirs", "ours", "root"))
     for path, owner in ((theirs, MALLORY), (ours, VICTIM), (of_root, 0)):
         path.mkdir(mode=0o700)
@@ -189,7 +189,7 @@ def test_who_may_have_made_a_directory(shared: Path) -> None:  # noqa: F811
                 directory.read(name, 100)
 
 
-def test_an_exchanged_directory_changes_nothing(shared: Path) -> None:  # noqa: F811
+def test_an_exchanged_directory_changes_nothing(shared: Path) -> None:
     """Between the check and the writing, the folder above may give its name to another one."""
     ours = shared / "hang"
     with PrivateDirectory(ours, create=True) as directory:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc import codec
-from tests.hostile.users import MALLORY, VICTIM, private_file, run_as, shared  # noqa: F401
+from tests.hostile.users import MALLORY, VICTIM, private_file, run_as
 from tests.live.needs import needs
 from tests.unit.builders import rank, snapshot, train
 
@@ -74,7 +74,7 @@ def test_a_pipe_that_nobody_reads_is_refused(tmp_path: Path) -> None:
         codec.write_aside(tmp_path / "pipe", b"x")
 
 
-def test_a_pipe_of_another_user_gets_no_evidence(shared: Path) -> None:  # noqa: F811
+def test_a_pipe_of_another_user_gets_no_evidence(shared: Path) -> None:
     pipe = shared / "a.hangdoc"
     run_as(MALLORY, lambda: os.mkfifo(pipe, 0o666))
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -86,7 +86,7 @@ def test_a_pipe_of_another_user_gets_no_evidence(shared: Path) -> None:  # noqa:
         os.close(reading)
 
 
-def test_root_follows_no_link_of_another_user(shared: Path) -> None:  # noqa: F811
+def test_root_follows_no_link_of_another_user(shared: Path) -> None:
     """Neither as the file nor as a folder of the path."""
     precious = private_file(shared / "precious", VICTIM)
     secret = shared / "of-root"
@@ -114,7 +114,7 @@ def test_an_own_link_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "now.html").is_symlink()
 
 
-def test_another_users_file_in_a_sticky_folder_stays(shared: Path, capfd: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+def test_another_users_file_in_a_sticky_folder_stays(shared: Path, capfd: pytest.CaptureFixture[str]) -> None:
     theirs = private_file(shared / "a.html", MALLORY)
 
     def write() -> None:

@@ -1,15 +1,9 @@
 """Users made for a test: children of this process with a uid of their own, in a directory that they may enter."""
 
 import os
-import shutil
-import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
-
-from tests.live.needs import needs
 
 VICTIM, MALLORY = 60_001, 60_002
 """Uids that no account has."""
@@ -32,16 +26,6 @@ def run_as(uid: int, act: Callable[[], None]) -> int:
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """A directory like /tmp, in which each user may create files."""
-    needs("root")
-    path = Path(tempfile.mkdtemp(prefix="hangdoc-hostile-", dir="/tmp"))
-    path.chmod(0o1777)
-    yield path
-    shutil.rmtree(path)
 
 
 def private_file(path: Path, owner: int, content: bytes = b"precious") -> Path:

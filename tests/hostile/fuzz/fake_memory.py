@@ -3,11 +3,12 @@
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 from hangdoc.observe import locate, memory, python_state
+from hangdoc.procfs import open_kernel_file
 
 PAGE = 4096
 Pages = dict[int, bytes | bytearray]
@@ -23,7 +24,7 @@ def memory_of(pages: Pages) -> Iterator[None]:
             raise OverflowError
         return _read(pages, size, address)
 
-    with _replaced(SimpleNamespace(O_RDONLY=0, O_CLOEXEC=0, open=lambda *_: 0, close=lambda _: None, pread=pread)):
+    with _replaced(SimpleNamespace(close=lambda _: None, pread=pread), lambda path: 0):
         yield
 
 
@@ -38,9 +39,7 @@ def recorded(pages: Pages) -> Iterator[None]:
                     pages[start] = os.pread(file, PAGE, start)
         return os.pread(file, size, address)
 
-    with _replaced(
-        SimpleNamespace(O_RDONLY=os.O_RDONLY, O_CLOEXEC=os.O_CLOEXEC, open=os.open, close=os.close, pread=pread)
-    ):
+    with _replaced(SimpleNamespace(close=os.close, pread=pread), open_kernel_file):
         yield
 
 
@@ -66,14 +65,16 @@ def _read(pages: Pages, size: int, address: int) -> bytes:
 
 
 @contextlib.contextmanager
-def _replaced(system: SimpleNamespace) -> Iterator[None]:
+def _replaced(system: SimpleNamespace, opened: Callable[[str], int]) -> Iterator[None]:
     tables = (locate._layouts, locate._places, python_state._modules)
     for table in tables:
         table.clear()
     try:
         memory.os = system  # type: ignore[assignment]
+        memory.open_kernel_file = opened  # type: ignore[attr-defined]
         yield
     finally:
         memory.os = os  # type: ignore[attr-defined]
+        memory.open_kernel_file = open_kernel_file  # type: ignore[attr-defined]
         for table in tables:
             table.clear()
