@@ -6,16 +6,20 @@ import sys
 import click
 import msgspec
 
+from hangdoc import untrusted
 from hangdoc.cli import output
 from hangdoc.cli.fleet import fleet_options
 from hangdoc.cli.numbers import Number
 from hangdoc.commands import documents
 from hangdoc.commands.documents import Preflight
+from hangdoc.commands.errors import USAGE, CommandError
 from hangdoc.commands.hosts import Hosts
 from hangdoc.commands.preflight import checked, master_of, parameters
 from hangdoc.preflight import session
 from hangdoc.preflight.plan import Plan
 
+_MOST_BYTES = 4 << 20
+"""Of a message."""
 _IDLE_SECONDS = 120
 """How long a node waits for the next message. The node that runs the checks may be gone."""
 
@@ -90,8 +94,11 @@ def _answer() -> int:
     from hangdoc.fleet.session import MARK
 
     node = session.Node()
-    while select.select([sys.stdin], [], [], _IDLE_SECONDS)[0] and (line := sys.stdin.buffer.readline()):
-        message = msgspec.json.decode(line, type=session.Message)
+    while select.select([sys.stdin], [], [], _IDLE_SECONDS)[0] and (line := sys.stdin.buffer.readline(_MOST_BYTES + 1)):
+        try:
+            message = untrusted.decode(line, session.Message, _MOST_BYTES)
+        except untrusted.UntrustedError as error:
+            raise CommandError(f"a message of the node that runs the checks {error}.", USAGE) from None
         answer = msgspec.structs.replace(node.answer(message), nonce=message.nonce)
         sys.stdout.buffer.write(MARK + msgspec.json.encode(answer) + b"\n")
         sys.stdout.buffer.flush()

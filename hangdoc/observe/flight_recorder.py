@@ -14,6 +14,7 @@ from typing import Annotated
 
 import msgspec
 
+from hangdoc import untrusted
 from hangdoc.beacon import FLIGHT_SUFFIX
 from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
@@ -77,9 +78,6 @@ class _Dump(msgspec.Struct):
     read_ns: _Int | None = None
 
 
-_decoder = msgspec.json.Decoder(_Dump, strict=False)
-
-
 class FlightRecorders:
     """The probe."""
 
@@ -133,9 +131,10 @@ def read(raw: bytes, source: str) -> FlightRecorder:
     """Parse a dump in torch's JSON. Raises ValueError for anything else, also for a dump that is too large or too deep."""
     if sum(raw.count(mark) for mark in (b",", b"[", b"{")) > _MAX_VALUES:
         raise ValueError(f"the dump has more than {_MAX_VALUES} values")
+    dump = untrusted.decode(raw, _Dump, _MAX_BYTES, strict=False)
     try:
-        return _recorder(_decoder.decode(raw), source)
-    except (RecursionError, OverflowError) as error:  # from nested JSON that is skipped, and from numbers
+        return _recorder(dump, source)
+    except OverflowError as error:  # from times
         raise ValueError(f"not a dump of the flight recorder: {error}") from error
 
 

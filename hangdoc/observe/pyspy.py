@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from hangdoc import untrusted
 from hangdoc.observe.bounded_child import BoundedChild, OutputTooLong
 from hangdoc.observe.process_files import own_root
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack
@@ -47,9 +48,6 @@ class _Thread(msgspec.Struct):
     active: bool = False
     owns_gil: bool = False
     frames: list[_Frame] = []
-
-
-_DECODER = msgspec.json.Decoder(list[_Thread])
 
 
 def executable() -> str | None:
@@ -123,9 +121,9 @@ def dump(
 def parse(out: bytes, at: float) -> Stack:
     """The stack in py-spy's JSON, whose texts the process chooses. `at` becomes `Stack.at_seconds`. Raises Refused."""
     try:
-        threads = _DECODER.decode(out)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(f"py-spy's output can't be parsed: {error}") from error
+        threads = untrusted.decode(out, list[_Thread], _MAX_OUTPUT_BYTES)
+    except untrusted.UntrustedError as error:
+        raise Refused(f"py-spy's output {error}") from error
     return Stack(at_seconds=at, threads=tuple(_thread(thread) for thread in threads))
 
 

@@ -70,7 +70,12 @@ def answer(store: Store, node: int, own: session.Node) -> None:
     number = 0
     while True:
         store.wait([f"message/{number}"], datetime.timedelta(seconds=4 * ANSWER_SECONDS))
-        message = msgspec.json.decode(store.get(f"message/{number}"), type=session.Message)
+        try:
+            message = untrusted.decode(store.get(f"message/{number}"), session.Message, _MAX_ANSWER_BYTES)
+        except untrusted.UntrustedError as error:
+            raise SystemExit(
+                f"hangdoc: a message of node 0 {error}. Use the same version of hangdoc on all nodes."
+            ) from None
         store.set(f"answer/{number}/{node}", msgspec.json.encode(own.answer(message)).decode())
         if message.do == "end":
             return

@@ -131,7 +131,7 @@ def test_a_child_that_needs_too_much_memory_fails() -> None:
         ),
         ("exec sleep 60", "py-spy did not end within 1.0 s"),
         ("exec 1>&- 2>&- sleep 60", "py-spy did not end within 1.0 s"),
-        ("echo '[[['", "py-spy's output can't be parsed"),
+        ("echo '[[['", "py-spy's output is damaged"),
         ("head -c 100000000 /dev/zero >&2; exit 3", "py-spy failed"),
     ],
 )
