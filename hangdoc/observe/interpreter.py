@@ -25,6 +25,7 @@ from hangdoc.procfs import age
 from hangdoc.snapshot import Group, Interpreter, Local, Unavailable
 
 _MAX_VARIABLES = 300
+_MAX_NAME = 200
 _C10D = "torch.distributed.distributed_c10d"
 _STARTING_SECONDS = 10.0
 """In a younger process, the interpreter may not be initialized yet, which looks like an unsupported one."""
@@ -122,7 +123,7 @@ def integers(interpreter: Interpreter) -> tuple[Local, ...]:
 def _variables(memory: Memory, namespace: dict[str, int]) -> tuple[Local, ...]:
     found: list[Local] = []
     for name, address in namespace.items():
-        if name.startswith("__") or len(found) >= _MAX_VARIABLES:
+        if name.startswith("__") or len(name) > _MAX_NAME or len(found) >= _MAX_VARIABLES:
             continue
         with contextlib.suppress(Unreadable):  # a variable of another kind, or one that is changing right now
             value = variable(memory, name, address)

@@ -17,6 +17,7 @@ _TENSOR = regex(r"(\w+)\[([\d, ]*)\]")
 _MAX_MODULES = 64
 _MAX_PARAMETERS = 24
 """Limit per model: a sample of this size takes 2 to 3 ms. The parameters of one layer are always read together."""
+_MAX_NAME = 100
 _FLOATS = ("float", "bfloat")
 
 
@@ -27,7 +28,8 @@ def precisions(memory: Memory, name: str, instance: int, depth: int = 2) -> Iter
     the number of these elements. A torch.autocast that is entered and enabled gives `autocast(cpu, bfloat16)`.
     """
     try:
-        attributes = dict(islice(memory.attributes(instance), 256))
+        named = islice(memory.attributes(instance), 256)
+        attributes = {attribute: address for attribute, address in named if len(attribute) <= _MAX_NAME}
     except Unreadable:
         return
     if "_parameters" in attributes and "_modules" in attributes:

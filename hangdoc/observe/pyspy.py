@@ -24,6 +24,9 @@ _MAX_OUTPUT_BYTES = 32 << 20
 _MEMORY_BYTES = {False: 512 << 20, True: 2 << 30}
 """What py-spy may allocate, without and with native frames. It takes 2 and 17 MiB for a rank with the CPU build of torch."""
 _MAX_TEXT = 240
+_MAX_NAME = 200
+"""Of variables and threads. The rules search in names, which a program may make as long as it likes."""
+_MAX_FUNCTION, _MAX_FILE = 2_000, 4_096
 _MAX_LOCALS = 80
 
 
@@ -144,7 +147,7 @@ def _enter(root: str) -> None:
 def _thread(thread: _Thread) -> PythonThread:
     return PythonThread(
         tid=thread.os_thread_id,
-        name=thread.thread_name,
+        name=thread.thread_name[:_MAX_NAME] if thread.thread_name is not None else None,
         active=thread.active,
         owns_gil=thread.owns_gil,
         frames=tuple(_frame(frame) for frame in thread.frames),
@@ -155,8 +158,8 @@ def _frame(frame: _Frame) -> Frame:
     # In native frames, py-spy gives no line, and the shared object instead of the source file.
     native = not frame.line and (frame.filename.endswith(".py") is False)
     return Frame(
-        function=frame.name,
-        file=frame.filename,
+        function=frame.name[:_MAX_FUNCTION],
+        file=frame.filename[:_MAX_FILE],
         line=frame.line,
         native=native,
         library=native or is_library(frame.filename),
@@ -167,7 +170,7 @@ def _frame(frame: _Frame) -> Frame:
 def _local(local: _Local) -> Local:
     text = local.repr or "?"
     return Local(
-        name=local.name,
+        name=local.name[:_MAX_NAME],
         text=text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "...",
         argument=local.arg,
         address=local.addr or None,

@@ -39,6 +39,8 @@ _USED = {
 """Modules with hundreds of variables, and the few that hangdoc looks up."""
 _COMMON_LENGTHS = frozenset(map(len, ("__main__", *_USED)))
 """Lengths of all module names that hangdoc looks up, so that one reading is enough for all probes."""
+_MAX_NAME = 100
+"""Of an attribute. The rules search in names."""
 _reading: dict[int, threading.Lock] = {}
 """Probes run in parallel. The lock of a process makes the others wait for the first reading instead of reading again."""
 _MAX_ENVIRONMENT = 2 << 20
@@ -162,7 +164,7 @@ def amounts(memory: Memory, name: str, instance: int, depth: int = 2) -> Iterato
     """Numbers and lengths of containers in the attributes of an object, such as `loader.dataset.paths`: a script keeps the size
     of its data there. Attributes that begin with an underscore are skipped."""
     for attribute, address in islice(memory.attributes(instance), 48):
-        if attribute.startswith("_"):
+        if attribute.startswith("_") or len(attribute) > _MAX_NAME:
             continue
         path = f"{name}.{attribute}"
         with contextlib.suppress(Unreadable):

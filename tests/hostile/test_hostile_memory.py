@@ -205,3 +205,21 @@ def test_objects_are_storable() -> None:
     storable(found)
     assert {local.name: local.text for local in found.globals}["name"] == "'plain'"
     assert [group.ranks for group in found.groups] == [(0, 1), (0,)]
+
+
+def test_names_are_cut_or_skipped(can_attach: None) -> None:
+    """The rules search in names, and some searches take the square of their length."""
+    program = """
+import sys
+class Node: pass
+node = Node()
+vars(node)["accum" * 800] = vars(node)["kept"] = 3
+globals()["accum" * 800] = 3
+print("ready", flush=True); sys.stdin.read()
+"""
+    with running([sys.executable], program) as pid, observed(pid) as observation:
+        found = InterpreterState().read(observation, observation.targets[pid])
+    assert isinstance(found, Interpreter)
+    names = [local.name for local in found.globals]
+    assert "node.kept" in names
+    assert max(map(len, names)) < 400
