@@ -1,6 +1,8 @@
 """The reader of interpreters and the reader of ELF files: the memory of a real process, with changes."""
 
+import atexit
 import functools
+import shutil
 import struct
 import sys
 import tempfile
@@ -96,6 +98,7 @@ def recording() -> Recording:
     """Of a process that was started for it, and has ended."""
     pages: Pages = {}
     root = Path(tempfile.mkdtemp(prefix="hangdoc-fuzz-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
     with running([sys.executable, "-I"], PROGRAM) as pid:
         fake_memory.copied(Path("/proc"), pid, root)
         with fake_memory.recorded(pages):
