@@ -19,9 +19,10 @@ from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.process_table import Entry, ProcessTable
 from hangdoc.observe.rank_search import Search, find, is_python, launchers_of, maps_torch
 from hangdoc.observe.slurm import tasks_of
-from hangdoc.parse import natural
 from hangdoc.procfs import ProcError, ProcFS, Stat, network_of
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
+
+_OTHER_USER = "it belongs to another user than the rank"
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +61,7 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Di
     _add_launchers(search, targets, restricted=bool(scope.pids))
     _add_zombies(search, targets)
     _add_helpers(search, targets)
+    _close_other_users(search, targets)
     for target in targets.values():
         target.whole_tree = not restricted or target.pid in search.wanted
     return Discovered(targets, _report_unreadable(search, targets), restricted)
@@ -101,7 +103,12 @@ def _ranks_of_run(search: Search, scope: Scope) -> dict[int, RankIdentity]:
     return {
         pid: who
         for pid, who in search.ranks.items()
-        if pid in named or (digest is not None and run_identity.digest_of(who) == digest)
+        if pid in named
+        or (
+            digest is not None
+            and run_identity.digest_of(who) == digest
+            and search.user(pid) == search.user(scope.run_of)
+        )
     }
 
 
@@ -109,6 +116,7 @@ def _may_have_ranks_outside(search: Search) -> bool:
     """Whether ranks of the same runs may exist outside of the named trees: a process there has the run's variables, or has loaded
     torch and has no variables, or the run has no name to compare."""
     digests = {run_identity.digest_of(who) for who in search.ranks.values()}
+    users = {search.user(pid) for pid in search.ranks}
     inside = {below for pid in search.ranks for below in search.table.tree(pid)} | search.wanted
     for pid, entry in search.table.items():
         if (
@@ -121,7 +129,8 @@ def _may_have_ranks_outside(search: Search) -> bool:
         who = identity.by_environment(entry.environment, network_of(search.proc, pid))
         if who is None and not maps_torch(search.proc, pid):
             continue
-        if who is None or (run_identity.digest_of(who) in digests and is_python(search.proc, pid)):
+        same = who is None or (run_identity.digest_of(who) in digests and is_python(search.proc, pid))
+        if same and search.user(pid) in users:
             return True
     return None in digests
 
@@ -160,7 +169,7 @@ def _report_unreadable(search: Search, targets: dict[int, Target]) -> list[str]:
             targets[launcher].unreadable_below = count
     if not unreadable:
         return []
-    others = any(_uid(search.proc, pid) != os.geteuid() for pid in unreadable)
+    others = any(search.user(pid) != os.geteuid() for pid in unreadable)
     return [
         f"{len(unreadable)} process(es) below a launcher belong to another user and can't be read: "
         "run hangdoc as that user or as root"
@@ -191,13 +200,6 @@ def _target(
         environment=entry.environment,
         python=entry.stat.state not in "ZX" and is_python(proc, entry.pid),
     )
-
-
-def _uid(proc: ProcFS, pid: int) -> int | None:
-    try:
-        return natural(proc.status(str(pid)).get("Uid", "").split()[0])
-    except (ProcError, IndexError):
-        return None
 
 
 def _add_launchers(search: Search, targets: dict[int, Target], *, restricted: bool) -> None:
@@ -240,6 +242,23 @@ def _add_helpers(search: Search, targets: dict[int, Target]) -> None:
                 target.owner = next(a for a in search.table.ancestors(helper) if a in search.ranks)
 
 
+def _close_other_users(search: Search, targets: dict[int, Target]) -> None:
+    """Read no memory and no environment of launchers and helpers of another user than their ranks: a service of root may have
+    started the rank of a user, who must not see it through hangdoc."""
+    ranks = [target for target in targets.values() if target.role == "rank"]
+    for rank in ranks:
+        user = search.user(rank.pid)
+        related = [targets[pid] for pid in search.table.ancestors(rank.pid) if pid in targets]
+        related += [target for target in targets.values() if target.owner == rank.pid]
+        for target in related:
+            if target.role != "rank" and search.user(target.pid) not in (user, None):
+                _close(target)
+
+
+def _close(target: Target) -> None:
+    target.python, target.environment = False, Unavailable(reason=_OTHER_USER)
+
+
 def adopt_helpers(observation: Observation) -> list[int]:
     """Add the helpers that ranks have started since discovery, and return the pids of those that run Python. Without this, a
     dataloader that starts its workers late would look as if its workers had died."""
@@ -267,4 +286,6 @@ def adopt(proc: ProcFS, targets: dict[int, Target], pid: int, stat: Stat, rank: 
     entry = Entry(pid, stat, argv, Unavailable(reason="not looked at"))
     target = targets[pid] = _target(proc, entry, "helper")
     target.owner = rank
+    if process_table.user_of(proc, pid) != process_table.user_of(proc, rank):
+        _close(target)
     return True

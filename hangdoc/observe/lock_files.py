@@ -59,7 +59,7 @@ def _variable(frame: Frame, name: str) -> str | None:
     text = next((local.text for local in frame.locals if local.name == name), "")
     try:
         value = ast.literal_eval(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
     return value if isinstance(value, str) else None
 

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from hangdoc import beacon, run_identity
-from hangdoc.observe import identity, isolation
+from hangdoc.observe import identity, isolation, process_table
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.process_table import ProcessTable
 from hangdoc.observe.rank_from_memory import rank_from_memory
@@ -35,6 +35,15 @@ class Search(msgspec.Struct):
     ranks: dict[int, RankIdentity] = msgspec.field(default_factory=dict)
     live_environments: dict[int, dict[str, str]] = msgspec.field(default_factory=dict)
     """`os.environ` of processes whose memory was read."""
+
+    users: dict[int, int | None] = msgspec.field(default_factory=dict)
+    """Uids of processes that were asked for."""
+
+    def user(self, pid: int) -> int | None:
+        """The real uid of a process; None if it can't be read."""
+        if pid not in self.users:
+            self.users[pid] = process_table.user_of(self.proc, pid)
+        return self.users[pid]
 
     def below_a_rank(self, pid: int) -> bool:
         return any(ancestor in self.ranks for ancestor in self.table.ancestors(pid))
@@ -91,7 +100,7 @@ def _representatives(
     # If a container's environment names a rank, every process in it looks like that rank: those with torch win.
     by_rank: dict[tuple[object, ...], list[int]] = {}
     for pid, who in chosen.items():
-        by_rank.setdefault((who.rank, who.run), []).append(pid)
+        by_rank.setdefault((who.rank, who.run, search.user(pid)), []).append(pid)
     for pids in by_rank.values():
         with_torch = [pid for pid in pids if maps_torch(proc, pid)] if len(pids) > 1 else []
         for pid in pids:

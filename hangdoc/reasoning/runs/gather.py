@@ -7,6 +7,8 @@ give healthy ranks the parent 1.
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from hangdoc import run_identity
 from hangdoc.parse import natural
 from hangdoc.reasoning.model import Placed
@@ -19,7 +21,36 @@ from hangdoc.snapshot import Host, Launch, Process, RankIdentity, Snapshot
 
 
 def gather(snapshot: Snapshot) -> list[Gathered]:
-    """All runs of a snapshot."""
+    """All runs of a snapshot. Processes of two users of one host are never one run: anybody can give a process the variables of
+    somebody else's run."""
+    return [run for part in _by_user(snapshot) for run in _gather(part)]
+
+
+def _by_user(snapshot: Snapshot) -> list[Snapshot]:
+    """The snapshot with the processes of each user alone, if a host has several. Across hosts, uids may differ for one user."""
+    by_host = [{process.pid: process for process in host.processes} for host in snapshot.hosts]
+    if all(len({process.uid for process in processes.values()} - {None}) < 2 for processes in by_host):
+        return [snapshot]
+    users = [{pid: _user_of(process, processes) for pid, process in processes.items()} for processes in by_host]
+    parts = []
+    for user in sorted({user for owned in users for user in owned.values()}, key=str):
+        hosts = (
+            replace(host, processes=tuple(process for process in host.processes if owned[process.pid] == user))
+            for host, owned in zip(snapshot.hosts, users, strict=True)
+        )
+        parts.append(replace(snapshot, hosts=tuple(hosts)))
+    return parts
+
+
+def _user_of(process: Process, processes: dict[int, Process]) -> int | None:
+    """The uid of a process; of one that has ended, that of the process above it."""
+    for pid in (process.pid, process.owner, process.ppid):
+        if pid is not None and pid in processes and processes[pid].uid is not None:
+            return processes[pid].uid
+    return None
+
+
+def _gather(snapshot: Snapshot) -> list[Gathered]:
     found: dict[str, Gathered] = {}
     zombies: list[Placed] = []
     for host in snapshot.hosts:

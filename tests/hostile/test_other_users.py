@@ -1,0 +1,73 @@
+"""Processes of one user beside those of another: none gets into the other's run, and none shows the other's evidence."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.ranks import program, rank, run_hangdoc
+from tests.hostile.users import MALLORY, VICTIM, private_file
+from tests.live.needs import needs
+
+pytestmark = pytest.mark.usefixtures("can_attach")
+MARK = "marker_of_roots_service"
+_SERVICE = """
+import os, subprocess, sys
+def serve({mark}_argument):
+    child = subprocess.Popen([sys.executable, "-I", "-c", sys.argv[1]], stdin=0, stdout=1, env={{
+        "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "7", "PATH": os.environ["PATH"]}})
+    child.wait()
+serve("{mark}_value")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _root() -> None:
+    needs("root")
+
+
+def test_a_service_of_root_above_a_users_rank_is_closed(place: Path) -> None:
+    """As JupyterHub or supervisord: the user chooses the variables of what it starts."""
+    code = program("wait('/train.py', 1)", MALLORY)
+    script = private_file(place / "service.py", 0, _SERVICE.format(mark=MARK).encode())
+    with subprocess.Popen(
+        [sys.executable, "-I", str(script), code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], "SETTING": MARK},
+        start_new_session=True,
+    ) as service:
+        try:
+            assert service.stdout is not None
+            assert service.stdout.readline() == b"ready\n"
+            child = Path(f"/proc/{service.pid}/task/{service.pid}/children").read_text().split()[0]
+            for pid in (child, str(service.pid)):
+                seen = run_hangdoc("--pid", pid, folder=place)
+                assert [view["pid"] for view in seen.document["jobs"][0]["ranks"][:1]] == [int(child)], seen.text
+                assert MARK not in seen.text
+        finally:
+            os.killpg(service.pid, signal.SIGKILL)
+
+
+def test_a_process_of_another_user_gets_into_no_run(place: Path) -> None:
+    """It has the variables of a rank of the victim's run, and is not connected with it."""
+    variables = {"TORCHELASTIC_RUN_ID": "the-victims-run"}
+    with contextlib.ExitStack() as stack:
+        ranks = [
+            stack.enter_context(
+                rank("wait('/train.py', 1)", number, uid=VICTIM, port=7, world_size=2, environment=variables)
+            )
+            for number in (0, 1)
+        ]
+        alone = run_hangdoc(*(f"--pid={pid}" for pid in ranks), folder=place).document["jobs"]
+        for number in (0, 1, 2):
+            with rank("wait('/train.py', 1)", number, port=7, world_size=3, environment=variables) as liar:
+                jobs = run_hangdoc(*(f"--pid={pid}" for pid in (*ranks, liar)), folder=place).document["jobs"]
+            (victim,) = [job for job in jobs if {view["pid"] for view in job["ranks"]} & set(ranks)]
+            assert [(view["rank"], view["pid"]) for view in victim["ranks"]] == [(0, ranks[0]), (1, ranks[1])]
+            assert victim["world_size"] == alone[0]["world_size"]
+            assert [finding["code"] for finding in victim["findings"]] == [one["code"] for one in alone[0]["findings"]]
