@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 _READ_BYTES = 8192
 _MOST_BYTES = 16 << 20
-"""The largest files are maps, mountinfo, cmdline and environ, whose size the process decides."""
+"""The largest files are maps and mountinfo, whose size the process decides."""
+_MOST_WORDS_BYTES = 256 << 10
+"""Of cmdline and environ. Those of a job on a cluster have up to 50 KiB."""
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
 
@@ -83,6 +85,10 @@ class ProcFS:
         """The whole file at `name` below the root; raises ProcError, also for one of more than 16 MiB."""
         return read_kernel_file(f"{self._root}/{name}")
 
+    def head(self, name: str, most: int) -> bytes:
+        """The first `most` bytes of a file; raises ProcError."""
+        return read_kernel_file(f"{self._root}/{name}", most, cut=True)
+
     def text(self, name: str) -> str:
         """As `read`, decoded and stripped."""
         return self.read(name).decode("utf-8", "replace").strip()
@@ -94,12 +100,15 @@ class ProcFS:
         except OSError as error:
             raise _translate(error, f"{self._root}/{name}") from error
 
-    def links(self, name: str) -> dict[str, str]:
-        """All links in the directory `name`, without those that vanish during the read. Raises ProcError for the directory."""
+    def links(self, name: str, most: int | None = None) -> dict[str, str]:
+        """All links in the directory `name`, without those that vanish during the read. Raises ProcError for the directory, also
+        if it has more than `most`."""
         try:
             names = os.listdir(f"{self._root}/{name}")
         except OSError as error:
             raise _translate(error, f"{self._root}/{name}") from error
+        if most is not None and len(names) > most:
+            raise ProcError(f"{self._root}/{name} has more than {most} entries")
         found = {}
         for entry in names:
             try:
@@ -176,11 +185,11 @@ class ProcFS:
         return {"rchar": 0, "wchar": 0, "read_bytes": 0, "write_bytes": 0} | found
 
     def words(self, name: str) -> tuple[str, ...]:
-        """The words of a NUL-separated file such as cmdline and environ. Raises ProcError."""
-        return tuple(self.read(name).decode("utf-8", "replace").rstrip("\0").split("\0"))
+        """The words of a NUL-separated file such as cmdline and environ: those in its first 256 KiB. Raises ProcError."""
+        return tuple(self.head(name, _MOST_WORDS_BYTES).decode("utf-8", "replace").rstrip("\0").split("\0"))
 
     def environ(self, pid: int) -> dict[str, str]:
-        """The environment with which a process was started, without later changes. Raises ProcError."""
+        """The environment with which a process was started, without later changes, as far as `words` has it. Raises ProcError."""
         pairs = (word.partition("=") for word in self.words(f"{pid}/environ"))
         return {name: value for name, equals, value in pairs if equals}
 
@@ -195,24 +204,25 @@ def open_kernel_file(path: str) -> int:
         raise _translate(error, path) from error
 
 
-def read_kernel_file(path: str) -> bytes:
-    """A whole file of procfs, sysfs or cgroupfs. Raises ProcError, also for more than 16 MiB and for a path with `..`."""
+def read_kernel_file(path: str, most: int = _MOST_BYTES, *, cut: bool = False) -> bytes:
+    """A file of procfs, sysfs or cgroupfs. Raises ProcError, also for a path with `..`, and for more than `most` bytes unless it
+    is to be cut there."""
     # os.read and not open: a poll of 64 ranks reads thousands of files, each of a few hundred bytes.
     file = open_kernel_file(path)
     try:
         try:
             parts = [os.read(file, _READ_BYTES)]
-            left = _MOST_BYTES - len(parts[0])
-            while parts[-1]:  # the kernel returns a long file in parts of any size
-                if left < 0:
-                    raise ProcError(f"{path} is larger than {_MOST_BYTES >> 20} MiB")
+            left = most - len(parts[0])
+            while parts[-1] and left >= 0:  # the kernel returns a long file in parts of any size
                 parts.append(os.read(file, _READ_BYTES))
                 left -= len(parts[-1])
         finally:
             os.close(file)
     except OSError as error:
         raise _translate(error, path) from error
-    return b"".join(parts)
+    if left < 0 and not cut:
+        raise ProcError(f"{path} is larger than {most >> 20} MiB")
+    return b"".join(parts)[:most]
 
 
 def age(proc: ProcFS, start_ticks: int) -> float:

@@ -112,7 +112,10 @@ def starting(proc: ProcFS, waiting: int, observed: frozenset[int]) -> tuple[Hold
 
 
 def _beside(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:
-    return _of_job(proc, waiting, observed) | _in_directory(proc, waiting, observed)
+    """The processes of the job, of the user of `waiting` or of root: any user may work in the same directory."""
+    users = {process_table.user_of(proc, waiting), 0}
+    found = _of_job(proc, waiting, observed) | _in_directory(proc, waiting, observed)
+    return {pid for pid in found if process_table.user_of(proc, pid) in users}
 
 
 def _of_job(proc: ProcFS, waiting: int, observed: frozenset[int]) -> Set[int]:

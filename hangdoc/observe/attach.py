@@ -13,6 +13,7 @@ import msgspec
 
 from hangdoc.observe import control_groups, isolation, pyspy
 from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.owner_rights import Rights, rights_of
 from hangdoc.observe.process_files import is_procfs
 from hangdoc.procfs import Denied, ProcError, ProcFS
 from hangdoc.snapshot import KernelState, Stack, Unavailable
@@ -54,7 +55,7 @@ def _dump(
     tracer_wait = Deadline(_TRACER_WAIT_NATIVE if native else _TRACER_WAIT)
     reason = ""
     refused = seen_other = False
-    root = _other_root(proc, pid)
+    root, owner = _other_root(proc, pid), _other_owner(proc, pid)
     for _ in range(_TRIES):
         if bound.remaining() < 0.05:
             if too_short:
@@ -82,7 +83,7 @@ def _dump(
         try:
             stack = pyspy.dump(
                 pid, bound.remaining(), deadline.elapsed(), native=native, paused=pausable, locals_=locals_,
-                root=root,
+                root=root, owner=owner,
             )  # fmt: skip
         except pyspy.NotPaused:
             refused, reason = True, _pause_refusal(proc, pid)
@@ -161,13 +162,21 @@ def _uninterruptible(proc: ProcFS, thread: str) -> bool:
     return False
 
 
+def _other_owner(proc: ProcFS, pid: int) -> Rights | None:
+    """The rights of a process that belongs to another user than root's hangdoc; None for any other process, and where hangdoc is
+    not root: then it has no rights to lend. Raises ProcError and Refused."""
+    rights = rights_of(proc, str(pid)) if os.geteuid() == 0 else None
+    return rights if rights is not None and rights.uid != 0 else None
+
+
 def _other_root(proc: ProcFS, pid: int) -> str | None:
     """The root directory of a process in a chroot whose /proc is ours; None for any other process. In a container, which has its
     own mount namespace, the link reads `/` even from outside. Only root makes a chroot in our user namespace: one that a process
     made in its own may contain anything."""
     with contextlib.suppress(ProcError):
         root = proc.link(f"{pid}/root")
-        if root == "/" or proc.link(f"{pid}/ns/user") != proc.link("self/ns/user") or not is_procfs(f"{root}/proc"):
+        own_namespace = proc.link(f"{pid}/ns/user") == proc.link("self/ns/user")
+        if root == "/" or not own_namespace or not is_procfs(f"{root}/proc"):
             return None
         if ProcFS(f"{root}/proc").stat(str(pid)).start_ticks == proc.stat(str(pid)).start_ticks:
             return root

@@ -10,6 +10,7 @@ Before that, py-spy has not paused a rank yet.
 
 import contextlib
 import fcntl
+import functools
 import os
 import resource
 import select
@@ -17,8 +18,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple
+
+from hangdoc.observe.owner_rights import Refused, Rights, lend_ptrace
 
 _CHUNK = 1 << 16
 _KEPT_COMPLAINT = 1 << 16
@@ -39,25 +43,56 @@ class Finished(NamedTuple):
     complaint: bytes
 
 
+@functools.cache
+def _lenders() -> ThreadPoolExecutor | None:
+    """Threads that start programs as other users; None if hangdoc may not."""
+    try:
+        with ThreadPoolExecutor(1) as trial:
+            trial.submit(lend_ptrace).result()
+    except Refused:
+        return None
+    return ThreadPoolExecutor(4, thread_name_prefix="lender", initializer=lend_ptrace)
+
+
+def _begin(command: Sequence[str], arguments: dict[str, Any]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(command, **arguments)
+
+
+def _begin_as(owner: Rights, command: Sequence[str], arguments: dict[str, Any]) -> "subprocess.Popen[bytes]":
+    lenders = _lenders()
+    if lenders is None:
+        return _begin(command, arguments)
+    arguments = arguments | {"user": owner.uid, "group": owner.gid, "extra_groups": list(owner.groups)}
+    return lenders.submit(_begin, command, arguments).result()
+
+
 class BoundedChild:
     """A command in a session of its own, without standard input. Leaving the `with` block ends it.
 
     `memory_bytes` limits what it allocates (RLIMIT_DATA: mapped files do not count). `inherited` are file descriptors that it
-    keeps, `start` are other arguments of subprocess.Popen. Raises OSError or subprocess.SubprocessError if it can't be started.
+    keeps, `start` are other arguments of subprocess.Popen. With `owner`, it runs as this user, with CAP_SYS_PTRACE and no other
+    right of root, if hangdoc may do that. Raises OSError or subprocess.SubprocessError if it can't be started.
     """
 
     def __init__(
-        self, command: Sequence[str], *, memory_bytes: int, inherited: tuple[int, ...] = (), **start: Any
+        self,
+        command: Sequence[str],
+        *,
+        memory_bytes: int,
+        inherited: tuple[int, ...] = (),
+        owner: Rights | None = None,
+        **start: Any,
     ) -> None:
         theirs, self._ours = os.pipe()
         try:
             fcntl.fcntl(theirs, fcntl.F_SETSIG, signal.SIGKILL)
             fcntl.fcntl(theirs, fcntl.F_SETFL, fcntl.FASYNC)
             # A session of its own: a Ctrl-C at the terminal must not end a py-spy that has paused a rank.
-            self._child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-                start_new_session=True, pass_fds=(theirs, *inherited), **start,
-            )  # fmt: skip
+            arguments = start | {
+                "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0,
+                "start_new_session": True, "pass_fds": (theirs, *inherited),
+            }  # fmt: skip
+            self._child = _begin(command, arguments) if owner is None else _begin_as(owner, command, arguments)
             self.pid = self._child.pid
             fcntl.fcntl(theirs, fcntl.F_SETOWN, self.pid)
         except BaseException:
@@ -75,11 +110,13 @@ class BoundedChild:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._child.poll() is None:
-            self._child.kill()
+        running = self._child.poll() is None
+        os.close(self._ours)  # kills it, also if hangdoc lacks CAP_KILL
+        if running:
+            with contextlib.suppress(PermissionError):
+                self._child.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._child.wait(_END_SECONDS)
-        os.close(self._ours)
         for stream in (self._child.stdout, self._child.stderr):
             assert stream is not None  # noqa: S101
             stream.close()

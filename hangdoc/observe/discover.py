@@ -17,7 +17,7 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.left_over import launcher_gone
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.process_table import Entry, ProcessTable
-from hangdoc.observe.rank_search import Search, find, is_python, launchers_of, maps_torch
+from hangdoc.observe.rank_search import Search, find, is_python, launchers_of
 from hangdoc.observe.slurm import tasks_of
 from hangdoc.procfs import ProcError, ProcFS, Stat, network_of
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
@@ -127,9 +127,9 @@ def _may_have_ranks_outside(search: Search) -> bool:
         ):
             continue
         who = identity.by_environment(entry.environment, network_of(search.proc, pid))
-        if who is None and not maps_torch(search.proc, pid):
+        if who is None and not search.maps_torch(pid):
             continue
-        same = who is None or (run_identity.digest_of(who) in digests and is_python(search.proc, pid))
+        same = who is None or (run_identity.digest_of(who) in digests and search.is_python(pid))
         if same and search.user(pid) in users:
             return True
     return None in digests

@@ -4,11 +4,12 @@ import contextlib
 import os
 import posixpath
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sized
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from hangdoc.observe import attach
+from hangdoc.observe import attach, process_table
 from hangdoc.procfs import Gone, ProcError, ProcFS
 from hangdoc.snapshot import Holder
 
@@ -17,39 +18,51 @@ _PERIOD_SECONDS = 10.0
 """What was found is valid in one period, because all ranks may wait for the same process."""
 
 
+_MAX_LINKS = 16_384
+"""Open files of one process. A rank of a large run has some thousand sockets."""
+_MOST_LINKS = 300_000
+"""Open files of all processes of one user. Reading them takes half a second."""
+_REFUSED = 1_000
+"""What a process counts that could not be read, although its files were counted."""
+S = TypeVar("S", bound=Sized)
+Identity = tuple[int, int, int]
+"""Major and minor number of the device, and the inode."""
+
+
 class Lock(NamedTuple):
     """A lock that a process holds on a file."""
 
     pid: int
-    file: tuple[int, int, int]
+    file: Identity
     writes: bool
     """Whether it is exclusive."""
 
 
 @lru_cache(8)
-def openers(proc: ProcFS, path: str, period: int) -> tuple[Holder, ...] | None:
-    """The processes that have a file open, by the path that their links show; None if none was found and there may be one: a
-    process could not be read or is in another pid namespace, or it shows a file of this name below another root."""
+def openers(proc: ProcFS, path: str, file: Identity, period: int) -> tuple[Holder, ...] | None:
+    """The processes that have a file open: one at a path with this name, which is the file itself, because others have files at
+    the same path in mount namespaces of their own. None if none was found and there may be one: a process could not be read or is
+    in another pid namespace."""
     name = f"/{posixpath.basename(path)}"
 
-    def holds(pid: int, links: dict[str, str]) -> bool | None:
-        return path in links.values() or (None if any(link.endswith(name) for link in links.values()) else False)
+    def holds(pid: int, links: dict[str, str]) -> bool:
+        alike = (number for number, link in links.items() if link.endswith(name))
+        return any(identity_of(proc.open_file(pid, int(number))) == file for number in alike)
 
     found = with_files(proc, holds)
     return found if found or proc.shows_all() else None
 
 
-def with_files(proc: ProcFS, holds: Callable[[int, dict[str, str]], bool | None]) -> tuple[Holder, ...] | None:
-    """The first few processes for whose pid and open files `holds` is true; None if there is none, but it is None for one, or one
-    could not be read."""
+def with_files(proc: ProcFS, holds: Callable[[int, dict[str, str]], bool]) -> tuple[Holder, ...] | None:
+    """The first few processes for whose pid and open files `holds` is true; None if there is none, but one could not be read."""
     held: list[Holder] = []
     hidden = False
-    for pid in proc.pids():
+    for pid, links in open_files(proc):
         try:
-            found = holds(pid, proc.links(f"{pid}/fd"))
-            if found:
+            if links is None:
+                hidden = True
+            elif holds(pid, links):
                 held.append(_holder(proc, pid))
-            hidden = hidden or found is None
         except Gone:
             continue
         except (ProcError, ValueError):
@@ -59,7 +72,33 @@ def with_files(proc: ProcFS, holds: Callable[[int, dict[str, str]], bool | None]
     return None if hidden and not held else tuple(held)
 
 
-def of_lock(proc: ProcFS, wanted: tuple[int, int, int]) -> tuple[Holder, ...] | None:
+def open_files(proc: ProcFS) -> Iterator[tuple[int, dict[str, str] | None]]:
+    """The links in /proc/PID/fd of every process; None for one that can't be read."""
+    return each_of_host(proc, lambda pid: proc.links(f"{pid}/fd", _MAX_LINKS), _MOST_LINKS)
+
+
+def each_of_host(proc: ProcFS, read: Callable[[int], S], most: int) -> Iterator[tuple[int, S | None]]:
+    """`read` of every process of the host; None for one that can't be read. The processes of one user may have `most` in all
+    (elements, bytes), so that they can't use up the time in which others are read."""
+    taken: Counter[int | None] = Counter()
+    for pid in proc.pids():
+        user = process_table.user_of(proc, pid)
+        if taken[user] > most and user != 0:
+            yield pid, None
+            continue
+        try:
+            result = read(pid)
+        except Gone:
+            continue
+        except ProcError:
+            taken[user] += _REFUSED
+            yield pid, None
+        else:
+            taken[user] += len(result)
+            yield pid, result
+
+
+def of_lock(proc: ProcFS, wanted: Identity) -> tuple[Holder, ...] | None:
     """The holders of locks on a file (proc_locks(5)), of which `identity_of` is given; None if they can't be read, or if the lock
     belongs to another host."""
     try:
@@ -70,7 +109,7 @@ def of_lock(proc: ProcFS, wanted: tuple[int, int, int]) -> tuple[Holder, ...] | 
 
 
 @lru_cache(8)
-def _heirs(proc: ProcFS, file: tuple[int, int, int], period: int) -> tuple[Holder, ...] | None:
+def _heirs(proc: ProcFS, file: Identity, period: int) -> tuple[Holder, ...] | None:
     """The processes that inherited a locked file from one that has ended: flock(2) locks the open file, which a fork copies."""
 
     def holds(pid: int, links: dict[str, str]) -> bool:
@@ -90,8 +129,8 @@ def _locks_of(proc: ProcFS, pid: int, descriptor: str) -> list[Lock]:
     return [lock for lock in found if lock is not None]
 
 
-def identity_of(status: os.stat_result) -> tuple[int, int, int]:
-    """Major and minor number of the device and inode of a file."""
+def identity_of(status: os.stat_result) -> Identity:
+    """Which file it is."""
     return os.major(status.st_dev), os.minor(status.st_dev), status.st_ino
 
 

@@ -142,6 +142,8 @@ def guarded(read: Callable[[int], R | Unavailable], pid: int) -> R | Unavailable
         return read(pid)
     except ProcError as error:
         return Unavailable(reason=str(error))
+    except OSError as error:
+        return Unavailable(reason=error.strerror or str(error))
     except Exception as error:  # RecursionError, MemoryError and UnicodeError included
         return Unavailable(reason=f"reading it failed ({type(error).__name__}: {str(error)[:200]})")
 

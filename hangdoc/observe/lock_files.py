@@ -75,5 +75,5 @@ def _found(proc: ProcFS, pid: int, start_ticks: int, path: str, *, by_existence:
             file = holders.identity_of(own.stat(path))
     except (ProcError, OSError):
         return None
-    found = holders.openers(proc, path, holders.period()) if by_existence else holders.of_lock(proc, file)
+    found = holders.openers(proc, path, file, holders.period()) if by_existence else holders.of_lock(proc, file)
     return AwaitedFile(kind="lock", name=path, holders=found)

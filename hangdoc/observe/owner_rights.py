@@ -14,6 +14,10 @@ from hangdoc.procfs import ProcError, ProcFS
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}.get(platform.machine())
 """The number of setgroups(2): arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h."""
 _CAPABILITY_VERSION_3 = 0x20080522
+_SYS_PTRACE = 19
+_PR_SET_SECUREBITS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 28, 47, 2
+_NO_SETUID_FIXUP = 1 << 2
+"""linux/capability.h, linux/prctl.h, linux/securebits.h."""
 _UNCHANGED = ctypes.c_uint(-1 & 0xFFFFFFFF)
 """setfsuid(2) changes nothing for this id, and returns the present one."""
 
@@ -70,6 +74,20 @@ def take_on(rights: Rights) -> None:
     _lower_capabilities(rights.capabilities)
 
 
+def lend_ptrace() -> None:
+    """Prepare this thread to start programs of other users that may read all processes, and have no other right of root. They get
+    CAP_SYS_PTRACE as an ambient capability, which survives the change of the user and the exec that follow (capabilities(7)).
+    Raises Refused if hangdoc may not."""
+    header, words = _own_capabilities()
+    words[0].inheritable |= 1 << _SYS_PTRACE
+    if (
+        _libc.capset(ctypes.byref(header), words) != 0
+        or _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _SYS_PTRACE, 0, 0) != 0
+        or _libc.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0) != 0
+    ):
+        raise Refused(f"hangdoc can't lend CAP_SYS_PTRACE: {os.strerror(ctypes.get_errno())}")
+
+
 class _Header(ctypes.Structure):
     _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
 
@@ -80,10 +98,16 @@ class _Capabilities(ctypes.Structure):
 
 def _lower_capabilities(kept: int) -> None:
     """Drop the effective capabilities of this thread that are not among `kept` (capset(2))."""
-    header, words = _Header(_CAPABILITY_VERSION_3, 0), (_Capabilities * 2)()
-    if _libc.capget(ctypes.byref(header), words) != 0:
-        raise Refused(f"capget: {os.strerror(ctypes.get_errno())}")
+    header, words = _own_capabilities()
     for number, word in enumerate(words):
         word.effective &= kept >> (32 * number) & 0xFFFFFFFF
     if _libc.capset(ctypes.byref(header), words) != 0:
         raise Refused(f"capset: {os.strerror(ctypes.get_errno())}")
+
+
+def _own_capabilities() -> "tuple[_Header, ctypes.Array[_Capabilities]]":
+    """Those of this thread, for capset(2)."""
+    header, words = _Header(_CAPABILITY_VERSION_3, 0), (_Capabilities * 2)()
+    if _libc.capget(ctypes.byref(header), words) != 0:
+        raise Refused(f"capget: {os.strerror(ctypes.get_errno())}")
+    return header, words

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Set
 from functools import lru_cache
 
-from hangdoc.observe import unix_diag
+from hangdoc.observe import holders, unix_diag
 from hangdoc.observe.sock_diag import LISTEN, SockDiag
 from hangdoc.procfs import ProcError, ProcFS, network_of
 
@@ -34,6 +34,7 @@ def _other_ends(proc: ProcFS, period: int) -> Mapping[int, int]:
     namespaces can be read. The other end of a connection that a server has not accepted is the socket at which it listens."""
     members = {network_of(proc, pid): pid for pid in proc.pids()}
     own = network_of(proc, os.getpid())
+    made_by_users = {namespace for namespace, member in members.items() if not _is_of_our_users(proc, member)}
     found: dict[int, int] = {}
     ends: dict[_Ends, dict[str, int]] = defaultdict(dict)
     listening: dict[tuple[str, int], int] = {}
@@ -50,24 +51,31 @@ def _other_ends(proc: ProcFS, period: int) -> Mapping[int, int]:
                     listening[namespace, one.local_port] = one.inode
     for place, inodes in ends.items():
         others = ends.get((*place[2:], *place[:2]), {})
+        # A loopback address is another one in each namespace, and a user may give any address to one that it has made.
+        local = ipaddress.ip_address(place[0]).is_loopback
+        outside = [] if local else [namespace for namespace in others if namespace not in made_by_users]
         for namespace, inode in inodes.items():
-            # A loopback address is another one in each namespace.
-            outside = others if len(others) == 1 and not ipaddress.ip_address(place[0]).is_loopback else {}
-            there = namespace if namespace in others else next(iter(outside), None)
+            there = namespace if namespace in others else outside[0] if len(outside) == 1 else None
             if there is not None and (other := others[there] or listening.get((there, place[3]))):
                 found[inode] = other
     return found
+
+
+def _is_of_our_users(proc: ProcFS, pid: int) -> bool:
+    """Whether a process is in our user namespace. In one of their own, users make networks with any address."""
+    try:
+        return proc.link(f"{pid}/ns/user") == proc.link("self/ns/user")
+    except ProcError:
+        return False
 
 
 @lru_cache(1)
 def _owners(proc: ProcFS, period: int) -> Mapping[int, tuple[int, ...]]:
     """The processes that have each socket open, by its inode, as far as they can be read."""
     found: dict[int, list[int]] = defaultdict(list)
-    for pid in proc.pids():
-        try:
-            links = proc.links(f"{pid}/fd").values()
-        except ProcError:
+    for pid, links in holders.open_files(proc):
+        if links is None:
             continue
-        for inode in {int(link[8:-1]) for link in links if link.startswith("socket:[")}:
+        for inode in {int(link[8:-1]) for link in links.values() if link.startswith("socket:[")}:
             found[inode].append(pid)
     return {inode: tuple(pids) for inode, pids in found.items()}

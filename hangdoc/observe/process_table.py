@@ -1,5 +1,6 @@
 """All processes of this host, as a tree (proc(5))."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,6 +12,14 @@ from hangdoc.snapshot import Unavailable
 
 _SECONDS = 10.0
 """For all processes of a host. The kernel holds up the reader of one whose memory is locked."""
+
+
+_MOST_OF_A_USER = 64 << 20
+"""Characters of command lines and environments. 2,000 processes with 20 KiB each have 40 MiB."""
+_SMALL = 4096
+"""Smaller ones are not counted, and their user is not looked up."""
+_FIRST_WORDS = 4
+_TOO_MUCH = "the processes of its user have more than 64 MiB of command lines and environments"
 
 
 class Entry(NamedTuple):
@@ -61,8 +70,26 @@ def user_of(proc: ProcFS, pid: int) -> int | None:
 
 
 def read(proc: ProcFS) -> ProcessTable:
-    """The table at this moment, without processes that end during the read and those that can't be read."""
-    entries = isolation.shared.read_each(proc.pids(), lambda pid: _entry(proc, pid), Deadline(_SECONDS))
+    """The table at this moment, without processes that end during the read and those that can't be read. What is kept of the
+    processes of one user is bounded: their number and their environments are the user's choice."""
+    kept: Counter[int | None] = Counter()
+
+    def entry_of(pid: int) -> Entry | None:
+        entry = _entry(proc, pid)
+        if entry is None:
+            return None
+        size = sum(map(len, entry.argv))
+        if isinstance(entry.environment, dict):
+            size += sum(len(name) + len(value) for name, value in entry.environment.items())
+        if size < _SMALL:
+            return entry
+        user = user_of(proc, pid)
+        kept[user] += size
+        if kept[user] > _MOST_OF_A_USER:
+            return entry._replace(argv=entry.argv[:_FIRST_WORDS], environment=Unavailable(reason=_TOO_MUCH))
+        return entry
+
+    entries = isolation.shared.read_each(proc.pids(), entry_of, Deadline(_SECONDS))
     return ProcessTable({pid: entry for pid, entry in entries.items() if isinstance(entry, Entry)})
 
 

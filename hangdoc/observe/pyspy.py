@@ -5,6 +5,7 @@ py-spy pauses a process for some milliseconds (PTRACE_SEIZE: if py-spy dies, the
 """
 
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import msgspec
 
 from hangdoc import untrusted
 from hangdoc.observe.bounded_child import BoundedChild, OutputTooLong
+from hangdoc.observe.owner_rights import Rights
 from hangdoc.observe.process_files import own_root
 from hangdoc.snapshot import Frame, Local, PythonThread, Stack
 
@@ -75,14 +77,31 @@ class TooLate(Refused):
     """py-spy did not end in time."""
 
 
+@functools.cache
+def _is_open_to_all(program: str) -> bool:
+    """Whether every user may run a program: it and the directories above it are open."""
+    places = [program]
+    while places[-1] != os.path.dirname(places[-1]):
+        places.append(os.path.dirname(places[-1]))
+    return all(own_root().stat(place).st_mode & 0o001 for place in places)
+
+
 def dump(
-    pid: int, seconds: float, at: float, *, native: bool, paused: bool, locals_: bool, root: str | None = None
+    pid: int,
+    seconds: float,
+    at: float,
+    *,
+    native: bool,
+    paused: bool,
+    locals_: bool,
+    root: str | None = None,
+    owner: Rights | None = None,
 ) -> Stack:
     """All Python threads of `pid`, innermost frames first, within `seconds`. `at` becomes `Stack.at_seconds`.
 
     `paused` pauses the process during the read, which native frames need. `root` is the root directory of a process in a
-    chroot: py-spy then runs in the chroot too, because otherwise it would prefix the paths of /proc/PID/maps twice.
-    Raises Refused.
+    chroot: py-spy then runs in the chroot too, because otherwise it would prefix the paths of /proc/PID/maps twice. With
+    `owner`, py-spy opens the files that the process has mapped with these rights, and not with those of root. Raises Refused.
     """
     program = executable()
     if program is None:
@@ -90,20 +109,19 @@ def dump(
     command = [program, "dump", "--pid", str(pid), "--json", "--full-filenames"]
     command += ["--native"] * native + ["--nonblocking"] * (not paused) + ["--locals"] * locals_
     inside: dict[str, Any] = {}
-    file = own_root().open_regular(program) if root is not None else None
-    if root is not None and file is not None:
-        enter = root  # py-spy is linked statically: it needs no files of the other root directory
-        inside = {
-            "executable": f"/proc/self/fd/{file}",
-            "inherited": (file,),
-            "preexec_fn": lambda: _enter(enter),
-        }
+    file = -1
     try:
-        child = BoundedChild(command, memory_bytes=_MEMORY_BYTES[native], **inside)
+        if root is not None or (owner is not None and not _is_open_to_all(program)):
+            file = own_root().open_regular(program)
+            inside |= {"executable": f"/proc/self/fd/{file}", "inherited": (file,)}
+        if root is not None:
+            enter = root  # py-spy is linked statically: it needs no files of the other root directory
+            inside["preexec_fn"] = lambda: _enter(enter)
+        child = BoundedChild(command, memory_bytes=_MEMORY_BYTES[native], owner=owner, **inside)
     except (OSError, subprocess.SubprocessError) as error:
         raise Refused(f"py-spy can't be started: {error}") from error
     finally:
-        if file is not None:
+        if file >= 0:
             os.close(file)
     running.add(child.pid)
     try:

@@ -24,6 +24,10 @@ _MAPPED_PYTHON = regex(rb"/libpython3|/(?:python|pypy)[\d.]*[a-z]*(?: \(deleted\
 """A line of /proc/PID/maps that shows Python as a library or as the program."""
 
 
+_MAPS_BYTES = 4 << 20
+"""Of the maps of a process. A rank has 0.3 to 1 MB."""
+
+
 class Search(msgspec.Struct):
     """The state of a search for ranks on this host."""
 
@@ -38,12 +42,26 @@ class Search(msgspec.Struct):
 
     users: dict[int, int | None] = msgspec.field(default_factory=dict)
     """Uids of processes that were asked for."""
+    with_torch: dict[int, bool] = msgspec.field(default_factory=dict)
+    with_python: dict[int, bool] = msgspec.field(default_factory=dict)
 
     def user(self, pid: int) -> int | None:
         """The real uid of a process; None if it can't be read."""
         if pid not in self.users:
             self.users[pid] = process_table.user_of(self.proc, pid)
         return self.users[pid]
+
+    def maps_torch(self, pid: int) -> bool:
+        """As the function, once for each process: its maps may be long."""
+        if pid not in self.with_torch:
+            self.with_torch[pid] = maps_torch(self.proc, pid)
+        return self.with_torch[pid]
+
+    def is_python(self, pid: int) -> bool:
+        """As the function, once for each process."""
+        if pid not in self.with_python:
+            self.with_python[pid] = is_python(self.proc, pid)
+        return self.with_python[pid]
 
     def below_a_rank(self, pid: int) -> bool:
         return any(ancestor in self.ranks for ancestor in self.table.ancestors(pid))
@@ -85,14 +103,14 @@ def _representatives(
 
     for pid in sorted(known, key=lambda p: sum(1 for _ in table.ancestors(p))):
         who = known[pid]
-        if not is_python(proc, pid):
+        if not search.is_python(pid):
             continue
-        if not maps_torch(proc, pid) and any(
-            below in known and same(below, pid) and maps_torch(proc, below) for below in table.descendants(pid)
+        if not search.maps_torch(pid) and any(
+            below in known and same(below, pid) and search.maps_torch(below) for below in table.descendants(pid)
         ):
             continue
         # torch's variables prove a rank by themselves. Those of MPI and Slurm do not: every program gets them.
-        if who.source != identity.TORCH and (not maps_torch(proc, pid) or _starts_ranks(search, pid)):
+        if who.source != identity.TORCH and (not search.maps_torch(pid) or _starts_ranks(search, pid)):
             continue
         nearest = next((a for a in table.ancestors(pid) if a in search.launchers or a in chosen), None)
         if nearest not in chosen or not same(nearest, pid):
@@ -102,7 +120,7 @@ def _representatives(
     for pid, who in chosen.items():
         by_rank.setdefault((who.rank, who.run, search.user(pid)), []).append(pid)
     for pids in by_rank.values():
-        with_torch = [pid for pid in pids if maps_torch(proc, pid)] if len(pids) > 1 else []
+        with_torch = [pid for pid in pids if search.maps_torch(pid)] if len(pids) > 1 else []
         for pid in pids:
             if with_torch and pid not in with_torch:
                 del chosen[pid]
@@ -131,13 +149,13 @@ def _find_in_memory(search: Search, deadline: Deadline) -> None:
     """Search the memory of processes with torch whose environment names no rank."""
 
     def read(pid: int) -> None:
-        if pid in search.ranks or pid in search.launchers or not maps_torch(search.proc, pid):
+        if pid in search.ranks or pid in search.launchers or not search.maps_torch(pid):
             return
         # A rank may start other ranks. Those of its helpers that are no ranks have no threads of a backend: fork(2) copies none.
         if search.below_a_rank(pid) and not _communicates(search.proc, pid):
             return
         entry = search.table[pid]
-        forked = maps_torch(search.proc, entry.stat.ppid)
+        forked = search.maps_torch(entry.stat.ppid)
         found, environment = rank_from_memory(search.proc, deadline, pid, entry.argv, forked)
         search.live_environments[pid] = environment
         if found:
@@ -163,7 +181,7 @@ def _find_by_beacon(search: Search, deadline: Deadline) -> None:
 
     def read(pid: int) -> beacon.Beat | None:
         entry = search.table[pid]
-        if not is_python(search.proc, pid):
+        if not search.is_python(pid):
             return None
         return beat_of(search.proc, pid, entry.stat.start_ticks, entry.environment)
 
@@ -194,7 +212,7 @@ def is_python(proc: ProcFS, pid: int) -> bool:
         if program.startswith(("python", "pypy")):
             return True
     try:
-        return _MAPPED_PYTHON.search(proc.read(f"{pid}/maps")) is not None
+        return _MAPPED_PYTHON.search(proc.head(f"{pid}/maps", _MAPS_BYTES)) is not None
     except ProcError:
         return False
 
@@ -202,6 +220,6 @@ def is_python(proc: ProcFS, pid: int) -> bool:
 def maps_torch(proc: ProcFS, pid: int) -> bool:
     """Whether a process has loaded torch's Python library."""
     try:
-        return b"/libtorch_python" in proc.read(f"{pid}/maps")
+        return b"/libtorch_python" in proc.head(f"{pid}/maps", _MAPS_BYTES)
     except ProcError:
         return False

@@ -8,15 +8,19 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from hangdoc.observe import holders
-from hangdoc.procfs import Gone, ProcError, ProcFS
+from hangdoc.procfs import ProcFS
 from hangdoc.regex import regex
 from hangdoc.snapshot import AwaitedFile, Holder
 
+_MOST_BYTES = 128 << 20
+"""Of the maps of all processes of one user. A rank has 0.3 to 1 MB."""
 _PRIVATE = 128
 _COMMANDS = 127
 _WAITS = frozenset({0, 9})
 """FUTEX_WAIT, FUTEX_WAIT_BITSET."""
-_SHARED = regex(rb"^([0-9a-f]+)-([0-9a-f]+) rw-s \S+ \S+ ([1-9]\d*) +(\S.*)$")
+_SHARED = regex(rb"^([0-9a-f]+)-([0-9a-f]+) rw-s \S+ (\S+) ([1-9]\d*) +(\S.*)$")
+_File = tuple[bytes, int]
+"""Device, as `major:minor`, and inode: files of two file systems may have one inode number."""
 
 
 def awaited(proc: ProcFS, pid: int, arguments: list[int]) -> AwaitedFile | None:
@@ -26,31 +30,29 @@ def awaited(proc: ProcFS, pid: int, arguments: list[int]) -> AwaitedFile | None:
         return None
     for line in proc.read(f"{pid}/maps").splitlines():
         if (match := _SHARED.match(line)) is not None and int(match[1], 16) <= address < int(match[2], 16):
-            name = match[4].decode("utf-8", "replace").removesuffix(" (deleted)")
-            return AwaitedFile(kind="shared-memory", name=name, inode=int(match[3]))
+            name = match[5].decode("utf-8", "replace").removesuffix(" (deleted)")
+            return AwaitedFile(kind="shared-memory", name=name, inode=int(match[4]))
     return None
 
 
 def holders_of(proc: ProcFS, pid: int, inode: int) -> tuple[Holder, ...] | None:
     """The other processes that share the memory; None if there is none, but some processes could not be read."""
-    pids, complete = _mapped(proc, holders.period())
-    found = holders.of(proc, (one for one in pids.get(inode, ()) if one != pid))
+    mapped, complete = _mapped(proc, holders.period())
+    own = (file for file, pids in mapped.items() if file[1] == inode and pid in pids)
+    found = holders.of(proc, dict.fromkeys(other for file in own for other in mapped[file] if other != pid))
     return found if found or complete else None
 
 
 @lru_cache(1)
-def _mapped(proc: ProcFS, period: int) -> tuple[Mapping[int, tuple[int, ...]], bool]:
-    """The processes that have each file mapped for writing, by its inode, and whether all processes could be read."""
-    found: dict[int, list[int]] = defaultdict(list)
+def _mapped(proc: ProcFS, period: int) -> tuple[Mapping[_File, tuple[int, ...]], bool]:
+    """The processes that have each file mapped for writing, and whether all processes could be read."""
+    found: dict[_File, list[int]] = defaultdict(list)
     complete = proc.shows_all()
-    for pid in proc.pids():
-        try:
-            lines = proc.read(f"{pid}/maps").splitlines()
-        except Gone:
-            continue
-        except ProcError:
+    for pid, maps in holders.each_of_host(proc, lambda pid: proc.read(f"{pid}/maps"), _MOST_BYTES):
+        if maps is None:
             complete = False
             continue
-        for inode in {int(match[3]) for line in lines if (match := _SHARED.match(line)) is not None}:
-            found[inode].append(pid)
-    return {inode: tuple(pids) for inode, pids in found.items()}, complete
+        lines = maps.splitlines()
+        for file in {(match[3], int(match[4])) for line in lines if (match := _SHARED.match(line)) is not None}:
+            found[file].append(pid)
+    return {file: tuple(pids) for file, pids in found.items()}, complete

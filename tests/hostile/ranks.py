@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 from tests.hostile.users import MALLORY
 
+PYTHON = "/usr/bin/python3"
+"""Which all users may run: that of the tests may lie in root's home."""
 HANGDOC = str(Path(sys.executable).with_name("hangdoc"))
-# A process becomes the user itself, because the Python of the tests may lie in root's home.
+# The process becomes the user itself: until then it may enter what is root's alone.
 _PROGRAM = """
 import ctypes, mmap, os, signal, socket, stat, sys, threading, time
 if {uid}:
@@ -66,7 +68,7 @@ def rank(
         "PATH": os.environ["PATH"],
     }  # fmt: skip
     child = subprocess.Popen(
-        [*before, sys.executable, "-I", "-c", program(code, uid)],
+        [*before, PYTHON, "-I", "-c", program(code, uid)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=variables | (environment or {}),

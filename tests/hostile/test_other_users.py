@@ -4,12 +4,14 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.hostile.ranks import program, rank, run_hangdoc
+from hangdoc.observe import process_table
+from hangdoc.procfs import ProcFS
+from hangdoc.snapshot import Unavailable
+from tests.hostile.ranks import PYTHON, program, rank, run_hangdoc
 from tests.hostile.users import MALLORY, VICTIM, private_file
 from tests.live.needs import needs
 
@@ -35,7 +37,7 @@ def test_a_service_of_root_above_a_users_rank_is_closed(place: Path) -> None:
     code = program("wait('/train.py', 1)", MALLORY)
     script = private_file(place / "service.py", 0, _SERVICE.format(mark=MARK).encode())
     with subprocess.Popen(
-        [sys.executable, "-I", str(script), code],
+        [PYTHON, "-I", str(script), code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={"PATH": os.environ["PATH"], "SETTING": MARK},
@@ -71,3 +73,27 @@ def test_a_process_of_another_user_gets_into_no_run(place: Path) -> None:
             assert [(view["rank"], view["pid"]) for view in victim["ranks"]] == [(0, ranks[0]), (1, ranks[1])]
             assert victim["world_size"] == alone[0]["world_size"]
             assert [finding["code"] for finding in victim["findings"]] == [one["code"] for one in alone[0]["findings"]]
+
+
+def test_the_environments_of_one_user_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 MB for each process, and as many processes as the user may have: hangdoc reads those of the whole host."""
+    monkeypatch.setattr(process_table, "_MOST_OF_A_USER", 1 << 20)
+    large = {f"FILLER_{number}": "x" * 120_000 for number in range(16)}
+    with contextlib.ExitStack() as stack:
+        victim = stack.enter_context(rank("wait('/train.py', 1)", uid=VICTIM, environment={"NOTE": "y" * 9_000}))
+        fillers = [
+            stack.enter_context(rank("wait('/train.py', 1)", number, port=7, environment=large)) for number in range(8)
+        ]
+        table = process_table.read(ProcFS())
+    sizes = [
+        sum(map(len, environment.values())) if isinstance(environment := table[pid].environment, dict) else 0
+        for pid in fillers
+    ]
+    assert max(sizes) <= 256 << 10
+    assert sum(sizes) <= 1 << 20
+    refused = [
+        entry.environment for entry in (table[pid] for pid in fillers) if isinstance(entry.environment, Unavailable)
+    ]
+    assert refused
+    assert all("of its user" in one.reason for one in refused)
+    assert isinstance(table[victim].environment, dict), "another user's processes keep theirs"

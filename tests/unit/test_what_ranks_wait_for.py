@@ -126,12 +126,14 @@ def test_who_inherited_a_locked_file(tmp_path: Path) -> None:
 def test_who_has_a_lock_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No holder is proof only where the processes of all containers are visible."""
     path = tmp_path / "lock"
+    path.touch()
+    file = holders.identity_of(path.stat())
     with path.open("w"):
-        assert [one.pid for one in holders.openers(PROC, str(path), -1) or ()] == [os.getpid()]
+        assert [one.pid for one in holders.openers(PROC, str(path), file, -1) or ()] == [os.getpid()]
     monkeypatch.setattr(ProcFS, "shows_all", lambda _: True)
-    assert holders.openers(PROC, str(path), -2) == ()
+    assert holders.openers(PROC, str(path), file, -2) == ()
     monkeypatch.setattr(ProcFS, "shows_all", lambda _: False)
-    assert holders.openers(PROC, str(path), -3) is None
+    assert holders.openers(PROC, str(path), file, -3) is None
 
 
 def test_a_file_that_another_process_has_locked(tmp_path: Path) -> None:
