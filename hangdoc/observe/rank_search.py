@@ -93,7 +93,7 @@ def _representatives(
 ) -> dict[int, RankIdentity]:
     """One process for each identity. Several processes of a tree inherit the same variables. The rank is the topmost Python
     process with torch, or the topmost Python process if none has loaded torch yet. Above it are shells and wrapper programs."""
-    proc, table = search.proc, search.table
+    table = search.table
     chosen: dict[int, RankIdentity] = {}
 
     def same(one: int, other: int) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hangdoc import redact
-from hangdoc.observe.pyspy import _DECODER, _thread
+from hangdoc.observe.pyspy import parse
 from hangdoc.redact import names_a_secret
 from hangdoc.redact.patterns import random_looking
 from hangdoc.snapshot import (
@@ -179,7 +179,7 @@ def test_a_secret_option_of_the_launcher() -> None:
     """As py-spy shows torchrun's own frame."""
     raw = [{"thread_name": "MainThread", "frames": [{"name": "main", "filename": "run.py", "line": 1, "locals": [
         {"name": "args", "repr": f'["--nproc-per-node=2", "train.py", "--api-key", "{SECRET}", "--lr", "0.1"]'}]}]}]  # fmt: skip
-    thread = _thread(_DECODER.decode(msgspec.json.encode(raw))[0])
+    (thread,) = parse(msgspec.json.encode(raw), 0.0).threads
     kept = redact.snapshot(_snapshot(Stack(at_seconds=0, threads=(thread,))))
     assert SECRET.encode() not in msgspec.json.encode(kept)
     assert b"--nproc-per-node=2" in msgspec.json.encode(kept)
