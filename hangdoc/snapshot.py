@@ -648,6 +648,8 @@ class Host(Value, frozen=True, kw_only=True):
     """The kernel's boot id and the pid namespace: the same for one machine under two names."""
     restricted: bool = False
     """Only the trees of named processes were searched. Ranks outside of them may be alive on this host."""
+    unread: tuple[int, ...] = ()
+    """Pids of processes that are there and could not be read at all, at most 4,096: their ranks have not ended."""
     asked_as: str | None = None
     """The name by which a fleet session reached it."""
     clock_ahead_seconds: float | None = None

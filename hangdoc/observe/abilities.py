@@ -27,8 +27,8 @@ _PYTHON_REMEDY = (
 )
 
 _SYS_PTRACE = 1 << 19
-_SET_IDS = 1 << 6 | 1 << 7
-"""CAP_SYS_PTRACE, CAP_SETGID and CAP_SETUID in linux/capability.h."""
+_SET_IDS = 1 << 6 | 1 << 7 | 1 << 8
+"""CAP_SYS_PTRACE; CAP_SETGID, CAP_SETUID and CAP_SETPCAP (linux/capability.h)."""
 
 
 class Ability(NamedTuple):
@@ -164,5 +164,8 @@ def _files_of_other_users() -> Ability:
     name = "other users' files"
     if int(ProcFS().status("self").get("CapEff", "0"), 16) & _SET_IDS == _SET_IDS:
         return Ability(name, True, "readable with the rights of their owner", "")
-    remedy = "Give hangdoc CAP_SETUID and CAP_SETGID. Without them, other users' source lines and data directories stay unknown."
-    return Ability(name, False, "CAP_SETUID or CAP_SETGID is missing", remedy)
+    remedy = (
+        "Give hangdoc CAP_SETUID, CAP_SETGID and CAP_SETPCAP. Without them, other users' source lines and data directories stay "
+        "unknown, and py-spy runs as root."
+    )
+    return Ability(name, False, "CAP_SETUID, CAP_SETGID or CAP_SETPCAP is missing", remedy)

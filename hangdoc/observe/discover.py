@@ -22,6 +22,7 @@ from hangdoc.observe.slurm import tasks_of
 from hangdoc.procfs import ProcError, ProcFS, Stat, network_of
 from hangdoc.snapshot import Launch, RankIdentity, Unavailable
 
+_MOST_UNREAD = 4096
 _OTHER_USER = "it belongs to another user than the rank"
 
 
@@ -43,6 +44,8 @@ class Discovered(msgspec.Struct):
     problems: list[str]
     restricted: bool = False
     """Only the trees of named processes were searched."""
+    unread: tuple[int, ...] = ()
+    """Processes that could not be read at all."""
 
 
 def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Discovered:
@@ -64,7 +67,8 @@ def discover(proc: ProcFS, deadline: Deadline, scope: Scope | None = None) -> Di
     _close_other_users(search, targets)
     for target in targets.values():
         target.whole_tree = not restricted or target.pid in search.wanted
-    return Discovered(targets, _report_unreadable(search, targets), restricted)
+    unread = tuple(sorted(table.unread)[:_MOST_UNREAD])
+    return Discovered(targets, _report_unreadable(search, targets), restricted, unread)
 
 
 def _wanted(table: ProcessTable, scope: Scope) -> set[int]:

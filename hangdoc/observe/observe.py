@@ -135,6 +135,7 @@ def observe(
         problems=tuple(dict.fromkeys([*observation.problems, *isolation.shared.take_problems(), *not_read(deadline)])),
         machine_id=machine_id(proc),
         restricted=found.restricted,
+        unread=found.unread,
         **evidence.get(None, {}),
     )
     return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), options.locals)

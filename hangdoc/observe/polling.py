@@ -306,6 +306,7 @@ class Polling:
             ),
             machine_id=machine_id(observation.proc),
             restricted=self._membership.found.restricted,
+            unread=self._membership.found.unread,
             machine=self._machine_reading(),
             **gathered.get(None, {}),
         )

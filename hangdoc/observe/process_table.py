@@ -1,7 +1,7 @@
 """All processes of this host, as a tree (proc(5))."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from hangdoc.observe import isolation
@@ -34,8 +34,10 @@ class Entry(NamedTuple):
 class ProcessTable(dict[int, Entry]):
     """The processes by pid, with their tree."""
 
-    def __init__(self, entries: dict[int, Entry]) -> None:
+    def __init__(self, entries: dict[int, Entry], unread: Iterable[int] = ()) -> None:
         super().__init__(entries)
+        self.unread = frozenset(unread)
+        """Processes that are there and could not be read at all."""
         self._children: dict[int, list[int]] = {}
         for pid, entry in entries.items():
             self._children.setdefault(entry.stat.ppid, []).append(pid)
@@ -90,7 +92,8 @@ def read(proc: ProcFS) -> ProcessTable:
         return entry
 
     entries = isolation.shared.read_each(proc.pids(), entry_of, Deadline(_SECONDS))
-    return ProcessTable({pid: entry for pid, entry in entries.items() if isinstance(entry, Entry)})
+    unread = (pid for pid, entry in entries.items() if isinstance(entry, Unavailable))
+    return ProcessTable({pid: entry for pid, entry in entries.items() if isinstance(entry, Entry)}, unread)
 
 
 def read_ancestry(proc: ProcFS, pid: int) -> ProcessTable:

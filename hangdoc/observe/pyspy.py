@@ -135,7 +135,7 @@ def dump(
     finally:
         running.discard(child.pid)
     if finished.code != 0:
-        raise _refusal(finished.complaint.decode("utf-8", "replace"), finished.code)
+        raise _refusal(finished.complaint.decode("utf-8", "replace"), finished.code, owner)
     return parse(finished.out, at)
 
 
@@ -203,10 +203,12 @@ def is_library(file: str) -> bool:
     return bool(python) and tail.partition("/")[0].rstrip("t").isdigit()
 
 
-def _refusal(complaint: str, code: int) -> Refused:
+def _refusal(complaint: str, code: int, owner: Rights | None) -> Refused:
     lowered = complaint.lower()
     if "failed to suspend process" in lowered:  # checked before permissions: another tracer causes EPERM, too
         return NotPaused("the process could not be paused")
+    if owner is not None and "permission denied" in lowered:
+        return Refused(f"its owner (uid {owner.uid}) may not read its Python, and py-spy has the owner's rights")
     if "permission denied" in lowered or "operation not permitted" in lowered:
         return Refused(
             "permission denied (ptrace needs root, CAP_SYS_PTRACE, or the ranks' user with Yama's ptrace_scope 0)"

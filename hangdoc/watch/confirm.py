@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from hangdoc.diagnosis import Diagnosis, Job
-from hangdoc.watch.hangs import Ending, Hang, errors, hang_of, places
+from hangdoc.watch.hangs import Ending, Hang, Place, errors, hang_of, places
 
 _LOOKS = 2
 
@@ -57,13 +57,21 @@ class Confirmation:
         """All hangs that are not over, also those that are not confirmed yet."""
         return tuple(self._hangs.values())
 
-    def add(self, diagnosis: Diagnosis, now: float, hosts: Collection[str] | None = None) -> Changes:
+    def add(
+        self,
+        diagnosis: Diagnosis,
+        now: float,
+        hosts: Collection[str] | None = None,
+        unread: Collection[Place] = (),
+    ) -> Changes:
         """What this look changed. A hang is confirmed once, and again if it returns after its end. `now` in seconds of a
-        monotonic clock. `hosts` are those that were observed (None: all): the run of an unobserved host is not gone."""
+        monotonic clock. `hosts` are those that were observed (None: all), `unread` processes that are there and could not be
+        read: the run of an unobserved host or process is not gone."""
         over, soon = [], False
         jobs = {job.id: job for job in diagnosis.jobs}
         for hang in list(self._hangs.values()):
-            ended, again = self._ended(hang, jobs.get(hang.job), hosts)
+            observed = (hosts is None or hang.hosts <= set(hosts)) and set(unread).isdisjoint(hang.processes)
+            ended, again = self._ended(hang, jobs.get(hang.job), observed=observed)
             soon = soon or again
             over += ended
         began = []
@@ -75,9 +83,10 @@ class Confirmation:
             began += confirmed
         return Changes(began, over, soon)
 
-    def _ended(self, hang: Hang, job: Job | None, hosts: Collection[str] | None) -> tuple[list[Resolved], bool]:
-        """Whether a hang is over; and whether one more look may show that it is."""
-        if job is None and hosts is not None and not hang.hosts <= set(hosts):
+    def _ended(self, hang: Hang, job: Job | None, *, observed: bool) -> tuple[list[Resolved], bool]:
+        """Whether a hang is over; and whether one more look may show that it is. `observed`: its processes would have been
+        seen."""
+        if job is None and not observed:
             return [], False
         replaced = job is not None and not hang.is_of(job)
         if job is not None and not replaced and (job.verdict == "hung" or (hang.reported and job.verdict == "unknown")):

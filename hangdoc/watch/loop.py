@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.snapshot import Snapshot
 from hangdoc.watch.confirm import Changes, Confirmation
-from hangdoc.watch.hangs import Hang
+from hangdoc.watch.hangs import Hang, Place
 
 _MOST_OF_A_CORE = 0.05
 _SOON_SECONDS = 2.0
@@ -52,7 +52,8 @@ class Watch(NamedTuple):
             snapshot = self.look()
             diagnosis = self.diagnose(snapshot)
             hosts = {host.name for host in snapshot.hosts}
-            changes = confirmation.add(diagnosis, time.monotonic(), hosts)
+            unread = {Place(host.name, pid) for host in snapshot.hosts for pid in host.unread}
+            changes = confirmation.add(diagnosis, time.monotonic(), hosts, unread)
             yield Seen(snapshot, diagnosis, changes, time.monotonic() - began, confirmation.hangs)
             if not first:  # the first one also imports modules
                 costs.append(self.spent() - used)

@@ -115,3 +115,15 @@ def test_the_same_finding_of_another_run_of_that_name_is_another_hang() -> None:
     again = replace(first, jobs=(replace(job, findings=tuple(replace(f, id="other") for f in job.findings)),))
     sure = Confirmation(patience=0)
     assert [len(sure.add(look, at).confirmed) for at, look in enumerate([first, again, again])] == [0, 0, 1]
+
+
+def test_a_process_that_could_not_be_read_has_not_ended() -> None:
+    """The kernel holds up the reader of a process whose memory is locked: such a hang is not over."""
+    sure = Confirmation(patience=0)
+    job = hung()
+    assert [len(sure.add(job, at).confirmed) for at in (0, 1)] == [0, 1]
+    (hang,) = sure.hangs
+    nothing = replace(job, jobs=(), verdict="healthy")
+    for at in range(2, 8):
+        assert not sure.add(nothing, at, unread=set(hang.processes[:1])).over
+    assert [len(sure.add(nothing, at).over) for at in (8, 9)] == [0, 1]
