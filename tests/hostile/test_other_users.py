@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.observe import process_table
+from hangdoc.observe import at_work, holders, process_table, shared_memory
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Unavailable
 from tests.hostile.ranks import PYTHON, program, rank, run_hangdoc
@@ -97,3 +97,50 @@ def test_the_environments_of_one_user_do_not_fill_the_memory(monkeypatch: pytest
     assert refused
     assert all("of its user" in one.reason for one in refused)
     assert isinstance(table[victim].environment, dict), "another user's processes keep theirs"
+
+
+# --- who may end a wait: identities, not names that users choose ---------------------------------------------------------
+
+
+def test_another_file_of_the_same_name_is_no_lock(tmp_path: Path) -> None:
+    """In a mount namespace of its own, a process opens any path."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "lock").touch()
+    awaited = holders.identity_of((tmp_path / "a" / "lock").stat())
+    with (tmp_path / "b" / "lock").open():
+        assert not holders.openers(ProcFS(), str(tmp_path / "a" / "lock"), awaited, -11)
+    with (tmp_path / "a" / "lock").open():
+        opened = holders.openers(ProcFS(), str(tmp_path / "a" / "lock"), awaited, -12)
+        assert [holder.pid for holder in opened or ()] == [os.getpid()]
+
+
+def test_shared_memory_of_another_file_system_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system of its own gives a process any inode number."""
+    for pid, device in ((10, "00:1b"), (11, "00:1b"), (12, "00:77")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "maps").write_text(
+            f"7f0000000000-7f0000001000 rw-s 00000000 {device} 200   /dev/shm/x\n"
+        )
+        (tmp_path / str(pid) / "status").write_text("Uid:\t0\t0\t0\t0\n")
+    monkeypatch.setattr(holders, "of", lambda proc, pids: tuple(pids))
+    assert shared_memory.holders_of(ProcFS(str(tmp_path)), 10, 200) == (11,)
+
+
+def test_only_the_user_and_root_work_for_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may work in the directory of a job."""
+    users = {1: 0, 2: VICTIM, 3: MALLORY, 9: VICTIM}
+    monkeypatch.setattr(process_table, "user_of", lambda proc, pid: users[pid])
+    monkeypatch.setattr(at_work, "_of_job", lambda *_: set())
+    monkeypatch.setattr(at_work, "_in_directory", lambda *_: {1, 2, 3})
+    assert at_work._beside(ProcFS(), 9, frozenset()) == {1, 2}
+
+
+def test_the_open_files_of_one_user_take_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time in which those of others are read is not used up."""
+    users = dict.fromkeys(range(10), MALLORY) | {10: VICTIM}
+    monkeypatch.setattr(process_table, "user_of", lambda proc, pid: users[pid])
+    monkeypatch.setattr(ProcFS, "pids", lambda self: list(range(11)))
+    taken = dict(holders.each_of_host(ProcFS(), lambda pid: "x" * 100, 250))
+    assert [pid for pid, links in taken.items() if links is None] == [3, 4, 5, 6, 7, 8, 9]
+    assert taken[10] is not None
