@@ -120,29 +120,31 @@ class DeepReader:
             stacks = annotate_each(observation, sources, stacks)
         ranks = [target for target in targets if target.role == "rank"]
         interpreters = observation.read_each(ranks, lambda target: self._interpreters.read(observation, target))
+        at_end = {target.pid: self._clocks.readings(target.pid)[1] for target in targets}
+        clocks = observation.read_each(targets, lambda target: self._clocks.read(observation.proc, target.pid))
         for target in targets:
-            interpreter = interpreters.get(target.pid, _NOT_LOOKED_AT)
-            self._store(observation, target, stacks[target.pid], interpreter, off_cpu=target.pid in off_cpu)
+            interpreter, threads = interpreters.get(target.pid, _NOT_LOOKED_AT), clocks[target.pid]
+            after = {} if isinstance(threads, Unavailable) else threads
+            off = target.pid in off_cpu and not has_run(target.pid, stacks[target.pid], at_end[target.pid], after)
+            self._store(target, stacks[target.pid], interpreter, after, off_cpu=off)
             known, more = self.known[target.pid], slow.get(target.pid, {})
             known.slow_at = more.pop("at", known.slow_at)
             known.slow = {**known.slow, **more}
 
     def _store(
         self,
-        observation: Observation,
         target: Target,
         stack: Stack | Unavailable,
         interpreter: Interpreter | Unavailable,
+        threads: Threads,
         *,
         off_cpu: bool,
     ) -> None:
-        """Store what was read of a process, with its clocks after the reading."""
+        """Store what was read of a process, with its clocks after the reading. `off_cpu`: it has not run meanwhile."""
         pid, before = target.pid, self.known.get(target.pid)
         earlier = before.interpreter if before is not None else None
         if isinstance(interpreter, Interpreter) and isinstance(earlier, Interpreter):
             interpreter = msgspec.structs.replace(interpreter, globals_before=integers(earlier))
-        at_end = self._clocks.readings(pid)[1]
-        threads = self._clocks.read(observation.proc, pid)
         known = Known(pid, target.start_ticks, time.monotonic(), threads, stack, interpreter=interpreter)
         if before is not None:
             known.stack_before, known.read_before_at = before.stack, before.read_at
@@ -151,7 +153,7 @@ class DeepReader:
                 same = natives.location(before.stack) == natives.location(stack)
                 if same:
                     known.native, known.native_tried = before.native, before.native_tried
-        if off_cpu and not has_run(pid, stack, at_end, threads):
+        if off_cpu:
             known.stack_before, known.off_cpu = stack, True
             if isinstance(interpreter, Interpreter):
                 known.interpreter = msgspec.structs.replace(interpreter, globals_before=integers(interpreter))
