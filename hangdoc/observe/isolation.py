@@ -9,6 +9,7 @@ process.
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
@@ -26,7 +27,7 @@ _AGAIN_SECONDS = 60.0
 """After this time, such a process is tried again."""
 _CEILING_BYTES = 512 << 20
 _CEILING_SHARE = 8
-"""hangdoc uses at most this fraction of the host's memory."""
+"""A look takes at most this fraction of the host's memory."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 R = TypeVar("R")
@@ -37,6 +38,8 @@ class Isolation:
 
     def __init__(self, proc: ProcFS) -> None:
         self._ceiling = ceiling_bytes(proc)
+        self._before: weakref.WeakKeyDictionary[Deadline, int] = weakref.WeakKeyDictionary()
+        """How much memory this process used when a look began, by the deadline of the look: it may be a user's own program."""
         self._late: dict[int, tuple[float, Unavailable]] = {}
         """By pid: when a reading took too long (monotonic), and what its evidence is since then."""
         self._over_ceiling = False
@@ -46,6 +49,7 @@ class Isolation:
     ) -> dict[int, R | Unavailable]:
         """`read` of every process, one after the other. Never raises. One may take `each_seconds`; None: as long as a reading
         should take on this machine."""
+        most = self._before.setdefault(deadline, resident_bytes()) + self._ceiling
         results: dict[int, R | Unavailable] = {}
         todo: list[int] = []
         for pid in pids:
@@ -55,7 +59,7 @@ class Isolation:
             else:
                 todo.append(pid)
         while todo:
-            batch = _Batch(todo, lambda pid: self._read_within_ceiling(pid, read))
+            batch = _Batch(todo, lambda pid: self._read_within_ceiling(pid, read, most))
             late = batch.wait(lambda: self._seconds_each(deadline, each_seconds))
             results |= batch.results
             todo = [pid for pid in todo if pid not in results and pid != late]
@@ -70,10 +74,10 @@ class Isolation:
         usual = load * (_LATER_SECONDS if self._late else _EACH_SECONDS)
         return max(_LEAST_SECONDS, deadline.remaining(usual if each_seconds is None else each_seconds))
 
-    def _read_within_ceiling(self, pid: int, read: Callable[[int], R]) -> R | Unavailable:
-        if resident_bytes() > self._ceiling:
+    def _read_within_ceiling(self, pid: int, read: Callable[[int], R], most: int) -> R | Unavailable:
+        if resident_bytes() > most:
             self._over_ceiling = True
-            return Unavailable(reason=f"hangdoc already uses {self._ceiling >> 20} MiB of memory, its limit")
+            return Unavailable(reason=f"this look already takes {self._ceiling >> 20} MiB of memory, its limit")
         return read(pid)
 
     def forget(self, pids: Iterable[int]) -> None:
@@ -149,7 +153,7 @@ def guarded(read: Callable[[int], R | Unavailable], pid: int) -> R | Unavailable
 
 
 def ceiling_bytes(proc: ProcFS) -> int:
-    """How much memory hangdoc may use before it reads no further process."""
+    """How much memory a look may take before it reads no further process."""
     try:
         total = int(proc.text("meminfo").split("MemTotal:", 1)[1].split(None, 1)[0]) * 1024
     except (ProcError, ValueError, IndexError):

@@ -159,9 +159,13 @@ def test_of_processes_one_may_never_answer(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_hangdoc_stops_reading_at_its_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = Isolation(ProcFS())
-    assert readings.read_each([1], lambda pid: pid, Deadline(5)) == {1: 1}
+    look = Deadline(5)
+    assert readings.read_each([1], lambda pid: pid, look) == {1: 1}
     monkeypatch.setattr(isolation, "resident_bytes", lambda: 10 << 30)
-    (refused,) = readings.read_each([1], lambda pid: pid, Deadline(5)).values()
+    assert readings.read_each([1], lambda pid: pid, Deadline(5)) == {1: 1}, (
+        "what the program used before does not count"
+    )
+    (refused,) = readings.read_each([1], lambda pid: pid, look).values()
     assert isinstance(refused, Unavailable)
     assert "limit" in refused.reason
     assert any("memory" in problem for problem in readings.take_problems())
