@@ -192,3 +192,20 @@ time.sleep(1000)
         (view,) = seen.document["jobs"][0]["ranks"][:1]
         assert (view["pid"], view["state"]) == (pid, "stopped"), seen.text[:3000]
         assert PROC.status(str(pid))["State"].startswith("t"), "it is still held by its own tracer"
+
+
+def test_a_rank_that_may_make_no_system_call_is_read(place: Path) -> None:
+    """seccomp(2) in its strict mode kills it at any call but read, write and exit: hangdoc makes it call no other."""
+    script = private_source(place / "train.py", MALLORY, "def step():\n    wait_here()\n")
+    code = f"""
+print('ready', flush=True)
+assert ctypes.CDLL(None).prctl(22, 1, 0, 0, 0) == 0  # PR_SET_SECCOMP, SECCOMP_MODE_STRICT
+exec(compile('\\n' + 'os.read(0, 1)', {str(script)!r}, 'exec'))
+"""
+    with rank(code) as pid:
+        until = time.monotonic() + 10
+        while PROC.status(str(pid))["Seccomp"] != "1":
+            assert time.monotonic() < until
+        seen = run_hangdoc("--pid", str(pid), folder=place)
+        assert PROC.status(str(pid))["State"].startswith("S"), "it still waits"
+    assert "wait_here" in seen.text
