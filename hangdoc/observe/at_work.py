@@ -146,8 +146,8 @@ def _directory(proc: ProcFS, pid: int) -> str | None:
 
 
 def _busy(proc: ProcFS, found: Set[int], waiting: int, least: _Least) -> tuple[Holder, ...]:
-    others = found - frozenset(process_table.read_ancestry(proc, waiting)) - {os.getpid()}
     period = holders.period()
+    others = found - frozenset(process_table.read_ancestry(proc, waiting)) - _observer(proc, period)
     busy = (pid for pid in sorted(others)[:_MAX_CONNECTED] if _works(proc, pid, period, least, alone=False))
     return tuple(msgspec.structs.replace(one, works=True) for one in holders.of(proc, islice(busy, _MAX_HOLDERS)))
 
