@@ -32,6 +32,7 @@ _SUBCOMMANDS = frozenset(
 _MARKS = ("\ue000", "\ue001")
 _MAX_LINE = 4000
 _MAX_DEPTH = 2
+_PASSES = 4
 
 
 def variable(name: str, value: str) -> str:
@@ -97,7 +98,16 @@ def _part(part: str, allowed: int, depth: int) -> str:
 
 def argv(words: tuple[str, ...]) -> tuple[str, ...]:
     """The command line of a rank or a launcher: its program, its options, and the values that the rules read, in every spelling
-    (`--lr 0.1`, `--lr=0.1`, `lr=0.1`, `+model.lr=0.1`). `<str>` replaces what no rule reads."""
+    (`--lr 0.1`, `--lr=0.1`, `lr=0.1`, `+model.lr=0.1`). `<str>` replaces what no rule reads. Idempotent: what is left of a word
+    may be of another kind, which then passes the filter of that kind."""
+    for _ in range(_PASSES):
+        before, words = words, _filtered_argv(words)
+        if words == before:
+            break
+    return words
+
+
+def _filtered_argv(words: tuple[str, ...]) -> tuple[str, ...]:
     if len(words) == 1 and (" " in words[0] or ":" in words[0]):
         return (_title(words[0], argv),)
     out: list[str] = []
