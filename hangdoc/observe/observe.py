@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hangdoc import redact
-from hangdoc.observe import arrivals, isolation, lock_files, naps, natives, outside
+from hangdoc.observe import arrivals, isolation, lock_files, naps, natives, outside, process_table
 from hangdoc.observe.clocks import CpuClocks
 from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
@@ -282,28 +282,39 @@ def each_process(observation: Observation, build: Callable[[Target], Process]) -
     for pid, result in built.items():
         if isinstance(result, Unavailable):
             observation.problems.append(f"the evidence of pid {pid}: {result.reason}")
-            result = _bare(observation.targets[pid], result)
+            result = _bare(observation, observation.targets[pid], result)
         processes.append(result)
     return tuple(sorted(processes, key=lambda process: process.pid))
 
 
-def _bare(target: Target, why: Unavailable) -> Process:
-    """A process of which nothing is known but that it is there."""
+def _bare(observation: Observation, target: Target, why: Unavailable) -> Process:
+    """A process with nothing but what its discovery found. Its user stays known: it tells to whose run the process belongs."""
     return Process(
-        pid=target.pid,
-        ppid=target.ppid,
-        role=target.role,
-        name=target.name,
-        argv=target.argv,
+        **_discovered_fields(observation, target),
         state=target.state,
-        started_seconds_ago=0.0,
-        identity=target.identity,
-        launch=target.launch,
-        owner=target.owner,
+        uid=process_table.user_of(observation.proc, target.pid),
         environment=why,
         stack=why,
         stack_before=why,
     )
+
+
+def _discovered_fields(observation: Observation, target: Target) -> dict[str, Any]:
+    """What discovery found of a process, by field of Process."""
+    return {
+        "pid": target.pid,
+        "ppid": target.ppid,
+        "role": target.role,
+        "name": target.name,
+        "argv": target.argv,
+        "started_seconds_ago": age(observation.proc, target.start_ticks),
+        "identity": target.identity,
+        "launch": target.launch,
+        "owner": target.owner,
+        "launcher_gone": target.launcher_gone,
+        "whole_tree": target.whole_tree,
+        "unreadable_below": target.unreadable_below,
+    }
 
 
 def process(
@@ -354,19 +365,8 @@ def process(
     if isinstance(progress, Progress):
         progress = msgspec.structs.replace(progress, counters=counted)
     return Process(
-        pid=pid,
-        ppid=target.ppid,
-        role=target.role,
-        name=target.name,
-        argv=target.argv,
+        **_discovered_fields(observation, target),
         state=state,
-        started_seconds_ago=age(proc, target.start_ticks),
-        identity=target.identity,
-        launch=target.launch,
-        owner=target.owner,
-        launcher_gone=target.launcher_gone,
-        whole_tree=target.whole_tree,
-        unreadable_below=target.unreadable_below,
         environment=environment if isinstance(environment, Unavailable) else Environment(variables=environment),
         progress=progress,
         **fields,

@@ -10,21 +10,21 @@ import pytest
 from tests.live.needs import needs
 
 
+def _directory(mode: int) -> Iterator[Path]:
+    needs("root")
+    path = Path(tempfile.mkdtemp(prefix="hangdoc-hostile-", dir="/tmp"))
+    path.chmod(mode)
+    yield path
+    shutil.rmtree(path)
+
+
 @pytest.fixture
 def shared() -> Iterator[Path]:
     """A directory like /tmp, in which each user may create files."""
-    needs("root")
-    path = Path(tempfile.mkdtemp(prefix="hangdoc-hostile-", dir="/tmp"))
-    path.chmod(0o1777)
-    yield path
-    shutil.rmtree(path)
+    yield from _directory(0o1777)
 
 
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A directory of root that each user may enter; pytest's `tmp_path` is closed to them."""
-    needs("root")
-    path = Path(tempfile.mkdtemp(prefix="hangdoc-hostile-", dir="/tmp"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
+    yield from _directory(0o755)
