@@ -379,6 +379,31 @@ class FileBytes(Reading, frozen=True, kw_only=True):
 # --- torch's flight recorder -----------------------------------------------------------------------------------------
 
 
+class CallForm(Value, frozen=True, kw_only=True):
+    """What was called, and where. Equal calls of a rank share one, because a loop makes few different calls."""
+
+    op: str
+    inputs: tuple[str, ...] = ()
+    """Each tensor as `float32[64, 8]`."""
+    outputs: tuple[str, ...] = ()
+    frames: tuple[Frame, ...] = ()
+    """Python frames that made the call, innermost first, without source lines; empty if they are unknown."""
+
+
+class CallHistory(Value, frozen=True, kw_only=True):
+    """The last calls of a rank in one process group, in the order of their numbers, as columns of equal length."""
+
+    numbers: tuple[int, ...]
+    """Sequence numbers in the group, from 1. Some may be missing: torch gives numbers to calls that it does not record."""
+    forms: tuple[int, ...]
+    """Positions in `FlightRecorder.forms`."""
+    made_us: tuple[int, ...]
+    """When each call was made: microseconds since 1970 on the host's wall clock. Not when the card began it."""
+    finished_us: tuple[int | None, ...] = ()
+    """When torch's watchdog thread noticed that each call had finished, and None if that is not recorded. Empty with Gloo, which
+    records none."""
+
+
 class Recorded(Value, frozen=True, kw_only=True):
     """One collective that a rank issued."""
 
@@ -390,8 +415,10 @@ class Recorded(Value, frozen=True, kw_only=True):
     outputs: tuple[str, ...] = ()
     age_seconds: float | None = None
     """Seconds since it was issued."""
+    timeout_seconds: float | None = None
+    """After this time since it was issued, torch ends the process; None if the record has no timeout."""
     frames: tuple[Frame, ...] = ()
-    """Python frames that issued it, innermost first; empty if the dump has no frames."""
+    """Python frames that issued it, innermost first; empty if they are unknown."""
 
 
 class RecordedGroup(Value, frozen=True, kw_only=True):
@@ -399,12 +426,18 @@ class RecordedGroup(Value, frozen=True, kw_only=True):
 
     name: str
     default: bool = False
+    ranks: tuple[int, ...] = ()
+    """Global ranks of its members; empty if the record has none, as with Gloo."""
     issued: int | None = None
     """Sequence number of the last issued collective."""
+    issued_before: int | None = None
+    """The same at the beginning of the window; None if the record was read once."""
     completed: Recorded | None = None
     """The last completed collective."""
     pending: tuple[Recorded, ...] = ()
     """The first few collectives that are not complete, oldest first."""
+    history: CallHistory | None = None
+    """Its last calls, complete or not; None if they were not read."""
 
 
 class FlightRecorder(Reading, frozen=True, kw_only=True):
@@ -412,9 +445,68 @@ class FlightRecorder(Reading, frozen=True, kw_only=True):
     receives nor `monitored_barrier`."""
 
     source: str
+    """`memory`, or who wrote or sent the dump."""
     age_seconds: float
-    """Seconds since the dump was written; 0 if the rank's worker server sent it."""
+    """Seconds since the record was read or the dump was written; 0 if it was read in the window."""
     groups: tuple[RecordedGroup, ...]
+    forms: tuple[CallForm, ...] = ()
+    """The different calls of the histories of `groups`."""
+    capacity: int | None = None
+    """The calls that the record keeps; older ones are overwritten. None if unknown."""
+
+
+# --- dataloaders and training loops -----------------------------------------------------------------------------------
+
+
+class Loader(Value, frozen=True, kw_only=True):
+    """An iterator over batches in the memory of a process, with its own count."""
+
+    kind: str
+    """The class of the iterator, as `_MultiProcessingDataLoaderIter`, `tqdm` or `generator`."""
+    done: int
+    """Batches that the loop has received from it in this epoch."""
+    done_before: int | None = None
+    """The same at the beginning of the window."""
+    total: int | None = None
+    """Batches in an epoch; None if the iterator does not know, as with an IterableDataset."""
+    name: str | None = None
+    """The variable of the loader in the loop (`loader` of `for x, y in loader`), if it has one."""
+    function: str = ""
+    file: str = ""
+    line: int = 0
+    """The frame of the loop that iterates, and its present line."""
+    depth: int = 0
+    """How many loops of the same thread are around this one, as epochs around batches."""
+    outstanding: int | None = None
+    """Batches that were requested from workers and have not arrived."""
+    workers: tuple[int, ...] = ()
+    """Pids of its worker processes, in the namespace of the process."""
+    dataset: str | None = None
+    """The class of the dataset."""
+    dataset_length: int | None = None
+    sampler: str | None = None
+    """The class of the sampler, which says how the data is split between ranks."""
+
+
+class TrainerCount(Value, frozen=True, kw_only=True):
+    """A number by which a framework counts its progress."""
+
+    framework: str
+    """`transformers`, `lightning`, `accelerate`, `deepspeed`, `torch`."""
+    name: str
+    """Attribute that counts: `TrainerState.global_step`."""
+    done: int
+    done_before: int | None = None
+    """The same at the beginning of the window."""
+    total: int | None = None
+
+
+class Loops(Reading, frozen=True, kw_only=True):
+    """The iterators and trainers that the training thread of a rank uses, read from its memory without a pause."""
+
+    loaders: tuple[Loader, ...] = ()
+    """Those of the innermost frame first."""
+    counts: tuple[TrainerCount, ...] = ()
 
 
 # --- a process -----------------------------------------------------------------------------------------------------
@@ -483,6 +575,7 @@ class Process(Value, frozen=True, kw_only=True):
     runtime: Runtime | Unavailable = Unavailable(reason="not looked at")
     files: FileBytes | Unavailable = Unavailable(reason="not looked at")
     recorder: FlightRecorder | Unavailable = Unavailable(reason="not looked at")
+    loops: Loops | Unavailable = Unavailable(reason="not looked at")
     parts: tuple[int, ...] = ()
     """Only in a bundle, instead of values that many ranks have: their positions in the bundle's `parts`."""
     polled_lock: AwaitedFile | None = None
@@ -644,6 +737,8 @@ class Host(Value, frozen=True, kw_only=True):
     machine: Machine | Unavailable = Unavailable(reason="not looked at")
     problems: tuple[str, ...] = ()
     """One sentence each: what could not be observed, and how to fix it."""
+    wall_us: int | None = None
+    """The host's wall clock at the end of the window: microseconds since 1970, as the times of a `CallHistory`."""
     machine_id: str | None = None
     """The kernel's boot id and the pid namespace: the same for one machine under two names."""
     restricted: bool = False
