@@ -8,10 +8,15 @@ Units are in the names: `_seconds`, `_ms`, `_ns`, `_bytes`. Times are local to t
 compared.
 """
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 SCHEMA = "hangdoc.snapshot/4"
+
+WindowSeconds = Annotated[float, Meta(ge=0, le=86_400)]
+"""Rules divide by it and multiply with it, so a bundle with another value is refused."""
 
 
 class Value(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -222,7 +227,7 @@ class KernelThread(Value, frozen=True, kw_only=True):
 class Clocks(Reading, frozen=True, kw_only=True):
     """CPU time and context switches of every thread in the window."""
 
-    window_seconds: float
+    window_seconds: WindowSeconds
     resolution_ns: int
     """1 with schedstat; one clock tick if only utime/stime could be read."""
     threads: tuple[KernelThread, ...]
@@ -727,7 +732,7 @@ class Host(Value, frozen=True, kw_only=True):
     name: str
     taken_at: str
     """ISO 8601, UTC."""
-    window_seconds: float
+    window_seconds: WindowSeconds
     elapsed_seconds: float
     processes: tuple[Process, ...]
     alike: tuple[Alike, ...] = ()

@@ -65,10 +65,12 @@ class Sources:
         self._structure = {}
         self._forget_trees()
 
-    def annotate(self, pid: int, start_ticks: int, stack: Stack) -> Stack:
+    def annotate(self, pid: int, start_ticks: int, stack: Stack, budget: Budget | None = None) -> Stack:
         """The stack with source lines in all Python frames, loops in the program's frames, and context in the user's code. It is
-        the stack of the process `pid` that started at `start_ticks`."""
-        started, budget = self._boot + start_ticks / self._proc.ticks_per_second, Budget()
+        the stack of the process `pid` that started at `start_ticks`. When its budget is spent, its other frames stay as they
+        are."""
+        budget = budget or Budget()
+        started = self._boot + start_ticks / self._proc.ticks_per_second
         try:
             with files_of(self._proc, pid, start_ticks) as files:
                 threads = tuple(self._thread(files, started, thread, budget) for thread in stack.threads)

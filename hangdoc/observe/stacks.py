@@ -12,6 +12,7 @@ from itertools import islice
 import msgspec
 
 from hangdoc.observe import attach
+from hangdoc.observe.budget import Budget
 from hangdoc.observe.clocks import Threads, threads_of
 from hangdoc.observe.discover import adopt_helpers
 from hangdoc.observe.memory import Memory, Unreadable
@@ -233,7 +234,14 @@ def annotate_each(
     def annotate(target: Target) -> Stack:
         stack = _stack_in(stacks[target.pid])
         if observation.deadline.remaining() > _RESERVE_SECONDS:
-            return sources.annotate(target.pid, target.start_ticks, _with_amounts(observation, target.pid, stack))
+            budget = Budget()
+            stack = _with_amounts(observation, target.pid, stack)
+            stack = sources.annotate(target.pid, target.start_ticks, stack, budget)
+            if budget.spent:
+                observation.problems.append(
+                    f"source of pid {target.pid}: reading it took too long, so its outer frames have no source lines"
+                )
+            return stack
         observation.deadline.miss("source and variables", target.pid)
         return stack
 

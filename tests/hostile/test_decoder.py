@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -230,3 +231,13 @@ def _late(call: Callable[[], object], error: type[Exception]) -> None:
     assert 0.5 < time.monotonic() - began < 3
     assert isinstance(raised[0], error)
     assert "within 1 s" in str(raised[0]) or "timed out" in str(raised[0])
+
+
+@pytest.mark.parametrize("window", ["-1e308", "1e308", "-1", "1e400"])
+def test_a_window_of_no_possible_length_is_refused(window: str) -> None:
+    """Rules divide by it and multiply with it."""
+    raw = gzip.decompress(codec.encode(snapshot(rank(0, train(12)))))
+    assert codec.decode(gzip.compress(raw)).hosts
+    forged = re.sub(rb'"window_seconds":[0-9.]+', b'"window_seconds":' + window.encode(), raw)
+    with pytest.raises(codec.BundleError, match=r"window_seconds|number"):
+        codec.decode(gzip.compress(forged))
