@@ -1,4 +1,4 @@
-"""The expensive evidence of a process: stacks, the interpreter's memory, data, the flight recorder.
+"""The expensive evidence of a process: stacks, the interpreter's memory, data.
 
 It is read only when it can be new. As long as a process has not run, its stack is the same, so the last reading is kept.
 """
@@ -13,7 +13,6 @@ import msgspec
 from hangdoc.observe import natives
 from hangdoc.observe.clocks import CpuClocks, Threads
 from hangdoc.observe.data import TrainingData
-from hangdoc.observe.flight_recorder import FlightRecorders
 from hangdoc.observe.interpreter import InterpreterState, integers
 from hangdoc.observe.machine import Runtimes
 from hangdoc.observe.observation import Observation, Target
@@ -52,7 +51,7 @@ class Known:
     off_cpu: bool = False
     """Whether it did not run in the whole window of the reading."""
     slow: dict[str, Any] = field(default_factory=dict)
-    """Data, runtime and recorder, by the names of their fields."""
+    """Data and runtime, by the names of their fields."""
     slow_at: float = float("-inf")
 
     def out_of_date(self, now: Threads) -> bool:
@@ -162,19 +161,18 @@ class DeepReader:
         self.known[pid] = known
 
     def _read_slow(self, observation: Observation, targets: list[Target]) -> dict[int, dict[str, Any]]:
-        """By rank and field: its flight recorder now, and what hardly ever changes if that is due."""
+        """By rank and field: what hardly ever changes, if that is due."""
         now = time.monotonic()
         ranks = {t.pid: t for t in targets if t.role == "rank"}
         known = {pid: one for pid in ranks if (one := self.known.get(pid)) is not None}
         old = {pid: t for pid, t in ranks.items() if pid not in known or now - known[pid].slow_at > _SLOW_SECONDS}
         found: dict[int, dict[str, Any]] = {pid: {} for pid in ranks}
-        for probe, chosen in ((FlightRecorders(), ranks), (TrainingData(), old)):
-            if chosen:
-                part = msgspec.structs.replace(observation, targets=chosen)
-                probe.during(part)
-                for pid, name, value in probe.evidence(part):
-                    if pid is not None:
-                        found[pid][name] = value
+        if old:
+            probe, part = TrainingData(), msgspec.structs.replace(observation, targets=old)
+            probe.during(part)
+            for pid, name, value in probe.evidence(part):
+                if pid is not None:
+                    found[pid][name] = value
         runtimes = observation.read_each(old.values(), lambda target: self._runtimes.read(observation.proc, target))
         for pid, software in runtimes.items():
             found[pid] |= {"runtime": software, "at": now}

@@ -10,7 +10,7 @@ import contextlib
 import os
 import struct
 import time
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from itertools import islice
 from types import TracebackType
 from typing import NamedTuple
@@ -32,6 +32,9 @@ _SLICE = 1 << 15
 """Bytes that are read between two looks at the budget."""
 _READ_COST = 256
 """A read of a few bytes takes as long as one of this size."""
+
+_GAP, _TOGETHER = 256, 1 << 16
+"""Objects that are read together: bytes between two of them, and of all."""
 
 
 class Unreadable(Exception):
@@ -111,6 +114,36 @@ class Memory:
         if len(raw) != size:
             raise Unreadable("short read")
         return raw
+
+    def read_many(self, ranges: Iterable[tuple[int, int]]) -> dict[tuple[int, int], bytes]:
+        """The bytes of every (address, size) that can be read. Neighbours are read together: thousands of small objects are
+        often on few pages. Raises Overspent alone."""
+        found: dict[tuple[int, int], bytes] = {}
+        together: list[tuple[int, int]] = []
+        end = 0
+        for wanted in sorted(set(ranges)):
+            if together and (wanted[0] > end + _GAP or wanted[0] + wanted[1] > together[0][0] + _TOGETHER):
+                self._read_together(together, end, found)
+                together, end = [], 0
+            together.append(wanted)
+            end = max(end, wanted[0] + wanted[1])
+        if together:
+            self._read_together(together, end, found)
+        return found
+
+    def _read_together(self, ranges: list[tuple[int, int]], end: int, found: dict[tuple[int, int], bytes]) -> None:
+        first = ranges[0][0]
+        try:
+            raw = self.read(first, end - first)
+        except Overspent:
+            raise
+        except Unreadable:
+            if len(ranges) > 1:
+                for wanted in ranges:
+                    self._read_together([wanted], wanted[0] + wanted[1], found)
+            return
+        for address, size in ranges:
+            found[address, size] = raw[address - first : address - first + size]
 
     def word(self, address: int) -> int:
         """The unsigned 64-bit word at `address`."""

@@ -18,7 +18,6 @@ from hangdoc.observe.control_groups import ControlGroups
 from hangdoc.observe.data import TrainingData
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
-from hangdoc.observe.flight_recorder import FlightRecorders
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.machine import HostMachine
@@ -27,6 +26,7 @@ from hangdoc.observe.progress import Beacons, counters
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import Stacks, with_later_frames
 from hangdoc.observe.storage import Storage
+from hangdoc.observe.torch.flight_recorder import FlightRecorders
 from hangdoc.procfs import ProcError, ProcFS, age
 from hangdoc.snapshot import (
     Clocks,
@@ -125,6 +125,7 @@ def observe(
             evidence = _run(observation, progress, meanwhile)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+    wall_us = time.time_ns() // 1000
     processes = each_process(observation, lambda target: _process_of(observation, target, evidence.get(target.pid, {})))
     host = Host(
         name=socket.gethostname(),
@@ -134,6 +135,7 @@ def observe(
         processes=processes,
         problems=tuple(dict.fromkeys([*observation.problems, *isolation.shared.take_problems(), *not_read(deadline)])),
         machine_id=machine_id(proc),
+        wall_us=wall_us,
         restricted=found.restricted,
         unread=found.unread,
         **evidence.get(None, {}),

@@ -31,6 +31,7 @@ from hangdoc.observe.progress import Beacons
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import helpers_of, no_stack_reason, waits_for_a_child
 from hangdoc.observe.storage import Storage
+from hangdoc.observe.torch.flight_recorder import FlightRecorders
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Clocks, Host, Machine, Process, Snapshot, Stack, Unavailable
 from hangdoc.version import __version__
@@ -73,11 +74,16 @@ class Polling:
         )
         self._clocks, self._holds, self._groups = CpuClocks(), Holds(), ControlGroups()
         self._storage, self._beacons, self._sockets = Storage(), Beacons(), Sockets()
-        self._probes = (self._holds, self._groups, self._beacons, self._storage, self._sockets, self._clocks)
+        self._recorders = FlightRecorders()
+        self._probes = (
+            self._holds, self._groups, self._beacons, self._storage, self._sockets, self._recorders, self._clocks,
+        )  # fmt: skip
         self._deep = DeepReader(self._clocks)
         self._budget = _Budget()
         self._ended: float | None = None
         """Monotonic time at which the last window ended."""
+        self._wall_us: int | None = None
+        """The host's wall clock then, as `Host.wall_us`."""
         self._silent: dict[str, tuple[int, float]] = {}
         """By run: for how many polls, and since when (monotonic), no byte has passed between its ranks."""
         self._after_gap = False
@@ -105,6 +111,7 @@ class Polling:
         for probe in self._probes:
             self._guarded(probe.name, probe.close, observation)
         self._ended = time.monotonic()
+        self._wall_us = time.time_ns() // 1000
         gathered = self._cheap_evidence()
         self._just_read = set()
         self._read_deep(gathered, new)
@@ -308,6 +315,7 @@ class Polling:
             restricted=self._membership.found.restricted,
             unread=self._membership.found.unread,
             machine=self._machine_reading(),
+            wall_us=self._wall_us,
             **gathered.get(None, {}),
         )
         return redact.snapshot(Snapshot(hangdoc=__version__, hosts=(host,)), self._options.locals)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hangdoc.diagnosis import RankView
-from hangdoc.observe.flight_recorder import read
+from hangdoc.observe.torch.dumps import read
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.snapshot import (
     BeaconReading,

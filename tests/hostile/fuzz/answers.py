@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from hangdoc.observe import pyspy
-from hangdoc.observe.flight_recorder import read
+from hangdoc.observe.torch.dumps import read
 from hangdoc.observe.pyspy import Refused
 from tests.hostile.fuzz.evidence import storable
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hangdoc.observe import pyspy
-from hangdoc.observe.flight_recorder import read
+from hangdoc.observe.torch.dumps import read
 from tests.hostile.fuzz import Target
 from tests.hostile.fuzz.bounds import bounded
 from tests.hostile.fuzz.bundles import read_bundle

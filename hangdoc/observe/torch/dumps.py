@@ -1,4 +1,4 @@
-"""torch's flight recorder of each rank: the last collectives of each process group, with their tensors.
+"""torch's flight recorder as a dump: where its memory can't be read, or has no record.
 
 There are two sources. A watchdog writes a dump to a file at its alarm. Otherwise hangdoc asks torch's worker server, if the
 trainer has started it: torch.distributed.elastic.control_plane listens on `TORCH_WORKER_SERVER_SOCKET`, torch's debug server
@@ -8,7 +8,6 @@ server runs in a C++ thread, so it also replies for a rank that holds the GIL.
 
 import contextlib
 import time
-from collections.abc import Iterable
 from itertools import islice
 from typing import Annotated
 
@@ -17,7 +16,7 @@ import msgspec
 from hangdoc import untrusted
 from hangdoc.beacon import FLIGHT_SUFFIX
 from hangdoc.observe.memory import Unreadable
-from hangdoc.observe.observation import Observation, ProbeResult, Target
+from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.python_state import Modules, live_environment
 from hangdoc.observe.watchdog_files import read_watchdog_files
 from hangdoc.procfs import ProcError
@@ -78,32 +77,8 @@ class _Dump(msgspec.Struct):
     read_ns: _Int | None = None
 
 
-class FlightRecorders:
-    """The probe."""
-
-    name = "flight recorder"
-
-    def __init__(self) -> None:
-        self._found: dict[int, FlightRecorder | Unavailable] = {}
-
-    def open(self, observation: Observation) -> None:
-        """Nothing."""
-
-    def during(self, observation: Observation) -> None:
-        """Read each rank's dump file, or ask its worker server."""
-        living = [target for target in observation.ranks() if target.state not in "ZX"]
-        self._found |= observation.read_each(living, lambda target: _read_recorder(observation, target))
-
-    def close(self, observation: Observation) -> None:
-        """Nothing."""
-
-    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
-        """The recorder of each rank."""
-        for pid, found in list(self._found.items()):
-            yield pid, "recorder", found
-
-
-def _read_recorder(observation: Observation, target: Target) -> FlightRecorder | Unavailable:
+def read_dump(observation: Observation, target: Target) -> FlightRecorder | Unavailable:
+    """The newest dump of a rank: of its watchdog, or of its worker server."""
     dumps = read_watchdog_files(
         observation.proc, target.pid, target.start_ticks, target.environment, FLIGHT_SUFFIX, _MAX_BYTES
     )

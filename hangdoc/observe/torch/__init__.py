@@ -1,0 +1,1 @@
+"""What torch itself has written down in a process, read from outside."""

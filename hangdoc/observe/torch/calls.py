@@ -1,0 +1,225 @@
+"""Decodes copied entries of torch's flight recorder.
+
+A ring has 2,000 entries of few different calls, so whatever is equal in bytes is decoded once.
+"""
+
+import struct
+from itertools import islice
+from typing import NamedTuple
+
+from hangdoc.observe.torch.codes import Codes
+from hangdoc.observe.torch.entry_layout import EntryLayout, Words
+from hangdoc.observe.torch.ring import (
+    Blocks,
+    Copy,
+    elements_range,
+    frames_range,
+    text_range,
+    traceback_range,
+    types_range,
+)
+from hangdoc.snapshot import CallForm, Frame
+
+_MAX_TENSORS, _MAX_DIMENSIONS = 64, 16
+_MAX_FRAMES, _INNERMOST = 24, 12
+_MAX_TEXT = 1_000
+# c10/core/ScalarType.h, by number, as torch.dtype spells them
+_DTYPES = (
+    "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128",
+    "bool", "qint8", "quint8", "qint32", "bfloat16", "quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8",
+    "bits16", "float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16", "uint32", "uint64",
+    "uint1", "uint2", "uint3", "uint4", "uint5", "uint6", "uint7", "int1", "int2", "int3", "int4", "int5", "int6", "int7",
+    "float8_e8m0fnu", "float4_e2m1fn_x2",
+)  # fmt: skip
+
+
+class Group(NamedTuple):
+    """The process group of a call."""
+
+    number: int
+    """`pg_id`: another one for each group that was ever made."""
+    name: str
+    description: str
+
+
+class Call(NamedTuple):
+    """An entry: a call that was made. Times are nanoseconds since 1970 on the host's wall clock."""
+
+    id: int
+    group: Group
+    collective: int
+    """Number among the collectives of the group; `p2p` likewise among its sends and receives, `operation` among all."""
+    p2p: int
+    operation: int
+    form: int
+    """Position in `Calls.forms`."""
+    made_ns: int
+    timeout_ms: int
+    is_p2p: bool
+    duration_ms: float | None
+    started_ns: int | None
+    """When torch noticed that it had begun, or, for `completed_ns`, ended. Gloo records neither."""
+    completed_ns: int | None
+    retired: bool
+    """torch waits for it no longer."""
+    thread: int | None
+    thread_name: str | None
+
+    @property
+    def completed(self) -> bool:
+        """Whether it has ended."""
+        return self.retired or self.completed_ns is not None
+
+
+class Calls(NamedTuple):
+    """Decoded entries, oldest first."""
+
+    calls: list[Call]
+    forms: tuple[CallForm, ...]
+
+
+def decode_calls(copied: Copy, codes: Codes) -> Calls:
+    """The entries of a copy. `codes` has the code objects of their frames."""
+    if copied.layout is None:
+        return Calls([], ())
+    decoder = _Decoder(copied.layout, copied.blocks, codes)
+    calls = [decoder.call(address, words) for address, words in copied.entries]
+    return Calls(calls, tuple(decoder.forms))
+
+
+class _Decoder:
+    """Entries as values, each form once."""
+
+    def __init__(self, layout: EntryLayout, blocks: Blocks, codes: Codes) -> None:
+        self._layout, self._blocks, self._codes = layout, blocks, codes
+        self.forms: dict[CallForm, int] = {}
+        """Positions by form."""
+        self._by_bytes: dict[tuple[object, ...], int] = {}
+        self._texts: dict[tuple[int, int, int], str] = {}
+        self._groups: dict[tuple[int, str, str], Group] = {}
+
+    def call(self, address: int, words: Words) -> Call:
+        """The entry at an address."""
+        layout, text = self._layout, self._text
+        about = words[layout.group_id], text(words, layout.name, address), text(words, layout.description, address)
+        group = self._groups.get(about)
+        if group is None:
+            group = self._groups[about] = Group(*about)
+        duration, there = words[layout.duration] >> 32, words[layout.duration + 1] & 0xFF
+        return Call(
+            id=words[layout.id],
+            group=group,
+            collective=words[layout.collective],
+            p2p=words[layout.p2p],
+            operation=words[layout.operation],
+            form=self._form(address, words),
+            made_ns=words[layout.made],
+            timeout_ms=words[layout.timeout],
+            is_p2p=bool(words[layout.is_p2p] & 0xFF),
+            duration_ms=struct.unpack("<f", struct.pack("<I", duration))[0] if there else None,
+            started_ns=_optional(words, layout.started),
+            completed_ns=_optional(words, layout.completed),
+            retired=bool(words[layout.retired] & 0xFF),
+            thread=words[layout.thread] if layout.thread >= 0 else None,
+            thread_name=text(words, layout.thread_name, address) if layout.thread_name >= 0 else None,
+        )
+
+    def _form(self, address: int, words: Words) -> int:
+        layout = self._layout
+        shapes = (
+            self._elements(words, layout.input_dims, address),
+            self._types(words, layout.input_dtypes),
+            self._elements(words, layout.output_dims, address),
+            self._types(words, layout.output_dtypes),
+            self._elements(words, layout.sizes, address),
+        )
+        frames = self._frames(words[layout.traceback])
+        call = self._text(words, layout.call, address)
+        key = (call, frames, *shapes)
+        position = self._by_bytes.get(key)
+        if position is None:
+            inputs, outputs = _tensors(*shapes)
+            op = call.rpartition(":")[2]  # `nccl:all_reduce`
+            form = CallForm(op=op, inputs=inputs, outputs=outputs, frames=self._stack(frames))
+            position = self._by_bytes[key] = self.forms.setdefault(form, len(self.forms))
+        return position
+
+    def _stack(self, raw: bytes) -> tuple[Frame, ...]:
+        """The frames, innermost first. Of a deep stack the innermost ones, and then the user's own."""
+        pairs = struct.iter_unpack("<Qi4x", raw)
+        frames = [frame for pair in pairs if (frame := self._codes.frame(*pair)) is not None]
+        if len(frames) <= _MAX_FRAMES:
+            return tuple(frames)
+        own = (frame for frame in frames[_INNERMOST:] if not frame.library)
+        return (*frames[:_INNERMOST], *islice(own, _MAX_FRAMES - _INNERMOST))
+
+    def _text(self, words: Words, at: int, address: int) -> str:
+        """A std::string; empty if it could not be read."""
+        memory = text_range(self._layout, words, at, address)
+        if memory is None:
+            key = words[at + 1], words[at + 2], words[at + 3]
+            text = self._texts.get(key)
+            if text is None:
+                raw = struct.pack("<QQ", *key[1:])[: min(key[0], 15)]
+                text = self._texts[key] = raw.decode("utf-8", "replace")
+            return text
+        raw = self._blocks.get(memory, b"")
+        if self._layout.copied_strings:  # length, capacity and number of owners are in front of the characters
+            raw = raw[24 : 24 + min(int.from_bytes(raw[:8], "little"), _MAX_TEXT)]
+        return raw.decode("utf-8", "replace")
+
+    def _elements(self, words: Words, at: int, address: int) -> bytes | tuple[int, ...] | None:
+        """The elements of a vector of int64; None if they could not be read."""
+        count = words[at + 1] & 0xFFFFFFFF
+        memory = elements_range(words, at, address)
+        if memory is not None:
+            return self._blocks.get(memory)
+        return tuple(words[at + 2 : at + 2 + count]) if words[at] == address + 8 * at + 16 else None
+
+    def _types(self, words: Words, at: int) -> bytes | None:
+        """The numbers of dtypes; None if they could not be read."""
+        memory = types_range(words, at)
+        return self._blocks.get(memory) if memory is not None else b"" if words[at] == words[at + 1] else None
+
+    def _frames(self, traceback: int) -> bytes:
+        """The frames as torch stores them; empty if there are none."""
+        memory = frames_range(self._blocks.get(traceback_range(traceback)))
+        return self._blocks.get(memory, b"") if memory is not None else b""
+
+
+def _optional(words: Words, at: int) -> int | None:
+    """A std::optional<int64>."""
+    return words[at] if words[at + 1] & 0xFF else None
+
+
+def _numbers(elements: bytes | tuple[int, ...]) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(elements) // 8}Q", elements) if isinstance(elements, bytes) else elements
+
+
+def _tensors(
+    input_dims: bytes | tuple[int, ...] | None,
+    input_types: bytes | None,
+    output_dims: bytes | tuple[int, ...] | None,
+    output_types: bytes | None,
+    sizes: bytes | tuple[int, ...] | None,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The inputs and the outputs, each tensor as `float32[64, 8]`; empty if their shapes are unknown."""
+    if input_dims is None or output_dims is None or sizes is None or input_types is None or output_types is None:
+        return (), ()
+    inputs, outputs, numbers = _numbers(input_dims), _numbers(output_dims), _numbers(sizes)
+    if sum(inputs) + sum(outputs) != len(numbers):
+        return (), ()
+    return (
+        _shapes(inputs, input_types, numbers),
+        _shapes(outputs, output_types, numbers[sum(inputs) :]),
+    )
+
+
+def _shapes(dims: tuple[int, ...], types: bytes, sizes: tuple[int, ...]) -> tuple[str, ...]:
+    found: list[str] = []
+    at = 0
+    for count, dtype in islice(zip(dims, types, strict=False), _MAX_TENSORS):
+        name = _DTYPES[dtype] if dtype < len(_DTYPES) else f"dtype{dtype}"
+        found.append(f"{name}[{', '.join(map(str, sizes[at : at + min(count, _MAX_DIMENSIONS)]))}]")
+        at += count
+    return tuple(found)

@@ -1,0 +1,116 @@
+"""The probe of torch's flight recorder: the last collectives of each rank, with their tensors and call sites.
+
+It is read from the memory of the rank, without a pause, also if the rank is stopped or holds the GIL. Where that is not possible,
+a dump of the watchdog or torch's worker server is read (`dumps`).
+"""
+
+import time
+from collections.abc import Iterable
+
+from hangdoc.observe.memory import Unreadable
+from hangdoc.observe.observation import Observation, ProbeResult, Target
+from hangdoc.observe.torch.dumps import read_dump
+from hangdoc.observe.torch.history import Record, recorder_of
+from hangdoc.observe.torch.memory_reader import MemoryReader
+from hangdoc.snapshot import FlightRecorder, Unavailable
+
+_QUIET_SECONDS = 1.0
+"""If a rank has made no call for so long, all entries of its run are read, not only the last few."""
+_DUMP_SECONDS = 5.0
+"""A dump is read again after this time."""
+
+
+class FlightRecorders:
+    """The probe. With `whole`, all entries of every rank are read in any case."""
+
+    name = "flight recorder"
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self._whole = whole
+        self._readers: dict[int, tuple[int, MemoryReader]] = {}
+        """By pid: when the process started, and its reader."""
+        self._made_before: dict[int, dict[str, int]] = {}
+        self._made: dict[int, dict[str, int]] = {}
+        self._dumps: dict[int, tuple[float, FlightRecorder | Unavailable]] = {}
+        self._found: dict[int, FlightRecorder | Unavailable] = {}
+
+    def open(self, observation: Observation) -> None:
+        """Count the calls of each rank."""
+        counts = observation.read_each(_living(observation), lambda target: self._count(observation, target))
+        self._made_before |= {pid: made for pid, made in counts.items() if not isinstance(made, Unavailable)}
+
+    def during(self, observation: Observation) -> None:
+        """Read the dumps of the ranks whose memory has no record."""
+        self._read_dumps(observation, [t for t in _living(observation) if t.pid not in self._made_before])
+
+    def close(self, observation: Observation) -> None:
+        """Read the records: the last entries, and all of them in a run of which a rank makes no calls."""
+        living = _living(observation)
+        records = observation.read_each(living, lambda target: self._reader(target).read(observation, target))
+        quiet = {_run_of(target) for target in living if _is_quiet(records[target.pid])}
+        more = [
+            target
+            for target in living
+            if not isinstance(records[target.pid], Unavailable) and (self._whole or _run_of(target) in quiet)
+        ]
+        whole = observation.read_each(more, lambda target: self._reader(target).read(observation, target, None))
+        for pid, result in whole.items():
+            if not isinstance(result, Unavailable):
+                records[pid] = result
+        self._read_dumps(observation, [t for t in living if isinstance(records[t.pid], Unavailable)])
+        self._found, self._made = {}, {}
+        for pid, result in records.items():
+            if isinstance(result, Unavailable):
+                dump = self._dumps.get(pid, (0.0, result))[1]
+                self._found[pid] = result if isinstance(dump, Unavailable) else dump
+            else:
+                self._made[pid] = {record.kind: record.made for record in result}
+                self._found[pid] = recorder_of(result, self._made_before.get(pid, {}))
+
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
+        """The recorder of each rank."""
+        for pid, found in list(self._found.items()):
+            yield pid, "recorder", found
+
+    def start_next_window(self, observation: Observation) -> None:
+        """What was read last is the beginning of the next window."""
+        self._made_before = self._made
+        for table in (self._readers, self._dumps):
+            for pid in [pid for pid in table if pid not in observation.targets]:
+                del table[pid]
+
+    def _count(self, observation: Observation, target: Target) -> dict[str, int]:
+        made = self._reader(target).count(observation, target)
+        if not made:
+            raise Unreadable("no record")
+        return made
+
+    def _reader(self, target: Target) -> MemoryReader:
+        started, reader = self._readers.get(target.pid, (None, None))
+        if reader is None or started != target.start_ticks:
+            reader = MemoryReader()
+            self._readers[target.pid] = target.start_ticks, reader
+        return reader
+
+    def _read_dumps(self, observation: Observation, targets: list[Target]) -> None:
+        now = time.monotonic()
+        due = [t for t in targets if now - self._dumps.get(t.pid, (float("-inf"), None))[0] >= _DUMP_SECONDS]
+        for pid, found in observation.read_each(due, lambda target: read_dump(observation, target)).items():
+            self._dumps[pid] = now, found
+
+
+def _living(observation: Observation) -> list[Target]:
+    return [target for target in observation.ranks() if target.state not in "ZX"]
+
+
+def _run_of(target: Target) -> str:
+    who = target.identity
+    return (who.run or who.run_digest if who is not None else None) or f"{target.owner}"
+
+
+def _is_quiet(records: list[Record] | Unavailable) -> bool:
+    """Whether a rank has made no call for a while."""
+    if isinstance(records, Unavailable):
+        return False
+    last = max((record.calls.calls[-1].made_ns for record in records if record.calls.calls), default=None)
+    return last is not None and records[0].read_ns - last >= _QUIET_SECONDS * 1e9

@@ -1,0 +1,57 @@
+"""The libraries of torch that a process has loaded, and where their variables are, from /proc/PID/maps.
+
+Only private mappings count: a process may also map the file of a library without loading it.
+"""
+
+from typing import NamedTuple
+
+from hangdoc.procfs import ProcFS
+from hangdoc.regex import regex
+
+_LIBRARY = regex(r"/libtorch_(cpu|cuda|hip|xpu)\b[^/]*\.so[^/]*$")
+_MAX_LIBRARIES = 8
+_MAX_VARIABLES = 32 << 20
+"""Bytes of a library's variables that are searched. libtorch_cpu has 1.3 MiB of them."""
+
+
+class Library(NamedTuple):
+    """A loaded library with its variables (.data and .bss)."""
+
+    kind: str
+    """`cpu`, or the kind of card: `cuda`, `hip`, `xpu`."""
+    device: str
+    """`major:minor`, hexadecimal."""
+    inode: int
+    start: int
+    end: int
+    """The addresses of the variables."""
+
+
+class Loaded(NamedTuple):
+    """What a process has loaded."""
+
+    libraries: list[Library]
+    heaps: list[tuple[int, int]]
+    """Bounds of the memory in which objects are allocated, ascending."""
+
+
+def torch_libraries(proc: ProcFS, pid: int) -> Loaded:
+    """Those of torch that may have a flight recorder. Raises ProcError."""
+    found: list[Library] = []
+    heaps: list[tuple[int, int]] = []
+    for line in proc.read(f"{pid}/maps").splitlines():
+        words = line.split(None, 5)
+        start, _, end = words[0].partition(b"-")
+        first, last = int(start, 16), int(end, 16)
+        if words[1] == b"rw-p" and (len(words) < 6 or words[5].startswith(b"[")):
+            if found and first == found[-1].end:  # the rest of .bss follows what the file has of it
+                found[-1] = found[-1]._replace(end=min(last, found[-1].start + _MAX_VARIABLES))
+            heaps.append((first, last))
+            continue
+        if len(words) < 6 or words[1] != b"rw-p" or b"libtorch_" not in words[5]:
+            continue
+        match = _LIBRARY.search(words[5].decode("utf-8", "replace").removesuffix(" (deleted)"))
+        if match is not None and len(found) < _MAX_LIBRARIES:
+            last = min(last, first + _MAX_VARIABLES)
+            found.append(Library(match[1], words[3].decode(), int(words[4]), first, last))
+    return Loaded(found, heaps)

@@ -1,0 +1,43 @@
+"""The members of process groups, from the record's table `pg_name_to_ranks_`. NCCL fills it; with Gloo it names no group."""
+
+import struct
+
+from hangdoc.observe.memory import Memory, Unreadable
+
+_MAX_NODES = 1_000
+_MAX_RANKS = 1 << 17
+_MAX_TEXT = 1_000
+_NODE_BYTES, _STRING_BYTES = 32, 32
+
+
+def read_members(memory: Memory, address: int) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Global ranks by name and description of the group, from the std::map<tuple<string, string>, vector<uint64>> at `address`
+    (libstdc++'s bits/stl_tree.h). Nodes that can't be read are left out. Raises Unreadable for the map itself."""
+    root, count = struct.unpack("<Q16xQ", memory.read(address + 16, 32))
+    members: dict[tuple[str, str], tuple[int, ...]] = {}
+    seen: set[int] = set()
+    todo = [root] if count else []
+    while todo and len(seen) < _MAX_NODES:
+        node = todo.pop()
+        if not node or node in seen:  # in memory that was made to be read, a tree may have circles
+            continue
+        seen.add(node)
+        try:
+            raw = memory.read(node, _NODE_BYTES + 2 * _STRING_BYTES + 16)
+            todo += struct.unpack_from("<2Q", raw, 16)
+            description = _text(memory, raw, _NODE_BYTES, node)
+            name = _text(memory, raw, _NODE_BYTES + _STRING_BYTES, node)
+            first, last = struct.unpack_from("<2Q", raw, _NODE_BYTES + 2 * _STRING_BYTES)
+            size = last - first
+            if 0 < size <= 8 * _MAX_RANKS and not size % 8:
+                members[name, description] = struct.unpack(f"<{size // 8}Q", memory.read(first, size))
+        except Unreadable:
+            continue
+    return members
+
+
+def _text(memory: Memory, raw: bytes, at: int, node: int) -> str:
+    characters, length = struct.unpack_from("<2Q", raw, at)
+    if characters == node + at + 16 and length < 16:
+        return raw[at + 16 : at + 16 + length].decode("utf-8", "replace")
+    return memory.read(characters, min(length, _MAX_TEXT)).decode("utf-8", "replace")

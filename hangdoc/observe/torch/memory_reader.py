@@ -1,0 +1,103 @@
+"""Reads the flight recorders of one process from its memory, look after look."""
+
+import contextlib
+from typing import NamedTuple
+
+from hangdoc.observe.layout import Layout
+from hangdoc.observe.memory import Memory, Overspent, Unreadable
+from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.torch.calls import Calls, decode_calls
+from hangdoc.observe.torch.codes import Codes
+from hangdoc.observe.torch.history import Record
+from hangdoc.observe.torch.instance import find_instance, read_header
+from hangdoc.observe.torch.libraries import torch_libraries
+from hangdoc.observe.torch.members import read_members
+from hangdoc.observe.torch.ring import MOST_ENTRIES, Copy, copy_ring
+
+FEW = 64
+"""Entries that are read in every look."""
+_OFF = "torch's flight recorder is off: TORCH_FR_BUFFER_SIZE=2000 turns it on"
+_NONE = "torch has no flight recorder in this process, or has not begun it yet"
+
+
+class _Place(NamedTuple):
+    kind: str
+    address: int
+
+
+class MemoryReader:
+    """The flight recorders of one process."""
+
+    def __init__(self) -> None:
+        self._places: tuple[_Place, ...] = ()
+        self._codes: Codes | None = None
+        self._last: dict[tuple[int, int], tuple[Copy, Calls]] = {}
+        """The last copy by address and number of entries, and what it holds."""
+
+    def count(self, observation: Observation, target: Target) -> dict[str, int]:
+        """How many calls each kind of record ever had. It takes a system call for each. Raises Unreadable."""
+        with self._memory(observation, target) as memory:
+            return {
+                place.kind: read_header(memory, place.address).made
+                for place in self._located(observation, target, memory)
+            }
+
+    def read(self, observation: Observation, target: Target, entries: int | None = FEW) -> list[Record]:
+        """The last calls of each record; None for all. Raises Unreadable with the reason."""
+        newest = MOST_ENTRIES if entries is None else entries
+        records: list[Record] = []
+        off = False
+        with self._memory(observation, target) as memory:
+            for place in self._located(observation, target, memory):
+                header = read_header(memory, place.address)
+                if not header.enabled:
+                    off = True
+                    continue
+                copied, calls = self._calls(observation, target, memory, place, newest)
+                members: dict[tuple[str, str], tuple[int, ...]] = {}
+                with contextlib.suppress(Unreadable):
+                    members = read_members(memory, header.members)
+                records.append(Record(place.kind, calls, copied.header.made, header.limit, members, copied.read_ns))
+        if not records:
+            raise Unreadable(_OFF if off else _NONE)
+        return records
+
+    def _calls(
+        self, observation: Observation, target: Target, memory: Memory, place: _Place, newest: int
+    ) -> tuple[Copy, Calls]:
+        if self._codes is None:
+            try:
+                self._codes = Codes(observation.image(target.pid))
+            except Overspent:
+                raise
+            except Unreadable:
+                self._codes = Codes(None)
+        last = self._last.get((place.address, newest))
+        copied = copy_ring(memory, place.address, newest, self._codes, last[0] if last is not None else None)
+        same = last is not None and copied.entries is last[0].entries
+        calls = last[1] if same and last is not None else decode_calls(copied, self._codes)
+        self._last[place.address, newest] = copied, calls
+        return copied, calls
+
+    def _located(self, observation: Observation, target: Target, memory: Memory) -> tuple[_Place, ...]:
+        """Where the records are, as long as they are there."""
+        try:
+            for place in self._places:
+                read_header(memory, place.address)
+        except Overspent:
+            raise
+        except Unreadable:
+            self._places = ()
+        if not self._places:
+            loaded = torch_libraries(observation.proc, target.pid)
+            found = ((each.kind, find_instance(memory, each, loaded.heaps)) for each in loaded.libraries)
+            self._places = tuple(_Place(kind, address) for kind, address in found if address is not None)
+        return self._places
+
+    def _memory(self, observation: Observation, target: Target) -> Memory:
+        try:
+            return observation.memory(target.pid)
+        except Overspent:
+            raise
+        except Unreadable:  # an interpreter that hangdoc does not support: only the frames stay unknown
+            return Memory(target.pid, Layout(), str(observation.proc.root), observation.budget(target.pid))
