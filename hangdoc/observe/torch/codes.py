@@ -60,9 +60,18 @@ class Codes:
         self._codes: dict[int, _Code] = {}
         self._frames: dict[tuple[int, int], Frame] = {}
 
+    def learn(self, memory: Memory) -> None:
+        """Learn where code objects store their parts, once."""
+        if self._image is not None and not self._tried:
+            with contextlib.suppress(Unreadable):
+                module = memory.find_named(self._image.modules, ("os",)).get("os")
+                functions = memory.namespace(module, _FUNCTIONS) if module is not None else {}
+                self._layout = _learn(memory, [functions[name] for name in _FUNCTIONS if name in functions])
+                self._tried = module is not None
+
     def refresh(self, memory: Memory, vectors: Iterable[bytes]) -> None:
         """Read the code objects that the frames in `vectors` have, as far as they are new or have changed."""
-        layout = self._learned(memory)
+        layout = self._layout
         if layout is None:
             return
         addresses = {address for vector in set(vectors) for address, _ in struct.iter_unpack("<Qi4x", vector)}
@@ -91,17 +100,6 @@ class Codes:
             frame = Frame(function=code.name, file=code.file, line=line, library=is_library(code.file))
             self._frames[key] = frame
         return frame
-
-    def _learned(self, memory: Memory) -> CodeLayout | None:
-        """Where code objects store their parts; None if that is unknown."""
-        if self._image is not None and not self._tried:
-            with contextlib.suppress(Unreadable):
-                module = memory.find_named(self._image.modules, ("os",)).get("os")
-                functions = memory.namespace(module, _FUNCTIONS) if module is not None else {}
-                self._layout = _learn(memory, [functions[name] for name in _FUNCTIONS if name in functions])
-                self._tried = module is not None
-        return self._layout
-
 
 def _parts(raw: bytes, layout: CodeLayout) -> tuple[int, int, int, int]:
     file, name, table = (int.from_bytes(raw[at : at + 8], "little") for at in (layout.file, layout.name, layout.table))

@@ -8,6 +8,7 @@ server runs in a C++ thread, so it also replies for a rank that holds the GIL.
 
 import contextlib
 import time
+from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated
 
@@ -147,8 +148,8 @@ def _recorded(entry: _Entry) -> Recorded:
     return Recorded(
         seq=entry.collective_seq_id,
         op=entry.profiling_name.rpartition(":")[2][:_MAX_TEXT],
-        inputs=_tensors(entry.input_dtypes, entry.input_sizes),
-        outputs=_tensors(entry.output_dtypes, entry.output_sizes),
+        inputs=tensors(entry.input_dtypes, entry.input_sizes),
+        outputs=tensors(entry.output_dtypes, entry.output_sizes),
         age_seconds=round(max(0.0, time.time() - entry.time_created_ns / 1e9), 3) if entry.time_created_ns else None,
         frames=tuple(
             Frame(
@@ -162,7 +163,8 @@ def _recorded(entry: _Entry) -> Recorded:
     )
 
 
-def _tensors(dtypes: tuple[str, ...], sizes: tuple[tuple[int, ...], ...]) -> tuple[str, ...]:
+def tensors(dtypes: Sequence[str], sizes: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    """Tensors by the names of torch's dump, each as `float32[64, 8]`."""
     return tuple(
         f"{_DTYPES.get(dtype, dtype.lower()[:_MAX_TEXT])}[{', '.join(map(str, size[:_MAX_DIMENSIONS]))}]"
         for dtype, size in islice(zip(dtypes, sizes, strict=False), _MAX_TENSORS)

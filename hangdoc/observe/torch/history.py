@@ -39,6 +39,8 @@ def recorder_of(records: Sequence[Record], made_before: dict[str, int]) -> Fligh
             # A group has one backend for tensors of the host and one for those of the card, and each counts its calls.
             second = cards and record.kind == "cpu"
             before = made_before.get(record.kind)
+            if before is not None and before > record.made:
+                before = None  # the record has begun again
             groups.append(_recorded_group(record, group, calls, positions, before, second))
     capacities = [record.capacity for record in records]
     return FlightRecorder(

@@ -25,7 +25,9 @@ from hangdoc.observe.torch.instance import Header, read_header
 MOST_ENTRIES = 4_000
 """Of a record of any size, the last ones. torch keeps 2,000 by default."""
 _SAMPLE = 64
-_TRIES = 4
+_TRIES = 5
+_LEAST = 8
+"""Entries that are read at least."""
 _MAX_DIMS, _MAX_SIZES, _MAX_TYPES = 2_048, 4_096, 2_048
 """Elements of vectors. A call with more tensors is kept without their shapes."""
 _MAX_TEXT = 1_000
@@ -58,14 +60,16 @@ def copy_ring(memory: Memory, address: int, newest: int, codes: Codes, last: Cop
     """The `newest` entries of the recorder at `address`. `codes` reads the code objects of their frames. `last` is the copy of
     the look before: if the entries are still the same, so is what they point to. Raises Unreadable."""
     layout = last.layout if last is not None else None
-    for _ in range(_TRIES):
+    codes.learn(memory)
+    wanted = min(newest, MOST_ENTRIES)
+    for attempt in range(_TRIES):
         read_ns = time.time_ns()
         header = read_header(memory, address)
         if not header.begin or header.begin == header.end:
             return Copy(header, None, [], {}, b"", read_ns)
         try:
             layout = _layout(memory, header, layout, read_ns)
-            slots = list(_newest_slots(header, layout, min(newest, MOST_ENTRIES)))
+            slots = list(_newest_slots(header, layout, wanted))
             raw = _read_slots(memory, header, layout, slots)
             if last is not None and (header, raw) == (last.header, last.raw):
                 return last._replace(read_ns=read_ns)
@@ -78,7 +82,9 @@ def copy_ring(memory: Memory, address: int, newest: int, codes: Codes, last: Cop
             continue  # the vector has moved, and its old memory may be gone
         after = read_header(memory, address)
         overwritten = _overwritten(header, after, layout)
-        if overwritten is None:
+        if overwritten is None or (2 * len(overwritten) > len(slots) and attempt < _TRIES - 1):
+            # The first time takes longest, because code objects are read. The last entries are overwritten last.
+            wanted = max(_LEAST, min(wanted, len(slots)) // (4 if attempt else 1))
             continue
         kept = _drop_torn(header, layout, slots, entries, overwritten)
         possible = [entry for entry in kept if is_possible(layout, entry[1], read_ns)]
@@ -136,7 +142,7 @@ def _overwritten(before: Header, after: Header, layout: EntryLayout) -> set[int]
         return None
     count = (before.end - before.begin) // layout.size
     written = after.made - before.made
-    if not 0 <= written < before.limit // 2:
+    if not 0 <= written < before.limit - 1:
         return None
     if count < before.limit:  # new entries went behind those that were read, and then over the first ones
         return set(range(max(0, count + written + 1 - before.limit)))

@@ -1,0 +1,53 @@
+"""Processes whose calls torch's flight recorder has, and what hangdoc reads of them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.torch.calls import Calls
+from hangdoc.observe.torch.memory_reader import MemoryReader
+from hangdoc.procfs import ProcFS
+from hangdoc_trainer.offspring import free_port
+from tests.live.watched import PROGRAMS
+
+
+@contextmanager
+def recording(*arguments: str, python: str = sys.executable, **variables: str) -> Iterator[int]:
+    """The pid of a rank, alone in its run, that has begun to record."""
+    rendezvous = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    started = subprocess.Popen(
+        [python, str(PROGRAMS / "recorded.py"), *arguments],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **rendezvous, **variables},
+    )
+    try:
+        assert started.stdout is not None
+        assert started.stdout.readline().startswith(b"ready")
+        yield started.pid
+    finally:
+        started.kill()
+        started.communicate()
+
+
+@contextmanager
+def observed(*pids: int) -> Iterator[Observation]:
+    """An observation of these processes as ranks."""
+    proc = ProcFS()
+    targets = {
+        pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
+        for pid in pids
+    }
+    with ThreadPoolExecutor(2) as pool:
+        yield Observation(proc, Deadline(60), 0.1, "never", targets, pool)
+
+
+def calls_of(pid: int, entries: int | None = None) -> Calls:
+    """What the record of a process holds."""
+    with observed(pid) as observation:
+        (record,) = MemoryReader().read(observation, observation.targets[pid], entries)
+    return record.calls
