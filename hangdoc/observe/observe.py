@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -52,7 +53,7 @@ PROBES: tuple[Callable[[], Probe], ...] = (
     Stacks,
     Sockets,
     InterpreterState,
-    FlightRecorders,
+    partial(FlightRecorders, whole=True),
     TrainingData,
     HostMachine,
 )

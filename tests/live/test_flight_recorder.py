@@ -5,7 +5,6 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,9 @@ Dumps = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module", params=[5, _FILL], ids=["few calls", "a full ring"])
-def frozen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, can_attach: None) -> Iterator[Dumps]:
+def frozen(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, can_attach: None
+) -> Iterator[Dumps]:
     """Two ranks, of which the first waits for the second, and their own dumps."""
     folder = tmp_path_factory.mktemp("recorded")
     with under_torchrun(folder, "recorded.py", "all", str(folder), str(request.param)) as run:
@@ -111,7 +112,9 @@ def test_one_look_reads_all_calls_of_a_frozen_run(frozen: Dumps) -> None:
     assert host.wall_us is not None
     (waits,) = default(found[0]).pending
     assert (waits.op, waits.inputs, waits.timeout_seconds) == ("all_reduce", ("float32[13, 5]",), 1800.0)
-    assert waits.age_seconds == pytest.approx((host.wall_us * 1000 - frozen[0]["entries"][-1]["time_created_ns"]) / 1e9, abs=2)
+    assert waits.age_seconds == pytest.approx(
+        (host.wall_us * 1000 - frozen[0]["entries"][-1]["time_created_ns"]) / 1e9, abs=2
+    )
     assert [frame.function for frame in waits.frames if not frame.library] == ["main", "<module>"]
     assert default(found[1]).pending == ()
 

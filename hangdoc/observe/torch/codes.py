@@ -101,6 +101,7 @@ class Codes:
             self._frames[key] = frame
         return frame
 
+
 def _parts(raw: bytes, layout: CodeLayout) -> tuple[int, int, int, int]:
     file, name, table = (int.from_bytes(raw[at : at + 8], "little") for at in (layout.file, layout.name, layout.table))
     return file, name, table, int.from_bytes(raw[layout.first_line : layout.first_line + 4], "little", signed=True)

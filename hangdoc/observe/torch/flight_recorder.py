@@ -16,12 +16,14 @@ from hangdoc.snapshot import FlightRecorder, Unavailable
 
 _QUIET_SECONDS = 1.0
 """If a rank has made no call for so long, all entries of its run are read, not only the last few."""
+_WHOLE_RANKS = 16
+"""All entries of a rank take 30 to 60 ms of CPU."""
 _DUMP_SECONDS = 5.0
 """A dump is read again after this time."""
 
 
 class FlightRecorders:
-    """The probe. With `whole`, all entries of every rank are read in any case."""
+    """The probe. With `whole`, all entries of every rank are read, also if it makes calls, unless there are many ranks."""
 
     name = "flight recorder"
 
@@ -47,14 +49,15 @@ class FlightRecorders:
         """Read the records: the last entries, and all of them in a run of which a rank makes no calls."""
         living = _living(observation)
         records = observation.read_each(living, lambda target: self._reader(target).read(observation, target))
+        whole = self._whole and len(living) <= _WHOLE_RANKS
         quiet = {_run_of(target) for target in living if _is_quiet(records[target.pid])}
         more = [
             target
             for target in living
-            if not isinstance(records[target.pid], Unavailable) and (self._whole or _run_of(target) in quiet)
+            if not isinstance(records[target.pid], Unavailable) and (whole or _run_of(target) in quiet)
         ]
-        whole = observation.read_each(more, lambda target: self._reader(target).read(observation, target, None))
-        for pid, result in whole.items():
+        all_calls = observation.read_each(more, lambda target: self._reader(target).read(observation, target, None))
+        for pid, result in all_calls.items():
             if not isinstance(result, Unavailable):
                 records[pid] = result
         self._read_dumps(observation, [t for t in living if isinstance(records[t.pid], Unavailable)])

@@ -24,7 +24,8 @@ from hangdoc.observe.torch.instance import Header, read_header
 
 MOST_ENTRIES = 4_000
 """Of a record of any size, the last ones. torch keeps 2,000 by default."""
-_SAMPLE = 64
+_SAMPLE, _SAMPLE_AGAIN = 64, 16
+"""Entries in which a layout must be possible: when it is chosen, and later."""
 _TRIES = 5
 _LEAST = 8
 """Entries that are read at least."""
@@ -82,7 +83,8 @@ def copy_ring(memory: Memory, address: int, newest: int, codes: Codes, last: Cop
             continue  # the vector has moved, and its old memory may be gone
         after = read_header(memory, address)
         overwritten = _overwritten(header, after, layout)
-        if overwritten is None or (2 * len(overwritten) > len(slots) and attempt < _TRIES - 1):
+        torn = 0 if overwritten is None else len(overwritten.intersection(slots))
+        if overwritten is None or (2 * torn > len(slots) and attempt < _TRIES - 1):
             # The first time takes longest, because code objects are read. The last entries are overwritten last.
             wanted = max(_LEAST, min(wanted, len(slots)) // (4 if attempt else 1))
             continue
@@ -98,6 +100,7 @@ def _layout(memory: Memory, header: Header, likely: EntryLayout | None, now_ns: 
     """The layout in which nearly all values of some entries are possible. Raises Unreadable if there is none."""
     layouts = LAYOUTS if likely is None else (likely, *LAYOUTS)
     for layout in layouts:
+        size = _SAMPLE_AGAIN if layout is likely else _SAMPLE
         count, rest = divmod(header.end - header.begin, layout.size)
         room, more = divmod(header.allocated - header.begin, layout.size)
         if rest or more or not count or count > header.limit or room < count:
@@ -106,7 +109,7 @@ def _layout(memory: Memory, header: Header, likely: EntryLayout | None, now_ns: 
             continue
         # Not the slots that are being written: those before `next`, and of a part of the ring.
         last = (header.next - 2) % count
-        first = max(0, last - _SAMPLE)
+        first = max(0, last - size)
         raw = memory.read(header.begin + first * layout.size, max(1, last - first) * layout.size)
         words = split_words(raw, layout)
         sample = [(header.begin + (first + index) * layout.size, entry) for index, entry in enumerate(words)]
