@@ -23,6 +23,9 @@ from hangdoc.snapshot import CallForm, Frame
 _MAX_TENSORS, _MAX_DIMENSIONS = 64, 16
 _MAX_FRAMES, _INNERMOST = 24, 12
 _MAX_TEXT = 1_000
+_MAX_FORMS, _MAX_STACKS = 300, 1_000
+"""Different calls that are kept with their shapes, and with their frames. In a loop there are few; with tensors of ever new
+sizes, there may be as many as calls."""
 # c10/core/ScalarType.h, by number, as torch.dtype spells them
 _DTYPES = (
     "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64", "complex128",
@@ -83,8 +86,8 @@ def decode_calls(copied: Copy, codes: Codes) -> Calls:
     if copied.layout is None:
         return Calls([], ())
     decoder = _Decoder(copied.layout, copied.blocks, codes)
-    calls = [decoder.call(address, words) for address, words in copied.entries]
-    return Calls(calls, tuple(decoder.forms))
+    calls = [decoder.call(address, words) for address, words in reversed(copied.entries)]
+    return Calls(calls[::-1], tuple(decoder.forms))
 
 
 class _Decoder:
@@ -138,9 +141,10 @@ class _Decoder:
         key = (call, frames, *shapes)
         position = self._by_bytes.get(key)
         if position is None:
-            inputs, outputs = _tensors(*shapes)
+            inputs, outputs = _tensors(*shapes) if len(self.forms) < _MAX_FORMS else ((), ())
+            stack = self._stack(frames) if len(self.forms) < _MAX_STACKS else ()
             op = call.rpartition(":")[2]  # `nccl:all_reduce`
-            form = CallForm(op=op, inputs=inputs, outputs=outputs, frames=self._stack(frames))
+            form = CallForm(op=op, inputs=inputs, outputs=outputs, frames=stack)
             position = self._by_bytes[key] = self.forms.setdefault(form, len(self.forms))
         return position
 

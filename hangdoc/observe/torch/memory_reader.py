@@ -36,7 +36,7 @@ class MemoryReader:
 
     def count(self, observation: Observation, target: Target) -> dict[str, int]:
         """How many calls each kind of record ever had. It takes a system call for each. Raises Unreadable."""
-        with self._memory(observation, target) as memory:
+        with _plain_memory(observation, target) as memory:
             return {
                 place.kind: read_header(memory, place.address).made
                 for place in self._located(observation, target, memory)
@@ -47,7 +47,7 @@ class MemoryReader:
         newest = MOST_ENTRIES if entries is None else entries
         records: list[Record] = []
         off = False
-        with self._memory(observation, target) as memory:
+        with _memory(observation, target) as memory:
             for place in self._located(observation, target, memory):
                 header = read_header(memory, place.address)
                 if not header.enabled:
@@ -94,10 +94,16 @@ class MemoryReader:
             self._places = tuple(_Place(kind, address) for kind, address in found if address is not None)
         return self._places
 
-    def _memory(self, observation: Observation, target: Target) -> Memory:
-        try:
-            return observation.memory(target.pid)
-        except Overspent:
-            raise
-        except Unreadable:  # an interpreter that hangdoc does not support: only the frames stay unknown
-            return Memory(target.pid, Layout(), str(observation.proc.root), observation.budget(target.pid))
+
+def _memory(observation: Observation, target: Target) -> Memory:
+    """The memory of a process, with the layout of its Python objects as far as it is known."""
+    try:
+        return observation.memory(target.pid)
+    except Overspent:
+        raise
+    except Unreadable:  # an interpreter that hangdoc does not support: only the frames stay unknown
+        return _plain_memory(observation, target)
+
+
+def _plain_memory(observation: Observation, target: Target) -> Memory:
+    return Memory(target.pid, Layout(), str(observation.proc.root), observation.budget(target.pid))
