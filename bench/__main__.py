@@ -1,7 +1,8 @@
 """Measures everything and prints a table of ratios.
 
 python -m bench [beyond-window] [start-up] [slow-down] [beat] [watched-steps] [last-dump]
-                [top-keys] [top-delayed] [top-slow-down] [ranks] [hosts] [pauses] [page] [polls] [one-look] [watch-day]
+                [top-keys] [top-delayed] [top-slow-down] [ranks] [hosts] [pauses] [page] [polls] [one-look] [recorder]
+                [watch-day]
 
 `python -m bench.observers [LOOKS]` is a soak of its own: many observers of one run.
 """
@@ -15,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import delayed, one_look, page, pauses, polls, scale, top, watch_day
+from bench import delayed, one_look, page, pauses, polls, recorder, scale, top, watch_day
 from bench.table import HANGDOC, PY_SPY, row, seconds, step
 from hangdoc.watchdog import Watchdog
 from hangdoc_trainer import corpus
@@ -166,6 +167,7 @@ def main(chosen: list[str]) -> None:
         ("page", page.pages),
         ("polls", polls.polls),
         ("one-look", one_look.one_look),
+        ("recorder", recorder.recorder),
         ("watch-day", watch_day.watch_day),
     ):
         if not chosen or name in chosen:

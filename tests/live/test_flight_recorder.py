@@ -3,6 +3,9 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -170,6 +173,51 @@ OPERATIONS = {
     0: ("all_gather", "float32[2, 2, 2, 2, 1, 1, 1, 1, 1]"),
 }
 """By number modulo 3, what `recorded.py hammer` calls."""
+
+
+def test_a_rank_that_holds_the_gil(can_attach: None) -> None:
+    with recording("some", "4", "hold the GIL") as pid:
+        assert [call.collective for call in calls_of(pid).calls] == list(range(1, 13))
+
+
+def test_a_record_that_begins_later(can_attach: None) -> None:
+    """torch makes it at the first call, which may be after the first look."""
+    program = """
+import os, sys, torch, torch.distributed as dist
+dist.init_process_group("gloo", init_method="file://" + os.environ["MEETING"], rank=0, world_size=1)
+print("ready", flush=True)
+sys.stdin.readline()
+dist.barrier()
+print("done", flush=True)
+sys.stdin.read()
+"""
+    with tempfile.TemporaryDirectory() as folder, subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "MEETING": f"{folder}/meeting"},
+    ) as rank:  # fmt: skip
+        try:
+            assert rank.stdout is not None
+            assert rank.stdin is not None
+            assert rank.stdout.readline() == b"ready\n"
+            reader = MemoryReader()
+            with observed(rank.pid) as observation:
+                target = observation.targets[rank.pid]
+                with pytest.raises(Unreadable, match="has not begun it yet"):
+                    reader.read(observation, target)
+                rank.stdin.write(b"go on\n")
+                rank.stdin.flush()
+                assert rank.stdout.readline() == b"done\n"
+                until = time.monotonic() + 30
+                while True:
+                    try:
+                        (record,) = reader.read(observation, target)
+                        break
+                    except Unreadable:
+                        assert time.monotonic() < until
+                        time.sleep(0.05)
+                assert [call.collective for call in record.calls.calls] == [1]
+        finally:
+            rank.kill()
 
 
 def test_a_record_that_is_off_is_said_to_be_off(can_attach: None) -> None:

@@ -1,6 +1,7 @@
 """Reads the flight recorders of one process from its memory, look after look."""
 
 import contextlib
+import time
 from typing import NamedTuple
 
 from hangdoc.observe.layout import Layout
@@ -16,6 +17,8 @@ from hangdoc.observe.torch.ring import MOST_ENTRIES, Copy, copy_ring
 
 FEW = 64
 """Entries that are read in every look."""
+_AGAIN_SECONDS, _SEARCH_SHARE = 0.5, 0.02
+"""Searches for a record that is not there take at most this share of a core."""
 _OFF = "torch's flight recorder is off: TORCH_FR_BUFFER_SIZE=2000 turns it on"
 _NONE = "torch has no flight recorder in this process, or has not begun it yet"
 
@@ -30,6 +33,8 @@ class MemoryReader:
 
     def __init__(self) -> None:
         self._places: tuple[_Place, ...] = ()
+        self._next_search = 0.0
+        """When records are searched again (monotonic): a library without one may have one later."""
         self._codes: Codes | None = None
         self._last: dict[tuple[int, int], tuple[Copy, Calls]] = {}
         """The last copy by address and number of entries, and what it holds."""
@@ -81,17 +86,22 @@ class MemoryReader:
 
     def _located(self, observation: Observation, target: Target, memory: Memory) -> tuple[_Place, ...]:
         """Where the records are, as long as they are there."""
-        try:
-            for place in self._places:
+        for place in self._places:
+            try:
                 read_header(memory, place.address)
-        except Overspent:
-            raise
-        except Unreadable:
-            self._places = ()
-        if not self._places:
+            except Overspent:
+                raise
+            except Unreadable:
+                self._places, self._next_search = (), 0.0
+                break
+        if self._next_search <= time.monotonic():
+            began = time.thread_time()
             loaded = torch_libraries(observation.proc, target.pid)
             found = ((each.kind, find_instance(memory, each, loaded.heaps)) for each in loaded.libraries)
             self._places = tuple(_Place(kind, address) for kind, address in found if address is not None)
+            whole = 0 < len(loaded.libraries) == len(self._places)
+            took = time.thread_time() - began
+            self._next_search = float("inf") if whole else time.monotonic() + max(_AGAIN_SECONDS, took / _SEARCH_SHARE)
         return self._places
 
 

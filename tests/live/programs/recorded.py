@@ -1,6 +1,8 @@
 """Ranks whose calls torch's flight recorder has: `recorded.py all FOLDER` ends frozen, each rank with a dump of its own record in
-the folder; `recorded.py hammer` calls without end; `recorded.py some N` makes N calls and waits."""
+the folder; `recorded.py hammer` calls without end; `recorded.py some N` makes N calls and waits,
+with another argument `hold the GIL` in a call that holds it."""
 
+import ctypes
 import json
 import os
 import pickle
@@ -67,6 +69,8 @@ def main() -> None:
     else:
         alternate()
     print("ready", os.getpid(), flush=True)
+    if sys.argv[-1] == "hold the GIL":
+        ctypes.PyDLL(None).sleep(3600)
     while sys.argv[1] == "hammer":
         alternate()
     while True:

@@ -1,0 +1,191 @@
+"""Measures what reading torch's flight recorder costs and whether it is right: the CPU of a `diagnose` with and without it, the time
+for the last entries of 64 ranks and for whole records, and torn entries while ranks make calls without end.
+
+python -m bench recorder; python -m bench.recorder ENTRIES for another number of entries that are searched for torn ones.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.one_look import cpu_seconds
+from bench.table import row
+from hangdoc.observe.deadline import Deadline
+from hangdoc.observe.observation import Observation, Target
+from hangdoc.observe.torch import instance
+from hangdoc.observe.torch.history import Record
+from hangdoc.observe.torch.memory_reader import MemoryReader
+from hangdoc.procfs import ProcFS
+from hangdoc_trainer.offspring import free_port
+
+_PROGRAM = Path(__file__).parent.parent / "tests" / "live" / "programs" / "recorded.py"
+_WITHOUT = """
+import sys
+from hangdoc.observe import observe
+observe.PROBES = tuple(probe for probe in observe.PROBES if "FlightRecorders" not in repr(probe))
+from hangdoc.cli.main import main
+sys.exit(main())
+"""
+_RANKS, _READ_RANKS, _ROUNDS = 4, 64, 9
+_ENTRIES = 100_000
+_CALLS = (("all_gather", 9), ("all_reduce", 2), ("broadcast", 1))
+"""By number modulo 3: what `recorded.py` calls, and the dimensions of its tensor."""
+
+
+def recorder(entries: int = _ENTRIES) -> None:
+    """Print all measurements."""
+    with ExitStack() as stack:
+        pids = [stack.enter_context(_Rank("some", "700")).pid for _ in range(_RANKS)]
+        _print_reading(pids)
+        _print_looks(pids[:2])
+    with ExitStack() as stack:
+        _search_torn([stack.enter_context(_Rank("hammer")).pid for _ in range(2)], entries)
+
+
+class _Rank:
+    """A rank that is alone in its run, with a record."""
+
+    def __init__(self, *arguments: str) -> None:
+        rendezvous = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        self._process = subprocess.Popen(
+            [sys.executable, str(_PROGRAM), *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **rendezvous},
+        )  # fmt: skip
+        self.pid = self._process.pid
+
+    def __enter__(self) -> "_Rank":
+        if self._process.stdout is None or not self._process.stdout.readline().startswith(b"ready"):
+            raise SystemExit("a rank did not start")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def _observation(pids: list[int]) -> Observation:
+    proc = ProcFS()
+    targets = {
+        pid: Target(pid, os.getpid(), "rank", "python", (), "S", proc.stat(str(pid)).start_ticks, environment={})
+        for pid in pids
+    }
+    return Observation(proc, Deadline(600), 0.1, "never", targets, ThreadPoolExecutor(1))
+
+
+def _print_reading(pids: list[int]) -> None:
+    """CPU of the readings of each rank, in milliseconds, and switches of the ranks."""
+    measured: dict[str, list[float]] = {}
+    for _ in range(_ROUNDS):
+        instance._offsets.clear()
+        observation = _observation(pids)  # each has its own budget
+        for pid in pids:
+            reader, target = MemoryReader(), observation.targets[pid]
+            observation.image(pid)
+            name = "to find the record" if pid == pids[0] else "to find it again, in another process"
+            _measure(measured, name, lambda reader=reader, target=target: reader.count(observation, target))
+            _measure(
+                measured, "to count its calls", lambda reader=reader, target=target: reader.count(observation, target)
+            )
+            for name, entries in (
+                ("last 64 entries, first time", 64),
+                ("all 2,000 entries", None),
+                ("all, unchanged", None),
+            ):
+                _measure(
+                    measured,
+                    name,
+                    lambda reader=reader, target=target, entries=entries: reader.read(observation, target, entries),
+                )
+            again = MemoryReader()
+            again._codes, again._places, again._next_search = reader._codes, reader._places, float("inf")
+            _measure(
+                measured, "last 64 entries", lambda again=again, target=target: again.read(observation, target, 64)
+            )
+    for name, times in measured.items():
+        print(f"{name:45} {statistics.median(times):8.3f} ms of CPU, {min(times):.3f} at least", flush=True)
+    before, began = _switches(pids), time.perf_counter()
+    observation = _observation(pids)
+    readers = {pid: MemoryReader() for pid in pids}
+    for _ in range(_READ_RANKS // len(pids)):
+        for pid in pids:
+            readers[pid]._last.clear()
+            readers[pid].read(observation, observation.targets[pid], 64)
+    took = time.perf_counter() - began
+    print(
+        f"last 64 entries of {_READ_RANKS} ranks: {took * 1e3:.0f} ms, {took / _READ_RANKS * 1e3:.2f} ms a rank (aim 5); "
+        f"the ranks were switched {_switches(pids) - before} times (aim 0)",
+        flush=True,
+    )
+
+
+def _measure(measured: dict[str, list[float]], name: str, action: object) -> None:
+    began = time.thread_time()
+    action()  # type: ignore[operator]
+    measured.setdefault(name, []).append((time.thread_time() - began) * 1e3)
+
+
+def _switches(pids: list[int]) -> int:
+    proc = ProcFS()
+    return sum(
+        int(n or 0)
+        for pid in pids
+        for n in proc.fields(str(pid), "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
+    )
+
+
+def _print_looks(pids: list[int]) -> None:
+    """CPU of a whole `diagnose` of two ranks whose records are full, with and without the record."""
+    chosen = [word for pid in pids for word in ("--pid", str(pid))]
+    options = ["diagnose", *chosen, "--window", "0.5", "--native", "never", "--json"]
+    ours, theirs = [], []
+    for _ in range(_ROUNDS):
+        ours.append(cpu_seconds(sys.executable, "-m", "hangdoc", *options))
+        theirs.append(cpu_seconds(sys.executable, "-c", _WITHOUT, *options))
+    row("CPU of a diagnose of 2 full records, against without them", ours, theirs, "2")
+
+
+def _search_torn(pids: list[int], entries: int) -> None:
+    """Read records that are being written until so many entries were read; all must be consistent."""
+    readers = {pid: MemoryReader() for pid in pids}
+    read = torn = 0
+    made: dict[int, int] = {}
+    began, first = time.monotonic(), {}
+    while read < entries:
+        observation = _observation(pids)
+        for pid in pids:
+            (record,) = readers[pid].read(observation, observation.targets[pid], None)
+            read += len(record.calls.calls)
+            torn += _inconsistent(record)
+            made[pid] = record.made
+            first.setdefault(pid, record.made)
+    rate = sum(made[pid] - first[pid] for pid in pids) / len(pids) / (time.monotonic() - began)
+    print(f"{read:,} entries of 2 ranks that make {rate:.0f} calls a second: {torn} inconsistent (aim 0)", flush=True)
+
+
+def _inconsistent(record: Record) -> int:
+    """How many entries have another operation, shape or line than their number says, or no neighbour."""
+    wrong = 0
+    lines: dict[str, int] = {}
+    last = None
+    for call in record.calls.calls:
+        form = record.calls.forms[call.form]
+        op, dimensions = _CALLS[call.collective % 3]
+        line = next((frame.line for frame in form.frames if frame.function == "alternate"), 0)
+        wrong += (
+            form.op != op
+            or form.inputs[0].count(",") + 1 != dimensions
+            or lines.setdefault(op, line) != line
+            or (last is not None and call.id != last + 1)
+            or call.collective != call.id + 1
+        )
+        last = call.id
+    return wrong
+
+
+if __name__ == "__main__":
+    recorder(*map(int, sys.argv[1:]))
