@@ -1,0 +1,119 @@
+"""The calls that torch's flight recorder has of a process."""
+
+from collections.abc import Iterator, Sequence
+
+from hangdoc.reasoning.ledger.record import Call, Part, Pending, RankCalls, Site
+from hangdoc.snapshot import (
+    BeaconReading,
+    CallForm,
+    FlightRecorder,
+    Frame,
+    Group,
+    Interpreter,
+    Process,
+    Progress,
+    Recorded,
+    RecordedGroup,
+)
+
+_TORCH = ("/torch/", "/typing_extensions.py")
+"""Frames of torch itself: on the way to every call, and of other lines in each version."""
+
+
+def recorded_groups(process: Process) -> tuple[RecordedGroup, ...]:
+    """The groups in the record of a process; none if it was read before the process last made progress."""
+    recorder = process.recorder
+    if not isinstance(recorder, FlightRecorder):
+        return ()
+    if recorder.age_seconds > 0:
+        beacon = _beacon(process)
+        if beacon is None or beacon.age_seconds < recorder.age_seconds:
+            return ()
+    return recorder.groups
+
+
+def _beacon(process: Process) -> BeaconReading | None:
+    return process.progress.beacon if isinstance(process.progress, Progress) else None
+
+
+def parts_of(rank: int, host: str, wall_us: int | None, process: Process) -> Iterator[Part]:
+    """What a rank's record has of each of its groups. `wall_us` is the host's clock when it was read, in microseconds."""
+    recorder = process.recorder
+    groups = recorded_groups(process)
+    if not isinstance(recorder, FlightRecorder) or not groups:
+        return
+    forms = tuple(map(_call_of, recorder.forms))
+    for recorded in groups:
+        listed = _listed(process, recorded)
+        members = recorded.ranks or (tuple(sorted(listed.ranks)) if listed is not None else ())
+        yield Part(
+            None if recorded.default else recorded.name,
+            members if rank in members else (),
+            listed.backend if listed is not None else None,
+            _calls(rank, host, wall_us, recorded, forms),
+        )
+
+
+def _listed(process: Process, recorded: RecordedGroup) -> Group | None:
+    """The group in the table of groups in the process's memory."""
+    groups = process.interpreter.groups if isinstance(process.interpreter, Interpreter) else ()
+    return next(
+        (
+            group
+            for group in groups
+            if (group.default if recorded.default else not group.default and group.name == recorded.name)
+        ),
+        None,
+    )
+
+
+def _calls(rank: int, host: str, wall_us: int | None, recorded: RecordedGroup, forms: Sequence[Call]) -> RankCalls:
+    pending = tuple(map(_pending, recorded.pending))
+    history, last, age = recorded.history, recorded.completed, None
+    if recorded.pending and (last is None or recorded.pending[-1].seq > last.seq):
+        last = recorded.pending[-1]
+    call = _call(last) if last is not None else None
+    age = last.age_seconds if last is not None else None
+    if history is None or not history.numbers or not len(history.numbers) == len(history.forms) == len(history.made_us):
+        return RankCalls(
+            rank, host, made=recorded.issued, made_before=recorded.issued_before, pending=pending, last=call,
+            last_age_seconds=age,
+        )  # fmt: skip
+    if max(history.forms) >= len(forms) or min(history.forms) < 0:
+        raise ValueError(f"the record of rank {rank} names a call that it does not have")
+    calls = tuple(forms[at] for at in history.forms)
+    if wall_us is not None:
+        age = max(0.0, (wall_us - history.made_us[-1]) / 1e6)
+    return RankCalls(
+        rank,
+        host,
+        made=max(recorded.issued or 0, history.numbers[-1]),
+        made_before=recorded.issued_before,
+        pending=pending,
+        last=calls[-1],
+        last_age_seconds=age,
+        numbers=history.numbers,
+        calls=calls,
+        made_us=history.made_us,
+        whole=history.numbers[0] == 1,
+    )
+
+
+def _pending(recorded: Recorded) -> Pending:
+    return Pending(recorded.seq, _call(recorded), recorded.age_seconds, recorded.timeout_seconds)
+
+
+def _call(recorded: Recorded) -> Call:
+    return Call(recorded.op, recorded.inputs, _sites(recorded.frames))
+
+
+def _call_of(form: CallForm) -> Call:
+    return Call(form.op, form.inputs, _sites(form.frames))
+
+
+def _sites(frames: Sequence[Frame]) -> tuple[Site, ...]:
+    return tuple(
+        Site(frame.file.rpartition("/")[2], frame.line, frame.function, frame.file, frame.library)
+        for frame in frames
+        if not any(part in frame.file for part in _TORCH)
+    )

@@ -1,0 +1,222 @@
+"""Who comes late to the calls of a group, and what the pace is: by the times at which ranks made their calls.
+
+A call completes when the last rank has made it. So the ranks that come early wait, and after it all ranks go on together: a
+second call right after a synchronising one shows no lag. Therefore lags are taken from the call sites whose ranks arrive the
+furthest apart. Times are those of the hosts' wall clocks. The difference of two clocks is taken from the calls in which the
+ranks of each host arrive together; without such calls it is unknown, and only the ranks of one host are compared.
+"""
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from hangdoc.reasoning.ledger.history import period
+from hangdoc.reasoning.ledger.record import GroupCalls, RankCalls, Signature, signature
+
+_LEAST_CALLS = 10
+_LAST_CALLS = 600
+_SHARE_OF_WIDEST = 0.5
+"""A call site counts if its ranks are at least this share of the widest site's distance apart."""
+_TOGETHER_US = 2_000.0
+"""Ranks of a host that arrive within this time, and calls whose clock differences vary by no more, show what clocks differ."""
+_P90 = 0.9
+
+
+class Lag(NamedTuple):
+    """How late a rank is."""
+
+    rank: int
+    median_seconds: float
+    """Behind the median of the other ranks, in the calls that tell; below 0 if it is early."""
+    p90_seconds: float
+    last_share: float
+    """Share of all aligned calls in which it was the last."""
+    waited_share: float
+    """Share of the time that it waited for a later rank."""
+
+
+class Pace(NamedTuple):
+    """The pace of a group, and the lags of the ranks that can be compared, by rank."""
+
+    lags: tuple[Lag, ...]
+    calls: int
+    """Aligned calls that were looked at."""
+    telling_calls: int
+    seconds: float
+    """From the first to the last of them."""
+    period: int | None
+    """After how many calls they repeat."""
+    period_seconds: float | None
+    clocks: str | None
+    """What was assumed about the clocks of several hosts, as a clause; None for one host."""
+    left_out: tuple[int, ...] = ()
+    """Ranks of other hosts, whose clocks can't be compared."""
+
+    @property
+    def calls_per_second(self) -> float:
+        """0 if unknown."""
+        return (self.calls - 1) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def slowest(self) -> Lag | None:
+        """The rank that is latest."""
+        return max(self.lags, key=lambda lag: (lag.median_seconds, -lag.rank), default=None)
+
+
+class _Aligned(NamedTuple):
+    numbers: tuple[int, ...]
+    times: dict[int, list[float]]
+    """For each rank, when it made the calls of `numbers`, in microseconds."""
+    sites: list[Signature]
+
+
+def pace(group: GroupCalls) -> Pace | None:
+    """The pace of a group; None if fewer than 10 calls of at least two ranks can be aligned."""
+    recorded = {rank: calls for rank, calls in group.ranks.items() if calls.numbers}
+    clocks, offsets = _clocks(recorded)
+    if offsets is None:
+        largest = max(_by_host(recorded).values(), key=len, default=[])
+        compared = {rank: recorded[rank] for rank in largest}
+    else:
+        compared = recorded
+    aligned = _aligned(compared, offsets or {})
+    if aligned is None:
+        return None
+    telling = _telling(aligned)
+    calls = len(aligned.numbers)
+    last = [max(aligned.times, key=lambda rank: aligned.times[rank][at]) for at in range(calls)]
+    first = min(aligned.times)
+    spans = aligned.times[first]
+    length = period(_integers(aligned.sites))
+    repeats = [later - earlier for earlier, later in zip(spans, spans[length:], strict=False)] if length else []
+    return Pace(
+        lags=tuple(_lag(rank, aligned, telling, last) for rank in sorted(aligned.times)),
+        calls=calls,
+        telling_calls=len(telling),
+        seconds=(spans[-1] - spans[0]) / 1e6,
+        period=length,
+        period_seconds=median(repeats) / 1e6 if repeats else None,
+        clocks=clocks,
+        left_out=tuple(sorted(recorded.keys() - compared.keys())),
+    )
+
+
+def _aligned(recorded: dict[int, RankCalls], offsets: dict[str, float]) -> _Aligned | None:
+    if len(recorded) < 2:
+        return None
+    times = {
+        rank: {
+            number: at - offsets.get(calls.host, 0.0)
+            for number, at in zip(reversed(calls.numbers), reversed(calls.made_us), strict=True)
+        }
+        for rank, calls in recorded.items()
+    }
+    common = frozenset.intersection(*(frozenset(column) for column in times.values()))
+    numbers = tuple(sorted(common))[-_LAST_CALLS:]
+    if len(numbers) < _LEAST_CALLS:
+        return None
+    called = recorded[min(recorded)].by_number()
+    return _Aligned(
+        numbers,
+        {rank: [column[number] for number in numbers] for rank, column in times.items()},
+        [signature(called[number]) for number in numbers],
+    )
+
+
+def _telling(aligned: _Aligned) -> list[int]:
+    """The positions of the calls at the sites whose ranks arrive the furthest apart."""
+    columns = list(aligned.times.values())
+    at_site: dict[Signature, list[int]] = {}
+    for position, site in enumerate(aligned.sites):
+        at_site.setdefault(site, []).append(position)
+    apart = {
+        site: median(_distance(columns, position) for position in positions) for site, positions in at_site.items()
+    }
+    often = [site for site, positions in at_site.items() if len(positions) >= _LEAST_CALLS] or list(at_site)
+    widest = max(apart[site] for site in often)
+    return sorted(position for site in often if apart[site] >= _SHARE_OF_WIDEST * widest for position in at_site[site])
+
+
+def _distance(columns: Sequence[Sequence[float]], position: int) -> float:
+    times = [column[position] for column in columns]
+    return max(times) - min(times)
+
+
+def _lag(rank: int, aligned: _Aligned, telling: Sequence[int], last: Sequence[int]) -> Lag:
+    own = aligned.times[rank]
+    others = [column for other, column in aligned.times.items() if other != rank]
+    late = sorted(own[at] - median(column[at] for column in others) for at in telling)
+    waited = end = 0.0  # calls may overlap, so the intervals are united
+    for at, made in enumerate(own):
+        until = max(column[at] for column in aligned.times.values())
+        waited += max(0.0, until - max(made, end))
+        end = max(end, until)
+    return Lag(
+        rank=rank,
+        median_seconds=median(late) / 1e6,
+        p90_seconds=late[min(len(late) - 1, int(len(late) * _P90))] / 1e6,
+        last_share=sum(other == rank for other in last) / len(last),
+        waited_share=min(1.0, waited / (own[-1] - own[0])) if own[-1] > own[0] else 0.0,
+    )
+
+
+def _integers(sites: Iterable[Signature]) -> list[int]:
+    identity: dict[Signature, int] = {}
+    return [identity.setdefault(site, len(identity)) for site in sites]
+
+
+# --- clocks ----------------------------------------------------------------------------------------------------------
+
+
+def _by_host(recorded: dict[int, RankCalls]) -> dict[str, list[int]]:
+    hosts: dict[str, list[int]] = {}
+    for rank, calls in recorded.items():
+        hosts.setdefault(calls.host, []).append(rank)
+    return hosts
+
+
+def _clocks(recorded: dict[int, RankCalls]) -> tuple[str | None, dict[str, float] | None]:
+    """(what is known of the hosts' clocks, how far each is ahead of the first host's in microseconds or None)."""
+    hosts = _by_host(recorded)
+    if len(hosts) < 2:
+        return None, {}
+    aligned = _aligned(recorded, {})
+    unknown = "the difference of the hosts' clocks is unknown, so only ranks of one host are compared", None
+    if aligned is None:
+        return unknown
+    first, *rest = hosts
+    at_site: dict[Signature, list[int]] = {}
+    for position, site in enumerate(aligned.sites):
+        at_site.setdefault(site, []).append(position)
+    offsets = {first: 0.0}
+    for host in rest:
+        differences = [
+            difference
+            for positions in at_site.values()
+            if len(positions) >= _LEAST_CALLS
+            and (difference := _difference(aligned, hosts[first], hosts[host], positions)) is not None
+        ]
+        if not differences:
+            return unknown
+        offsets[host] = min(differences)[1]
+    widest = max(abs(offset) for offset in offsets.values()) / 1e3
+    return f"the hosts' clocks differ by up to {widest:.1f} ms, by the calls in which ranks arrive together", offsets
+
+
+def _difference(
+    aligned: _Aligned, mine: Sequence[int], theirs: Sequence[int], positions: Sequence[int]
+) -> tuple[float, float] | None:
+    """(how much it varies, how far the clock of `theirs` is ahead of that of `mine`), by calls in which the ranks of each host
+    arrive together; None if they don't, or if no host has two ranks to show it."""
+    if len(mine) < 2 and len(theirs) < 2:
+        return None
+    together = [
+        median(_distance([aligned.times[rank] for rank in ranks], at) for at in positions) for ranks in (mine, theirs)
+    ]
+    ahead = [
+        median(aligned.times[rank][at] for rank in theirs) - median(aligned.times[rank][at] for rank in mine)
+        for at in positions
+    ]
+    middle = median(ahead)
+    varies = median(abs(difference - middle) for difference in ahead)
+    return (varies, middle) if max(*together, varies) <= _TOGETHER_US else None

@@ -1,0 +1,207 @@
+"""The value: group, ranks, and the calls of each rank with their numbers."""
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from hangdoc.parse import natural
+from hangdoc.regex import regex
+
+Source = Literal["recorder", "inferred"]
+
+_TENSOR = regex(r"^(\w+)\[([\d, ]*)\]$")
+_TORCHS_NAMES = {
+    "_all_gather_base": "all_gather",
+    "_allgather_base": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "alltoall": "all_to_all",
+    "all_reduce_coalesced": "all_reduce",
+}
+"""Variants of a collective that meet each other: Gloo records all_gather_into_tensor as all_gather (torch 2.13)."""
+_EQUAL_AMOUNTS = frozenset({"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"})
+"""Collectives to which all ranks must pass tensors of one dtype and number of elements."""
+
+
+class Site(NamedTuple):
+    """A line of Python that makes a call, or calls what makes it."""
+
+    file: str
+    """Without its directory, which may differ between hosts."""
+    line: int
+    function: str
+    path: str = ""
+    """The whole path."""
+    library: bool = False
+
+
+class Call(NamedTuple):
+    """What a rank called, and where: equal for equal calls, on all ranks."""
+
+    op: str
+    tensors: tuple[str, ...] = ()
+    """Its inputs, each as `float32[64, 8]`."""
+    sites: tuple[Site, ...] = ()
+    """Where it was called, innermost first, without torch's own frames. Empty if unknown."""
+
+    @property
+    def site(self) -> Site | None:
+        """The innermost line of the user's code, or of a framework if there is none."""
+        return next((site for site in self.sites if not site.library), self.sites[0] if self.sites else None)
+
+
+Signature = tuple[str, tuple[str, ...], tuple[tuple[str, int, str], ...]]
+
+
+@lru_cache(1 << 14)
+def signature(call: Call) -> Signature:
+    """What must be equal if two ranks made the same call: operation, amounts of data where they must agree, and lines."""
+    lines = tuple((site.file, site.line, site.function) for site in call.sites)
+    return plain_name(call.op), amounts(call), lines
+
+
+def plain_name(op: str) -> str:
+    """One name for the variants of a collective."""
+    return _TORCHS_NAMES.get(op, op.lstrip("_"))
+
+
+@lru_cache(1 << 14)
+def amounts(call: Call) -> tuple[str, ...]:
+    """Dtype and number of elements of each tensor (`float32 x 512`), where these must agree; otherwise empty. Shapes may differ
+    if the numbers of elements are equal."""
+    return tuple(map(_amount, call.tensors)) if plain_name(call.op) in _EQUAL_AMOUNTS else ()
+
+
+def _amount(tensor: str) -> str:
+    match = _TENSOR.match(tensor)
+    if match is None:
+        return tensor
+    return f"{match[1]} x {math.prod(natural(size) or 0 for size in match[2].split(', ') if size)}"
+
+
+class Pending(NamedTuple):
+    """A call that a rank has made and that is not complete."""
+
+    number: int
+    call: Call
+    age_seconds: float | None = None
+    timeout_seconds: float | None = None
+    """After this time since the call was made, torch ends the process."""
+    source: Source = "recorder"
+
+
+class RankCalls(NamedTuple):
+    """The calls of a rank in one group, as columns of equal length in the order of their numbers."""
+
+    rank: int
+    host: str
+    source: Source = "recorder"
+    made: int | None = None
+    """The number of its last call; None if it is not known."""
+    made_before: int | None = None
+    """The same at the beginning of the window."""
+    pending: tuple[Pending, ...] = ()
+    """The oldest first."""
+    last: Call | None = None
+    """Its last call, complete or not."""
+    last_age_seconds: float | None = None
+    numbers: tuple[int, ...] = ()
+    calls: tuple[Call, ...] = ()
+    made_us: tuple[int, ...] = ()
+    """By the wall clock of its host, in microseconds since 1970."""
+    whole: bool = False
+    """Whether the columns begin with its first call: nothing was overwritten."""
+
+    @property
+    def moved(self) -> bool:
+        """Whether it made a call during the window."""
+        return self.made is not None and self.made_before is not None and self.made > self.made_before
+
+    def at(self, number: int) -> Call | None:
+        """Its call of a number; None if that is not in the record."""
+        for waiting in self.pending:
+            if waiting.number == number:
+                return waiting.call
+        if not self.numbers or not self.numbers[0] <= number <= self.numbers[-1]:
+            return None
+        return self.by_number().get(number)
+
+    def by_number(self) -> dict[int, Call]:
+        """Its calls. Of several with one number (coalesced ones), the first."""
+        return dict(zip(reversed(self.numbers), reversed(self.calls), strict=True))
+
+
+class GroupCalls(NamedTuple):
+    """A process group with the calls of its ranks."""
+
+    name: str | None
+    """None for the default group."""
+    members: tuple[int, ...]
+    """Its ranks, by torch's table of groups; without that, those whose record has the group."""
+    ranks: dict[int, RankCalls]
+    """Those of its members whose calls are known."""
+    backend: str | None = None
+
+
+class Ledger(NamedTuple):
+    """All groups of a run, the default group first."""
+
+    groups: tuple[GroupCalls, ...] = ()
+
+    def group(self, name: str | None, rank: int) -> GroupCalls | None:
+        """The group of a name of which a rank is a member."""
+        return next((group for group in self.groups if group.name == name and rank in group.members), None)
+
+    def of_rank(self, rank: int) -> list[tuple[GroupCalls, RankCalls]]:
+        """The groups in which a rank's calls are known."""
+        return [(group, group.ranks[rank]) for group in self.groups if rank in group.ranks]
+
+
+class Part(NamedTuple):
+    """The calls of one rank in one group, before ranks are put together."""
+
+    name: str | None
+    members: tuple[int, ...]
+    """Empty if unknown."""
+    backend: str | None
+    calls: RankCalls
+
+
+def put_together(parts: Iterable[Part]) -> Ledger:
+    """A ledger from the parts of all ranks. Groups are the same if their names are, and their members if these are known: torch
+    gives a name to each group of a run once, but not in every version to groups that only their members make."""
+    listed: dict[tuple[str | None, tuple[int, ...]], list[Part]] = {}
+    nameless: list[Part] = []
+    for part in parts:
+        if part.members:
+            listed.setdefault((part.name, part.members), []).append(part)
+        else:
+            nameless.append(part)
+    for part in nameless:  # they join the group of their name that lists them, or the others without members
+        keys = [key for key in listed if key[0] == part.name and (not key[1] or part.calls.rank in key[1])]
+        listed.setdefault(keys[0] if keys else (part.name, ()), []).append(part)
+    groups = [_group(name, members, same) for (name, members), same in listed.items()]
+    return Ledger(tuple(sorted(groups, key=lambda group: (group.name is not None, group.name or "", group.members))))
+
+
+def _group(name: str | None, members: tuple[int, ...], parts: list[Part]) -> GroupCalls:
+    ranks: dict[int, RankCalls] = {}
+    for part in parts:
+        before = ranks.get(part.calls.rank)
+        ranks[part.calls.rank] = part.calls if before is None else _with_stack(before, part.calls)
+    backend = next((part.backend for part in parts if part.backend is not None), None)
+    return GroupCalls(name, members or tuple(sorted(ranks)), dict(sorted(ranks.items())), backend)
+
+
+def _with_stack(first: RankCalls, second: RankCalls) -> RankCalls:
+    """The record of a rank with the call in which its stack waits, if the record has no call that is not complete: torch does not
+    record `monitored_barrier`, and a call is recorded only when it has been handed over."""
+    record, stack = (first, second) if first.source == "recorder" else (second, first)
+    if record.pending or not stack.pending or record.source == "inferred":
+        return record
+    return record._replace(pending=(stack.pending[0]._replace(number=(record.made or 0) + 1),))

@@ -1,0 +1,285 @@
+"""The ledger: which calls each rank has made, what they show together, and who comes late."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hangdoc.reasoning.ledger import from_recorder, from_stacks
+from hangdoc.reasoning.ledger.compare import (
+    Agree,
+    Behind,
+    Differs,
+    SizesDiffer,
+    Unfinished,
+    blamed,
+    compare,
+    seconds_to_timeout,
+    wait_seconds,
+)
+from hangdoc.reasoning.ledger.from_stacks import StackCall
+from hangdoc.reasoning.ledger.lags import pace
+from hangdoc.reasoning.ledger.record import Call, GroupCalls, Ledger, Part, Pending, RankCalls, Site, put_together
+from hangdoc.snapshot import CallForm, Group, Interpreter
+from tests.unit.builders import rank
+from tests.unit.recordings import T0_US, frames, history_of, recorder
+
+REDUCE = CallForm(op="all_reduce", inputs=("float32[8, 8]",), frames=frames(("train.py", 14, "step")))
+BARRIER = CallForm(op="barrier", frames=frames(("train.py", 16, "step")))
+WIDE = CallForm(op="all_reduce", inputs=("float32[9, 8]",), frames=frames(("train.py", 14, "step")))
+
+
+def ledger(*columns: list[tuple[int, CallForm, bool]], stacks: tuple[StackCall, ...] = (), **more: object) -> Ledger:
+    """A ledger of ranks that made these (number, form, pending), one a second; the record was read 100 s after the first."""
+    parts: list[Part] = []
+    for number, column in enumerate(columns):
+        forms: dict[CallForm, int] = {}
+        entries = [(n, form, T0_US + n * 1_000_000, pending) for n, form, pending in column]
+        group = history_of(entries, wall_us=T0_US + 100_000_000, forms=forms, **more)  # type: ignore[arg-type]
+        process = rank(number, recorder=recorder(group, forms=forms))
+        parts += from_recorder.parts_of(number, "h0", T0_US + 100_000_000, process)
+    return put_together([*parts, *(part for call in stacks for part in from_stacks.parts_of(call))])
+
+
+def made(count: int, form: CallForm = REDUCE) -> list[tuple[int, CallForm, bool]]:
+    return [(n, form, False) for n in range(1, count + 1)]
+
+
+def only(value: Ledger) -> GroupCalls:
+    (group,) = value.groups
+    return group
+
+
+def test_a_rank_that_has_not_made_the_call_is_behind() -> None:
+    waiting = [*made(26), (27, REDUCE, True)]
+    group = only(ledger(waiting, made(26), waiting))
+    comparison = compare(group)
+    assert isinstance(comparison, Behind)
+    assert (comparison.number, comparison.ranks, comparison.waiting[0].ranks) == (27, (1,), (0, 2))
+    assert blamed(comparison) == (1,)
+
+
+def test_calls_of_one_number_that_differ() -> None:
+    """Asynchronous calls: ranks 0-2 have issued one more, and what they wait for is the older one."""
+    reducing = [*made(256), (257, REDUCE, True), (258, REDUCE, True)]
+    comparison = compare(only(ledger(reducing, reducing, reducing, [*made(256), (257, BARRIER, True)])))
+    assert isinstance(comparison, Differs)
+    assert comparison.number == 257
+    sides = [(side.ranks, side.call.op if side.call else None) for side in comparison.sides]
+    assert sides == [((0, 1, 2), "all_reduce"), ((3,), "barrier")]
+    assert blamed(comparison) == (3,)
+
+
+def test_two_against_two_single_out_nobody() -> None:
+    one, other = [*made(3), (4, REDUCE, True)], [*made(3), (4, BARRIER, True)]
+    assert blamed(compare(only(ledger(one, other, one, other)))) == ()
+
+
+def test_amounts_of_data_that_differ() -> None:
+    group = only(ledger([*made(3), (4, REDUCE, True)], [*made(3), (4, WIDE, True)]))
+    assert isinstance(compare(group), SizesDiffer)
+
+
+def test_shapes_may_differ_and_lines_too() -> None:
+    elsewhere = CallForm(op="all_reduce", inputs=("float32[64]",), frames=frames(("train.py", 99, "other")))
+    comparison = compare(only(ledger([*made(3), (4, REDUCE, True)], [*made(3), (4, elsewhere, True)])))
+    assert isinstance(comparison, Unfinished)
+    assert comparison.waiting == (0, 1)
+
+
+def test_sizes_of_a_gather_may_differ() -> None:
+    parts = [CallForm(op="gather", inputs=(f"float32[{n}]",)) for n in (4, 8)]
+    assert isinstance(compare(only(ledger([(1, parts[0], True)], [(1, parts[1], True)]))), Unfinished)
+
+
+def test_who_has_come_out_of_a_broadcast_is_not_behind() -> None:
+    cast = CallForm(op="broadcast", inputs=("float32[4]",))
+    root = [*made(3), (4, cast, False), (5, REDUCE, True)]
+    comparison = compare(only(ledger(root, [*made(3), (4, cast, True)])))
+    assert isinstance(comparison, Unfinished)
+    assert (comparison.number, comparison.waiting) == (4, (1,))
+
+
+def test_no_rank_waits() -> None:
+    assert compare(only(ledger(made(7), made(8)))) == Agree(7)
+
+
+def test_numbers_that_torch_does_not_record_are_no_difference() -> None:
+    """monitored_barrier takes two numbers and leaves no entry."""
+    column = [(n, REDUCE, False) for n in (1, 2, 5, 6)]
+    assert isinstance(compare(only(ledger([*column, (7, REDUCE, True)], [*column, (7, REDUCE, True)]))), Unfinished)
+
+
+def test_a_call_that_is_not_recorded_comes_from_the_stack() -> None:
+    site = Site("train.py", 30, "main")
+    stack = StackCall(1, "h0", None, (), "monitored_barrier", site)
+    comparison = compare(only(ledger([*made(3), (4, REDUCE, True)], made(3), stacks=(stack,))))
+    assert isinstance(comparison, Differs)
+    assert [(side.ranks, side.inferred) for side in comparison.sides] == [((0,), False), ((1,), True)]
+
+
+def test_stacks_alone_have_no_numbers() -> None:
+    stacks = tuple(StackCall(n, "h0", None, (0, 1), "all_reduce", None) for n in range(2))
+    group = only(ledger(stacks=stacks))
+    assert [calls.source for calls in group.ranks.values()] == ["inferred", "inferred"]
+    assert compare(group) == Agree(None)
+
+
+def test_groups_of_one_name_and_other_members_are_apart() -> None:
+    parts: list[Part] = []
+    for number, members in enumerate(((0, 1), (0, 1), (2, 3), (2, 3))):
+        forms: dict[CallForm, int] = {}
+        group = history_of([(1, REDUCE, T0_US, False)], name="rows", wall_us=T0_US, forms=forms)
+        listed = Interpreter(
+            environment={}, globals=(), groups=(Group(address=1, name="rows", ranks=members, backend="cpu:gloo"),)
+        )
+        process = rank(number, recorder=recorder(group, forms=forms), interpreter=listed)
+        parts += from_recorder.parts_of(number, "h0", T0_US, process)
+    groups = put_together(parts).groups
+    assert [(group.name, group.members, sorted(group.ranks)) for group in groups] == [
+        ("rows", (0, 1), [0, 1]),
+        ("rows", (2, 3), [2, 3]),
+    ]
+    assert groups[0].backend == "cpu:gloo"
+
+
+def test_a_rank_whose_groups_were_not_read_joins_the_group_of_its_name() -> None:
+    forms: dict[CallForm, int] = {}
+    group = history_of([(1, REDUCE, T0_US, False)], name="0", wall_us=T0_US, forms=forms)
+    listed = Interpreter(environment={}, globals=(), groups=(Group(address=1, name="0", ranks=(0, 1), default=True),))
+    processes = [rank(0, recorder=recorder(group, forms=forms), interpreter=listed)]
+    processes.append(rank(1, recorder=recorder(group, forms=forms)))
+    parts = [part for n, p in enumerate(processes) for part in from_recorder.parts_of(n, "h0", T0_US, p)]
+    assert [(group.name, sorted(group.ranks)) for group in put_together(parts).groups] == [(None, [0, 1])]
+
+
+def test_when_torch_ends_the_run() -> None:
+    """The oldest call that is not complete was made 73 s before the record was read, with a timeout of 30 minutes."""
+    group = only(ledger([*made(26), (27, REDUCE, True)], made(26)))
+    assert wait_seconds(group.ranks.values()) == 73.0
+    assert seconds_to_timeout(group.ranks.values()) == 1800.0 - 73.0
+    assert seconds_to_timeout(only(ledger(made(3), made(3))).ranks.values()) is None
+
+
+def test_a_record_that_names_a_form_it_does_not_have_is_refused() -> None:
+    forms: dict[CallForm, int] = {}
+    group = history_of([(1, REDUCE, T0_US, False)], wall_us=T0_US, forms=forms)
+    process = rank(0, recorder=recorder(group, forms={}))
+    with pytest.raises(ValueError, match="names a call"):
+        list(from_recorder.parts_of(0, "h0", T0_US, process))
+
+
+# --- any order of calls ----------------------------------------------------------------------------------------------
+
+FORMS = (REDUCE, BARRIER, CallForm(op="broadcast", inputs=("float32[4]",)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    program=st.lists(st.sampled_from(FORMS), min_size=2, max_size=60),
+    progress=st.lists(st.integers(0, 60), min_size=2, max_size=5),
+    unrecorded=st.sets(st.integers(1, 60)),
+)
+def test_ranks_of_one_program_never_differ(program: list[CallForm], progress: list[int], unrecorded: set[int]) -> None:
+    """Each rank has made some of the same calls and waits in its last one, if a rank has not made that: those with fewest are
+    behind, and nothing differs."""
+    fewest = max(1, min(min(progress), len(program) - 1))
+    columns = []
+    for count in progress:
+        reached = min(max(fewest, count), fewest + 1)  # a call completes when all ranks have made it
+        column = [(n, form, False) for n, form in enumerate(program[:reached], 1)]
+        if reached > fewest:
+            column[-1] = (*column[-1][:2], True)
+        columns.append([entry for entry in column if entry[0] not in unrecorded or entry[2]] or column[-1:])
+    comparison = compare(only(ledger(*columns)))
+    behind = {n for n, count in enumerate(progress) if max(fewest, count) == fewest}
+    if len(behind) == len(progress):
+        assert isinstance(comparison, Agree)
+    elif behind:
+        assert isinstance(comparison, Behind)
+        assert set(comparison.ranks) == behind
+    else:
+        assert isinstance(comparison, Unfinished)
+
+
+# --- lags ------------------------------------------------------------------------------------------------------------
+
+BUCKET, LOSS = "bucket", "loss"
+
+
+def timed(times: dict[int, list[tuple[str, int]]], hosts: dict[int, str] | None = None) -> GroupCalls:
+    """Ranks with these (site, microseconds)."""
+    ranks = {}
+    for number, column in times.items():
+        calls = tuple(
+            Call("all_reduce", (), (Site("train.py", 22 if site == BUCKET else 25, "t"),)) for site, _ in column
+        )
+        ranks[number] = RankCalls(
+            number, (hosts or {}).get(number, "h0"), made=len(column), numbers=tuple(range(1, len(column) + 1)),
+            calls=calls, made_us=tuple(at for _, at in column),
+        )  # fmt: skip
+    return GroupCalls(None, tuple(ranks), ranks)
+
+
+def steps(
+    late_ms: dict[int, int], *, ahead_ms: dict[int, int] | None = None, count: int = 40
+) -> dict[int, list[tuple[str, int]]]:
+    """Steps of 67 ms with a bucket and then the loss, for which all ranks leave the bucket together."""
+    return {
+        rank: [
+            (site, step * 67_000 + at + (ahead_ms or {}).get(rank, 0) * 1000)
+            for step in range(count)
+            for site, at in ((BUCKET, late * 1000 + 37 * (step % 5)), (LOSS, 60_000 + 100 * rank))
+        ]
+        for rank, late in late_ms.items()
+    }
+
+
+def test_a_late_rank_is_found_in_the_calls_that_tell() -> None:
+    found = pace(timed(steps({0: 0, 1: 1, 2: 52, 3: 0})))
+    assert found is not None
+    assert found.slowest is not None
+    assert (found.slowest.rank, round(found.slowest.median_seconds * 1000)) == (2, 52)
+    assert found.telling_calls == 40
+    assert (found.period, found.period_seconds) == (2, 0.067)
+    assert found.clocks is None
+    waited = [lag.waited_share for lag in found.lags]
+    assert waited[2] < 0.02 < 0.7 < waited[0]
+
+
+def test_clocks_of_hosts_are_taken_from_calls_that_all_make_together() -> None:
+    hosts = {0: "a", 1: "a", 2: "b", 3: "b"}
+    found = pace(timed(steps({0: 0, 1: 1, 2: 52, 3: 0}, ahead_ms={2: 700, 3: 700}), hosts))
+    assert found is not None
+    assert found.slowest is not None
+    assert (found.slowest.rank, round(found.slowest.median_seconds * 1000)) == (2, 52)
+    assert found.clocks is not None
+    assert "differ by up to 700" in found.clocks
+
+
+def test_clocks_that_nothing_shows_are_unknown() -> None:
+    """One rank on each host: what is late and what is a clock can't be told apart."""
+    assert pace(timed(steps({0: 0, 1: 52}), {0: "a", 1: "b"})) is None
+    found = pace(timed(steps({0: 0, 1: 3, 2: 52}), {0: "a", 1: "a", 2: "b"}))
+    assert found is not None
+    assert found.slowest is not None
+    assert found.slowest.rank == 2
+
+
+def test_ranks_of_a_host_whose_clock_is_unknown_are_left_out() -> None:
+    times = steps({0: 0, 1: 9, 2: 0})
+    for step in range(40):  # no call at which ranks 0 and 1 come together
+        times[1][2 * step + 1] = (LOSS, times[1][2 * step + 1][1] + 9_000)
+    found = pace(timed(times, {0: "a", 1: "a", 2: "b"}))
+    assert found is not None
+    assert (found.left_out, [lag.rank for lag in found.lags]) == ((2,), [0, 1])
+    assert found.clocks is not None
+    assert "unknown" in found.clocks
+
+
+def test_few_calls_have_no_pace() -> None:
+    assert pace(timed(steps({0: 0, 1: 52}, count=4))) is None
+
+
+def test_pending_call_without_history() -> None:
+    calls = RankCalls(0, "h0", made=3, pending=(Pending(3, Call("barrier")),))
+    assert pace(GroupCalls(None, (0,), {0: calls})) is None
