@@ -39,6 +39,31 @@ class Where(DocumentPart, frozen=True, kw_only=True):
     source: str | None = None
 
 
+class CallView(DocumentPart, frozen=True, kw_only=True):
+    """A collective, and the line of Python that called it."""
+
+    op: str
+    where: Where | None
+    """None if the record has no traceback."""
+
+
+class Calls(DocumentPart, frozen=True, kw_only=True):
+    """The calls of a rank in one process group."""
+
+    group: str | None
+    """None for the default group."""
+    made: int | None
+    """The number of its last call; None if no record has it."""
+    pending: int | None
+    """The number of its first call that has not finished; None if there is none, or without a record."""
+    last: CallView | None
+    """Its last call, or the one that it waits in."""
+    age_seconds: float | None
+    """Seconds since it made the call of `pending`, or else the last one."""
+    source: Literal["recorder", "ras", "inferred"]
+    """`recorder`: torch's flight recorder. `inferred`: the rank's stack shows a call, and no record has it."""
+
+
 class RankView(DocumentPart, frozen=True, kw_only=True):
     """One rank as it was observed. A rank that was not observed has no label."""
 
@@ -61,6 +86,8 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     like: int | None = None
     """In a look at many hosts, the rank of the same host that is in the same state at the same lines. Its variables and threads
     were sent for both."""
+    calls: tuple[Calls, ...] = ()
+    """For each of its process groups whose calls are known."""
 
 
 class Evidence(DocumentPart, frozen=True):
@@ -69,6 +96,26 @@ class Evidence(DocumentPart, frozen=True):
     rank: int | None
     probe: str
     text: str
+
+
+class FirstDifference(DocumentPart, frozen=True, kw_only=True):
+    """Where the calls of some ranks and of the others first differed, long before the run stood still."""
+
+    group: str | None
+    """None for the default group."""
+    number: int | None
+    """Number of the first call that differs; None if it is older than the record."""
+    ranks: tuple[int, ...]
+    shift: int
+    """By how many calls `ranks` are ahead of the others since then; negative if they are behind."""
+    call: CallView
+    """What `ranks` called."""
+    others_call: CallView
+    """What the others called under the same number."""
+    calls_ago: int
+    """How many calls were made since."""
+    steps_ago: int | None
+    """How many times the calls repeated since; None if they do not repeat."""
 
 
 class Finding(DocumentPart, frozen=True, kw_only=True):
@@ -92,6 +139,8 @@ class Finding(DocumentPart, frozen=True, kw_only=True):
     id: str = ""
     """The same hang has the same id in every diagnosis, live or replayed; another run or blockage has another id. If the same
     ranks get into the same blockage again later, they have the same id again."""
+    first_difference: FirstDifference | None = None
+    """Only of HD207: where the calls first differed."""
 
     @property
     def role(self) -> str:
@@ -119,6 +168,33 @@ class Unseen(DocumentPart, frozen=True, kw_only=True):
 
     rank: int
     why: str
+
+
+class GroupView(DocumentPart, frozen=True, kw_only=True):
+    """A process group of a job."""
+
+    name: str | None
+    """None for the default group."""
+    ranks: tuple[int, ...]
+    """Its members; without torch's table of groups, the ranks whose calls in it are known."""
+    backend: str | None
+
+
+class PaceView(DocumentPart, frozen=True, kw_only=True):
+    """How fast a job makes its calls, by the records of its ranks."""
+
+    calls_per_second: float
+    """In its largest group."""
+    steps_per_second: float | None
+    """By the counters of its loops; None without one that moved during the window."""
+    waited_share: float
+    """Share of the time that the ranks waited for a later rank: the median of all ranks."""
+    slowest: int | None
+    """The rank that is latest; None if none stands out."""
+    late_seconds: float | None
+    """By how much it is later than the median of the others."""
+    last_share: float | None
+    """In which share of the calls it was the last."""
 
 
 class Starter(DocumentPart, frozen=True, kw_only=True):
@@ -152,6 +228,12 @@ class Job(DocumentPart, frozen=True, kw_only=True):
     """The script or module that the ranks run, without its directory."""
     started_by: Starter | None = None
     """The process that started it, to tell the runs of a shared host apart."""
+    groups: tuple[GroupView, ...] = ()
+    """Its process groups in which calls are known, the default group first."""
+    ends_by_itself_in_seconds: float | None = None
+    """When torch ends the run because a call has a timeout; None if no record shows that, or if the job is healthy."""
+    pace: PaceView | None = None
+    """Only of a job that makes progress and whose calls are recorded."""
 
 
 class Diagnosis(DocumentPart, frozen=True, kw_only=True):

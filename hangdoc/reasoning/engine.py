@@ -6,9 +6,10 @@ from contextlib import contextmanager
 import msgspec
 
 from hangdoc.diagnosis import Blocked, Diagnosis, Finding, Job, RankView, Starter, Unseen, Verdict
-from hangdoc.reasoning import blockages, ids, standstill, waits
+from hangdoc.reasoning import blockages, call_views, call_words, ids, standstill, waits
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import disagreements, launches
+from hangdoc.reasoning.ledger.compare import next_timeout
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.counters import batches
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
@@ -55,12 +56,14 @@ def _examined(run: Run) -> Run:
     drawn = waits.draw(run)
     idle = standstill.is_idle(run) and standstill.is_seen(run)
     run = run.concluding(differing=disagreements.of(run), launches=launches.find(run))
-    run = run.concluding(waits=drawn, age_seconds=waits.silence(run, standstill=idle))
+    quiet = waits.silence(run, standstill=idle)
+    run = run.concluding(waits=drawn, quiet_seconds=quiet, age_seconds=waits.age(run, quiet))
     return run.concluding(blockages=blockages.of(run, drawn))
 
 
 def _job(run: Run, problems: list[str]) -> Job:
     verdict = blockages.verdict(run)
+    limit = next_timeout(calls for group in run.ledger.groups for calls in group.ranks.values())
     return Job(
         id=run.id,
         launcher=run.launcher,
@@ -69,12 +72,15 @@ def _job(run: Run, problems: list[str]) -> Job:
         master=run.master,
         verdict=verdict,
         hung_for_seconds=_hung_for(run) if verdict == "hung" else None,
-        ranks=tuple(_view(rank) for _, rank in sorted(run.ranks.items())),
+        ranks=tuple(_view(run, rank) for _, rank in sorted(run.ranks.items())),
         findings=tuple(_with_places(run, one) for one in _findings(run, problems)),
         unseen=_unseen(run),
         blockages=tuple(_blocked(one) for one in run.blockages),
         script=launch.script(run),
         started_by=_started_by(run),
+        groups=call_views.groups(run.ledger),
+        ends_by_itself_in_seconds=limit.seconds if limit is not None and verdict != "healthy" else None,
+        pace=call_views.pace(run) if verdict in ("healthy", "waiting") else None,
     )
 
 
@@ -93,8 +99,12 @@ def _place(one: tuple[str, int, Process]) -> tuple[str, int]:
 
 
 def _hung_for(run: Run) -> float | None:
-    """How long the ranks of the leading blockage have exchanged no data, where others still do."""
+    """How long the ranks of the leading blockage have waited: since they made the call that they wait in, or else since they
+    exchanged data."""
     first = run.blockages[0]
+    recorded = waits.recorded_seconds(run, first.waiting or first.awaited)
+    if recorded is not None:
+        return recorded
     silent = [one.first.silent_seconds for one in first.waiting or first.awaited]
     known = [seconds for seconds in silent if seconds is not None]
     return max(min(known), run.age_seconds or 0.0) if known else run.age_seconds
@@ -107,7 +117,8 @@ def _findings(run: Run, problems: list[str]) -> list[Finding]:
     for blockage in run.blockages:
         rule, write = subjects[type(blockage.about)]
         with _reported(problems, rule):
-            one = finding(rule.code, rule.name, write(run, blockage, blockage.about), blockage)
+            calls = call_words.evidence(run, {*blockage.victims, *blockage.blamed})
+            one = finding(rule.code, rule.name, write(run, blockage, blockage.about), blockage, calls)
             found.append((ids.of_blockage(instance, blockage), one))
     for rule in all_rules():
         with _reported(problems, rule):
@@ -157,8 +168,10 @@ def _with_places(run: Run, one: Finding) -> Finding:
     return msgspec.structs.replace(one, commands=tuple(commands))
 
 
-def _view(rank: Rank) -> RankView:
+def _view(run: Run, rank: Rank) -> RankView:
     done, total = batches(rank)
+    calls = call_views.calls(run.ledger, rank.rank)
+    ages = [view.age_seconds for view in calls if view.pending is not None and view.age_seconds is not None]
     return RankView(
         rank=rank.rank,
         local_rank=rank.local_rank,
@@ -171,9 +184,10 @@ def _view(rank: Rank) -> RankView:
         cpu_percent=rank.cpu_percent,
         batches_done=done,
         batches_total=total,
-        silent_seconds=rank.silent_seconds,
+        silent_seconds=rank.silent_seconds if rank.silent_seconds is not None else max(ages, default=None),
         stack_seconds_ago=_stack_age(rank),
         like=rank.like,
+        calls=calls,
     )
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from hangdoc.diagnosis import Label, Operation, Where
 from hangdoc.parse import natural
+from hangdoc.reasoning.ledger.record import Ledger
 from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.reasoning.ranks.holds import Hold
 from hangdoc.regex import regex
@@ -206,10 +207,15 @@ class Run:
     patience: float
     below: dict[tuple[str, int | None], list[Process]] = field(default_factory=dict)
     """The helper processes of each rank, by its host and pid."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """Which calls each rank has made in each process group."""
     classes: tuple[Class, ...] = ()
     """All of `ranks`, by their lowest numbers."""
-    age_seconds: float | None = None
+    quiet_seconds: float | None = None
     """How long the waiting or idle ranks have exchanged no data; None if unknown."""
+    age_seconds: float | None = None
+    """How long they have waited: as long as they exchanged no data, and at most since the last of them made the call that it
+    waits in, if that is recorded. None if unknown."""
     meeting_host: Host | None = None
     """The host of the rendezvous endpoint, if it was observed. It may hold no process of the run."""
     differing: "tuple[Differs, ...]" = ()

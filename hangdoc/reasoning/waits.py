@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 from hangdoc.reasoning import graph
+from hangdoc.reasoning.ledger.compare import wait_seconds
 from hangdoc.reasoning.model import Class, Rank, Run, Wait, numbers_of
 from hangdoc.reasoning.ranks import backends, torch_names
 from hangdoc.reasoning.ranks.holds import AtFileLock, AtSharedLock, WaitsForLoader
@@ -105,6 +106,19 @@ def silence(run: Run, *, standstill: bool) -> float | None:
         # No data has been exchanged yet: the wait is as old as the processes.
         ages = [rank.process.started_seconds_ago for rank in asked if rank.process is not None]
     return min(ages, default=None)
+
+
+def age(run: Run, quiet: float | None) -> float | None:
+    """For how many seconds the waiting ranks have waited, of which `quiet` is how long they exchanged no data. A rank that has
+    just made its call has not waited yet, and one whose data are on the way is served."""
+    recorded = recorded_seconds(run, run.waiting)
+    return min((seconds for seconds in (quiet, recorded) if seconds is not None), default=None)
+
+
+def recorded_seconds(run: Run, classes: Iterable[Class]) -> float | None:
+    """For how many seconds all ranks of some classes have waited in a call, by their records; None if these do not show it."""
+    ranks = set(numbers_of(classes))
+    return wait_seconds(calls for group in run.ledger.groups for rank, calls in group.ranks.items() if rank in ranks)
 
 
 def _stood_seconds(ranks: Iterable[Rank]) -> float | None:

@@ -13,7 +13,7 @@ from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.agreement import Agreement
 from hangdoc.reasoning.kinds import Standstill
 from hangdoc.reasoning.model import Class, Rank, Run, Wait, numbers_of
-from hangdoc.reasoning.ranks import known, recorded, torch_names
+from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.reasoning.ranks.holds import (
     Asleep,
     AtFileLock,
@@ -244,14 +244,13 @@ def stack_evidence(rank: Rank) -> Evidence:
 
 
 def standstill(run: Run) -> list[Evidence]:
-    """How long the waiting ranks have exchanged no data, and which collective each rank has reached."""
+    """How long the waiting ranks have exchanged no data."""
     still = run.waiting or (run.classes if any(isinstance(one.kind, Standstill) for one in run.blockages) else ())
     silent = [number for number in numbers_of(still) if run.ranks[number].silent_seconds is not None]
-    known = recorded.evidence(run)
-    if not silent or run.age_seconds is None:
-        return known
-    text = f"{have(silent)} exchanged no data with other ranks for {duration(run.age_seconds)}"
-    return [Evidence(None, "sockets", text), *known]
+    if not silent or run.quiet_seconds is None:
+        return []
+    text = f"{have(silent)} exchanged no data with other ranks for {duration(run.quiet_seconds)}"
+    return [Evidence(None, "sockets", text)]
 
 
 def unseen(run: Run, which: Iterable[int]) -> list[Evidence]:

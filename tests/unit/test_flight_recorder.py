@@ -165,10 +165,10 @@ def test_a_rank_that_never_came_is_seen_in_the_evidence() -> None:
                 recorder=kept((18, "all_reduce", "float32[4]"), issued=18))  # fmt: skip
     away = rank(1, frame("main", 9, source="time.sleep(9)"), kernel={"syscall": "nanosleep"}, recorder=kept(issued=17))
     (job,) = diagnose(snapshot(here, away)).jobs
-    lines = [(e.rank, e.text) for e in job.findings[0].evidence if e.probe == "flight recorder"]
+    lines = [(e.rank, e.text) for e in job.findings[0].evidence if e.probe == "recorder"]
     assert lines == [
-        (0, "is in collective 18 of the default group: all_reduce of float32[4]"),
-        (1, "has completed collective 17 of the default group, its last one"),
+        (1, "has made 17 calls in the default group, and not number 18"),
+        (0, "has made 17 calls in the default group and is in number 18, an all_reduce"),
     ]
 
 

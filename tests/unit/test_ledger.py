@@ -13,7 +13,7 @@ from hangdoc.reasoning.ledger.compare import (
     Unfinished,
     blamed,
     compare,
-    seconds_to_timeout,
+    next_timeout,
     wait_seconds,
 )
 from hangdoc.reasoning.ledger.from_stacks import StackCall
@@ -156,8 +156,15 @@ def test_when_torch_ends_the_run() -> None:
     """The oldest call that is not complete was made 73 s before the record was read, with a timeout of 30 minutes."""
     group = only(ledger([*made(26), (27, REDUCE, True)], made(26)))
     assert wait_seconds(group.ranks.values()) == 73.0
-    assert seconds_to_timeout(group.ranks.values()) == 1800.0 - 73.0
-    assert seconds_to_timeout(only(ledger(made(3), made(3))).ranks.values()) is None
+    assert next_timeout(group.ranks.values()) == (1800.0 - 73.0, 1800.0)
+    assert next_timeout(only(ledger(made(3), made(3))).ranks.values()) is None
+
+
+def test_a_wait_is_as_old_as_the_last_rank_that_came() -> None:
+    """Rank 0 waits in two calls, the older one made 74 s ago, and rank 1 has waited for 60 s."""
+    waiting = [*made(25), (26, REDUCE, True), (27, REDUCE, True)]
+    group = only(ledger(waiting, [*made(39), (40, REDUCE, True)]))
+    assert wait_seconds(group.ranks.values()) == 60.0
 
 
 def test_a_record_that_names_a_form_it_does_not_have_is_refused() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hangdoc.reasoning.causes import beginnings, data, dead_link, disagreements, meeting, orphaned
+from hangdoc.reasoning.causes import beginnings, data, dead_link, disagreements, divergence, meeting, orphaned
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.causes.disagreements import Differs, VariableDiffers, VersionDiffers
 from hangdoc.reasoning.kinds import Cycle, LeftLoop, Mismatch, PointToPoint, SameCall, Subset
@@ -29,6 +29,8 @@ def of(run: Run, blockage: "Blockage") -> Cause | None:
         return orphaned.find(run, kind, blockage.awaited)
     if isinstance(kind, Cycle | SameCall | Unseen) and (link := dead_link.find(run)) is not None:
         return link
+    if (diverged := divergence.find(run, blockage)) is not None:
+        return diverged
     if isinstance(kind, LeftLoop):
         split = data.of_left_loop(kind)
         if isinstance(split, data.RanOut):

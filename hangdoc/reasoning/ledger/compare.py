@@ -127,19 +127,33 @@ def blamed(comparison: Comparison) -> tuple[int, ...]:
     return ()
 
 
-def seconds_to_timeout(calls: Iterable[RankCalls]) -> float | None:
-    """Seconds after which torch ends the first of some processes, because a call that it waits in has a timeout; None if it has
-    none, or no age."""
-    left = (
-        waiting.timeout_seconds - waiting.age_seconds
-        for rank in calls
-        for waiting in rank.pending
-        if waiting.timeout_seconds and waiting.age_seconds is not None
+class Limit(NamedTuple):
+    """When torch ends a process, because a call that it waits in has a timeout."""
+
+    seconds: float
+    """From now; 0 if it should have happened."""
+    timeout_seconds: float
+
+
+def next_timeout(calls: Iterable[RankCalls]) -> Limit | None:
+    """When torch ends the first of some processes; None if no record shows that."""
+    return min(
+        (
+            Limit(max(0.0, waiting.timeout_seconds - waiting.age_seconds), waiting.timeout_seconds)
+            for rank in calls
+            for waiting in rank.pending
+            if waiting.timeout_seconds and waiting.age_seconds is not None
+        ),
+        default=None,
     )
-    return max(0.0, soonest) if (soonest := min(left, default=None)) is not None else None
 
 
 def wait_seconds(calls: Iterable[RankCalls]) -> float | None:
-    """For how long the oldest call of some ranks that is not complete has been waited for; None if no age is known."""
-    ages = (waiting.age_seconds for rank in calls for waiting in rank.pending[:1] if waiting.age_seconds is not None)
-    return max(ages, default=None)
+    """For how long all of some ranks have waited in a call: the age of the youngest of their oldest calls that are not complete.
+    None if no age is recorded."""
+    oldest: dict[int, float] = {}
+    for rank in calls:
+        for waiting in rank.pending[:1]:
+            if waiting.age_seconds is not None:
+                oldest[rank.rank] = max(waiting.age_seconds, oldest.get(rank.rank, 0.0))
+    return min(oldest.values(), default=None)

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from hangdoc.diagnosis import Evidence, Finding, Severity
+from hangdoc.diagnosis import Evidence, Finding, FirstDifference, Severity
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes.cause import Cause
 from hangdoc.reasoning.model import Run
@@ -25,6 +25,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     severity: Severity | None = None
     culprits: Iterable[int] | None = None
     victims: Iterable[int] | None = None
+    first_difference: FirstDifference | None = None
 
 
 Writer = Callable[[Run, Blockage, Subject], Draft]
@@ -44,8 +45,11 @@ def about(*subjects: type[Subject]) -> Callable[[Writer[Subject]], Writer[Subjec
     return register
 
 
-def finding(code: str, name: str, draft: Draft, blockage: Blockage | None = None) -> Finding:
-    """The finding of a draft: its ranks in order, no rank both culprit and victim, and a confidence of at most 0.99."""
+def finding(
+    code: str, name: str, draft: Draft, blockage: Blockage | None = None, calls: Iterable[Evidence] = ()
+) -> Finding:
+    """The finding of a draft: its ranks in order, no rank both culprit and victim, and a confidence of at most 0.99. What the
+    record of calls shows (`calls`) is its first evidence."""
     severity: Severity = blockage.severity if blockage is not None else "warning"
     blamed, waiting = (blockage.blamed, blockage.victims) if blockage is not None else ((), ())
     culprits = set(blamed if draft.culprits is None else draft.culprits)
@@ -57,8 +61,9 @@ def finding(code: str, name: str, draft: Draft, blockage: Blockage | None = None
         culprits=tuple(sorted(culprits)),
         victims=tuple(sorted(set(waiting if draft.victims is None else draft.victims) - culprits)),
         summary=draft.summary,
-        evidence=tuple(draft.evidence),
+        evidence=(*calls, *draft.evidence),
         remedy=draft.remedy,
         commands=tuple(draft.commands),
+        first_difference=draft.first_difference,
         cause=blockage.cause.NAME if blockage is not None and blockage.cause is not None else None,
     )

@@ -20,6 +20,7 @@ from hangdoc.reasoning.ranks.place import where
 from hangdoc.reasoning.ranks.reading import frames_at, reading
 from hangdoc.reasoning.ranks.states import Training, state_of, training
 from hangdoc.reasoning.runs import absent, gather, launch
+from hangdoc.reasoning.runs.calls import ledger_of
 from hangdoc.reasoning.runs.gathered import Gathered
 from hangdoc.reasoning.runs.links import Connected, Links, pairs_of, silent_seconds
 from hangdoc.run_identity import is_loopback
@@ -69,6 +70,7 @@ def _run(snapshot: Snapshot, run: Gathered, patience: float) -> Run:
         patience=patience,
         meeting_host=_meeting_host(snapshot, run.master),
         below=below,
+        ledger=ledger_of(ranks.values(), {host.name: host for host in snapshot.hosts}),
         classes=classes_of(ranks.values()),
     )
 
