@@ -1,8 +1,8 @@
 """The ledger: which calls each rank has made, what they show together, and who comes late."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hangdoc.reasoning.ledger import from_recorder, from_stacks
 from hangdoc.reasoning.ledger.compare import (
@@ -167,12 +167,18 @@ def test_a_wait_is_as_old_as_the_last_rank_that_came() -> None:
     assert wait_seconds(group.ranks.values()) == 60.0
 
 
-def test_a_record_that_names_a_form_it_does_not_have_is_refused() -> None:
+def test_of_a_damaged_history_only_the_numbers_are_kept() -> None:
     forms: dict[CallForm, int] = {}
     group = history_of([(1, REDUCE, T0_US, False)], wall_us=T0_US, forms=forms)
-    process = rank(0, recorder=recorder(group, forms={}))
-    with pytest.raises(ValueError, match="names a call"):
-        list(from_recorder.parts_of(0, "h0", T0_US, process))
+    assert group.history is not None
+    for damaged, forms_of_it in (
+        (group, {}),
+        (replace(group, history=replace(group.history, made_us=())), forms),
+        (replace(group, history=replace(group.history, numbers=(), forms=(), made_us=())), forms),
+    ):
+        process = rank(0, recorder=recorder(damaged, forms=forms_of_it))
+        (part,) = from_recorder.parts_of(0, "h0", T0_US, process)
+        assert (part.calls.made, part.calls.numbers) == (1, ())
 
 
 # --- any order of calls ----------------------------------------------------------------------------------------------

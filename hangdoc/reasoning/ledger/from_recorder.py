@@ -6,6 +6,7 @@ from hangdoc.reasoning.ledger.record import Call, Part, Pending, RankCalls, Site
 from hangdoc.snapshot import (
     BeaconReading,
     CallForm,
+    CallHistory,
     FlightRecorder,
     Frame,
     Group,
@@ -74,13 +75,11 @@ def _calls(rank: int, host: str, wall_us: int | None, recorded: RecordedGroup, f
         last = recorded.pending[-1]
     call = _call(last) if last is not None else None
     age = last.age_seconds if last is not None else None
-    if history is None or not history.numbers or not len(history.numbers) == len(history.forms) == len(history.made_us):
+    if history is None or not _is_whole(history, len(forms)):
         return RankCalls(
             rank, host, made=recorded.issued, made_before=recorded.issued_before, pending=pending, last=call,
             last_age_seconds=age,
         )  # fmt: skip
-    if max(history.forms) >= len(forms) or min(history.forms) < 0:
-        raise ValueError(f"the record of rank {rank} names a call that it does not have")
     calls = tuple(forms[at] for at in history.forms)
     if wall_us is not None:
         age = max(0.0, (wall_us - history.made_us[-1]) / 1e6)
@@ -97,6 +96,12 @@ def _calls(rank: int, host: str, wall_us: int | None, recorded: RecordedGroup, f
         made_us=history.made_us,
         whole=history.numbers[0] == 1,
     )
+
+
+def _is_whole(history: CallHistory, forms: int) -> bool:
+    """Whether its columns have values, are of one length, and name only calls that the record has: a bundle may be damaged."""
+    lengths = {len(history.numbers), len(history.forms), len(history.made_us)}
+    return len(lengths) == 1 and bool(history.numbers) and 0 <= min(history.forms) <= max(history.forms) < forms
 
 
 def _pending(recorded: Recorded) -> Pending:
