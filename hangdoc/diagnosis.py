@@ -99,7 +99,7 @@ class Evidence(DocumentPart, frozen=True):
 
 
 class FirstDifference(DocumentPart, frozen=True, kw_only=True):
-    """Where the calls of some ranks and of the others first differed, long before the run stood still."""
+    """Where the calls of some ranks and of the others first differed, long before the hang."""
 
     group: str | None
     """None for the default group."""

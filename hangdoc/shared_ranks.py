@@ -13,12 +13,15 @@ from hangdoc.snapshot import (
     Alike,
     Clocks,
     Environment,
+    FlightRecorder,
     Host,
     Interpreter,
     KernelThread,
+    Loops,
     Process,
     Progress,
     RankIdentity,
+    Recorded,
     Snapshot,
     Stack,
     Unavailable,
@@ -47,6 +50,8 @@ class Pattern:
         shared = replace(common(first), like=first.pid)
         if isinstance(first.progress, Progress) and isinstance(shared.progress, Progress):
             shared = replace(shared, progress=replace(shared.progress, beacon=first.progress.beacon))
+        if isinstance(first.recorder, FlightRecorder) and isinstance(shared.recorder, FlightRecorder):
+            shared = replace(shared, recorder=replace(shared.recorder, age_seconds=first.recorder.age_seconds))
         return cls(shared, who, first.argv, replace(clocks, threads=_names(first, clocks)), environment.variables)
 
     def rank(self, own: Alike) -> Process:
@@ -95,7 +100,36 @@ def common(process: Process) -> Process:
         native=_NOT_HERE,
         interpreter=interpreter,
         progress=progress,
+        recorder=_numbers(process.recorder),
+        loops=_counts(process.loops),
     )
+
+
+def _counts(loops: Loops | Unavailable) -> Loops | Unavailable:
+    """The counts of a rank's loops, without its workers and what they are at."""
+    if not isinstance(loops, Loops):
+        return loops
+    return replace(loops, loaders=tuple(replace(loader, workers=(), outstanding=None) for loader in loops.loaders))
+
+
+def _numbers(recorder: FlightRecorder | Unavailable) -> FlightRecorder | Unavailable:
+    """What a rank's record of calls has in common with that of another one: how far it is in each group, without times."""
+    if not isinstance(recorder, FlightRecorder):
+        return recorder
+    groups = tuple(
+        replace(
+            group,
+            completed=_timeless(group.completed) if group.completed is not None else None,
+            pending=tuple(map(_timeless, group.pending)),
+            history=None,
+        )
+        for group in recorder.groups
+    )
+    return replace(recorder, age_seconds=0.0, groups=groups, forms=())
+
+
+def _timeless(recorded: Recorded) -> Recorded:
+    return replace(recorded, age_seconds=None)
 
 
 def _names(process: Process, clocks: Clocks) -> tuple[KernelThread, ...]:

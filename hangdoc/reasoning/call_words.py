@@ -6,6 +6,7 @@ from hangdoc.diagnosis import Evidence
 from hangdoc.phrases import also, duration
 from hangdoc.phrases import ranks as ranks_text
 from hangdoc.reasoning.ledger.compare import Behind, Differs, Side, SizesDiffer, Unfinished, compare, next_timeout
+from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.ledger.record import Call, GroupCalls, Pending, RankCalls
 from hangdoc.reasoning.model import Run
 
@@ -123,3 +124,22 @@ def _timeout(run: Run) -> list[Evidence]:
 def _minutes(seconds: float) -> str:
     """Without seconds from two minutes on."""
     return f"{seconds / 60:.0f} min" if 120 <= seconds < 7200 else duration(seconds)
+
+
+# --- pace ------------------------------------------------------------------------------------------------------------
+
+
+def milliseconds(seconds: float) -> str:
+    """`52 ms`, `0.4 ms`."""
+    return f"{seconds * 1000:.1f} ms" if abs(seconds) < 0.01 else f"{seconds * 1000:.0f} ms"
+
+
+def lateness(lag: Lag) -> str:
+    """`52 ms behind the median of the others (p90 57 ms)`."""
+    late = f"{milliseconds(abs(lag.median_seconds))} {'behind' if lag.median_seconds >= 0 else 'before'}"
+    return f"{late} the median of the others (p90 {milliseconds(lag.p90_seconds)})"
+
+
+def clocks(pace: Pace) -> list[Evidence]:
+    """What was assumed about the clocks of several hosts."""
+    return [Evidence(None, PROBE, pace.clocks)] if pace.clocks is not None else []

@@ -80,7 +80,7 @@ def _job(run: Run, problems: list[str]) -> Job:
         started_by=_started_by(run),
         groups=call_views.groups(run.ledger),
         ends_by_itself_in_seconds=limit.seconds if limit is not None and verdict != "healthy" else None,
-        pace=call_views.pace(run) if verdict in ("healthy", "waiting") else None,
+        pace=call_views.pace_view(run) if verdict in ("healthy", "waiting") else None,
     )
 
 

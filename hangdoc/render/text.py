@@ -77,6 +77,9 @@ def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
     if not job.findings:
         yield Text(words.without_finding(job))
         yield ""
+    if pace := words.pace(job):
+        yield Text(f"pace  {pace}")
+        yield ""
     if job.ranks:
         yield _ranks(job)
     unseen: dict[str, list[int]] = {}

@@ -101,6 +101,21 @@ def without_finding(job: Job) -> str:
     return "No rank of this run is alive: the launcher has not started any yet, or all have ended."
 
 
+def pace(job: Job) -> str:
+    """`310 calls and 14.9 steps per second; the ranks wait for a later one 79% of the time, mostly for rank 2 (52 ms behind, last
+    in 96% of the calls)`; empty if it was not measured."""
+    measured = job.pace
+    if measured is None:
+        return ""
+    steps = f" and {measured.steps_per_second:.3g} steps" if measured.steps_per_second is not None else ""
+    text = f"{measured.calls_per_second:.3g} calls{steps} per second; "
+    text += f"the ranks wait for a later one {measured.waited_share:.0%} of the time"
+    if measured.slowest is None:
+        return f"{text}, and none is always the last"
+    late = f"{(measured.late_seconds or 0) * 1000:.3g} ms behind, last in {measured.last_share or 0:.0%} of the calls"
+    return f"{text}, mostly for rank {measured.slowest} ({late})"
+
+
 def certainty(finding: Finding) -> str:
     """`90% sure`; empty for the finding that lists what could not be observed, because it claims no cause."""
     return f"{finding.confidence:.0%} sure" if finding.code != "HD901" else ""

@@ -30,7 +30,7 @@ class Lag(NamedTuple):
     """Behind the median of the other ranks, in the calls that tell; below 0 if it is early."""
     p90_seconds: float
     last_share: float
-    """Share of all aligned calls in which it was the last."""
+    """Share of the calls that tell in which it was the last."""
     waited_share: float
     """Share of the time that it waited for a later rank."""
 
@@ -84,7 +84,7 @@ def pace(group: GroupCalls) -> Pace | None:
         return None
     telling = _telling(aligned)
     calls = len(aligned.numbers)
-    last = [max(aligned.times, key=lambda rank: aligned.times[rank][at]) for at in range(calls)]
+    last = [max(aligned.times, key=lambda rank: aligned.times[rank][at]) for at in telling]
     first = min(aligned.times)
     spans = aligned.times[first]
     length = period(_integers(aligned.sites))

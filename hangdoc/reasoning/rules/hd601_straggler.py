@@ -30,14 +30,17 @@ other programs on its host.
 
 ## How hangdoc knows
 
-For each rank, it measures how long the training thread was on a core and how
-many iterations it completed. It compares threads, cores and throttling, and the
-duration of the stages of a step if the trainer publishes them.
+By torch's record of each rank's calls: how late a rank makes its calls, in which
+share of them it is the last, and how long the others wait for it. Without a
+record it is inferred: from how long the training thread was on a core, and from
+how many iterations it completed. It compares threads, cores and throttling, and
+the duration of the stages of a step if the trainer publishes them.
 
 ## When it can be wrong
 
-An observation that is shorter than a step shows only one phase of it, so the
-finding needs several iterations. Ranks of a pipeline wait by design.
+Ranks of a pipeline wait by design. If the hosts' clocks can't be compared, only
+the ranks of one host are. Without a record, an observation that is shorter than
+a step shows only one phase of it, so the finding needs several iterations.
 
 ## References
 
@@ -45,28 +48,42 @@ finding needs several iterations. Ranks of a pipeline wait by design.
   https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hangdoc.diagnosis import Evidence
-from hangdoc.reasoning import next_steps, words
+from hangdoc.reasoning import call_words, next_steps, pace, slowness, words
+from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.model import Rank, Run
-from hangdoc.reasoning.ranks import known
 from hangdoc.reasoning.rules.draft import Draft
-from hangdoc.snapshot import Clocks, Process, Progress, Runtime, Stack
+from hangdoc.snapshot import Clocks, Progress, Stack
 
 _BUSY, _WAITING = 0.75, 0.45
 _ROUNDS = 3
-_STAGES = ("data", "forward", "backward", "optimizer")
 
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for a minority of ranks that the others wait for in every iteration."""
+    if (measured := pace.pace_of(run)) is not None:
+        if (found := pace.stragglers(measured)) is not None:
+            slow, rest = ([run.ranks[lag.rank] for lag in lags] for lags in found)
+            late = call_words.milliseconds(found.slow[0].median_seconds)
+            how = (
+                f"{words.verb([lag.rank for lag in found.slow], 'it makes its', 'they make their')} calls {late} later"
+            )
+            evidence = [*_by_record(measured, found.slow + found.others), words.stack_evidence(slow[0])]
+            yield _draft(slow, rest, how, evidence, 0.9)
+        return
     if run.unseen or run.backend != "gloo" or not all(_rounds(rank) >= _ROUNDS for rank in run.living):
         return  # an NCCL rank spins while it waits, so its CPU time shows nothing
     busy = [rank for rank in run.living if (rank.training_share or 0.0) >= _BUSY]
     rest = [rank for rank in run.living if (rank.training_share or 0.0) < _BUSY]
     if busy and len(busy) <= len(rest) and all((rank.training_share or 1.0) <= _WAITING for rank in rest):
-        yield _draft(busy, rest)
+        numbers = [rank.rank for rank in rest]
+        how = (
+            f"{words.verb([rank.rank for rank in busy], 'it computes', 'they compute')} {busy[0].training_share or 0:.0%} of the "
+            f"time, while {words.ranks(numbers)} mostly {words.verb(numbers, 'waits', 'wait')}"
+        )
+        yield _draft(busy, rest, how, _inferred(busy, rest), 0.75)
 
 
 def _rounds(rank: Rank) -> int:
@@ -82,60 +99,37 @@ def _rounds(rank: Rank) -> int:
     return int(counted * min(1.0, window / apart)) if apart > 2 * window else counted
 
 
-def _draft(busy: list[Rank], rest: list[Rank]) -> Draft:
-    slow, others = [rank.rank for rank in busy], [rank.rank for rank in rest]
-    why = "; ".join(filter(None, (_resources(busy[0], rest[0]), _stage(busy[0], rest[0]))))
+def _draft(busy: list[Rank], rest: list[Rank], how: str, evidence: list[Evidence], confidence: float) -> Draft:
+    slow = [rank.rank for rank in busy]
+    why = slowness.reasons(busy[0], rest[0])
     return Draft(
-        confidence=0.75,
+        confidence=confidence,
         culprits=slow,
-        victims=others,
-        summary=f"{words.are(slow)} slower than the others: {words.verb(slow, 'it computes', 'they compute')} "
-        f"{busy[0].training_share or 0:.0%} of the time, while {words.ranks(others)} mostly "
-        f"{words.verb(others, 'waits', 'wait')}"
+        victims=[rank.rank for rank in rest],
+        summary=f"{words.are(slow)} slower than the others: {how}"
         + (f" ({why})" if why else "; no other difference was found, so it may have more work"),
-        evidence=[
-            Evidence(
-                rank.rank,
-                "cpu",
-                f"training thread on a core {rank.training_share or 0:.0%} of the time, {_rounds(rank)} iterations done",
-            )
-            for rank in (*busy[:4], *rest[:4])
-        ],
+        evidence=evidence,
         remedy="Balance the work between the ranks, or fix what slows the culprit down.",
         commands=next_steps.look_again(busy[0]),
     )
 
 
-def _stage(slow: Rank, other: Rank) -> str:
-    """The stage of the step in which the slow rank takes longer, if both ranks publish their stages. A fast rank waits for the
-    others inside its backward, so its backward is not compared."""
-    mine, theirs = _stages(slow), _stages(other)
-    later = {name: mine[name] - theirs[name] for name in mine if name in theirs}
-    name = max(later, key=lambda stage: later[stage], default=None)
-    if name is None or later[name] <= 0.1 * sum(mine.values()):
-        return ""
-    return (
-        f"its {name} stage takes {mine[name] * 1000:.1f} ms per step, rank {other.rank}'s {theirs[name] * 1000:.1f} ms"
-    )
-
-
-def _stages(rank: Rank) -> dict[str, float]:
-    beacon = known.beacon(rank.process)
-    published = beacon.stages if beacon is not None else ()
-    return dict(zip(_STAGES, published, strict=True)) if len(published) == len(_STAGES) else {}
-
-
-def _resources(slow: Rank, other: Rank) -> str:
-    """Which setting gives the slow rank less of its CPU."""
-    mine, theirs = (known.environment(rank.process).get("OMP_NUM_THREADS") for rank in (slow, other))
-    if mine != theirs:
-        return (
-            f"OMP_NUM_THREADS is {mine or 'not set'} on rank {slow.rank} and {theirs or 'not set'} on rank {other.rank}"
+def _by_record(measured: Pace, lags: Iterable[Lag]) -> list[Evidence]:
+    text = "last in {:.0%} of {} calls, {}, waited for a later rank {:.0%} of the time"
+    lines = [
+        Evidence(
+            lag.rank,
+            call_words.PROBE,
+            text.format(lag.last_share, measured.telling_calls, call_words.lateness(lag), lag.waited_share),
         )
-    few, many = _cores(slow.process), _cores(other.process)
-    return f"rank {slow.rank} may use {few} cores, rank {other.rank} {many}" if few and many and few < many else ""
+        for lag in lags
+    ]
+    return [*lines[:8], *call_words.clocks(measured)]
 
 
-def _cores(process: Process | None) -> int | None:
-    runtime = process.runtime if process is not None else None
-    return runtime.cpus_allowed if isinstance(runtime, Runtime) else None
+def _inferred(busy: list[Rank], rest: list[Rank]) -> list[Evidence]:
+    text = "training thread on a core {:.0%} of the time, {} iterations done (inferred: no record of calls)"
+    return [
+        Evidence(rank.rank, "cpu", text.format(rank.training_share or 0, _rounds(rank)))
+        for rank in (*busy[:4], *rest[:4])
+    ]

@@ -1,0 +1,70 @@
+"""The pace of a run by the records of its ranks, and the ranks that set it."""
+
+from statistics import median
+from typing import NamedTuple
+
+from hangdoc.reasoning.ledger import lags
+from hangdoc.reasoning.ledger.lags import Lag, Pace
+from hangdoc.reasoning.model import Rank, Run
+from hangdoc.snapshot import Loops
+
+_LAST, _WAITED = 0.6, 0.15
+"""Stragglers are the last in this share of the calls, and for this share of the time the others wait for a later rank."""
+_LATE_SECONDS = 0.001
+"""A smaller lag is one of the scheduler."""
+_AS_LATE = 0.5
+"""Ranks with this share of the slowest rank's lag are stragglers too."""
+
+
+class Stragglers(NamedTuple):
+    """A minority of ranks for which the others wait in nearly all calls."""
+
+    slow: tuple[Lag, ...]
+    """The latest first."""
+    others: tuple[Lag, ...]
+
+
+def pace_of(run: Run) -> Pace | None:
+    """The pace of the largest group of a run in which a rank made a call during the window; None for any other run, or without
+    records."""
+    moving = [group for group in run.ledger.groups if any(made.moved for made in group.ranks.values())]
+    largest = max(moving, key=lambda group: sum(bool(made.numbers) for made in group.ranks.values()), default=None)
+    return lags.pace(largest) if largest is not None else None
+
+
+def stragglers(pace: Pace) -> Stragglers | None:
+    """The ranks that set the pace; None if they are not fewer than the others, or do not stand out."""
+    latest = pace.slowest
+    if latest is None or latest.median_seconds < _LATE_SECONDS:
+        return None
+    slow = [lag for lag in pace.lags if lag.median_seconds >= _AS_LATE * latest.median_seconds]
+    others = tuple(lag for lag in pace.lags if lag not in slow)
+    if len(slow) > len(others) or sum(lag.last_share for lag in slow) < _LAST:
+        return None
+    if median(lag.waited_share for lag in others) < _WAITED:
+        return None
+    return Stragglers(tuple(sorted(slow, key=lambda lag: -lag.median_seconds)), others)
+
+
+def waited_share(pace: Pace) -> float:
+    """The share of the time that the ranks waited for a later rank: the median of all ranks."""
+    return median(lag.waited_share for lag in pace.lags)
+
+
+def steps_per_second(run: Run) -> float | None:
+    """By the counters of the ranks' loops: the median of all ranks whose counters moved during the window; None for none."""
+    rates = [rate for rank in run.living if (rate := _rate(run, rank)) is not None]
+    return median(rates) if rates else None
+
+
+def _rate(run: Run, rank: Rank) -> float | None:
+    """By the framework's count, or else by the batches of the innermost loop that moved."""
+    process = rank.process
+    window = run.host[rank.host].window_seconds if rank.host in run.host else 0.0
+    if process is None or not isinstance(process.loops, Loops) or not window:
+        return None
+    counts = [(count.done, count.done_before) for count in process.loops.counts]
+    counts += [(loader.done, loader.done_before) for loader in process.loops.loaders]
+    moved = (done - before for done, before in counts if before is not None and done > before)
+    steps = next(moved, None)
+    return steps / window if steps is not None else None

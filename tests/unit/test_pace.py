@@ -1,0 +1,191 @@
+"""The pace of a run, its stragglers, and what the documents say of the ranks' calls."""
+
+import json
+
+import msgspec
+import pytest
+
+from hangdoc.diagnosis import CallView, Diagnosis, Finding, Where
+from hangdoc.reasoning.engine import diagnose
+from hangdoc.reasoning.summary import summarized
+from hangdoc.render import words
+from hangdoc.snapshot import CallForm, Group, Interpreter, Loader, Loops, Process, Snapshot, Unavailable
+from tests.rules.hd207.case import fires as diverged
+from tests.unit.builders import c10d, frame, rank, snapshot, train
+from tests.unit.recordings import T0_US, frames, history_of, recorder
+
+BUCKET = CallForm(op="all_reduce", inputs=("float32[8192]",), frames=frames(("train.py", 22, "train")))
+LOSS = CallForm(op="all_reduce", inputs=("float32[]",), frames=frames(("train.py", 25, "train")))
+BARRIER = CallForm(op="barrier", frames=frames(("train.py", 16, "main")))
+_STEPS, _STEP_US = 40, 67_000
+_WALL_US = T0_US + _STEPS * _STEP_US
+
+
+def trains(number: int, late_ms: int = 0, *, ranks: int = 4, moved: bool = True, recorded: bool = True) -> Process:
+    """A rank in its loop that makes the first call of each step so late."""
+    forms: dict[CallForm, int] = {}
+    entries = [
+        (2 * step + at, form, T0_US + step * _STEP_US + offset, False)
+        for step in range(_STEPS)
+        for at, form, offset in ((1, BUCKET, late_ms * 1000), (2, LOSS, 60_000 + number * 100))
+    ]
+    group = history_of(entries, wall_us=_WALL_US, forms=forms, before=2 * _STEPS - 30 if moved else 2 * _STEPS)
+    loops = Loops(loaders=(Loader(kind="DataLoader", done=_STEPS, done_before=_STEPS - 15),))
+    record = recorder(group, forms=forms) if recorded else Unavailable(reason="no")
+    return rank(number, train(22), cpu=0.1, world=ranks, recorder=record, loops=loops)
+
+
+def healthy(late_ms: dict[int, int], **more: bool) -> Diagnosis:
+    processes = (trains(number, late, ranks=len(late_ms), **more) for number, late in late_ms.items())
+    return diagnose(snapshot(*processes, silence=0.0, wall_us=_WALL_US))
+
+
+def findings(diagnosis: Diagnosis, code: str) -> list[Finding]:
+    assert not diagnosis.problems
+    return [finding for job in diagnosis.jobs for finding in job.findings if finding.code == code]
+
+
+def test_a_rank_that_is_late_in_each_step() -> None:
+    (finding,) = findings(healthy({0: 0, 1: 1, 2: 52, 3: 0}), "HD601")
+    assert (finding.culprits, finding.victims, finding.severity) == ((2,), (0, 1, 3), "warning")
+    assert "it makes its calls 52 ms later" in finding.summary
+    first = finding.evidence[0]
+    assert (first.rank, first.probe) == (2, "recorder")
+    assert first.text.startswith(
+        "last in 100% of 40 calls, 52 ms behind the median of the others (p90 52 ms), waited for a "
+    )
+
+
+@pytest.mark.parametrize("late", [{0: 0, 1: 1, 2: 0, 3: 1}, {0: 52, 1: 52, 2: 52, 3: 0}, {0: 0, 1: 3, 2: 0, 3: 1}])
+def test_ranks_that_set_no_pace(late: dict[int, int]) -> None:
+    """Equal ranks; one that is early; one whose 3 ms of 67 nobody feels."""
+    assert not findings(healthy(late), "HD601")
+
+
+def test_a_record_of_a_run_that_stopped_is_no_pace() -> None:
+    diagnosis = healthy({0: 0, 1: 1, 2: 52, 3: 0}, moved=False)
+    assert diagnosis.jobs[0].pace is None
+    assert not findings(diagnosis, "HD601")
+
+
+def test_a_healthy_run_has_one_line() -> None:
+    (job,) = healthy({0: 0, 1: 1, 2: 52, 3: 0}).jobs
+    assert job.pace is not None
+    assert (job.pace.steps_per_second, job.pace.slowest, job.pace.late_seconds) == (15.0, 2, 0.052)
+    line = words.pace(job)
+    assert line.startswith("29.6 calls and 15 steps per second; the ranks wait for a later one 7")
+    assert "mostly for rank 2 (52 ms behind, last in " in line
+    (even,) = healthy({0: 0, 1: 1, 2: 0, 3: 1}).jobs
+    assert words.pace(even).endswith("and none is always the last")
+    (unrecorded,) = healthy({0: 0, 1: 0}, recorded=False).jobs
+    assert words.pace(unrecorded) == ""
+
+
+# --- the document ----------------------------------------------------------------------------------------------------
+
+
+def in_call(number: int, made: int, form: CallForm, *, pending: bool = True, **more: object) -> Process:
+    forms: dict[CallForm, int] = {}
+    entries = [(n, BUCKET, T0_US + n * 1_000_000, False) for n in range(1, made)]
+    entries.append((made, form, T0_US + made * 1_000_000, pending))
+    group = history_of(entries, wall_us=T0_US + 100_000_000, forms=forms, before=made)
+    groups = (Group(address=1, name="0", ranks=(0, 1, 2, 3), default=True, backend="gloo"),)
+    process = {
+        "recorder": recorder(group, forms=forms),
+        "interpreter": Interpreter(environment={}, globals=(), groups=groups),
+        **more,
+    }
+    line = form.frames[0].line
+    return rank(number, *(c10d(form.op) if pending else ()), frame("main", line), world=4, **process)  # type: ignore[arg-type]
+
+
+def stands() -> Snapshot:
+    """Rank 2 is in number 27, a barrier; the others are in number 27, an all_reduce."""
+    ranks = [in_call(n, 27, BARRIER if n == 2 else LOSS) for n in range(4)]
+    return snapshot(*ranks, wall_us=T0_US + 100_000_000)
+
+
+def test_who_is_behind_in_numbers() -> None:
+    (job,) = diagnose(stands()).jobs
+    texts = [(line.rank, line.text) for line in job.findings[0].evidence[:3]]
+    assert texts == [
+        (2, "has made 26 calls in the default group and is in number 27, a barrier (train.py:16)"),
+        (0, "has made 26 calls in the default group and is in number 27, an all_reduce of float32[] (train.py:25) "
+            "(also ranks 1, 3)"),
+        (None, "torch ends this run in 29 min (timeout 30 min)"),
+    ]  # fmt: skip
+
+
+def test_the_document_has_the_calls() -> None:
+    (job,) = diagnose(stands()).jobs
+    (calls,) = job.ranks[2].calls
+    assert (calls.group, calls.made, calls.pending, calls.age_seconds, calls.source) == (None, 27, 27, 73.0, "recorder")
+    assert calls.last == CallView(op="barrier", where=Where(file="train.py", line=16, function="main"))
+    operation = job.ranks[2].operation
+    assert operation is not None
+    assert operation.seq == 27
+    assert [(group.name, group.ranks, group.backend) for group in job.groups] == [(None, (0, 1, 2, 3), "gloo")]
+    assert job.ends_by_itself_in_seconds == 1800.0 - 73.0
+    assert job.hung_for_seconds == 73.0
+
+
+def test_without_a_record_the_calls_are_inferred() -> None:
+    ranks = (in_call(n, 27, LOSS, recorder=Unavailable(reason="no")) for n in range(4))
+    (job,) = diagnose(snapshot(*ranks)).jobs
+    (calls,) = job.ranks[0].calls
+    assert (calls.made, calls.pending, calls.source) == (None, None, "inferred")
+    assert not [line for finding in job.findings for line in finding.evidence if line.probe == "recorder"]
+
+
+def test_the_first_difference_is_a_field() -> None:
+    finding = diagnose(diverged()).jobs[0].findings[0]
+    difference = json.loads(msgspec.json.encode(finding))["first_difference"]
+    assert {key: difference[key] for key in ("group", "number", "ranks", "shift", "calls_ago", "steps_ago")} == {
+        "group": None, "number": 454, "ranks": [1], "shift": 1, "calls_ago": 146, "steps_ago": 29,
+    }  # fmt: skip
+    assert difference["others_call"]["where"]["line"] == 12
+
+
+# --- how old a wait is -----------------------------------------------------------------------------------------------
+
+
+def waits_for_a_sleeper(silence: float | None) -> Diagnosis:
+    """Ranks 0-2 made their call 73 s ago; rank 3 sleeps."""
+    asleep = in_call(3, 26, BUCKET, pending=False, kernel={"syscall": "clock_nanosleep"})
+    processes = (*(in_call(n, 27, LOSS) for n in range(3)), asleep)
+    return diagnose(snapshot(*processes, silence=silence, wall_us=T0_US + 100_000_000))
+
+
+def test_a_wait_is_as_old_as_its_call_without_any_socket() -> None:
+    """At the first look, also where no socket shows it."""
+    without = snapshot(*stands().hosts[0].processes, connections=Unavailable(reason="no"))
+    (job,) = diagnose(without).jobs
+    assert (job.verdict, job.hung_for_seconds) == ("hung", 73.0)
+    assert {view.silent_seconds for view in job.ranks} == {73.0}
+
+
+def test_a_wait_is_no_older_than_its_call() -> None:
+    """The ranks computed for ten minutes before, without a byte; the call is 73 s old."""
+    assert waits_for_a_sleeper(600.0).jobs[0].hung_for_seconds == 73.0
+
+
+def test_data_on_the_way_are_no_old_wait() -> None:
+    assert waits_for_a_sleeper(2.0).jobs[0].verdict == "waiting"
+
+
+# --- a summary -------------------------------------------------------------------------------------------------------
+
+
+def test_a_summary_keeps_the_numbers_of_ranks_that_are_alike() -> None:
+    """Their times differ, and nothing else."""
+    forms: dict[CallForm, int] = {}
+    processes = []
+    for number in range(4):
+        group = history_of([(27, LOSS, T0_US + number * 10, True)], wall_us=_WALL_US, forms=forms, before=27)
+        processes.append(
+            rank(number, *c10d("all_reduce"), frame("main", 25), world=4, recorder=recorder(group, forms=forms))
+        )
+    shortened = summarized(snapshot(*processes, wall_us=_WALL_US))
+    assert [process.like for process in shortened.hosts[0].processes] == [None, 100, 100, 100]
+    (job,) = diagnose(shortened).jobs
+    assert [[calls.made for calls in view.calls] for view in job.ranks] == [[27]] * 4
