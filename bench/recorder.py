@@ -1,5 +1,5 @@
-"""Measures what reading torch's flight recorder costs and whether it is right: the CPU of a `diagnose` with and without it, the time
-for the last entries of 64 ranks and for whole records, and torn entries while ranks make calls without end.
+"""Measures what reading torch's flight recorder costs and whether it is right: the CPU of a look with and without it, the
+time for the last entries of 64 ranks and for whole records, and torn entries while ranks make calls without end.
 
 python -m bench recorder; python -m bench.recorder ENTRIES for another number of entries that are searched for torn ones.
 """
@@ -9,8 +9,10 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from bench.one_look import cpu_seconds
@@ -24,12 +26,12 @@ from hangdoc.procfs import ProcFS
 from hangdoc_trainer.offspring import free_port
 
 _PROGRAM = Path(__file__).parent.parent / "tests" / "live" / "programs" / "recorded.py"
-_WITHOUT = """
+_LOOK = """
 import sys
 from hangdoc.observe import observe
-observe.PROBES = tuple(probe for probe in observe.PROBES if "FlightRecorders" not in repr(probe))
-from hangdoc.cli.main import main
-sys.exit(main())
+if sys.argv[1] == "without":
+    observe.PROBES = tuple(probe for probe in observe.PROBES if "FlightRecorders" not in repr(probe))
+observe.observe(observe.Options(pids=tuple(map(int, sys.argv[2:])), window=0.5, native="never"))
 """
 _RANKS, _READ_RANKS, _ROUNDS = 4, 64, 9
 _ENTRIES = 100_000
@@ -86,26 +88,14 @@ def _print_reading(pids: list[int]) -> None:
         for pid in pids:
             reader, target = MemoryReader(), observation.targets[pid]
             observation.image(pid)
-            name = "to find the record" if pid == pids[0] else "to find it again, in another process"
-            _measure(measured, name, lambda reader=reader, target=target: reader.count(observation, target))
-            _measure(
-                measured, "to count its calls", lambda reader=reader, target=target: reader.count(observation, target)
-            )
-            for name, entries in (
-                ("last 64 entries, first time", 64),
-                ("all 2,000 entries", None),
-                ("all, unchanged", None),
-            ):
-                _measure(
-                    measured,
-                    name,
-                    lambda reader=reader, target=target, entries=entries: reader.read(observation, target, entries),
-                )
-            again = MemoryReader()
-            again._codes, again._places, again._next_search = reader._codes, reader._places, float("inf")
-            _measure(
-                measured, "last 64 entries", lambda again=again, target=target: again.read(observation, target, 64)
-            )
+            count = partial(reader.count, observation, target)
+            _measure(measured, "find the record" if pid == pids[0] else "find it, known from another process", count)
+            _measure(measured, "count its calls", count)
+            _measure(measured, "last 64 entries, first time", partial(reader.read, observation, target, 64))
+            _measure(measured, "all 2,000 entries", partial(reader.read, observation, target, None))
+            _measure(measured, "all, unchanged", partial(reader.read, observation, target, None))
+            reader._last.clear()
+            _measure(measured, "last 64 entries", partial(reader.read, observation, target, 64))
     for name, times in measured.items():
         print(f"{name:45} {statistics.median(times):8.3f} ms of CPU, {min(times):.3f} at least", flush=True)
     before, began = _switches(pids), time.perf_counter()
@@ -123,30 +113,25 @@ def _print_reading(pids: list[int]) -> None:
     )
 
 
-def _measure(measured: dict[str, list[float]], name: str, action: object) -> None:
+def _measure(measured: dict[str, list[float]], name: str, action: Callable[[], object]) -> None:
     began = time.thread_time()
-    action()  # type: ignore[operator]
+    action()
     measured.setdefault(name, []).append((time.thread_time() - began) * 1e3)
 
 
 def _switches(pids: list[int]) -> int:
-    proc = ProcFS()
-    return sum(
-        int(n or 0)
-        for pid in pids
-        for n in proc.fields(str(pid), "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
-    )
+    proc, names = ProcFS(), ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
+    return sum(int(number or 0) for pid in pids for number in proc.fields(str(pid), *names))
 
 
 def _print_looks(pids: list[int]) -> None:
-    """CPU of a whole `diagnose` of two ranks whose records are full, with and without the record."""
-    chosen = [word for pid in pids for word in ("--pid", str(pid))]
-    options = ["diagnose", *chosen, "--window", "0.5", "--native", "never", "--json"]
-    ours, theirs = [], []
+    """CPU of a look at two ranks whose records are full, with and without the record."""
+    ours: list[float] = []
+    theirs: list[float] = []
     for _ in range(_ROUNDS):
-        ours.append(cpu_seconds(sys.executable, "-m", "hangdoc", *options))
-        theirs.append(cpu_seconds(sys.executable, "-c", _WITHOUT, *options))
-    row("CPU of a diagnose of 2 full records, against without them", ours, theirs, "2")
+        for way, used in (("with", ours), ("without", theirs)):
+            used.append(cpu_seconds(sys.executable, "-c", _LOOK, way, *map(str, pids)))
+    row("CPU of a look at 2 ranks with full records, against without them", ours, theirs, "2")
 
 
 def _search_torn(pids: list[int], entries: int) -> None:
@@ -154,7 +139,8 @@ def _search_torn(pids: list[int], entries: int) -> None:
     readers = {pid: MemoryReader() for pid in pids}
     read = torn = 0
     made: dict[int, int] = {}
-    began, first = time.monotonic(), {}
+    first: dict[int, int] = {}
+    began = time.monotonic()
     while read < entries:
         observation = _observation(pids)
         for pid in pids:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.memory import Unreadable
 from hangdoc.observe.observe import Options, observe
 from hangdoc.observe.polling import Polling
@@ -148,6 +149,7 @@ def test_nothing_is_torn_while_the_rank_calls_without_end(can_attach: None) -> N
         read, wraps = 0, 0
         last = 0
         while read < 3_000 or wraps < 20:
+            observation.deadline = Deadline(60)  # each look has its own budget
             (record,) = reader.read(observation, observation.targets[pid], None)
             read += count_consistent(record)
             wraps, last = wraps + (record.made - last > 50), record.made
@@ -181,12 +183,12 @@ def test_a_rank_that_holds_the_gil(can_attach: None) -> None:
 
 
 def test_a_record_that_begins_later(can_attach: None) -> None:
-    """torch makes it at the first call, which may be after the first look."""
+    """torch makes it with the first group, which may be after the first look."""
     program = """
 import os, sys, torch, torch.distributed as dist
-dist.init_process_group("gloo", init_method="file://" + os.environ["MEETING"], rank=0, world_size=1)
 print("ready", flush=True)
 sys.stdin.readline()
+dist.init_process_group("gloo", init_method="file://" + os.environ["MEETING"], rank=0, world_size=1)
 dist.barrier()
 print("done", flush=True)
 sys.stdin.read()

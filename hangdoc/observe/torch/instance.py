@@ -50,7 +50,8 @@ class Header(NamedTuple):
 
 def parse_header(raw: bytes, address: int) -> Header | None:
     """The header of the instance at `address`; None if `raw`, its first `HEADER_BYTES`, can't be one."""
-    enabled, begin, end, allocated, limit, following, made = *raw[:1], *struct.unpack_from("<6Q", raw, 48)
+    begin, end, allocated, limit, following, made = struct.unpack_from("<6Q", raw, 48)
+    enabled = raw[0] == 1
     if raw[0] > 1 or raw[1] > 1 or limit > _MAX_LIMIT or enabled != (limit > 0) or following > limit:
         return None
     if begin:
@@ -63,9 +64,7 @@ def parse_header(raw: bytes, address: int) -> Header | None:
             continue
         if _is_map(raw, at, address) and _is_map(raw, at + 48, address):
             epoch = int.from_bytes(raw[96:104], "little") if with_epoch else None
-            return Header(
-                address, bool(enabled), begin, end, allocated, limit, following, made, epoch, address + at + 48
-            )
+            return Header(address, enabled, begin, end, allocated, limit, following, made, epoch, address + at + 48)
     return None
 
 

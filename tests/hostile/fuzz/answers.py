@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from hangdoc.observe import pyspy
-from hangdoc.observe.torch.dumps import read
 from hangdoc.observe.pyspy import Refused
+from hangdoc.observe.torch.dumps import read
 from tests.hostile.fuzz.evidence import storable
 
 _DUMP: dict[str, Any] = {
