@@ -10,7 +10,7 @@ import pytest
 from hangdoc.observe.layout import Layout
 from hangdoc.observe.memory import Memory, Unreadable
 from hangdoc.observe.torch import instance
-from hangdoc.observe.torch.calls import decode_calls
+from hangdoc.observe.torch.calls import Decoder
 from hangdoc.observe.torch.codes import Codes
 from hangdoc.observe.torch.entry_layout import entry_members, layout_of
 from hangdoc.observe.torch.flight_recorder import FlightRecorders
@@ -233,7 +233,7 @@ def test_as_many_and_as_large_calls_as_fit() -> None:
         made.put(at + 8 * LAYOUT.input_dtypes, struct.pack("<3Q", types, types + 64, types + 64))
         made.put(at + 8 * LAYOUT.output_dtypes, bytes(24))
     with bounded(seconds=3.0), opened(made) as memory:
-        calls = decode_calls(copy_ring(memory, INSTANCE, 4_000, Codes(None)), Codes(None))
+        calls = Decoder(Codes(None)).decode(copy_ring(memory, INSTANCE, 4_000, Codes(None)))
     assert len(calls.calls) == 4_000
     assert len(calls.forms[calls.calls[-1].form].inputs) == 64
     assert sum(len(text) for form in calls.forms for text in form.inputs) < 8 << 20

@@ -1,18 +1,20 @@
 """torch's flight recorder in memory: every form of an entry, and what is no form of it."""
 
+import struct
 import time
 from typing import Any
 
 import pytest
 
 from hangdoc.observe.memory import Unreadable
-from hangdoc.observe.torch.calls import decode_calls
+from hangdoc.observe.torch.calls import Decoder
 from hangdoc.observe.torch.codes import Codes
 from hangdoc.observe.torch.entry_layout import LAYOUTS, Member, entry_members, layout_of
 from hangdoc.observe.torch.history import Record, recorder_of
 from hangdoc.observe.torch.instance import parse_header
 from hangdoc.observe.torch.members import read_members
-from tests.unit.recorder_memory import FLOAT, INSTANCE, LONG, Recorder, copied, opened
+from hangdoc.observe.torch.ring import copy_ring
+from tests.unit.recorder_memory import FLOAT, INSTANCE, LONG, RING, Recorder, copied, opened
 
 NEWEST = entry_members(epochs=True, threads=True, copied_strings=False)
 FORMS = {
@@ -35,7 +37,7 @@ def read(made: Recorder, kind: str = "cpu", newest: int = 4_000) -> Record:
     copy = copied(made, newest)
     with opened(made) as memory:
         members = read_members(memory, copy.header.members)
-    return Record(kind, decode_calls(copy, Codes(None)), copy.header.made, copy.header.limit, members, copy.read_ns)
+    return Record(kind, Decoder(Codes(None)).decode(copy), copy.header.made, copy.header.limit, members, copy.read_ns)
 
 
 def test_offsets_are_those_of_torchs_libraries() -> None:
@@ -182,3 +184,24 @@ def test_the_cheap_reading_is_cheap() -> None:
     for page in [page for page in ring.pages if 0x100000 <= page < 0x100000 + 512 * 200 - 4096]:
         del ring.pages[page]
     assert len(copied(ring, 64).entries) == 64
+
+
+def test_only_what_is_new_is_read_again() -> None:
+    """Of the entries of the look before, neither shapes nor frames are read again; one that has ended meanwhile is new."""
+    calls: list[dict[str, Any]] = [{"retired": number < 39} for number in range(40)]
+    codes = Codes(None)
+    decoder = Decoder(codes)
+    with opened(recorder(calls)) as memory:
+        first = copy_ring(memory, INSTANCE, 64, codes)
+    before = decoder.decode(first)
+    later = recorder([*calls[:39], {"retired": True, "made": calls[39].get("made", time.time_ns())}, {"inputs": []}])
+    for entry, (address, words) in enumerate(first.entries[:39]):
+        later.put(address, struct.pack(f"<{len(words)}Q", *words))
+        assert later.size * entry + RING == address
+    with opened(later) as memory:
+        second = copy_ring(memory, INSTANCE, 64, codes, first)
+        assert second.fresh == {39, 40}
+        found = decoder.decode(second, before)
+    assert found.calls[:39] == before.calls[:39]
+    assert [call.retired for call in found.calls[38:]] == [True, True, False]
+    assert found.forms[found.calls[40].form].inputs == ()

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from hangdoc.observe.torch.codes import Codes
-from hangdoc.observe.torch.entry_layout import EntryLayout, Words
+from hangdoc.observe.torch.entry_layout import LAYOUTS, EntryLayout, Words
 from hangdoc.observe.torch.ring import (
     Blocks,
     Copy,
@@ -23,6 +23,7 @@ from hangdoc.snapshot import CallForm, Frame
 _MAX_TENSORS, _MAX_DIMENSIONS = 64, 16
 _MAX_FRAMES, _INNERMOST = 24, 12
 _MAX_TEXT = 1_000
+_MAX_KEPT = 10_000
 _MAX_FORMS, _MAX_STACKS = 300, 1_000
 """Different calls that are kept with their shapes, and with their frames. In a loop there are few; with tensors of ever new
 sizes, there may be as many as calls."""
@@ -81,27 +82,36 @@ class Calls(NamedTuple):
     forms: tuple[CallForm, ...]
 
 
-def decode_calls(copied: Copy, codes: Codes) -> Calls:
-    """The entries of a copy. `codes` has the code objects of their frames."""
-    if copied.layout is None:
-        return Calls([], ())
-    decoder = _Decoder(copied.layout, copied.blocks, codes)
-    calls = [decoder.call(address, words) for address, words in reversed(copied.entries)]
-    return Calls(calls[::-1], tuple(decoder.forms))
+class Decoder:
+    """Entries of one process as values, each form once. It keeps the forms from one copy to the next."""
 
-
-class _Decoder:
-    """Entries as values, each form once."""
-
-    def __init__(self, layout: EntryLayout, blocks: Blocks, codes: Codes) -> None:
-        self._layout, self._blocks, self._codes = layout, blocks, codes
-        self.forms: dict[CallForm, int] = {}
+    def __init__(self, codes: Codes) -> None:
+        """`codes` has the code objects of the frames."""
+        self._codes = codes
+        self._layout: EntryLayout = LAYOUTS[0]
+        self._blocks: Blocks = {}
+        self._forms: dict[CallForm, int] = {}
         """Positions by form."""
         self._by_bytes: dict[tuple[object, ...], int] = {}
         self._texts: dict[tuple[int, int, int], str] = {}
         self._groups: dict[tuple[int, str, str], Group] = {}
 
-    def call(self, address: int, words: Words) -> Call:
+    @property
+    def full(self) -> bool:
+        """Whether it keeps so many forms that another one should begin."""
+        return len(self._forms) > _MAX_FORMS // 2 or max(len(self._texts), len(self._groups)) > _MAX_KEPT
+
+    def decode(self, copied: Copy, last: Calls | None = None) -> Calls:
+        """The entries of a copy. `last` are those of the last one, which have what is not fresh."""
+        if copied.layout is None:
+            return Calls([], ())
+        self._layout, self._blocks = copied.layout, copied.blocks
+        number = copied.layout.id
+        before = {call.id: call for call in last.calls if call.id not in copied.fresh} if last is not None else {}
+        calls = [before.get(words[number]) or self._call(address, words) for address, words in reversed(copied.entries)]
+        return Calls(calls[::-1], tuple(self._forms))
+
+    def _call(self, address: int, words: Words) -> Call:
         """The entry at an address."""
         layout, text = self._layout, self._text
         about = words[layout.group_id], text(words, layout.name, address), text(words, layout.description, address)
@@ -141,11 +151,11 @@ class _Decoder:
         key = (call, frames, *shapes)
         position = self._by_bytes.get(key)
         if position is None:
-            inputs, outputs = _tensors(*shapes) if len(self.forms) < _MAX_FORMS else ((), ())
-            stack = self._stack(frames) if len(self.forms) < _MAX_STACKS else ()
+            inputs, outputs = _tensors(*shapes) if len(self._forms) < _MAX_FORMS else ((), ())
+            stack = self._stack(frames) if len(self._forms) < _MAX_STACKS else ()
             op = call.rpartition(":")[2]  # `nccl:all_reduce`
             form = CallForm(op=op, inputs=inputs, outputs=outputs, frames=stack)
-            position = self._by_bytes[key] = self.forms.setdefault(form, len(self.forms))
+            position = self._by_bytes[key] = self._forms.setdefault(form, len(self._forms))
         return position
 
     def _stack(self, raw: bytes) -> tuple[Frame, ...]:

@@ -34,7 +34,8 @@ def recorder_of(records: Sequence[Record], made_before: dict[str, int]) -> Fligh
     groups: list[RecordedGroup] = []
     cards = any(record.kind != "cpu" for record in records)
     for record in records:
-        positions = [forms.setdefault(form, len(forms)) for form in record.calls.forms]
+        used = sorted({call.form for call in record.calls.calls})
+        positions = {number: forms.setdefault(record.calls.forms[number], len(forms)) for number in used}
         for group, calls in _newest_groups(record.calls.calls).items():
             # A group has one backend for tensors of the host and one for those of the card, and each counts its calls.
             second = cards and record.kind == "cpu"
@@ -66,7 +67,7 @@ def _newest_groups(calls: Iterable[Call]) -> dict[Group, list[Call]]:
 
 
 def _recorded_group(
-    record: Record, group: Group, calls: list[Call], positions: Sequence[int], made_before: int | None, second: bool
+    record: Record, group: Group, calls: list[Call], positions: dict[int, int], made_before: int | None, second: bool
 ) -> RecordedGroup:
     forms = record.calls.forms
     completed = next((call for call in reversed(calls) if call.completed), None)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hangdoc.observe.layout import Layout
 from hangdoc.observe.memory import Memory, Overspent, Unreadable
 from hangdoc.observe.observation import Observation, Target
-from hangdoc.observe.torch.calls import Calls, decode_calls
+from hangdoc.observe.torch.calls import Calls, Decoder
 from hangdoc.observe.torch.codes import Codes
 from hangdoc.observe.torch.history import Record
 from hangdoc.observe.torch.instance import find_instance, read_header
@@ -36,8 +36,8 @@ class MemoryReader:
         self._next_search = 0.0
         """When records are searched again (monotonic): a library without one may have one later."""
         self._codes: Codes | None = None
-        self._last: dict[tuple[int, int], tuple[Copy, Calls]] = {}
-        """The last copy by address and number of entries, and what it holds."""
+        self._last: dict[tuple[int, int], tuple[Copy, Calls, Decoder]] = {}
+        """The last copy by address and number of entries, what it holds, and who has decoded it."""
 
     def count(self, observation: Observation, target: Target) -> dict[str, int]:
         """How many calls each kind of record ever had. It takes a system call for each. Raises Unreadable."""
@@ -77,11 +77,14 @@ class MemoryReader:
                 raise
             except Unreadable:
                 self._codes = Codes(None)
-        last = self._last.get((place.address, newest))
-        copied = copy_ring(memory, place.address, newest, self._codes, last[0] if last is not None else None)
-        same = last is not None and copied.entries is last[0].entries
-        calls = last[1] if same and last is not None else decode_calls(copied, self._codes)
-        self._last[place.address, newest] = copied, calls
+        key = place.address, newest
+        copied, calls, decoder = self._last.get(key, (None, None, None))
+        if decoder is None or decoder.full:
+            copied, calls, decoder = None, None, Decoder(self._codes)
+        copied = copy_ring(memory, place.address, newest, self._codes, copied)
+        if calls is None or copied.fresh or len(calls.calls) != len(copied.entries):
+            calls = decoder.decode(copied, calls)
+        self._last[key] = copied._replace(blocks={}), calls, decoder
         return copied, calls
 
     def _located(self, observation: Observation, target: Target, memory: Memory) -> tuple[_Place, ...]:

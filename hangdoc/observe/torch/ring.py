@@ -24,8 +24,8 @@ from hangdoc.observe.torch.instance import Header, read_header
 
 MOST_ENTRIES = 4_000
 """Of a record of any size, the last ones. torch keeps 2,000 by default."""
-_SAMPLE, _SAMPLE_AGAIN = 64, 16
-"""Entries in which a layout must be possible: when it is chosen, and later."""
+_SAMPLE = 64
+"""Entries by which a layout is chosen."""
 _TRIES = 5
 _LEAST = 8
 """Entries that are read at least."""
@@ -49,8 +49,10 @@ class Copy(NamedTuple):
     """None if there are no entries."""
     entries: list[tuple[int, Words]]
     """By address, oldest first."""
+    fresh: frozenset[int]
+    """Numbers of the entries that are new, or other than in the last copy."""
     blocks: Blocks
-    """What the entries point to."""
+    """What the fresh entries point to."""
     raw: bytes
     """The entries as they were read."""
     read_ns: int
@@ -59,24 +61,26 @@ class Copy(NamedTuple):
 
 def copy_ring(memory: Memory, address: int, newest: int, codes: Codes, last: Copy | None = None) -> Copy:
     """The `newest` entries of the recorder at `address`. `codes` reads the code objects of their frames. `last` is the copy of
-    the look before: if the entries are still the same, so is what they point to. Raises Unreadable."""
-    layout = last.layout if last is not None else None
+    the look before: of an entry that is still the same, what it points to is not read again. Raises Unreadable."""
     codes.learn(memory)
     wanted = min(newest, MOST_ENTRIES)
     for attempt in range(_TRIES):
         read_ns = time.time_ns()
         header = read_header(memory, address)
         if not header.begin or header.begin == header.end:
-            return Copy(header, None, [], {}, b"", read_ns)
+            return Copy(header, None, [], frozenset(), {}, b"", read_ns)
         try:
-            layout = _layout(memory, header, layout, read_ns)
+            same = last if last is not None and last.header.begin == header.begin else None
+            layout = (same.layout if same is not None else None) or _layout(memory, header, read_ns)
             slots = list(_newest_slots(header, layout, wanted))
             raw = _read_slots(memory, header, layout, slots)
             if last is not None and (header, raw) == (last.header, last.raw):
-                return last._replace(read_ns=read_ns)
+                return last._replace(fresh=frozenset(), blocks={}, read_ns=read_ns)
             words = split_words(raw, layout)
             entries = [(header.begin + slot * layout.size, entry) for slot, entry in zip(slots, words, strict=True)]
-            blocks = _read_blocks(memory, layout, entries, codes)
+            before = {words[layout.id]: words for _, words in same.entries} if same is not None else {}
+            fresh = [entry for entry in entries if before.get(entry[1][layout.id]) != entry[1]]
+            blocks = _read_blocks(memory, layout, fresh, codes)
         except Unreadable:
             if read_header(memory, address).begin == header.begin:
                 raise
@@ -92,15 +96,13 @@ def copy_ring(memory: Memory, address: int, newest: int, codes: Codes, last: Cop
         possible = [entry for entry in kept if is_possible(layout, entry[1], read_ns)]
         if len(possible) < LEAST_SCORE * len(kept):
             raise Unreadable("torch's flight recorder holds entries of an unknown form")
-        return Copy(header, layout, possible, blocks, raw, read_ns)
+        return Copy(header, layout, possible, frozenset(words[layout.id] for _, words in fresh), blocks, raw, read_ns)
     raise Unreadable("torch's flight recorder changed during every reading")
 
 
-def _layout(memory: Memory, header: Header, likely: EntryLayout | None, now_ns: int) -> EntryLayout:
+def _layout(memory: Memory, header: Header, now_ns: int) -> EntryLayout:
     """The layout in which nearly all values of some entries are possible. Raises Unreadable if there is none."""
-    layouts = LAYOUTS if likely is None else (likely, *LAYOUTS)
-    for layout in layouts:
-        size = _SAMPLE_AGAIN if layout is likely else _SAMPLE
+    for layout in LAYOUTS:
         count, rest = divmod(header.end - header.begin, layout.size)
         room, more = divmod(header.allocated - header.begin, layout.size)
         if rest or more or not count or count > header.limit or room < count:
@@ -109,7 +111,7 @@ def _layout(memory: Memory, header: Header, likely: EntryLayout | None, now_ns: 
             continue
         # Not the slots that are being written: those before `next`, and of a part of the ring.
         last = (header.next - 2) % count
-        first = max(0, last - size)
+        first = max(0, last - _SAMPLE)
         raw = memory.read(header.begin + first * layout.size, max(1, last - first) * layout.size)
         words = split_words(raw, layout)
         sample = [(header.begin + (first + index) * layout.size, entry) for index, entry in enumerate(words)]
