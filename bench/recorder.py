@@ -1,5 +1,7 @@
-"""Measures what reading torch's flight recorder costs and whether it is right: the CPU of a look with and without it, the
-time for the last entries of 64 ranks and for whole records, and torn entries while ranks make calls without end.
+"""Measures what reading torch's flight recorder costs and whether it is right.
+
+The CPU of a look with and without it, the time for the last entries of 64 ranks and for whole records, and torn entries while
+ranks make calls without end.
 
 python -m bench recorder; python -m bench.recorder ENTRIES for another number of entries that are searched for torn ones.
 """

@@ -599,8 +599,8 @@ class Process(Value, frozen=True, kw_only=True):
     """In a summary of a large run, the pid of a rank of this host about which the same was concluded. This process has its
     evidence, but for the numbers, the state, the CPU time, the command line, the environment and the connections."""
     deep_seconds_ago: float = 0.0
-    """Age, at the end of the window, of the expensive evidence: both stacks, native, interpreter, the counters of progress, data,
-    runtime and recorder. 0 if it was read in the window, or if the process has not run since the reading."""
+    """Age, at the end of the window, of the expensive evidence: both stacks, native, interpreter, the counters of progress, data
+    and runtime. 0 if it was read in the window, or if the process has not run since the reading."""
 
 
 class Alike(Value, frozen=True, kw_only=True):
