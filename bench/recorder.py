@@ -48,7 +48,8 @@ def recorder(entries: int = _ENTRIES) -> None:
         _print_reading(pids)
         _print_looks(pids[:2])
     with ExitStack() as stack:
-        _search_torn([stack.enter_context(_Rank("hammer")).pid for _ in range(2)], entries)
+        for pause in ((), ("0.005",)):
+            _search_torn([stack.enter_context(_Rank("hammer", *pause)).pid for _ in range(2)], entries // 2)
 
 
 class _Rank:

@@ -94,7 +94,7 @@ def copy_ring(memory: Memory, address: int, newest: int, codes: Codes, last: Cop
             continue
         kept = _drop_torn(header, layout, slots, entries, overwritten)
         possible = [entry for entry in kept if is_possible(layout, entry[1], read_ns)]
-        if len(possible) < LEAST_SCORE * len(kept):
+        if len(kept) - len(possible) > max(1, (1 - LEAST_SCORE) * len(kept)):
             raise Unreadable("torch's flight recorder holds entries of an unknown form")
         return Copy(header, layout, possible, frozenset(words[layout.id] for _, words in fresh), blocks, raw, read_ns)
     raise Unreadable("torch's flight recorder changed during every reading")

@@ -1,5 +1,5 @@
 """Ranks whose calls torch's flight recorder has: `recorded.py all FOLDER` ends frozen, each rank with a dump of its own record in
-the folder; `recorded.py hammer` calls without end; `recorded.py some N` makes N calls and waits,
+the folder; `recorded.py hammer [PAUSE]` calls without end; `recorded.py some N` makes N calls and waits,
 with another argument `hold the GIL` in a call that holds it."""
 
 import ctypes
@@ -73,6 +73,8 @@ def main() -> None:
         ctypes.PyDLL(None).sleep(3600)
     while sys.argv[1] == "hammer":
         alternate()
+        if len(sys.argv) > 2:
+            time.sleep(float(sys.argv[2]))
     while True:
         time.sleep(3600)
 
