@@ -142,6 +142,21 @@ def test_ranks_that_take_turns_are_no_difference() -> None:
             assert first_difference(hung(Program(ranks, body, 100, start=start), ring=ring)) is None
 
 
+def test_ranks_with_roles_are_no_difference_that_is_older_than_the_record() -> None:
+    """Each rank begins a ring of lines at another one, or only the last rank does."""
+    ring = (12, 13, 14)
+    for ranks in (3, 4, 5):
+        for roles in (3, ranks):
+            lines_of = [
+                tuple(ring[(at + (role if roles == 3 else role == ranks - 1)) % 3] for role in range(roles))
+                for at in range(3)
+            ]
+            body = tuple(Line("broadcast", 64, lines, times=1) for lines in lines_of)
+            start = tuple(Line("all_reduce", 64, (30 + n,)) for n in range(20))
+            for kept in (2000, 100):
+                assert first_difference(hung(Program(ranks, body, 100, start=start), ring=kept)) is None
+
+
 def test_a_record_without_one_rank() -> None:
     group = hung(Program(2, DDP, 20, skips={1: {(5, 0)}}))
     assert first_difference(group._replace(ranks={0: group.ranks[0]})) is None

@@ -7,7 +7,8 @@ call at different lines (`if rank == 0: a() else: b()`), in each step or in some
 - from one number on to the end, a rank's calls are those of the others, shifted by some calls, in at least 0.9 of the cases and
   without the shift in at least 0.15 fewer, or in nearly all of them,
 - before that number, the calls of both agreed, and they included those that now differ,
-- or, if the record does not reach back so far, most ranks agree with each other and the calls are no mere exchange of two lines.
+- or, if the record does not reach back so far, most ranks agree with each other, and lines that depend on the rank explain
+  clearly less than the shift.
 """
 
 from bisect import bisect_left
@@ -33,6 +34,11 @@ _ALWAYS = 0.99
 _ALL, _MANY = 0.97, 12
 """Of a rank that skipped a whole step, only the few calls that are not in every step show it, so without the shift nearly as many
 calls match. Then all must match with it, and more must be telling."""
+_BETTER_THAN_ROLES = 0.1
+_LEAST_STEPS = 2
+"""A difference within the last step is a part of the hang itself."""
+_MOST_CLASSES = 32
+"""Of ranks with equal calls, the largest ones are looked at."""
 _HEAD = 5
 """Calls that agreed before."""
 
@@ -100,12 +106,14 @@ def first_difference(group: GroupCalls) -> FirstDifference | None:
 def _classes(recorded: dict[int, RankCalls], low: int, high: int) -> list[_History]:
     """Ranks with equal calls in the numbers that all have, by their lowest ranks."""
     identity: dict[Signature, int] = {}
+    by_object: dict[int, int] = {}  # equal calls of a rank are one object, and a signature takes long to hash
     alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
     columns: dict[tuple[tuple[int, int], ...], dict[int, int]] = {}
     for rank, calls in sorted(recorded.items()):
-        by_number = {
-            number: identity.setdefault(signature(call), len(identity)) for number, call in calls.by_number().items()
-        }
+        for call in calls.calls:
+            if id(call) not in by_object:
+                by_object[id(call)] = identity.setdefault(signature(call), len(identity))
+        by_number = {number: by_object[id(call)] for number, call in calls.by_number().items()}
         key = tuple(sorted(item for item in by_number.items() if low <= item[0] <= high))
         alike.setdefault(key, []).append(rank)
         columns.setdefault(key, by_number)
@@ -130,7 +138,7 @@ def _shifted(
     recorded: dict[int, RankCalls], mine: _History, theirs: _History, *, whole: bool
 ) -> FirstDifference | None:
     numbers = sorted(mine.by_number.keys() & theirs.by_number.keys())
-    segments = _segments(numbers, mine.by_number, theirs.by_number)
+    segments = [] if _are_roles(mine, theirs, numbers) else _segments(numbers, mine.by_number, theirs.by_number)
     if not segments or segments[-1].shift == 0:
         return None
     last_aligned = max((at for at, part in enumerate(segments) if part.shift == 0), default=-1)
@@ -151,11 +159,14 @@ def _shifted(
         if _share(b[number] in agreed and a[number] in agreed for number in telling) < _MATCHES:
             return None  # other lines than before: ranks may have different ones there
         number: int | None = differing[0]
-    elif whole or not _is_sure_without_beginning(mine, theirs, telling, tail):
+    elif whole or not _is_sure_without_beginning(mine, theirs, tail, matched):
         return None
     else:
         number = None
     at = number if number is not None else differing[0]
+    steps = _steps(b, at, numbers[-1])
+    if number is not None and steps is not None and steps < _LEAST_STEPS:
+        return None
     return FirstDifference(
         number=number,
         ranks=mine.ranks,
@@ -164,7 +175,7 @@ def _shifted(
         call=recorded[mine.ranks[0]].by_number()[at],
         others_call=recorded[theirs.ranks[0]].by_number()[at],
         calls_ago=numbers[-1] - at,
-        steps_ago=_steps(b, at, numbers[-1]),
+        steps_ago=steps,
         matched=matched,
         matched_unshifted=unshifted,
     )
@@ -175,18 +186,33 @@ def _share(hits: Iterable[bool]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _is_sure_without_beginning(mine: _History, theirs: _History, telling: Sequence[int], tail: Sequence[int]) -> bool:
-    """Whether calls that were shifted in the whole record can't be what the ranks are meant to do. Ranks that take turns call the
-    same two lines in opposite order: each line of one side is always met by the same line of the other, and back."""
+def _is_sure_without_beginning(mine: _History, theirs: _History, tail: Sequence[int], matched: float) -> bool:
+    """Whether calls that were shifted in the whole record can't be what the ranks are meant to do: most ranks agree with each
+    other, and the shift explains clearly more than roles do. Ranks with roles (one sends while others receive, ranks take turns)
+    may call the same lines in another order, but then each line of one side is always met by the same line of the other."""
     if len(theirs.ranks) < 2 or len(mine.ranks) >= len(theirs.ranks):
         return False
-    met = Counter((mine.by_number[number], theirs.by_number[number]) for number in tail)
-    partners: dict[int, set[int]] = {}
-    for (a, b), times in met.items():
-        if times > 1:
-            partners.setdefault(a, set()).add(b)
-    exchanged = all(len(b) == 1 and partners.get(next(iter(b))) == {a} for a, b in partners.items())
-    return not exchanged and len({mine.by_number[number] for number in telling}) > 1
+    return matched - _explained_by_roles(mine, theirs, tail) >= _BETTER_THAN_ROLES
+
+
+def _are_roles(mine: _History, theirs: _History, numbers: Sequence[int]) -> bool:
+    """Whether lines that depend on the rank explain all differences, so that there is nothing to look for."""
+    return _explained_by_roles(mine, theirs, numbers) >= _ALWAYS
+
+
+def _explained_by_roles(mine: _History, theirs: _History, numbers: Sequence[int]) -> float:
+    """The share of the calls that fit if each line of one side has one partner on the other side."""
+    pairs = Counter((mine.by_number[number], theirs.by_number[number]) for number in numbers)
+    sides = ([(a, n) for (a, _), n in pairs.items()], [(b, n) for (_, b), n in pairs.items()])
+    return max(map(_explained, sides)) / max(1, len(numbers))
+
+
+def _explained(pairs: Iterable[tuple[int, int]]) -> int:
+    """The sum of the counts of each line's most frequent partner."""
+    most: dict[int, int] = {}
+    for line, times in pairs:
+        most[line] = max(times, most.get(line, 0))
+    return sum(most.values())
 
 
 def _shifts(numbers: Sequence[int], segments: Sequence[_Segment]) -> dict[int, int]:

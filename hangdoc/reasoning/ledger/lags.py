@@ -6,6 +6,8 @@ furthest apart. Times are those of the hosts' wall clocks. The difference of two
 ranks of each host arrive together; without such calls it is unknown, and only the ranks of one host are compared.
 """
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
@@ -84,13 +86,14 @@ def pace(group: GroupCalls) -> Pace | None:
         return None
     telling = _telling(aligned)
     calls = len(aligned.numbers)
-    last = [max(aligned.times, key=lambda rank: aligned.times[rank][at]) for at in telling]
+    last = Counter(max(aligned.times, key=lambda rank: aligned.times[rank][at]) for at in telling)
+    ordered = [sorted(times) for times in zip(*aligned.times.values(), strict=True)]
     first = min(aligned.times)
     spans = aligned.times[first]
     length = period(_integers(aligned.sites))
     repeats = [later - earlier for earlier, later in zip(spans, spans[length:], strict=False)] if length else []
     return Pace(
-        lags=tuple(_lag(rank, aligned, telling, last) for rank in sorted(aligned.times)),
+        lags=tuple(_lag(rank, aligned, ordered, telling, last[rank]) for rank in sorted(aligned.times)),
         calls=calls,
         telling_calls=len(telling),
         seconds=(spans[-1] - spans[0]) / 1e6,
@@ -142,22 +145,28 @@ def _distance(columns: Sequence[Sequence[float]], position: int) -> float:
     return max(times) - min(times)
 
 
-def _lag(rank: int, aligned: _Aligned, telling: Sequence[int], last: Sequence[int]) -> Lag:
+def _lag(rank: int, aligned: _Aligned, ordered: Sequence[Sequence[float]], telling: Sequence[int], last: int) -> Lag:
+    """`ordered`: at each call, the times of all ranks, ascending. `last`: in how many of the calls that tell it was the last."""
     own = aligned.times[rank]
-    others = [column for other, column in aligned.times.items() if other != rank]
-    late = sorted(own[at] - median(column[at] for column in others) for at in telling)
+    late = sorted(own[at] - _median_without(ordered[at], own[at]) for at in telling)
     waited = end = 0.0  # calls may overlap, so the intervals are united
-    for at, made in enumerate(own):
-        until = max(column[at] for column in aligned.times.values())
-        waited += max(0.0, until - max(made, end))
-        end = max(end, until)
+    for made, times in zip(own, ordered, strict=True):
+        waited += max(0.0, times[-1] - max(made, end))
+        end = max(end, times[-1])
     return Lag(
         rank=rank,
         median_seconds=median(late) / 1e6,
         p90_seconds=late[min(len(late) - 1, int(len(late) * _P90))] / 1e6,
-        last_share=sum(other == rank for other in last) / len(last),
+        last_share=last / len(telling),
         waited_share=min(1.0, waited / (own[-1] - own[0])) if own[-1] > own[0] else 0.0,
     )
+
+
+def _median_without(ordered: Sequence[float], own: float) -> float:
+    """The median of some ordered numbers without one of them."""
+    at, rest = bisect_left(ordered, own), len(ordered) - 1
+    low, high = (rest - 1) // 2, rest // 2
+    return (ordered[low + (low >= at)] + ordered[high + (high >= at)]) / 2
 
 
 def _integers(sites: Iterable[Signature]) -> list[int]:
