@@ -42,8 +42,13 @@ class FlightRecorders:
         self._made_before |= {pid: made for pid, made in counts.items() if not isinstance(made, Unavailable)}
 
     def during(self, observation: Observation) -> None:
-        """Read the dumps of the ranks whose memory has no record."""
-        self._read_dumps(observation, [t for t in _living(observation) if t.pid not in self._made_before])
+        """Read the dumps of the ranks whose memory has no record, and whole records already now: at the end of the window, only
+        what is new then takes time."""
+        living = _living(observation)
+        self._read_dumps(observation, [t for t in living if t.pid not in self._made_before])
+        if self._whole and len(living) <= _WHOLE_RANKS:
+            recorded = [target for target in living if target.pid in self._made_before]
+            observation.read_each(recorded, lambda target: self._reader(target).read(observation, target, None))
 
     def close(self, observation: Observation) -> None:
         """Read the records: the last entries, and all of them in a run of which a rank makes no calls."""
