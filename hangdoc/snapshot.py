@@ -468,8 +468,10 @@ class Loader(Value, frozen=True, kw_only=True):
 
     kind: str
     """The class of the iterator, as `_MultiProcessingDataLoaderIter`, `tqdm` or `generator`."""
-    done: int
-    """Batches that the loop has received from it in this epoch."""
+    done: int | None
+    """Batches that the loop has received from it in this epoch, the present one included. For an `enumerate` over something that
+    does not count, its next index. None for a dataloader that a variable holds and no loop goes over: its loop has not begun, or
+    has ended."""
     done_before: int | None = None
     """The same at the beginning of the window."""
     total: int | None = None
@@ -480,6 +482,8 @@ class Loader(Value, frozen=True, kw_only=True):
     file: str = ""
     line: int = 0
     """The frame of the loop that iterates, and its present line."""
+    begins: int = 0
+    """Line of the `for`; 0 if it is not known, or if no `for` goes over the iterator."""
     depth: int = 0
     """How many loops of the same thread are around this one, as epochs around batches."""
     outstanding: int | None = None

@@ -40,6 +40,8 @@ class Image(NamedTuple):
     """Address of the dict `sys.modules`."""
     gap: str = ""
     """What can't be read in this interpreter; empty if everything can."""
+    runtime: int = 0
+    """Address of `_PyRuntime`."""
 
 
 class _Runtime(NamedTuple):
@@ -84,7 +86,7 @@ def locate(proc: ProcFS, pid: int, budget: Budget | None = None) -> Image:
         modules = _modules(memory, runtime)
         version, layout = _calibrated(memory, modules, runtime)
         gap = "" if layout.instances else f"hangdoc does not know where {runtime.name} stores attributes of objects"
-        return Image(version, layout, modules, gap)
+        return Image(version, layout, modules, gap, runtime.address)
 
 
 def _calibrated(memory: Memory, modules: int, runtime: _Runtime) -> tuple[tuple[int, int], Layout]:

@@ -21,7 +21,7 @@ from hangdoc.procfs import ProcError, open_kernel_file
 
 # tp_flags (Include/object.h): kinds of types, and the bits of the fast subclass checks
 _INLINE_VALUES, MANAGED_DICT, _HEAP_TYPE = 1 << 2, 1 << 4, 1 << 9
-LONG, LIST, TUPLE, BYTES, UNICODE, DICT, _TYPE = (1 << bit for bit in (24, 25, 26, 27, 28, 29, 31))
+LONG, LIST, TUPLE, BYTES, UNICODE, DICT, TYPE = (1 << bit for bit in (24, 25, 26, 27, 28, 29, 31))
 _TP_NAME, _TP_BASICSIZE, _TP_FLAGS, _TP_DICTOFFSET = 24, 32, 168, 288
 _MAX_ENTRIES = 20_000
 _MAX_ATTRIBUTES = 64
@@ -325,7 +325,7 @@ class Memory:
         flags = self._flags(type_address)
         values = 0
         if not flags & MANAGED_DICT:
-            if not flags & _HEAP_TYPE or flags & _TYPE:
+            if not flags & _HEAP_TYPE or flags & TYPE:
                 raise Unreadable("a built-in object or a class")
             whole = self.word(instance + self._dict_offset(type_address))
         elif self.layout.instances == "before":

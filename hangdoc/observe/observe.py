@@ -21,6 +21,7 @@ from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.discover import Scope, discover
 from hangdoc.observe.holds import Holds
 from hangdoc.observe.interpreter import InterpreterState
+from hangdoc.observe.loops import TrainingLoops
 from hangdoc.observe.machine import HostMachine
 from hangdoc.observe.observation import Observation, Probe, ProbeResult, Target
 from hangdoc.observe.progress import Beacons, counters
@@ -53,6 +54,7 @@ PROBES: tuple[Callable[[], Probe], ...] = (
     Stacks,
     Sockets,
     InterpreterState,
+    TrainingLoops,
     partial(FlightRecorders, whole=True),
     TrainingData,
     HostMachine,

@@ -1,0 +1,90 @@
+"""How far the loops of each rank are: the counts of its dataloaders, and of the framework that trains.
+
+Reads memory without a pause, at both ends of the window; see `torch.dataloaders`.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from hangdoc.observe.memory import Unreadable
+from hangdoc.observe.observation import Observation, ProbeResult, Target
+from hangdoc.observe.torch.dataloaders import LoopReader, SeenLoader
+from hangdoc.parse import natural
+from hangdoc.procfs import ProcError
+from hangdoc.snapshot import Loader, Loops, TrainerCount, Unavailable
+
+
+class ReadLoops(msgspec.Struct, frozen=True):
+    """One reading."""
+
+    loaders: tuple[SeenLoader, ...]
+    counts: tuple[TrainerCount, ...]
+
+
+class TrainingLoops:
+    """The probe."""
+
+    name = "loops"
+
+    def __init__(self) -> None:
+        self._first: dict[int, ReadLoops | Unavailable] = {}
+        self._second: dict[int, ReadLoops | Unavailable] = {}
+
+    def open(self, observation: Observation) -> None:
+        """Read the counts."""
+        readable = [target for target in observation.ranks() if target.state not in "ZX" and target.python]
+        self._first |= observation.read_each(readable, lambda target: self.read(observation, target))
+
+    def during(self, observation: Observation) -> None:
+        """Nothing."""
+
+    def close(self, observation: Observation) -> None:
+        """Read them again."""
+        targets = [target for pid, target in observation.targets.items() if pid in self._first]
+        self._second |= observation.read_each(targets, lambda target: self.read(observation, target))
+
+    def evidence(self, observation: Observation) -> Iterable[ProbeResult]:
+        """The second reading, with the counts of the first; the first one, if there is no second."""
+        for pid, first in list(self._first.items()):
+            second = self._second.get(pid, first)
+            yield pid, "loops", joined(second if isinstance(second, ReadLoops) else first, first)
+
+    def read(self, observation: Observation, target: Target) -> ReadLoops | Unavailable:
+        """Read the loops of a process now."""
+        try:
+            image = observation.image(target.pid)
+            with observation.memory(target.pid) as memory:
+                loaders, counts = LoopReader(memory, image).read(_main_thread(observation, target.pid))
+                return ReadLoops(tuple(loaders), tuple(counts))
+        except Unreadable as error:
+            return Unavailable(reason=str(error))
+
+
+def _main_thread(observation: Observation, pid: int) -> int:
+    """The number of a process's main thread in the process's own pid namespace."""
+    try:
+        (numbers,) = observation.proc.fields(str(pid), "NSpid")
+    except ProcError:
+        return pid
+    return natural((numbers or "").split()[-1] if numbers else None) or pid
+
+
+def joined(reading: ReadLoops | Unavailable, before: ReadLoops | Unavailable | None) -> Loops | Unavailable:
+    """A reading with the counts of the one before, where both are of the same iterator or framework."""
+    if isinstance(reading, Unavailable):
+        return reading
+    earlier: dict[tuple[int, str], Loader] = {}
+    counted: dict[tuple[str, str], int] = {}
+    if isinstance(before, ReadLoops):
+        earlier = {(seen.address, seen.loader.kind): seen.loader for seen in before.loaders}
+        counted = {(count.framework, count.name): count.done for count in before.counts}
+    loaders = []
+    for loader, address in reading.loaders:
+        known = earlier.get((address, loader.kind))
+        loaders.append(msgspec.structs.replace(loader, done_before=known.done if known is not None else None))
+    counts = [
+        msgspec.structs.replace(count, done_before=counted.get((count.framework, count.name)))
+        for count in reading.counts
+    ]
+    return Loops(loaders=tuple(loaders), counts=tuple(counts))

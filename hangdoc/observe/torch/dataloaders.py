@@ -1,0 +1,167 @@
+"""The loops of a process over its data: which iterator each goes over, and how many batches that has given.
+
+They are found from the frames of the thread that trains: the iterators on the evaluation stack, the variables, and the objects
+that these reach in two steps. A loop that has ended has dropped its iterator: then only a dataloader that a variable still holds
+is shown, with its length.
+"""
+
+import contextlib
+from typing import NamedTuple
+
+from hangdoc.observe.frames import Frames, MemoryFrame, ThreadState
+from hangdoc.observe.locate import Image
+from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.objects import Objects
+from hangdoc.observe.pyspy import is_library
+from hangdoc.observe.torch.iterators import Count, Iterators
+from hangdoc.observe.torch.lengths import Lengths
+from hangdoc.observe.torch.reach import Reached, reach
+from hangdoc.snapshot import Loader, TrainerCount
+
+_MAX_THREADS = 16
+_MAX_LOADERS = 16
+_ITERATING = frozenset({"generator", "zip", "map", "enumerate", "islice"})
+
+
+class SeenLoader(NamedTuple):
+    """A loader and the address of what counts: two readings are of one iterator if both are the same."""
+
+    loader: Loader
+    address: int
+
+
+class _Iterating(NamedTuple):
+    """An iterator where it is used."""
+
+    counted: Count
+    iterator: int
+    """Of what the loop goes over, which may wrap what counts."""
+    frame: MemoryFrame
+    depth: int
+    """Loops around it."""
+    begins: int | None = None
+    """Line of the `for`."""
+    name: str | None = None
+
+
+class LoopReader:
+    """Reads the loops of one process. Raises Unreadable if its frames can't be read."""
+
+    def __init__(self, memory: Memory, image: Image) -> None:
+        self._frames = Frames(memory, image)
+        self._objects = Objects(memory, image.version)
+        lengths = Lengths(self._objects)
+        self._lengths = lengths
+        self._iterators = Iterators(self._objects, self._frames, lengths, image.version)
+
+    def read(self, main: int | None) -> tuple[list[SeenLoader], list[TrainerCount]]:
+        """The loaders and the frameworks' numbers of the training thread: the one whose number in the kernel is `main`, or if
+        that has none, the first one that has. Raises Unreadable."""
+        threads = self._frames.threads()
+        # The main thread is the oldest one. 3.10 may not tell the threads' numbers.
+        first = next((thread for thread in threads if thread.tid == main), threads[-1] if threads else None)
+        if first is None:
+            return [], []
+        loaders, counts = self._of_thread(first)
+        for thread in [thread for thread in reversed(threads) if thread is not first][:_MAX_THREADS]:
+            if counts or loaders:
+                break
+            with contextlib.suppress(Unreadable):
+                loaders, counts = self._of_thread(thread)
+        return loaders, counts
+
+    def _of_thread(self, thread: ThreadState) -> tuple[list[SeenLoader], list[TrainerCount]]:
+        frames = list(self._frames.stack(thread))[::-1]  # the outermost first
+        reached = reach(self._objects, frames)
+        iterating = self._unchanged(thread, self._iterating(frames))
+        loaders = [self._in_use(one, reached) for one in reversed(iterating)]
+        samplers = {one.counted.sampler for one in iterating}
+        return [*loaders, *self._idle(reached, samplers)][:_MAX_LOADERS], reached.counts
+
+    def _iterating(self, frames: list[MemoryFrame]) -> list[_Iterating]:
+        """What the `for` loops go over and what the variables iterate, the outermost first. The frames of a generator and of an
+        iterator's `__next__` are inside of the loop that asks them, so each iterator is taken where it is first met."""
+        seen: dict[int, _Iterating] = {}
+        depth = 0
+        for frame in frames:
+            library = is_library(frame.file)
+            for loop in frame.loops:
+                count = self._iterators.count(loop.address)
+                if count is not None and (count.of_batches or not library):
+                    seen.setdefault(count.address, _Iterating(count, loop.address, frame, depth, loop.line))
+                depth += 1
+            for name, value in frame.variables.items():
+                with contextlib.suppress(Unreadable):
+                    kind = self._objects.class_name(value)
+                    if kind not in _ITERATING and not kind.endswith("DataLoaderIter"):
+                        continue
+                    count = self._iterators.count(value)
+                    if count is not None and count.of_batches:
+                        seen.setdefault(count.address, _Iterating(count, value, frame, depth, name=name))
+        return list(seen.values())
+
+    def _unchanged(self, thread: ThreadState, iterating: list[_Iterating]) -> list[_Iterating]:
+        """Those that a second reading shows too, with its counts. The process runs meanwhile: a frame that has ended, or an
+        iterator whose place another object has taken, is dropped."""
+        present = set(self._frames.addresses(thread))
+        again = []
+        for one in iterating:
+            count = self._iterators.count(one.iterator)
+            if count is None or count.done < one.counted.done or count._replace(done=one.counted.done) != one.counted:
+                continue
+            if one.frame.address in present and self._frames.is_same(one.frame):
+                again.append(one._replace(counted=count))
+        return again
+
+    def _in_use(self, iterating: _Iterating, reached: Reached) -> SeenLoader:
+        count, frame = iterating.counted, iterating.frame
+        dataset = length = sampler = outstanding = None
+        workers: tuple[int, ...] = ()
+        name = iterating.name
+        if count.sampler:
+            with contextlib.suppress(Unreadable):
+                held = self._objects.at(count.address, "_dataset")
+                dataset, length, sampler = self._iterators.data_of(held, count.sampler)
+            workers = self._iterators.workers(count.address)
+            outstanding = self._objects.integer_at(count.address, "_tasks_outstanding")
+            name = reached.name_of(count.sampler) or name
+        loader = Loader(
+            kind=count.kind,
+            done=count.done,
+            total=count.total,
+            name=name,
+            function=frame.function,
+            file=frame.file,
+            line=frame.line or 0,
+            begins=iterating.begins or 0,
+            depth=iterating.depth,
+            outstanding=outstanding,
+            workers=workers,
+            dataset=dataset,
+            dataset_length=length,
+            sampler=sampler,
+        )
+        return SeenLoader(loader, count.address)
+
+    def _idle(self, reached: Reached, in_use: set[int]) -> list[SeenLoader]:
+        """Dataloaders that no loop goes over now. Persistent workers keep the iterator of a loop that has ended."""
+        idle = []
+        for held in reached.loaders:
+            if held.sampler in in_use:
+                continue
+            done = self._objects.integer_at(held.address, "_iterator._num_yielded")
+            dataset, length, sampler = self._iterators.data_of(held.dataset, held.sampler)
+            loader = Loader(
+                kind=self._objects.class_name(held.address),
+                done=done,
+                total=self._lengths.length(held.address),
+                name=held.name,
+                function=held.frame.function,
+                file=held.frame.file,
+                line=held.frame.line or 0,
+                dataset=dataset,
+                dataset_length=length,
+                sampler=sampler,
+            )
+            idle.append(SeenLoader(loader, held.address))
+        return idle

@@ -1,0 +1,265 @@
+"""How many batches an iterator has given to its loop, read from the memory of a process.
+
+An iterator often wraps others (`enumerate(tqdm(loader))`): the innermost one that counts batches decides. What a wrapper has read
+ahead is not counted: the loop has not received it. Sources: Objects/enumobject.c, iterobject.c, listobject.c, tupleobject.c,
+rangeobject.c, Python/bltinmodule.c and Modules/itertoolsmodule.c of CPython 3.10 to 3.14; torch/utils/data/dataloader.py of torch
+2.0 to 2.13; tqdm/std.py 4.70; accelerate/data_loader.py 1.15; pytorch_lightning/loops/fetchers.py 2.6.
+"""
+
+import contextlib
+from collections.abc import Iterable
+from itertools import islice
+from typing import NamedTuple
+
+from hangdoc.observe.frames import Frames, MemoryFrame
+from hangdoc.observe.memory import Unreadable
+from hangdoc.observe.objects import Objects
+from hangdoc.observe.torch.lengths import Lengths
+
+_MAX_DEPTH = 8
+_MAX_WORKERS = 256
+_MAX_WRAPPED = 24
+"""Attributes of a wrapper that are looked at."""
+_MAX_COUNT = 1 << 48
+_IN_SEQUENCES = frozenset({"list_iterator", "tuple_iterator"})
+_WRAPPED_AT = {"enumerate": 24, "map": 16, "filter": 24, "itertools.islice": 16, "itertools.takewhile": 24}
+"""By iterator in C: offset of the iterator that it goes over; of `map`, of a tuple of them."""
+
+
+class Count(NamedTuple):
+    """What an iterator counts."""
+
+    kind: str
+    done: int
+    total: int | None = None
+    address: int = 0
+    """Of what counts."""
+    sampler: int = 0
+    """Of the sampler of a dataloader's iterator, which the dataloader also has; 0 if there is none."""
+    of_batches: bool = True
+    """Whether it is known to give batches: a list may also have anything else."""
+
+
+class Iterators:
+    """Reads the iterators of one process."""
+
+    def __init__(self, objects: Objects, frames: Frames, lengths: Lengths, version: tuple[int, int]) -> None:
+        self._objects, self._frames, self._lengths, self._version = objects, frames, lengths, version
+
+    def count(self, address: int, depth: int = 0) -> Count | None:
+        """What the iterator at `address` counts; None if it counts nothing, or changes while it is read."""
+        if depth >= _MAX_DEPTH:
+            return None
+        with contextlib.suppress(Unreadable, KeyError):
+            first = self._read(address, depth)
+            if first is not None and 0 <= first.done <= _MAX_COUNT:
+                return first
+        return None
+
+    def _read(self, address: int, depth: int) -> Count | None:
+        kind = self._objects.memory.kind(address)[0]
+        if kind == "zip":
+            return self._zip(address, depth)
+        if kind == "enumerate":
+            return self._enumerate(address, depth)
+        if kind == "itertools.islice":
+            return self._islice(address, depth)
+        if kind in _WRAPPED_AT:
+            return self._wrapped(address, kind, depth)
+        if kind in _IN_SEQUENCES or kind == "range_iterator":
+            return self._in_sequence(address, kind)
+        if kind == "generator":
+            return self._generator(address, depth)
+        return self.of_instance(address, depth) if self._objects.is_instance(address) else None
+
+    # --- iterators in C --------------------------------------------------------------------------------------------------
+
+    def _wrapped(self, address: int, kind: str, depth: int) -> Count | None:
+        memory = self._objects.memory
+        inner = memory.word(address + _WRAPPED_AT[kind])
+        if kind == "map":
+            return self._least(memory.elements(inner, 16), depth)
+        return self.count(inner, depth + 1)
+
+    def _zip(self, address: int, depth: int) -> Count | None:
+        memory = self._objects.memory
+        return self._least(memory.elements(memory.word(address + 24), 16), depth)
+
+    def _least(self, iterators: Iterable[int], depth: int) -> Count | None:
+        """Of iterators that are asked in turn: what all of them have given. The first to end ends the loop."""
+        counts = [count for inner in iterators if (count := self.count(inner, depth + 1)) is not None]
+        if not counts:
+            return None
+        batches = next((count for count in counts if count.sampler), counts[0])
+        totals = [count.total for count in counts if count.total is not None]
+        return batches._replace(done=min(count.done for count in counts), total=min(totals, default=None))
+
+    def _enumerate(self, address: int, depth: int) -> Count | None:
+        memory = self._objects.memory
+        inner = self.count(memory.word(address + 24), depth + 1)
+        if inner is not None:
+            return inner
+        index = memory.word(address + 16)
+        return Count("enumerate", index, address=address, of_batches=False) if index <= _MAX_COUNT else None
+
+    def _islice(self, address: int, depth: int) -> Count | None:
+        memory = self._objects.memory
+        wrapped, stop = memory.word(address + 16), memory.word(address + 32)
+        inner = self.count(wrapped, depth + 1)
+        if inner is None or stop > _MAX_COUNT:
+            return inner
+        return inner._replace(total=stop if inner.total is None else min(stop, inner.total))
+
+    def _in_sequence(self, address: int, kind: str) -> Count | None:
+        memory = self._objects.memory
+        index = memory.word(address + 16)
+        if kind == "range_iterator":
+            # Up to 3.11 it has index, start, step and length. Later ones only keep what is left.
+            total = memory.word(address + 40) if self._version < (3, 12) else None
+        else:
+            sequence = memory.word(address + 24)
+            total = memory.length(sequence) if sequence else None
+        if total is None or index > total:
+            return None
+        return Count(kind, index, total, address, of_batches=False)
+
+    # --- generators ------------------------------------------------------------------------------------------------------
+
+    def _generator(self, address: int, depth: int) -> Count | None:
+        frame = self._frames.generator_frame(address)
+        return self.of_generator(frame, address, depth)
+
+    def of_generator(self, frame: MemoryFrame, address: int, depth: int = 0) -> Count | None:
+        """What a generator with this frame counts."""
+        variables = frame.variables
+        if frame.file.endswith("/accelerate/data_loader.py") and frame.function == "__iter__":
+            return self._accelerate(frame, address, depth)
+        inner = next(
+            (count for loop in reversed(frame.loops) if (count := self._batches(loop.address, depth)) is not None), None
+        )
+        if frame.file.endswith("/tqdm/std.py") and "self" in variables:
+            return self._tqdm(frame, inner, address, depth)
+        if inner is not None:
+            return inner
+        # A loop that takes its batches by hand: `while True: batch = next(it)`.
+        counts = [count for value in variables.values() if (count := self._batches(value, depth)) is not None]
+        return counts[0] if len({count.address for count in counts}) == 1 else None
+
+    def _batches(self, address: int, depth: int) -> Count | None:
+        count = self.count(address, depth + 1)
+        return count if count is not None and count.of_batches else None
+
+    def _tqdm(self, frame: MemoryFrame, inner: Count | None, address: int, depth: int) -> Count | None:
+        """tqdm.__iter__: `for obj in iterable: yield obj; n += 1`."""
+        objects, bar = self._objects, frame.variables["self"]
+        total = objects.integer_at(bar, "total")
+        direct = next((c for loop in frame.loops if (c := self.count(loop.address, depth + 1)) is not None), None)
+        if (inner := inner or direct) is not None:
+            return inner if inner.total is not None else inner._replace(total=total)
+        if "n" not in frame.variables:
+            return None
+        done = objects.memory.integer(frame.variables["n"]) - (objects.integer_at(bar, "initial") or 0)
+        return Count("tqdm", done + (1 if frame.suspended and frame.loops else 0), total, address)
+
+    def _accelerate(self, frame: MemoryFrame, address: int, depth: int) -> Count | None:
+        """DataLoaderShard and DataLoaderDispatcher read one batch ahead; `batch_index` grows after each `yield`."""
+        memory, variables = self._objects.memory, frame.variables
+        inner = next((count for value in variables.values() if (count := self._batches(value, depth))), None)
+        done = memory.integer(variables["batch_index"]) if "batch_index" in variables else 0
+        if frame.suspended and "batch_index" in variables:
+            done += 1
+        loader = self._objects.class_name(variables["self"]) if "self" in variables else "generator"
+        if inner is not None:
+            return inner._replace(kind=loader, done=done)
+        return Count(loader, done, self._lengths.length(variables["self"]) if "self" in variables else None, address)
+
+    # --- iterators in Python ---------------------------------------------------------------------------------------------
+
+    def of_instance(self, address: int, depth: int = 0) -> Count | None:
+        """What an instance of a class in Python counts."""
+        attributes = self._objects.attributes(address)
+        if "_num_yielded" in attributes and "_index_sampler" in attributes:
+            return self._of_loader(address, attributes)
+        if {"fetched", "length", "_combined_loader"} <= attributes.keys():
+            return self._of_fetcher(address, attributes)
+        counts: list[Count] = []
+        for value in islice(attributes.values(), _MAX_WRAPPED):
+            with contextlib.suppress(Unreadable):
+                if self._may_count(value) and (count := self._batches(value, depth)) is not None:
+                    counts.append(count)
+        return counts[0] if len({count.address for count in counts}) == 1 else None
+
+    def _may_count(self, address: int) -> bool:
+        """Whether an attribute of a wrapper may be the iterator that it wraps."""
+        name = self._objects.class_name(address)
+        return name.endswith("DataLoaderIter") or name in ("generator", "zip", "map", "enumerate", "islice")
+
+    def _of_loader(self, address: int, attributes: dict[str, int]) -> Count:
+        """_BaseDataLoaderIter: `_num_yielded` grows when `__next__` returns a batch."""
+        memory = self._objects.memory
+        done = memory.integer(attributes["_num_yielded"])
+        sampler = attributes["_index_sampler"]
+        return Count(self._objects.class_name(address), done, self._batches_of(address, attributes), address, sampler)
+
+    def _batches_of(self, address: int, attributes: dict[str, int]) -> int | None:
+        """`len()` of the dataloader of an iterator."""
+        sampler = attributes["_index_sampler"]
+        if self._objects.integer_at(address, "_dataset_kind") == 1:
+            if self._objects.integer_at(address, "_num_workers") != 0:
+                return None  # it is said for one worker; how much all of them give is not known
+            samples = self._lengths.length(attributes["_dataset"])
+            batched = self._objects.integer_at(address, "_auto_collation")
+            return self._lengths.batches(samples, sampler) if batched else samples
+        total = self._lengths.length(sampler)
+        return total if total is not None else self._from_sampling(attributes, sampler)
+
+    def _from_sampling(self, attributes: dict[str, int], sampler: int) -> int | None:
+        """As above, from the variables of the samplers' generators, which have called `len(dataset)`."""
+        with contextlib.suppress(Unreadable, KeyError):
+            frame = self._frames.generator_frame(attributes["_sampler_iter"])
+            sampling = frame.variables["sampler_iter"] if "sampler_iter" in frame.variables else frame.loops[-1].address
+            return self._lengths.batches(self._samples(sampling), sampler)
+        return None
+
+    def _samples(self, sampling: int) -> int | None:
+        """How many samples the iterator of a SequentialSampler or RandomSampler has in all."""
+        memory = self._objects.memory
+        kind = memory.kind(sampling)[0]
+        if kind == "range_iterator":  # `iter(range(len(self.data_source)))`
+            if self._version < (3, 12):
+                return memory.word(sampling + 40)
+            return memory.word(sampling + 16) + memory.word(sampling + 32)
+        if kind == "generator":
+            frame = self._frames.generator_frame(sampling)
+            if frame.file.endswith("/torch/utils/data/sampler.py") and frame.function == "__iter__":
+                own = self._objects.integer_at(frame.variables["self"], "_num_samples")
+                return own if own is not None else memory.integer(frame.variables["n"])
+        return None
+
+    def _of_fetcher(self, address: int, attributes: dict[str, int]) -> Count:
+        """Lightning's _DataFetcher: `fetched`, less what waits in `batches`."""
+        memory = self._objects.memory
+        waiting = memory.length(attributes["batches"]) if "batches" in attributes else 0
+        total = self._objects.integer_at(address, "length")
+        done = memory.integer(attributes["fetched"]) - (waiting or 0)
+        return Count(self._objects.class_name(address), done, total, address)
+
+    # --- what else is known of a dataloader ------------------------------------------------------------------------------
+
+    def workers(self, iterator: int) -> tuple[int, ...]:
+        """Pids of the workers of a dataloader's iterator."""
+        with contextlib.suppress(Unreadable, KeyError):
+            workers = self._objects.memory.elements(self._objects.attributes(iterator)["_workers"], _MAX_WORKERS)
+            pids = [self._objects.integer_at(worker, "_popen.pid") for worker in workers]
+            return tuple(pid for pid in pids if pid is not None)
+        return ()
+
+    def data_of(self, dataset: int, sampler: int) -> tuple[str | None, int | None, str | None]:
+        """(class of the dataset, its length, class of the sampler) of a dataloader. `sampler` may make batches of another one's
+        samples."""
+        with contextlib.suppress(Unreadable):
+            with contextlib.suppress(Unreadable):
+                sampler = self._objects.at(sampler, "sampler")
+            kind = self._objects.class_name(dataset)
+            return kind, self._lengths.length(dataset), self._objects.class_name(sampler)
+        return None, None, None
