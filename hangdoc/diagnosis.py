@@ -9,6 +9,7 @@ SCHEMA = "hangdoc.diagnosis/1"
 Verdict = Literal["healthy", "waiting", "hung", "unknown"]
 Label = Literal["computing", "blocked", "dead"]
 Severity = Literal["info", "warning", "error"]
+BatchesSource = Literal["beacon", "loader", "inferred"]
 
 
 class DocumentPart(Struct, frozen=True, kw_only=True, gc=False):
@@ -88,6 +89,9 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     were sent for both."""
     calls: tuple[Calls, ...] = ()
     """For each of its process groups whose calls are known."""
+    batches_source: BatchesSource | None = None
+    """Who counts the batches: `beacon`, the trainer publishes them; `loader`, the rank's own iterator over its data counts them,
+    and the batch in which the rank is now is included; `inferred`, variables of the program count them. None without a count."""
 
 
 class Evidence(DocumentPart, frozen=True):

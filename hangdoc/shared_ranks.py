@@ -86,9 +86,14 @@ def common(process: Process) -> Process:
         progress = replace(progress, counters=tuple(changing), beacon=beacon)
     if isinstance(clocks, Clocks):
         clocks = replace(clocks, threads=_names(process, clocks), window_seconds=0.0)
+    loops = process.loops
+    if isinstance(loops, Loops):
+        loaders = (replace(one, workers=(), outstanding=None, done_before=None) for one in loops.loaders)
+        loops = Loops(loaders=tuple(loaders), counts=tuple(replace(one, done_before=None) for one in loops.counts))
     return replace(
         process,
         pid=0,
+        loops=loops,
         argv=(),
         identity=replace(process.identity, rank=0, local_rank=None) if process.identity is not None else None,
         started_seconds_ago=0.0,

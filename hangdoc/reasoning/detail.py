@@ -112,7 +112,7 @@ def _node(run: Run, group: _Group, culprits: frozenset[int]) -> WaitNode:
 def _batches(run: Run, culprits: frozenset[int]) -> tuple[Batches, ...]:
     together: dict[tuple[bool, int, int | None, bool], list[int]] = {}
     for rank in run.ranks.values():
-        done, total = batches(rank)
+        done, total, _ = batches(rank)
         if done is not None:
             ended = rank.loop is not None and not rank.loop.inside
             together.setdefault((rank.rank in culprits, done, total, ended), []).append(rank.rank)

@@ -169,7 +169,7 @@ def _with_places(run: Run, one: Finding) -> Finding:
 
 
 def _view(run: Run, rank: Rank) -> RankView:
-    done, total = batches(rank)
+    count = batches(rank)
     calls = call_views.calls(run.ledger, rank.rank)
     ages = [view.age_seconds for view in calls if view.pending is not None and view.age_seconds is not None]
     return RankView(
@@ -182,8 +182,9 @@ def _view(run: Run, rank: Rank) -> RankView:
         operation=rank.wait.operation if rank.wait is not None else None,
         where=rank.where,
         cpu_percent=rank.cpu_percent,
-        batches_done=done,
-        batches_total=total,
+        batches_done=count.done,
+        batches_total=count.total,
+        batches_source=count.source,
         silent_seconds=rank.silent_seconds if rank.silent_seconds is not None else max(ages, default=None),
         stack_seconds_ago=_stack_age(rank),
         like=rank.like,

@@ -50,8 +50,9 @@ def amounts(job: Job, culprits: Collection[int] = ()) -> list[Amount]:
 
 
 def _ended(view: RankView, left: set[int]) -> bool:
+    # A dataloader counts the batch in which the rank is now.
     all_done = view.batches_total is not None and (view.batches_done or 0) >= view.batches_total
-    return all_done or view.rank in left or view.label == "dead"
+    return (all_done and view.batches_source != "loader") or view.rank in left or view.label == "dead"
 
 
 class Batches(Vertical):

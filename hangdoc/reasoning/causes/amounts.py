@@ -5,7 +5,7 @@ import msgspec
 from hangdoc.diagnosis import Evidence
 from hangdoc.parse import natural
 from hangdoc.reasoning.model import Rank
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.ranks import iterators, known
 from hangdoc.reasoning.ranks.counters import counted, counters_in
 from hangdoc.reasoning.ranks.feeding import consumers
 from hangdoc.regex import regex
@@ -92,13 +92,36 @@ def _described(source: DataSource) -> str:
 
 
 def _bounds(less: Rank, more: Rank) -> list[Difference]:
-    """The same loop with a different number of iterations, or a `for` over containers of different length."""
+    """The same loop with a different number of iterations, or a `for` over containers of different length. What both ranks' own
+    dataloaders say leaves no doubt."""
     a, b = less.loop, more.loop
+    if b is not None and b.recorded and (a is None or a.recorded):
+        return _loaders(less, more)
     if a is None or b is None or a.total is None or b.total is None or a.total >= b.total:
         return []
     few, many = (f"`{view.loop.header}` ends at {view.total}" for view in (a, b))
     evidence = _pair("progress", less, few, more, many)
     return [Difference(a.total, b.total, evidence, weight=0.85)]
+
+
+def _loaders(less: Rank, more: Rank) -> list[Difference]:
+    """Dataloaders of one loop with different numbers of batches. A rank that has left the function of the loop may still hold its
+    dataloader in a variable."""
+    view, other = less.loop, more.loop
+    theirs = next((one for one in iterators.loaders(more.process) if other and one.begins == other.loop.line), None)
+    if other is None or other.total is None or theirs is None:
+        return []
+    if view is not None:
+        few = view.total
+    else:
+        mine = iterators.unused_like(less.process, theirs)
+        few = mine.total if mine is not None else None
+    if few is None or few >= other.total:
+        return []
+    evidence = _pair(
+        "loops", less, f"its dataloader has {few} batches", more, f"its dataloader has {other.total} batches"
+    )
+    return [Difference(few, other.total, evidence, "batches", weight=1.0)]
 
 
 def _variables(less: Rank, more: Rank) -> list[Difference]:

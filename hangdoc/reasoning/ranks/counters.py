@@ -3,11 +3,15 @@
 import re
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from msgspec import structs
+
+from hangdoc.diagnosis import BatchesSource
 from hangdoc.parse import integer, names_in
 from hangdoc.program import around
 from hangdoc.reasoning.model import LoopView, Rank
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.ranks import iterators, known
 from hangdoc.regex import regex
 from hangdoc.snapshot import Counter, Frame, Loop, Process, Progress, PythonThread
 
@@ -99,7 +103,26 @@ def _view(process: Process | None, frame: Frame, loop: Loop, *, of_batches: bool
         done = value - loop.start + (0 if in_body else 1)
     bound = number(process, frame, loop.bound) if loop.bound else None
     total = bound - (loop.start or 0) if bound is not None and bound < _ENDLESS else None
-    return LoopView(loop, inside, done, total, of_batches)
+    return _recorded(process, frame, LoopView(loop, inside, done, total, of_batches))
+
+
+def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView:
+    """The view with what the loop's own iterator says. The batch in which the rank is now is received, but not done."""
+    loop, done, total = view.loop, view.done, view.total
+    if view.inside:
+        iterator = iterators.in_loop(process, frame, loop)
+        if iterator is None or iterator.done is None:
+            return view
+        received = iterator.done - ((loop.start or 0) if iterator.kind == "enumerate" else 0)
+        done = max(0, received - (frame.line != loop.line))
+        total = total if iterator.total is None else iterator.total
+        return structs.replace(view, done=done, total=total, received=received, recorded=iterator.total is not None)
+    loader = iterators.behind_loop(process, frame, loop)
+    if loader is None or loader.total is None:
+        return view
+    received = loader.total if iterators.ended_with_its_data(loop) else loader.done
+    done = done if received is None else received
+    return structs.replace(view, done=done, total=loader.total, received=received, recorded=True)
 
 
 def positions(rank: Rank) -> list[tuple[LoopView, int | None]]:
@@ -158,10 +181,29 @@ def counted(rank: Rank) -> tuple[int | None, int | None]:
     return done, total
 
 
-def batches(rank: Rank) -> tuple[int | None, int | None]:
-    """(batches done, batches expected); None if the rank counts only epochs."""
-    epochs = rank.loop is not None and not rank.loop.of_batches and known.beacon(rank.process) is None
-    return (None, None) if epochs else counted(rank)
+class BatchCount(NamedTuple):
+    """How far a rank is in its data; None for what is unknown, and for all if it counts only epochs."""
+
+    done: int | None = None
+    """Batches that it has received, if its own iterator says it; else those that it has completed."""
+    total: int | None = None
+    source: BatchesSource | None = None
+
+
+def batches(rank: Rank) -> BatchCount:
+    """The batches of a rank: what its trainer publishes, else what its own iterators count, else what its loop counts."""
+    if known.beacon(rank.process) is None:
+        if (view := rank.loop) is not None and view.of_batches and view.received is not None:
+            return BatchCount(view.received, view.total, "loader")
+        if (iterator := iterators.training(rank.process)) is not None:
+            return BatchCount(iterator.done, iterator.total, "loader")
+        if rank.loop is not None and not rank.loop.of_batches:
+            return BatchCount()
+    done, total = counted(rank)
+    if done is None and total is None:
+        return BatchCount()
+    published = (beacon := known.beacon(rank.process)) is not None and beacon.batches_done is not None
+    return BatchCount(done, total, "beacon" if published else "inferred")
 
 
 def counters_moved(process: Process, among: Sequence[Frame] | None = None, attempts: Frame | None = None) -> bool:

@@ -9,6 +9,7 @@ from hangdoc.diagnosis import Where
 from hangdoc.parse import are_opposite, parsed_statement, unparsed
 from hangdoc.program import around, is_entry
 from hangdoc.reasoning.model import Rank
+from hangdoc.reasoning.ranks import iterators
 from hangdoc.reasoning.ranks.conditions import changes
 from hangdoc.reasoning.ranks.counters import number
 from hangdoc.reasoning.ranks.reading import Reading
@@ -220,6 +221,12 @@ def _rounds(one: Rank, a: Frame, other: Rank, b: Frame) -> int | None:
     for the same round, None where no counter tells. A later line in an earlier round is not ahead."""
     for loop in sorted(a.loops, key=lambda loop: loop.line):
         if _holds(loop, a, b):
+            received = [iterators.in_loop(who.process, frame, loop) for who, frame in ((one, a), (other, b))]
+            counts = [iterator.done for iterator in received if iterator is not None and iterator.done is not None]
+            if len(counts) == 2:
+                if counts[0] != counts[1]:
+                    return counts[0] - counts[1]
+                continue
             names = loop.counters[: loop.every or None]
             ours = [number(one.process, a, name) for name in names]
             theirs = [number(other.process, b, name) for name in names]

@@ -1,0 +1,76 @@
+"""What a rank's own iterators say of its loops (`snapshot.Loops`): how many batches each has received, and how many there are.
+
+These are readings of what the loops themselves count, so they come before what variables of the program seem to count.
+"""
+
+import ast
+
+from hangdoc.parse import parsed_expression, unparsed
+from hangdoc.reasoning.ranks.conditions import early_exits
+from hangdoc.snapshot import Frame, Loader, Loop, Loops, Process
+
+_OF_ANYTHING = frozenset({"list_iterator", "tuple_iterator", "range_iterator", "enumerate"})
+"""Kinds of iterators that may give batches or anything else."""
+_GIVE_ALL = frozenset({"enumerate", "iter", "tqdm", "track"})
+"""Functions that give everything that their first argument gives."""
+
+
+def loaders(process: Process | None) -> tuple[Loader, ...]:
+    """Its iterators and dataloaders."""
+    return process.loops.loaders if process is not None and isinstance(process.loops, Loops) else ()
+
+
+def in_loop(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
+    """The iterator that a `for` statement of a frame goes over; None if it was not read, or if the loop has ended."""
+    for loader in loaders(process):
+        if loader.begins == loop.line and loader.done is not None and _is_at(loader, frame):
+            return loader
+    return None
+
+
+def behind_loop(process: Process | None, frame: Frame, loop: Loop) -> Loader | None:
+    """The dataloader over which a `for` statement of a frame went before it ended, all of it."""
+    name = _iterated(loop.header)
+    for loader in loaders(process):
+        if name is not None and name == loader.name and not loader.begins and _is_at(loader, frame):
+            return loader
+    return None
+
+
+def _iterated(header: str) -> str | None:
+    """The variable over which a `for` goes, or which it hands to something that gives all of it: `enumerate(tqdm(loader))`."""
+    target, word, iterated = header.removesuffix(":").partition(" in ")
+    node = parsed_expression(iterated.strip()) if target.startswith("for ") and word else None
+    while isinstance(node, ast.Call) and node.args and (unparsed(node.func) or "").rpartition(".")[2] in _GIVE_ALL:
+        node = node.args[0]
+    return unparsed(node) if isinstance(node, ast.Name | ast.Attribute) else None
+
+
+def _is_at(loader: Loader, frame: Frame) -> bool:
+    return loader.file == frame.file and loader.function == frame.function.rpartition(".")[2]
+
+
+def ended_with_its_data(loop: Loop) -> bool:
+    """Whether a loop that has ended gave all that its iterator had: no statement leaves it."""
+    return loop.header.startswith("for ") and not early_exits(loop)
+
+
+def training(process: Process | None) -> Loader | None:
+    """The iterator over batches that no other loop over batches is around; None if there is none, or if there are several."""
+    batches = [one for one in loaders(process) if one.done is not None and one.kind not in _OF_ANYTHING]
+    running = [one for one in batches if one.begins] or [one for one in batches if one.kind != "DataLoader"]
+    outermost = [one for one in running if one.depth == min(other.depth for other in running)]
+    return outermost[0] if len(outermost) == 1 else None
+
+
+def unused_like(process: Process | None, other: Loader) -> Loader | None:
+    """The only dataloader of a rank that no loop goes over and that has the same kind of data as one of another rank."""
+    alike = [
+        one
+        for one in loaders(process)
+        if not one.begins
+        and one.kind.endswith("DataLoader")
+        and one.dataset is not None
+        and (one.dataset, one.sampler) == (other.dataset, other.sampler)
+    ]
+    return alike[0] if len(alike) == 1 else None
