@@ -16,7 +16,7 @@ class Instructions(NamedTuple):
     """The instructions of one version that matter here, by their numbers."""
 
     for_iter: frozenset[int]
-    extended: int
+    extended: frozenset[int]
     caches: dict[int, int]
     """Code units after an instruction that are no instructions."""
     for_cache: int = 1
@@ -38,9 +38,9 @@ def _expanded(spans: dict[int, Spans]) -> dict[int, int]:
 
 
 _TABLES: dict[tuple[int, int], Instructions] = {
-    (3, 10): Instructions(frozenset({93}), 144, {}, for_cache=0),
+    (3, 10): Instructions(frozenset({93}), frozenset({144}), {}, for_cache=0),
     (3, 11): Instructions(
-        frozenset({93}), 144,
+        frozenset({93}), frozenset({34, 144}),
         _expanded({
             1: ((3, 8), (13, 14), (16, 16), (60, 60), (64, 67), (72, 73), (76, 81), (92, 92), (113, 113), (121, 122), (127, 127),
                 (141, 141), (143, 143), (166, 166), (168, 170), (177, 180)),
@@ -52,7 +52,7 @@ _TABLES: dict[tuple[int, int], Instructions] = {
         for_cache=0,
     ),
     (3, 12): Instructions(
-        frozenset({62, 63, 64, 65, 93, 248}), 144,
+        frozenset({62, 63, 64, 65, 93, 248}), frozenset({144}),
         _expanded({
             1: ((6, 8), (10, 10), (13, 14), (16, 16), (18, 22), (25, 25), (57, 60), (62, 67), (92, 93), (107, 107), (122, 123),
                 (141, 141), (159, 161), (166, 168), (237, 237), (248, 248)),
@@ -63,7 +63,7 @@ _TABLES: dict[tuple[int, int], Instructions] = {
         unknown=frozenset({253, 254}),
     ),
     (3, 13): Instructions(
-        frozenset({72, 187, 188, 189, 190, 243}), 71,
+        frozenset({72, 187, 188, 189, 190, 243}), frozenset({71}),
         _expanded({
             1: ((3, 3), (5, 5), (39, 39), (45, 45), (58, 59), (72, 72), (77, 77), (93, 93), (97, 100), (104, 104), (117, 117),
                 (150, 161), (182, 190), (205, 206), (208, 208), (212, 213), (220, 222), (242, 243), (249, 253)),
@@ -74,7 +74,7 @@ _TABLES: dict[tuple[int, int], Instructions] = {
         unknown=frozenset({70, 247, 254}),
     ),
     (3, 14): Instructions(
-        frozenset({70, 171, 172, 173, 174, 237}), 69,
+        frozenset({70, 171, 172, 173, 174, 237}), frozenset({69}),
         _expanded({
             1: ((38, 38), (56, 57), (70, 70), (75, 75), (96, 96), (100, 103), (106, 106), (119, 119), (166, 176), (194, 195),
                 (197, 197), (201, 202), (209, 211), (237, 237), (241, 244), (249, 249), (253, 253)),
@@ -102,7 +102,7 @@ def loops_around(version: tuple[int, int], code: bytes, at: int) -> list[ForLoop
         if number in table.unknown:
             return []
         argument = argument << 8 | code[2 * index + 1]
-        if number == table.extended:
+        if number in table.extended:
             index += 1
             continue
         if number in table.for_iter:

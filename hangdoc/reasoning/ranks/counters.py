@@ -120,9 +120,10 @@ def _recorded(process: Process | None, frame: Frame, view: LoopView) -> LoopView
     loader = iterators.behind_loop(process, frame, loop)
     if loader is None or loader.total is None:
         return view
-    received = loader.total if iterators.ended_with_its_data(loop) else loader.done
-    done = done if received is None else received
-    return structs.replace(view, done=done, total=loader.total, received=received, recorded=True)
+    given = loader.total if iterators.ended_with_its_data(loop) else loader.done
+    return structs.replace(
+        view, done=done if given is None else given, total=loader.total, received=given, recorded=True
+    )
 
 
 def positions(rank: Rank) -> list[tuple[LoopView, int | None]]:
