@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hangdoc.observe.frame_layout import LAYOUTS, FrameLayout
-from hangdoc.observe.instructions import line_at, loops_around, surely_in_use
+from hangdoc.observe.instructions import line_at, loops_around, surely_in_use, yields_each
 from hangdoc.observe.locate import Image
 from hangdoc.observe.memory import BYTES, DICT, TUPLE, Memory, Unreadable
 
@@ -66,6 +66,8 @@ class MemoryFrame(NamedTuple):
     code: int
     suspended: bool
     """It belongs to a generator that waits to be asked for its next value."""
+    position: int
+    """The code unit that runs."""
 
 
 class _Code(NamedTuple):
@@ -178,7 +180,18 @@ class Frames:
         stack = slots[len(code.names) :][: code.stack_size if in_use is None else max(0, in_use)]
         loops = self._loops(code, position, stack, len(stack) if suspended and in_use is not None else 0)
         line = line_at(self._image.version, code.lines, code.first_line, position)
-        return MemoryFrame(code.function, code.file, line, variables, loops, address, at, suspended)
+        return MemoryFrame(code.function, code.file, line, variables, loops, address, at, suspended, position)
+
+    def source(self, frame: MemoryFrame) -> int | None:
+        """The iterator of which a generator with this frame yields every value, one for each; None if it may skip some or yield
+        others."""
+        loops = loops_around(self._image.version, self._codes[frame.code].instructions, frame.position)
+        if len(frame.loops) > len(loops):  # the iterator of `yield from`
+            return frame.loops[-1].address if frame.suspended else None
+        if not loops or len(frame.loops) < len(loops):
+            return None
+        whole = yields_each(self._image.version, self._codes[frame.code].instructions, loops[-1])
+        return frame.loops[-1].address if whole else None
 
     def _in_use(self, address: int, code: _Code) -> int | None:
         """How many values are on the evaluation stack; None while the frame runs, because then a register has the top."""

@@ -19,6 +19,9 @@ class Instructions(NamedTuple):
     extended: frozenset[int]
     caches: dict[int, int]
     """Code units after an instruction that are no instructions."""
+    yields: frozenset[int]
+    branches: frozenset[int]
+    """Jumps under a condition."""
     for_cache: int = 1
     unknown: frozenset[int] = frozenset()
     """What stands in place of an instruction that can't be seen."""
@@ -38,7 +41,9 @@ def _expanded(spans: dict[int, Spans]) -> dict[int, int]:
 
 
 _TABLES: dict[tuple[int, int], Instructions] = {
-    (3, 10): Instructions(frozenset({93}), frozenset({144}), {}, for_cache=0),
+    (3, 10): Instructions(
+        frozenset({93}), frozenset({144}), {}, yields=frozenset({86}), branches=frozenset({111, 112, 114, 115, 121}), for_cache=0,
+    ),
     (3, 11): Instructions(
         frozenset({93}), frozenset({34, 144}),
         _expanded({
@@ -49,6 +54,8 @@ _TABLES: dict[tuple[int, int], Instructions] = {
             5: ((47, 48), (55, 55), (116, 116)),
             10: ((56, 59), (62, 63), (160, 160)),
         }),
+        yields=frozenset({86}),
+        branches=frozenset({111, 112, 114, 115, 128, 129, 173, 174, 175, 176}),
         for_cache=0,
     ),
     (3, 12): Instructions(
@@ -60,6 +67,8 @@ _TABLES: dict[tuple[int, int], Instructions] = {
             4: ((95, 95), (111, 113), (116, 116), (148, 148), (153, 153)),
             9: ((70, 70), (72, 73), (76, 82), (106, 106)),
         }),
+        yields=frozenset({150, 243}),
+        branches=frozenset({114, 115, 128, 129, 238, 239, 249, 250}),
         unknown=frozenset({253, 254}),
     ),
     (3, 13): Instructions(
@@ -71,6 +80,8 @@ _TABLES: dict[tuple[int, int], Instructions] = {
             4: ((91, 91), (108, 108), (203, 204), (209, 211)),
             9: ((82, 82), (191, 202)),
         }),
+        yields=frozenset({118, 241}),
+        branches=frozenset({97, 98, 99, 100, 250, 251, 252, 253}),
         unknown=frozenset({70, 247, 254}),
     ),
     (3, 14): Instructions(
@@ -83,6 +94,8 @@ _TABLES: dict[tuple[int, int], Instructions] = {
             5: ((3, 3), (44, 44), (129, 142)),
             9: ((80, 80), (177, 189)),
         }),
+        yields=frozenset({120, 247}),
+        branches=frozenset({100, 101, 102, 103, 241, 242, 243, 244}),
         unknown=frozenset({238, 254, 255}),
     ),
 }  # fmt: skip
@@ -92,26 +105,45 @@ def loops_around(version: tuple[int, int], code: bytes, at: int) -> list[ForLoop
     """The `for` loops around the code unit number `at`, the outermost first. Their iterators are on the evaluation stack, in this
     order. Empty if an instruction of `code` can't be seen, as while a debugger or a coverage tool traces it."""
     table = _TABLES[version]
-    units = code[::2]
-    if not any(number in units for number in table.for_iter):
+    if not any(number in code[::2] for number in table.for_iter):
         return []
     loops: list[ForLoop] = []
-    index, argument = 0, 0
-    while index <= min(at, len(units) - 1):
-        number = units[index]
+    for index, number, argument in _walk(table, code, at):
         if number in table.unknown:
             return []
-        argument = argument << 8 | code[2 * index + 1]
-        if number in table.extended:
-            index += 1
-            continue
         if number in table.for_iter:
             end = index + 1 + table.for_cache + argument
             if index <= at < end:
                 loops.append(ForLoop(index, end))
+    return loops
+
+
+def yields_each(version: tuple[int, int], code: bytes, loop: ForLoop) -> bool:
+    """Whether a loop of a generator yields exactly once in every iteration: it has one `yield`, and before that neither a
+    condition nor another loop."""
+    table = _TABLES[version]
+    yields = 0
+    for index, number, _ in _walk(table, code, loop.end - 1):
+        if number in table.unknown:
+            return False
+        if index > loop.begin and number in table.yields:
+            yields += 1
+        elif index > loop.begin and not yields and (number in table.branches or number in table.for_iter):
+            return False
+    return yields == 1
+
+
+def _walk(table: Instructions, code: bytes, last: int) -> Iterator[tuple[int, int, int]]:
+    """(code unit, number, argument) of each instruction up to the code unit `last`."""
+    index = argument = 0
+    while index <= min(last, len(code) // 2 - 1):
+        number, argument = code[2 * index], argument << 8 | code[2 * index + 1]
+        if number in table.extended:
+            index += 1
+            continue
+        yield index, number, argument
         index += 1 + table.caches.get(number, 0)
         argument = 0
-    return loops
 
 
 def surely_in_use(handlers: bytes, at: int) -> int:

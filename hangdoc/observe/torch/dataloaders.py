@@ -21,6 +21,8 @@ from hangdoc.snapshot import Loader, TrainerCount
 _MAX_THREADS = 16
 _MAX_LOADERS = 16
 _ITERATING = frozenset({"generator", "zip", "map", "enumerate", "islice"})
+_ITERATORS = ("DataLoaderIter", "DataFetcher")
+"""How the names of classes end whose instances are iterators over batches (torch's and Lightning's)."""
 
 
 class SeenLoader(NamedTuple):
@@ -79,26 +81,34 @@ class LoopReader:
         return [*loaders, *self._idle(reached, samplers)][:_MAX_LOADERS], reached.counts
 
     def _iterating(self, frames: list[MemoryFrame]) -> list[_Iterating]:
-        """What the `for` loops go over and what the variables iterate, the outermost first. The frames of a generator and of an
-        iterator's `__next__` are inside of the loop that asks them, so each iterator is taken where it is first met."""
-        seen: dict[int, _Iterating] = {}
+        """What the `for` loops go over, and what else the variables iterate; the outermost first. The frames of a generator and
+        of an iterator's `__next__` are inside of the loop that asks them, so each iterator is taken where a loop first goes over
+        it."""
+        seen: dict[int, tuple[int, _Iterating]] = {}
+        depths: list[int] = []
         depth = 0
-        for frame in frames:
+        for at, frame in enumerate(frames):
             library = is_library(frame.file)
             for loop in frame.loops:
                 count = self._iterators.count(loop.address)
                 if count is not None and (count.of_batches or not library):
-                    seen.setdefault(count.address, _Iterating(count, loop.address, frame, depth, loop.line))
+                    seen.setdefault(count.address, (at, _Iterating(count, loop.address, frame, depth, loop.line)))
                 depth += 1
+            depths.append(depth)
+        for at, frame in enumerate(frames):
             for name, value in frame.variables.items():
-                with contextlib.suppress(Unreadable):
-                    kind = self._objects.class_name(value)
-                    if kind not in _ITERATING and not kind.endswith("DataLoaderIter"):
-                        continue
-                    count = self._iterators.count(value)
-                    if count is not None and count.of_batches:
-                        seen.setdefault(count.address, _Iterating(count, value, frame, depth, name=name))
-        return list(seen.values())
+                count = self._count_of_variable(value)
+                if count is not None:
+                    seen.setdefault(count.address, (at, _Iterating(count, value, frame, depths[at], name=name)))
+        return [one for _, one in sorted(seen.values(), key=lambda pair: (pair[0], pair[1].depth))]
+
+    def _count_of_variable(self, address: int) -> Count | None:
+        with contextlib.suppress(Unreadable):
+            kind = self._objects.class_name(address)
+            if kind in _ITERATING or kind.endswith(_ITERATORS):
+                count = self._iterators.count(address)
+                return count if count is not None and count.of_batches else None
+        return None
 
     def _unchanged(self, thread: ThreadState, iterating: list[_Iterating]) -> list[_Iterating]:
         """Those that a second reading shows too, with its counts. The process runs meanwhile: a frame that has ended, or an

@@ -7,8 +7,8 @@ rangeobject.c, Python/bltinmodule.c and Modules/itertoolsmodule.c of CPython 3.1
 """
 
 import contextlib
+import struct
 from collections.abc import Iterable
-from itertools import islice
 from typing import NamedTuple
 
 from hangdoc.observe.frames import Frames, MemoryFrame
@@ -18,12 +18,13 @@ from hangdoc.observe.torch.lengths import Lengths
 
 _MAX_DEPTH = 8
 _MAX_WORKERS = 256
-_MAX_WRAPPED = 24
-"""Attributes of a wrapper that are looked at."""
 _MAX_COUNT = 1 << 48
 _IN_SEQUENCES = frozenset({"list_iterator", "tuple_iterator"})
-_WRAPPED_AT = {"enumerate": 24, "map": 16, "filter": 24, "itertools.islice": 16, "itertools.takewhile": 24}
-"""By iterator in C: offset of the iterator that it goes over; of `map`, of a tuple of them."""
+_PASS_ON = {
+    ("deepspeed.runtime.dataloader", "RepeatingLoader"): "data_iter",
+    ("deepspeed.runtime.dataloader", "DeepSpeedDataLoader"): "data",
+}
+"""Classes of iterators that give every value of the one in this attribute, and nothing else (deepspeed 0.19)."""
 
 
 class Count(NamedTuple):
@@ -57,33 +58,23 @@ class Iterators:
         return None
 
     def _read(self, address: int, depth: int) -> Count | None:
-        kind = self._objects.memory.kind(address)[0]
+        memory = self._objects.memory
+        kind = memory.kind(address)[0]
         if kind == "zip":
-            return self._zip(address, depth)
+            return self._least(memory.elements(memory.word(address + 24), 16), depth)
+        if kind == "map":
+            return self._least(memory.elements(memory.word(address + 16), 16), depth)
         if kind == "enumerate":
             return self._enumerate(address, depth)
         if kind == "itertools.islice":
             return self._islice(address, depth)
-        if kind in _WRAPPED_AT:
-            return self._wrapped(address, kind, depth)
         if kind in _IN_SEQUENCES or kind == "range_iterator":
             return self._in_sequence(address, kind)
         if kind == "generator":
-            return self._generator(address, depth)
-        return self.of_instance(address, depth) if self._objects.is_instance(address) else None
+            return self._generator(self._frames.generator_frame(address), address, depth)
+        return self._of_instance(address, depth) if self._objects.is_instance(address) else None
 
     # --- iterators in C --------------------------------------------------------------------------------------------------
-
-    def _wrapped(self, address: int, kind: str, depth: int) -> Count | None:
-        memory = self._objects.memory
-        inner = memory.word(address + _WRAPPED_AT[kind])
-        if kind == "map":
-            return self._least(memory.elements(inner, 16), depth)
-        return self.count(inner, depth + 1)
-
-    def _zip(self, address: int, depth: int) -> Count | None:
-        memory = self._objects.memory
-        return self._least(memory.elements(memory.word(address + 24), 16), depth)
 
     def _least(self, iterators: Iterable[int], depth: int) -> Count | None:
         """Of iterators that are asked in turn: what all of them have given. The first to end ends the loop."""
@@ -104,10 +95,10 @@ class Iterators:
 
     def _islice(self, address: int, depth: int) -> Count | None:
         memory = self._objects.memory
-        wrapped, stop = memory.word(address + 16), memory.word(address + 32)
+        wrapped, _, stop, step = struct.unpack("<4Q", memory.read(address + 16, 32))
         inner = self.count(wrapped, depth + 1)
-        if inner is None or stop > _MAX_COUNT:
-            return inner
+        if inner is None or step != 1 or stop > _MAX_COUNT:
+            return inner if step == 1 else None
         return inner._replace(total=stop if inner.total is None else min(stop, inner.total))
 
     def _in_sequence(self, address: int, kind: str) -> Count | None:
@@ -125,36 +116,24 @@ class Iterators:
 
     # --- generators ------------------------------------------------------------------------------------------------------
 
-    def _generator(self, address: int, depth: int) -> Count | None:
-        frame = self._frames.generator_frame(address)
-        return self.of_generator(frame, address, depth)
-
-    def of_generator(self, frame: MemoryFrame, address: int, depth: int = 0) -> Count | None:
-        """What a generator with this frame counts."""
-        variables = frame.variables
+    def _generator(self, frame: MemoryFrame, address: int, depth: int) -> Count | None:
         if frame.file.endswith("/accelerate/data_loader.py") and frame.function == "__iter__":
             return self._accelerate(frame, address, depth)
-        inner = next(
-            (count for loop in reversed(frame.loops) if (count := self._batches(loop.address, depth)) is not None), None
-        )
-        if frame.file.endswith("/tqdm/std.py") and "self" in variables:
-            return self._tqdm(frame, inner, address, depth)
-        if inner is not None:
-            return inner
-        # A loop that takes its batches by hand: `while True: batch = next(it)`.
-        counts = [count for value in variables.values() if (count := self._batches(value, depth)) is not None]
-        return counts[0] if len({count.address for count in counts}) == 1 else None
+        if frame.file.endswith("/tqdm/std.py") and "self" in frame.variables:
+            return self._tqdm(frame, address, depth)
+        source = self._frames.source(frame)
+        return self.count(source, depth + 1) if source is not None else None
 
     def _batches(self, address: int, depth: int) -> Count | None:
         count = self.count(address, depth + 1)
         return count if count is not None and count.of_batches else None
 
-    def _tqdm(self, frame: MemoryFrame, inner: Count | None, address: int, depth: int) -> Count | None:
-        """tqdm.__iter__: `for obj in iterable: yield obj; n += 1`."""
+    def _tqdm(self, frame: MemoryFrame, address: int, depth: int) -> Count | None:
+        """tqdm.__iter__: `for obj in iterable: yield obj; n += 1`, or `yield from iterable` if it shows nothing."""
         objects, bar = self._objects, frame.variables["self"]
         total = objects.integer_at(bar, "total")
-        direct = next((c for loop in frame.loops if (c := self.count(loop.address, depth + 1)) is not None), None)
-        if (inner := inner or direct) is not None:
+        inner = self.count(frame.loops[0].address, depth + 1) if frame.loops else None
+        if inner is not None:
             return inner if inner.total is not None else inner._replace(total=total)
         if "n" not in frame.variables:
             return None
@@ -175,24 +154,14 @@ class Iterators:
 
     # --- iterators in Python ---------------------------------------------------------------------------------------------
 
-    def of_instance(self, address: int, depth: int = 0) -> Count | None:
-        """What an instance of a class in Python counts."""
+    def _of_instance(self, address: int, depth: int) -> Count | None:
         attributes = self._objects.attributes(address)
         if "_num_yielded" in attributes and "_index_sampler" in attributes:
             return self._of_loader(address, attributes)
         if {"fetched", "length", "_combined_loader"} <= attributes.keys():
             return self._of_fetcher(address, attributes)
-        counts: list[Count] = []
-        for value in islice(attributes.values(), _MAX_WRAPPED):
-            with contextlib.suppress(Unreadable):
-                if self._may_count(value) and (count := self._batches(value, depth)) is not None:
-                    counts.append(count)
-        return counts[0] if len({count.address for count in counts}) == 1 else None
-
-    def _may_count(self, address: int) -> bool:
-        """Whether an attribute of a wrapper may be the iterator that it wraps."""
-        name = self._objects.class_name(address)
-        return name.endswith("DataLoaderIter") or name in ("generator", "zip", "map", "enumerate", "islice")
+        wrapped = _PASS_ON.get(self._objects.class_at(self._objects.memory.word(address + 8)))
+        return self.count(attributes[wrapped], depth + 1) if wrapped in attributes else None
 
     def _of_loader(self, address: int, attributes: dict[str, int]) -> Count:
         """_BaseDataLoaderIter: `_num_yielded` grows when `__next__` returns a batch."""

@@ -17,6 +17,8 @@ _MAX_ATTRIBUTES = 96
 _MAX_COUNTS = 16
 _STEPS = 2
 _MAX_NAME = 100
+_WRAPPED = ".base_dataloader"
+"""Where accelerate's dataloaders keep the one that they wrap: a program has a variable of the outer one."""
 _LOADER = frozenset({"dataset", "batch_sampler", "sampler", "_iterator", "drop_last"})
 """Attributes of a torch.utils.data.DataLoader."""
 
@@ -87,6 +89,7 @@ class Reached:
     def _hold(self, name: str, address: int, attributes: dict[str, int], frame: MemoryFrame, *, library: bool) -> None:
         batched = self._objects.memory.kind(attributes["batch_sampler"])[0] != "NoneType"
         sampler = attributes["batch_sampler" if batched else "sampler"]
+        name = name.removesuffix(_WRAPPED)
         self._names.setdefault(sampler, name)
         if not library:
             self.loaders.append(HeldLoader(address, name, sampler, attributes["dataset"], frame))

@@ -14,15 +14,21 @@ from typing import NamedTuple
 from hangdoc.observe import rpc_worker
 from hangdoc.observe.deadline import Deadline
 from hangdoc.observe.elf import MappedFile
+from hangdoc.observe.frames import Frames
 from hangdoc.observe.interpreter import InterpreterState
 from hangdoc.observe.layout import TEXTS_AND_KEYS, Instances, Layout
-from hangdoc.observe.locate import locate
+from hangdoc.observe.locate import Image, locate
+from hangdoc.observe.loops import TrainingLoops, joined
 from hangdoc.observe.maps import mapped_files
 from hangdoc.observe.memory import Memory, Unreadable
+from hangdoc.observe.objects import Objects
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.precision import precisions
 from hangdoc.observe.process_group import own_rank
 from hangdoc.observe.python_state import Modules, amounts, live_environment, p2p_ops, process_groups, variable
+from hangdoc.observe.torch.frameworks import counts_of_object
+from hangdoc.observe.torch.iterators import Iterators
+from hangdoc.observe.torch.lengths import Lengths
 from hangdoc.procfs import ProcFS
 from hangdoc.snapshot import Group, Interpreter
 from tests.hostile.fuzz import fake_memory
@@ -58,8 +64,34 @@ class Net:
     def __init__(self, depth): self._parameters, self._modules = {"w": Tensor()}, {"n": Net(depth - 1)} if depth else {}
 loader, calls, net, cast, tensor = Loader(), [P2POp(isend, 1)], Net(3), autocast(), Tensor()
 zero, large, flag, name, wide, items, group = 0, 2**40, True, "plain", "é日😀", [1, 2], {1, 2}
-print("ready", flush=True)
-sys.stdin.read()
+class Following:
+    def __init__(self): self._num_yielded, self._index_sampler, self._dataset, self._dataset_kind = 0, items, Data(), 0
+    def __iter__(self): return self
+    def __next__(self):
+        self._num_yielded += 1
+        return self._num_yielded
+Following.__name__ = "_SingleProcessDataLoaderIter"
+def generate(source):
+    for item in source:
+        yield item
+class Trainer:
+    def __init__(self): self.state, self.loader = State(), loader
+    def run(self, source):
+        for epoch in range(3):
+            for pair in zip(enumerate(generate(source)), map(str, generate([1, 2, 3]))):
+                with open(os.devnull) as nothing:
+                    try:
+                        raise ValueError
+                    except ValueError:
+                        print("ready", flush=True)
+                        sys.stdin.read()
+class State:
+    def __init__(self): self.global_step, self.max_steps = 3, 9
+State.__module__, State.__name__ = "transformers.trainer_callback", "TrainerState"
+loader.batch_sampler, loader.sampler, loader._iterator, loader.drop_last = items, items, None, False
+following = Following()
+listed, chained, sliced = iter(items), enumerate(iter(items)), zip(iter(items), map(str, iter(items)))
+Trainer().run(following)
 """
 _WORDS = (
     0,
@@ -120,6 +152,8 @@ def read_everything(proc: ProcFS, pid: int, main: dict[str, int]) -> None:
         found = InterpreterState().read(observation, target)
         if isinstance(found, Interpreter):
             storable(found)
+        reading = TrainingLoops().read(observation, target)
+        storable(joined(reading, reading))
         try:
             with observation.memory(pid) as memory:
                 modules = Modules(memory, observation.image(pid))
@@ -127,8 +161,21 @@ def read_everything(proc: ProcFS, pid: int, main: dict[str, int]) -> None:
                     read_module(memory, name, module)
                 for name, address in main.items():
                     read_object(memory, name, address)
+                    read_iterator(memory, observation.image(pid), address)
         except Unreadable:
             pass
+
+
+def read_iterator(memory: Memory, image: Image, address: int) -> None:
+    """The readers of iterators, datasets and trainers."""
+    try:
+        objects, frames = Objects(memory, image.version), Frames(memory, image)
+        Iterators(objects, frames, Lengths(objects), image.version).count(address)
+        Lengths(objects).length(address)
+        for count in counts_of_object(objects, address):
+            storable(count)
+    except Unreadable:
+        pass
 
 
 def read_module(memory: Memory, name: str, module: dict[str, int]) -> None:
