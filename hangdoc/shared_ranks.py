@@ -86,14 +86,9 @@ def common(process: Process) -> Process:
         progress = replace(progress, counters=tuple(changing), beacon=beacon)
     if isinstance(clocks, Clocks):
         clocks = replace(clocks, threads=_names(process, clocks), window_seconds=0.0)
-    loops = process.loops
-    if isinstance(loops, Loops):
-        loaders = (replace(one, workers=(), outstanding=None, done_before=None) for one in loops.loaders)
-        loops = Loops(loaders=tuple(loaders), counts=tuple(replace(one, done_before=None) for one in loops.counts))
     return replace(
         process,
         pid=0,
-        loops=loops,
         argv=(),
         identity=replace(process.identity, rank=0, local_rank=None) if process.identity is not None else None,
         started_seconds_ago=0.0,
@@ -111,10 +106,13 @@ def common(process: Process) -> Process:
 
 
 def _counts(loops: Loops | Unavailable) -> Loops | Unavailable:
-    """The counts of a rank's loops, without its workers and what they are at."""
+    """The counts of a rank's loops, without its workers and what they are at, and without the earlier counts."""
     if not isinstance(loops, Loops):
         return loops
-    return replace(loops, loaders=tuple(replace(loader, workers=(), outstanding=None) for loader in loops.loaders))
+    loaders = (replace(loader, workers=(), outstanding=None, done_before=None) for loader in loops.loaders)
+    return replace(
+        loops, loaders=tuple(loaders), counts=tuple(replace(count, done_before=None) for count in loops.counts)
+    )
 
 
 def _numbers(recorder: FlightRecorder | Unavailable) -> FlightRecorder | Unavailable:
