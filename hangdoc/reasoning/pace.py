@@ -63,8 +63,10 @@ def _rate(run: Run, rank: Rank) -> float | None:
     window = run.host[rank.host].window_seconds if rank.host in run.host else 0.0
     if process is None or not isinstance(process.loops, Loops) or not window:
         return None
-    counters = (*process.loops.counts, *process.loops.loaders)
-    both = ((one.done, one.done_before) for one in counters)
+    both = [
+        *((count.done, count.done_before) for count in process.loops.counts),
+        *((loader.done, loader.done_before) for loader in process.loops.loaders),
+    ]
     moved = (done - before for done, before in both if done is not None and before is not None and done > before)
     steps = next(moved, None)
     return steps / window if steps is not None else None

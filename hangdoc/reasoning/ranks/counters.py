@@ -26,25 +26,26 @@ def counters_in(frames: Iterable[Frame]) -> set[str]:
     return {name for frame in frames for loop in frame.loops for name in loop.counters}
 
 
-def common_loop(stacks: Iterable[tuple[Sequence[Frame], int]]) -> tuple[LoopKey | None, bool]:
-    """From the stacks, each with the number of ranks that have it: the loop that best counts the run's batches, and whether it
-    counts batches. It is one that most ranks have a part in (inside it, or behind it in the same function), over data rather
-    than over numbers, innermost for data, outermost for numbers. With a loop over a DataLoader inside it, it counts epochs."""
+def common_loop(stacks: Iterable[tuple[Process, Sequence[Frame], int]]) -> tuple[LoopKey | None, bool]:
+    """From the processes and their stacks, each with the number of ranks that are like it: the loop that best counts the run's
+    batches, and whether it counts batches. It is one that most ranks have a part in (inside it, or behind it in the same
+    function), over batches by its own iterator, or else over data rather than over numbers, innermost for data, outermost for
+    numbers. With a loop over a DataLoader inside it, it counts epochs."""
     of_epochs: set[LoopKey] = set()
     inside: Tally[LoopKey] = Tally()
     part: Tally[LoopKey] = Tally()
     quality: dict[LoopKey, tuple[int, int]] = {}
-    for frames, ranks in stacks:
+    for process, frames, ranks in stacks:
         for depth, frame in enumerate(reversed(frames)):  # 0 is outermost
             for loop in frame.loops:
                 key = (frame.file, frame.function, loop.line)
                 inside[key] += ranks * (loop.line <= frame.line <= loop.end_line)
                 part[key] += ranks * (loop.line <= frame.line)  # inside it, or behind it in the same function
-                score = _score(loop)
+                score = _score(process, frame, loop)
                 if score == 2 and _has_loader_inside(frames[: len(frames) - depth], loop):
                     of_epochs.add(key)
                 nesting = depth * 100_000 + loop.line
-                quality[key] = (score, nesting if score == 3 else -nesting)
+                quality[key] = max(quality.get(key, (0, 0)), (score, nesting if score >= 3 else -nesting))
     candidates = [key for key in inside if inside[key] and quality[key][0] > 0]
     best = max(candidates, key=lambda key: (part[key], quality[key], inside[key], key), default=None)
     return best, best not in of_epochs
@@ -60,8 +61,11 @@ def _has_loader_inside(frames: Sequence[Frame], loop: Loop) -> bool:
     return any(is_over_loader(one, other) for other, one in nested)
 
 
-def _score(loop: Loop) -> int:
-    """3 for a counted loop over data, 2 for a counted loop over numbers, 1 for data without a counter."""
+def _score(process: Process, frame: Frame, loop: Loop) -> int:
+    """4 for a loop whose iterator gives batches, 3 for a counted loop over data, 2 for a counted loop over numbers, 1 for data
+    without a counter."""
+    if iterators.gives_batches(process, frame, loop):
+        return 4
     if loop.counters:
         return 3 if is_over_data(loop) else 2
     return 1 if is_over_data(loop) else 0

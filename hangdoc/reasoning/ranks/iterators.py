@@ -37,6 +37,12 @@ def behind_loop(process: Process | None, frame: Frame, loop: Loop) -> Loader | N
     return None
 
 
+def gives_batches(process: Process, frame: Frame, loop: Loop) -> bool:
+    """Whether the iterator of a `for` statement, or the loader that it went over, is known to give batches."""
+    iterator = in_loop(process, frame, loop) or behind_loop(process, frame, loop)
+    return iterator is not None and iterator.kind not in _OF_ANYTHING
+
+
 def _iterated(header: str) -> str | None:
     """The variable over which a `for` goes, or which it hands to something that gives all of it: `enumerate(tqdm(loader))`."""
     target, word, iterated = header.removesuffix(":").partition(" in ")

@@ -135,7 +135,7 @@ def _ranks(members: dict[int, Placed], below: Helpers, connected: Connected) -> 
     whole = {at: place for at, place in members.items() if (place[0].name, place[1].like) not in firsts}
     trains = {number: training(process) for number, (_, process) in whole.items()}
     alike = Counter((host.name, process.like) for host, process in members.values() if process.like is not None)
-    votes = ((trains[at].own, 1 + alike[host.name, process.pid]) for at, (host, process) in whole.items())
+    votes = ((process, trains[at].own, 1 + alike[host.name, process.pid]) for at, (host, process) in whole.items())
     loop, of_batches = common_loop(votes)
     found: dict[int, Rank] = {}
     for number in sorted(whole):
