@@ -201,6 +201,32 @@ class PaceView(DocumentPart, frozen=True, kw_only=True):
     """In which share of the calls it was the last."""
 
 
+class PastView(DocumentPart, frozen=True, kw_only=True):
+    """What happened to a job before the look, by the records of its ranks."""
+
+    seconds: float
+    """How far back the records go."""
+    calls_per_second: float
+    """In its largest group, until the ranks stopped making calls."""
+    stopped_us: int | None
+    """When a rank made the last call of all: microseconds since 1970 on the clock of its host. None while calls are made."""
+    stopped_seconds_ago: float | None
+    first_stopped: tuple[int, ...]
+    """The ranks whose last call is the oldest, if it is older than that of the others by a second or more."""
+    first_stopped_seconds: float | None
+    """How long before the last call of all they made theirs."""
+    slowest: int | None
+    """The rank that was the last in most calls, if the others waited much for it; None if none stands out."""
+    last_share: float | None
+    """In which share of the calls it was the last."""
+    late_seconds: float | None
+    """By how much it was later than the median of the others."""
+    others_waited_share: float | None
+    """Share of the time that the other ranks waited for a later rank: their median."""
+    calls: int
+    """How many of the last calls of its largest group were compared for this."""
+
+
 class Starter(DocumentPart, frozen=True, kw_only=True):
     """The launcher of a run, or its first rank if no launcher was seen."""
 
@@ -238,6 +264,8 @@ class Job(DocumentPart, frozen=True, kw_only=True):
     """When torch ends the run because a call has a timeout; None if no record shows that, or if the job is healthy."""
     pace: PaceView | None = None
     """Only of a job that makes progress and whose calls are recorded."""
+    past: PastView | None = None
+    """Only of a job whose calls are recorded."""
 
 
 class Diagnosis(DocumentPart, frozen=True, kw_only=True):

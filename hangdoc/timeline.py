@@ -1,12 +1,13 @@
 """What each rank did at each poll, as a frozen value: one row of cells per rank or group of ranks.
 
-The first view of `top` and the HTML page draw it. `Recorder` makes it from one `Job` per poll.
+The first view of `top` and the HTML page draw it. `Recorder` makes it from one `Job` per poll, and for the time before the first
+poll from a `Past`, which torch's record of calls shows (`hangdoc.reasoning.past`).
 """
 
 from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -44,8 +45,9 @@ class Row(Struct, frozen=True, kw_only=True):
     cells: tuple[Cell, ...]
     """One for each poll, the newest last. For several ranks, `dead` if any of them is dead, else what most of them did."""
     progress: tuple[float, ...] = ()
-    """One for each poll: the share (0 to 1) of ranks that were `computing`, `data` or `moving`. It is never rounded to 0 or 1,
-    so that one differing rank remains visible. Empty if all ranks of the row did the same as `cells`."""
+    """One for each poll: the share (0 to 1) of ranks that were `computing`, `data` or `moving`; in the cells before the first
+    poll the share of the time. It is never rounded to 0 or 1, so that one differing rank remains visible. Empty if all ranks of
+    the row did the same as `cells`."""
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -59,11 +61,30 @@ class Timeline(Struct, frozen=True, kw_only=True):
     seconds: tuple[float, ...]
     """The time of each poll relative to the newest, ascending: the last is 0, all others are negative."""
     rows: tuple[Row, ...]
+    recorded: int = 0
+    """How many of the first cells are not polls: torch's record shows them, from the time before the first poll."""
 
     def last_progress(self) -> int | None:
         """The position in `seconds` of the last poll in which any rank made progress; None if none did."""
         progressed = (at for row in self.rows for at, share in enumerate(row.shares) if share)
         return max(progressed, default=None)
+
+
+class Past(Struct, frozen=True, kw_only=True):
+    """What the ranks did before the first poll, in cells that need not be equally long."""
+
+    seconds: tuple[float, ...]
+    """The end of each cell relative to the first poll, ascending. The last one is where the window of that poll began."""
+    cells: dict[int, tuple[tuple[Cell, float], ...]]
+    """By rank: what it did for most of each cell, and the share of the cell in which it did not wait."""
+
+
+class _Poll(NamedTuple):
+    seconds: float
+    codes: bytes
+    """One for each rank."""
+    shares: bytes | None = None
+    """Of a cell of the past: the share of the time that each rank made progress, in 255ths."""
 
 
 class Recorder:
@@ -72,37 +93,56 @@ class Recorder:
     def __init__(self, polls: int = _KEPT_POLLS) -> None:
         self._position: dict[int, int] = {}
         """Position of each rank in the bytes of a poll. New ranks are appended."""
-        self._polls: deque[tuple[float, bytes]] = deque(maxlen=polls)
+        self._polls: deque[_Poll] = deque(maxlen=polls)
         self._before: dict[int, object] = {}
         self._last_progress: float | None = None
 
     @property
     def seconds(self) -> tuple[float, ...]:
         """The time of each recorded poll, relative to the newest."""
-        newest = self._polls[-1][0] if self._polls else 0.0
-        return tuple(seconds - newest for seconds, _ in self._polls)
+        newest = self._polls[-1].seconds if self._polls else 0.0
+        return tuple(poll.seconds - newest for poll in self._polls)
+
+    @property
+    def recorded(self) -> int:
+        """How many of them are cells of the past."""
+        return sum(poll.shares is not None for poll in self._polls)
 
     @property
     def polls_since_progress(self) -> int | None:
         """The number of polls since any rank last made progress; None if no recorded poll has progress."""
-        ago = (at for at, (seconds, _) in enumerate(reversed(self._polls)) if seconds == self._last_progress)
+        ago = (at for at, poll in enumerate(reversed(self._polls)) if poll.seconds == self._last_progress)
         return next(ago, None)
 
     def newest(self) -> dict[int, Cell]:
         """What each rank did at the newest poll; empty before the first."""
         if not self._polls:
             return {}
-        return {rank: CELLS[code] for rank, code in zip(self._position, self._polls[-1][1], strict=True)}
+        return {rank: CELLS[code] for rank, code in zip(self._position, self._polls[-1].codes, strict=True)}
+
+    def begin(self, seconds: float, past: Past) -> None:
+        """Put the past before the first poll, whose time is `seconds`."""
+        for rank in past.cells:
+            self._position.setdefault(rank, len(self._position))
+        for at, end in enumerate(past.seconds):
+            codes, shares = bytearray([_UNSEEN]) * len(self._position), bytearray(len(self._position))
+            for rank, cells in past.cells.items():
+                cell, share = cells[at]
+                codes[self._position[rank]] = _CODE[cell]
+                shares[self._position[rank]] = _in_255ths(share)
+            self._polls.append(_Poll(seconds + end, bytes(codes), bytes(shares)))
+            if any(shares):
+                self._last_progress = seconds + end
 
     def add(self, seconds: float, job: Job) -> None:
         """Record a poll. `seconds` is its time, on the same clock for all polls. A poll that is not later than the previous one
         (a recording was rewound) replaces all polls from that time on."""
-        if self._polls and self._polls[-1][0] >= seconds:
-            earlier = [poll for poll in self._polls if poll[0] < seconds]
+        if self._polls and self._polls[-1].seconds >= seconds:
+            earlier = [poll for poll in self._polls if poll.seconds < seconds]
             self._polls = deque(earlier, self._polls.maxlen)
             self._before = {}
-            self._last_progress = next((at for at, codes in reversed(earlier) if _progresses(codes)), None)
-        since = seconds - self._polls[-1][0] if self._polls else _FIRST_POLL_SECONDS
+            self._last_progress = next((poll.seconds for poll in reversed(earlier) if _progresses(poll)), None)
+        since = seconds - self._polls[-1].seconds if self._polls else _FIRST_POLL_SECONDS
         for rank in (*(view.rank for view in job.ranks), *(one.rank for one in job.unseen)):
             self._position.setdefault(rank, len(self._position))
         codes = bytearray([_UNSEEN]) * len(self._position)
@@ -112,8 +152,8 @@ class Recorder:
             moved = view.rank in self._before and self._before[view.rank] != place
             codes[self._position[view.rank]] = _CODE[_cell(view, since, moved)]
         self._before = places
-        self._polls.append((seconds, bytes(codes)))
-        if _progresses(bytes(codes)):
+        self._polls.append(_Poll(seconds, bytes(codes)))
+        if _progresses(self._polls[-1]):
             self._last_progress = seconds
 
     def timeline(self, groups: Iterable[Sequence[int]] | None = None, *, polls: int | None = None) -> Timeline:
@@ -122,28 +162,42 @@ class Recorder:
         kept = list(self._polls)[-polls:] if polls is not None else list(self._polls)
         if polls == 0 or not kept:
             return Timeline(seconds=(), rows=())
-        newest = kept[-1][0]
+        newest = kept[-1].seconds
         width = len(self._position)
-        codes = [poll.ljust(width, bytes([_UNSEEN])) for _, poll in kept]
-        rows = [self._row(tuple(sorted(group)), codes) for group in (self._alike(codes) if groups is None else groups)]
-        return Timeline(seconds=tuple(seconds - newest for seconds, _ in kept), rows=tuple(rows))
+        kept = [
+            _Poll(
+                poll.seconds,
+                poll.codes.ljust(width, bytes([_UNSEEN])),
+                poll.shares.ljust(width, b"\0") if poll.shares is not None else None,
+            )
+            for poll in kept
+        ]
+        rows = [self._row(tuple(sorted(group)), kept) for group in (self._alike(kept) if groups is None else groups)]
+        return Timeline(
+            seconds=tuple(poll.seconds - newest for poll in kept),
+            rows=tuple(rows),
+            recorded=sum(poll.shares is not None for poll in kept),
+        )
 
-    def _alike(self, codes: Sequence[bytes]) -> list[tuple[int, ...]]:
+    def _alike(self, polls: Sequence[_Poll]) -> list[tuple[int, ...]]:
         together: dict[tuple[int, ...], list[int]] = {}
-        for rank, history in zip(self._position, zip(*codes, strict=True), strict=True):
+        for rank, history in zip(self._position, zip(*(poll.codes for poll in polls), strict=True), strict=True):
             together.setdefault(history, []).append(rank)
         if len(together) <= _MOST_ROWS:
             return sorted(tuple(sorted(ranks)) for ranks in together.values())
         return blocks(self._position, _MOST_ROWS)
 
-    def _row(self, ranks: tuple[int, ...], codes: Sequence[bytes]) -> Row:
+    def _row(self, ranks: tuple[int, ...], polls: Sequence[_Poll]) -> Row:
         at = [self._position[rank] for rank in ranks if rank in self._position]
         if not at:
-            return Row(ranks=ranks, cells=tuple(CELLS[_UNSEEN] for _ in codes))
-        if len(at) == 1:
-            return Row(ranks=ranks, cells=tuple(CELLS[poll[at[0]]] for poll in codes))
-        pick = itemgetter(*at)
-        tallies = [_tally(bytes(pick(poll))) for poll in codes]
+            return Row(ranks=ranks, cells=tuple(CELLS[_UNSEEN] for _ in polls))
+        if len(at) == 1 and polls[0].shares is None:
+            return Row(ranks=ranks, cells=tuple(CELLS[poll.codes[at[0]]] for poll in polls))
+        pick = itemgetter(*at) if len(at) > 1 else lambda values: (values[at[0]],)
+        tallies = [
+            _tally(bytes(pick(poll.codes)), bytes(pick(poll.shares)) if poll.shares is not None else None)
+            for poll in polls
+        ]
         return Row(ranks=ranks, cells=tuple(cell for cell, _ in tallies), progress=tuple(share for _, share in tallies))
 
 
@@ -156,14 +210,25 @@ def blocks(ranks: Iterable[int], most: int) -> list[tuple[int, ...]]:
     return [tuple(ordered[at : at + size]) for at in range(0, len(ordered), size)]
 
 
-def _progresses(codes: bytes) -> bool:
-    return any(_CODE[cell] in codes for cell in PROGRESS)
+def _progresses(poll: _Poll) -> bool:
+    if poll.shares is not None:
+        return any(poll.shares)
+    return any(_CODE[cell] in poll.codes for cell in PROGRESS)
 
 
-def _tally(codes: bytes) -> tuple[Cell, float]:
-    """(cell of several ranks, share of them that made progress)."""
+def _in_255ths(share: float) -> int:
+    """Never rounded to none or all."""
+    return round(share) * 255 if share in (0, 1) else max(1, min(254, round(share * 255)))
+
+
+def _tally(codes: bytes, shares: bytes | None = None) -> tuple[Cell, float]:
+    """(cell of several ranks, share of them that made progress; of a cell of the past, the share of the time that those of them
+    did of which something is known)."""
     counts = {cell: codes.count(_CODE[cell]) for cell in CELLS}
     most = max(counts, key=lambda cell: (counts[cell], -_MOST_SEVERE_FIRST.index(cell)))
+    if shares is not None:
+        known = len(codes) - counts["unseen"]
+        return most, sum(shares) / 255 / known if known and most != "unseen" else 0.0
     return "dead" if counts["dead"] else most, sum(counts[cell] for cell in PROGRESS) / len(codes)
 
 

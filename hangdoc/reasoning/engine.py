@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import msgspec
 
 from hangdoc.diagnosis import Blocked, Diagnosis, Finding, Job, RankView, Starter, Unseen, Verdict
-from hangdoc.reasoning import blockages, call_views, call_words, ids, standstill, waits
+from hangdoc.reasoning import blockages, call_views, call_words, ids, past, standstill, waits
 from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.causes import disagreements, launches
 from hangdoc.reasoning.ledger.compare import next_timeout
@@ -81,6 +81,7 @@ def _job(run: Run, problems: list[str]) -> Job:
         groups=call_views.groups(run.ledger),
         ends_by_itself_in_seconds=limit.seconds if limit is not None and verdict != "healthy" else None,
         pace=call_views.pace_view(run) if verdict in ("healthy", "waiting") else None,
+        past=past.past_view(run, hung=verdict == "hung"),
     )
 
 

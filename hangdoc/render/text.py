@@ -82,6 +82,9 @@ def _job(job: Job, name: str, *, verbose: bool) -> Iterator[RenderableType]:
         yield ""
     if job.ranks:
         yield _ranks(job)
+    if job.past is not None and job.past.stopped_us is not None:
+        yield ""
+        yield Text.assemble(("before  ", "bold"), words.past(job.past))
     unseen: dict[str, list[int]] = {}
     for one in job.unseen:
         unseen.setdefault(one.why, []).append(one.rank)

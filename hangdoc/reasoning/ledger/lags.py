@@ -177,6 +177,11 @@ def _integers(sites: Iterable[Signature]) -> list[int]:
 # --- clocks ----------------------------------------------------------------------------------------------------------
 
 
+def clock_offsets(group: GroupCalls) -> dict[str, float] | None:
+    """How far the clock of each host is ahead of the first one's, in microseconds: empty for one host, None if it is unknown."""
+    return _clocks({rank: calls for rank, calls in group.ranks.items() if calls.numbers})[1]
+
+
 def _by_host(recorded: dict[int, RankCalls]) -> dict[str, list[int]]:
     hosts: dict[str, list[int]] = {}
     for rank, calls in recorded.items():

@@ -1,0 +1,104 @@
+"""What happened to a run before the look, by torch's record of calls: as figures, and as a timeline."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from statistics import median
+
+from hangdoc.diagnosis import Diagnosis, PastView
+from hangdoc.reasoning.call_views import run_pace
+from hangdoc.reasoning.ledger.lags import Lag, Pace
+from hangdoc.reasoning.ledger.past import edges_of, past_of, shares_of
+from hangdoc.reasoning.ledger.record import RankCalls
+from hangdoc.reasoning.model import Run
+from hangdoc.timeline import Past, Recorder, Timeline
+
+MOST_CELLS = 120
+_LAST_AT_LEAST = 0.5
+_WAITED_AT_LEAST = 0.2
+"""A rank stands out that was the last in so many calls, and for which the others waited for this share of the time."""
+_EARLIER_SECONDS = 1.0
+
+
+def past_view(run: Run, *, hung: bool) -> PastView | None:
+    """The past of a run in figures; None if fewer than 10 calls of two ranks can be compared. Ranks that make calls rarely have not
+    stopped: the last call must be longer ago than any time between two calls, or the run hangs."""
+    pace = run_pace(run)
+    recorded = [calls for calls in _recorded(run) if calls.made_us]
+    if pace is None or not recorded:
+        return None
+    ages = {calls.rank: _age(run, calls, calls.made_us[-1]) for calls in recorded}
+    newest = min(ages.values())
+    longest = max((later - at for calls in recorded for at, later in pairwise(calls.made_us)), default=0) / 1e6
+    moved = any(calls.moved for calls in recorded)
+    stopped = not moved and (hung or newest > longest)
+    oldest = max(ages.values())
+    first = tuple(sorted(rank for rank, age in ages.items() if oldest - age < _EARLIER_SECONDS))
+    earlier = stopped and oldest - newest >= _EARLIER_SECONDS and len(first) < len(ages)
+    slowest = _slowest(pace)
+    return PastView(
+        seconds=round(max(_age(run, calls, calls.made_us[0]) for calls in recorded), 1),
+        calls_per_second=round(pace.calls_per_second, 2),
+        stopped_us=max(calls.made_us[-1] for calls in recorded if ages[calls.rank] == newest) if stopped else None,
+        stopped_seconds_ago=round(newest, 1) if stopped else None,
+        first_stopped=first if earlier else (),
+        first_stopped_seconds=round(oldest - newest, 1) if earlier else None,
+        slowest=slowest.rank if slowest is not None else None,
+        last_share=round(slowest.last_share, 3) if slowest is not None else None,
+        late_seconds=round(slowest.median_seconds, 4) if slowest is not None else None,
+        others_waited_share=round(_others_waited(pace, slowest), 3) if slowest is not None else None,
+        calls=pace.calls,
+    )
+
+
+def _recorded(run: Run) -> Iterator[RankCalls]:
+    """The calls of each rank in the group in which it made its last one."""
+    last: dict[int, RankCalls] = {}
+    for group in run.ledger.groups:
+        for rank, calls in group.ranks.items():
+            known = last.get(rank)
+            if calls.made_us and calls.host in run.host and run.host[calls.host].wall_us is not None:
+                last[rank] = calls if known is None or known.made_us[-1] < calls.made_us[-1] else known
+    yield from last.values()
+
+
+def _age(run: Run, calls: RankCalls, at_us: int) -> float:
+    return max(0.0, ((run.host[calls.host].wall_us or at_us) - at_us) / 1e6)
+
+
+def _slowest(pace: Pace) -> Lag | None:
+    last = max(pace.lags, key=lambda lag: lag.last_share)
+    waited = _others_waited(pace, last)
+    stands_out = last.last_share >= _LAST_AT_LEAST and waited >= _WAITED_AT_LEAST and last.waited_share < waited / 2
+    return last if stands_out else None
+
+
+def _others_waited(pace: Pace, slowest: Lag) -> float:
+    return median(lag.waited_share for lag in pace.lags if lag is not slowest)
+
+
+def past_cells(run: Run, *, least_seconds: float = 0.0) -> Past | None:
+    """What each rank of a run did before the window of the look, in at most 120 cells of at least `least_seconds`. None without a
+    record that is older than the window."""
+    past = past_of(run.ledger, {host.name: host.wall_us for host in run.hosts if host.wall_us is not None})
+    if past is None:
+        return None
+    window = max((host.window_seconds for host in run.hosts), default=0.0)
+    edges = edges_of(past, MOST_CELLS, until=-window, least_seconds=least_seconds)
+    if len(edges) < 2:
+        return None
+    return Past(seconds=edges[1:], cells={rank: shares_of(known, edges) for rank, known in past.ranks.items()})
+
+
+def timelines(diagnosis: Diagnosis, runs: Iterable[Run]) -> dict[str, Timeline]:
+    """The timeline of each job by its id: the time before the look, and the look itself. Without jobs of which no record is
+    older."""
+    jobs = {job.id: job for job in diagnosis.jobs}
+    found: dict[str, Timeline] = {}
+    for run in runs:
+        past = past_cells(run)
+        if past is not None and run.id in jobs:
+            recorder = Recorder()
+            recorder.begin(0.0, past)
+            recorder.add(0.0, jobs[run.id])
+            found[run.id] = recorder.timeline()
+    return found
