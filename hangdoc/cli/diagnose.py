@@ -71,9 +71,11 @@ def command(
     finally:  # also if the report was not read to its end: `hangdoc diagnose --html FILE | head`
         if html is not None:
             from hangdoc.reasoning.detail import details
+            from hangdoc.reasoning.past import timelines
             from hangdoc.render.html import page
 
-            codec.write_aside(html, page(diagnosis, details(diagnosis, runs)).encode())
+            drawn = page(diagnosis, details(diagnosis, runs), timelines(diagnosis, runs))
+            codec.write_aside(html, drawn.encode())
     return exit_code(diagnosis)
 
 

@@ -18,10 +18,19 @@ class Pages:
         self._patience = patience
         self._recorders: dict[str, Recorder] = {}
 
-    def add(self, diagnosis: "Diagnosis") -> None:
-        """Add a look. Jobs that are gone are removed."""
+    def add(self, snapshot: "Snapshot", diagnosis: "Diagnosis") -> None:
+        """Add a look. Jobs that are gone are removed. The timeline of a new job begins with what its ranks recorded earlier."""
         now = time.monotonic()
+        new = {job.id for job in diagnosis.jobs} - self._recorders.keys()
         self._recorders = {job.id: self._recorders.get(job.id) or Recorder() for job in diagnosis.jobs}
+        if new:
+            from hangdoc.reasoning.engine import examine
+            from hangdoc.reasoning.past import past_cells
+
+            for run in examine(snapshot, patience=self._patience)[1]:
+                past = past_cells(run) if run.id in new else None
+                if past is not None:
+                    self._recorders[run.id].begin(now, past)
         for job in diagnosis.jobs:
             self._recorders[job.id].add(now, job)
 

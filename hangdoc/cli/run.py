@@ -166,7 +166,7 @@ class _Reporter:
     def report(self, seen: "Seen", lifeline: passthrough.Lifeline) -> bool:
         """Report what a look showed. Returns whether a hang was reported, here or on another node."""
         nodes, changes, now = self._nodes, seen.changes, time.monotonic()
-        self._pages.add(seen.diagnosis)
+        self._pages.add(seen.snapshot, seen.diagnosis)
         for end in changes.over:
             self._deferred = None
             if end.hang.id in self._reported:

@@ -185,7 +185,7 @@ def _watch(
 ) -> int:  # fmt: skip
     last: object = None
     for seen in watch.looks():
-        pages.add(seen.diagnosis)
+        pages.add(seen.snapshot, seen.diagnosis)
         state = [(job.id, job.verdict, [f.code for f in job.findings[:1]]) for job in seen.diagnosis.jobs]
         if state != last:
             last = state

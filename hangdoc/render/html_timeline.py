@@ -1,18 +1,22 @@
 """The page's timeline: a strip for each row, with one SVG path per kind of cell.
 
-The time between looks varies, so the strip is drawn over time: a cell reaches from the previous look to its own.
+The time between looks varies, so the strip is drawn over time: a cell reaches from the previous look to its own. Before the first
+look, cells come from torch's record of calls, and each is divided into computing and waiting. If a run stood still for a hundred
+times as long as such a cell, all cells are equally wide instead: nothing would be seen of the time before.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from hangdoc.timeline import CELLS, Row, Timeline
+from hangdoc.timeline import CELLS, Cell, Row, Timeline
 
 SCALE = 1000
 """Width of a strip, in the units of its paths."""
 _POLLS_SHOWN = 240
 _ROWS_SHOWN = 64
+_MUCH_LONGER = 100
 
 
 @dataclass(frozen=True)
@@ -40,33 +44,66 @@ class Strip:
     silent: float | None
     """The position of the last byte between the ranks; None if it is not on the strip, or unknown."""
     left_out: int
+    recorded: int
+    """How many cells before the first look come from the record of calls."""
+    attached: float | None
+    """The position at which the first look began; None if the strip begins there."""
+    to_scale: bool
+    """Whether equal lengths are equal times."""
 
 
 def strip(timeline: Timeline, culprits: frozenset[int], silent_seconds: float | None) -> Strip:
     """The newest looks. `silent_seconds`: how long before the last look the last byte between the ranks was."""
     start = max(0, len(timeline.seconds) - _POLLS_SHOWN)
     seconds = timeline.seconds[start:]
-    gaps = [later - earlier for earlier, later in pairwise(seconds)]
-    first = seconds[0] - (sorted(gaps)[len(gaps) // 2] if gaps else 1.0)  # the start of the first cell is unknown
-    span = seconds[-1] - first
-    edges = [0, *(round(SCALE * (at - first) / span) for at in seconds)]
-    bands = tuple(_band(row, start, edges, culprits) for row in timeline.rows[:_ROWS_SHOWN])
+    recorded = max(0, timeline.recorded - start)
+    gaps = sorted(later - earlier for earlier, later in pairwise(seconds))
+    times = [seconds[0] - _first_length(seconds, gaps, recorded), *seconds]
+    span = times[-1] - times[0]
+    to_scale = not gaps or not recorded or gaps[-1] < _MUCH_LONGER * gaps[0]
+    edges = [round(SCALE * (at - times[0]) / span if to_scale else SCALE * i / len(seconds)) for i, at in enumerate(times)]
+    bands = tuple(_band(row, start, edges, culprits, recorded) for row in timeline.rows[:_ROWS_SHOWN])
     used = {cell for row in timeline.rows[:_ROWS_SHOWN] for cell in row.cells[start:]}
+    used |= {"computing" for row in timeline.rows[:_ROWS_SHOWN] if any(row.progress[start : start + recorded])}
     return Strip(
-        polls=len(seconds),
+        polls=len(seconds) - recorded,
         seconds=span,
         bands=bands,
         kinds=tuple(cell for cell in CELLS if cell in used),
-        silent=SCALE * (1 - silent_seconds / span) if silent_seconds is not None and silent_seconds < span else None,
+        silent=_position(-silent_seconds, times, edges) if silent_seconds is not None and silent_seconds < span else None,
         left_out=len(timeline.rows) - len(bands),
+        recorded=recorded,
+        attached=edges[recorded] if recorded else None,
+        to_scale=to_scale,
     )
 
 
-def _band(row: Row, start: int, edges: Sequence[int], culprits: frozenset[int]) -> Band:
-    cells = row.cells[start:]
-    kinds = [cell for cell in CELLS if cell in cells and cell != "unseen"]
-    paths = tuple((cell, _path([one == cell for one in cells], edges)) for cell in kinds)
-    mixed = _path([0 < share < 1 for share in row.progress[start:]], edges)
+def _first_length(seconds: Sequence[float], gaps: Sequence[float], recorded: int) -> float:
+    """The length of the first cell, whose beginning is unknown."""
+    if recorded > 1:
+        return seconds[1] - seconds[0]
+    return gaps[len(gaps) // 2] if gaps else 1.0
+
+
+def _position(at: float, times: Sequence[float], edges: Sequence[int]) -> float:
+    after = min(max(1, bisect_left(times, at)), len(times) - 1)
+    begin, end = times[after - 1], times[after]
+    share = (at - begin) / (end - begin) if end > begin else 1.0
+    return edges[after - 1] + share * (edges[after] - edges[after - 1])
+
+
+def _band(row: Row, start: int, edges: Sequence[int], culprits: frozenset[int], recorded: int) -> Band:
+    cells, shares = row.cells[start:], row.progress[start:]
+    looks = [cell if at >= recorded else None for at, cell in enumerate(cells)]
+    drawn = {kind: _path([cell == kind for cell in looks], edges) for kind in CELLS if kind in looks and kind != "unseen"}
+    for at, cell in enumerate(cells[:recorded]):
+        divided = edges[at] + round(shares[at] * (edges[at + 1] - edges[at]))
+        working: Cell = "moving" if cell == "moving" else "computing"
+        for kind, begin, end in ((working, edges[at], divided), ("waiting", divided, edges[at + 1])):
+            if cell != "unseen" and begin < end:
+                drawn[kind] = drawn.get(kind, "") + f"M{begin} 5H{end}"
+    mixed = _path([at >= recorded and 0 < share < 1 for at, share in enumerate(shares)], edges)
+    paths = tuple((kind, drawn[kind]) for kind in CELLS if kind in drawn)
     return Band(row.ranks, set(row.ranks) <= culprits, paths, mixed)
 
 

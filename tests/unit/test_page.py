@@ -277,9 +277,9 @@ def test_who_watches_has_a_timeline_on_the_page() -> None:
     pages = Pages(PATIENCE)
     evidence = waiting(8)
     diagnosis = diagnose(evidence, patience=PATIENCE)
-    pages.add(msgspec.structs.replace(diagnosis, jobs=()))
+    pages.add(evidence, msgspec.structs.replace(diagnosis, jobs=()))
     for _ in range(3):
-        pages.add(diagnosis)
+        pages.add(evidence, diagnosis)
     text = pages.page(evidence, diagnosis)
     assert "3 looks; each shows" in text
     for section in ("Timeline", "Who waits for whom", "Stacks"):
