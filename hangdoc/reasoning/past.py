@@ -20,8 +20,8 @@ _EARLIER_SECONDS = 1.0
 
 
 def past_view(run: Run, *, hung: bool) -> PastView | None:
-    """The past of a run in figures; None if fewer than 10 calls of two ranks can be compared. Ranks that make calls rarely have not
-    stopped: the last call must be longer ago than any time between two calls, or the run hangs."""
+    """The past of a run in figures; None if fewer than 10 calls of two ranks can be compared. Ranks that make calls rarely have
+    not stopped: the last call must be longer ago than any time between two calls, or the run hangs."""
     pace = run_pace(run)
     recorded = [calls for calls in _recorded(run) if calls.made_us]
     if pace is None or not recorded:

@@ -61,7 +61,9 @@ def strip(timeline: Timeline, culprits: frozenset[int], silent_seconds: float | 
     times = [seconds[0] - _first_length(seconds, gaps, recorded), *seconds]
     span = times[-1] - times[0]
     to_scale = not gaps or not recorded or gaps[-1] < _MUCH_LONGER * gaps[0]
-    edges = [round(SCALE * (at - times[0]) / span if to_scale else SCALE * i / len(seconds)) for i, at in enumerate(times)]
+    edges = [
+        round(SCALE * (at - times[0]) / span if to_scale else SCALE * i / len(seconds)) for i, at in enumerate(times)
+    ]
     bands = tuple(_band(row, start, edges, culprits, recorded) for row in timeline.rows[:_ROWS_SHOWN])
     used = {cell for row in timeline.rows[:_ROWS_SHOWN] for cell in row.cells[start:]}
     used |= {"computing" for row in timeline.rows[:_ROWS_SHOWN] if any(row.progress[start : start + recorded])}
@@ -70,7 +72,9 @@ def strip(timeline: Timeline, culprits: frozenset[int], silent_seconds: float | 
         seconds=span,
         bands=bands,
         kinds=tuple(cell for cell in CELLS if cell in used),
-        silent=_position(-silent_seconds, times, edges) if silent_seconds is not None and silent_seconds < span else None,
+        silent=_position(-silent_seconds, times, edges)
+        if silent_seconds is not None and silent_seconds < span
+        else None,
         left_out=len(timeline.rows) - len(bands),
         recorded=recorded,
         attached=edges[recorded] if recorded else None,
@@ -95,7 +99,9 @@ def _position(at: float, times: Sequence[float], edges: Sequence[int]) -> float:
 def _band(row: Row, start: int, edges: Sequence[int], culprits: frozenset[int], recorded: int) -> Band:
     cells, shares = row.cells[start:], row.progress[start:]
     looks = [cell if at >= recorded else None for at, cell in enumerate(cells)]
-    drawn = {kind: _path([cell == kind for cell in looks], edges) for kind in CELLS if kind in looks and kind != "unseen"}
+    drawn = {
+        kind: _path([cell == kind for cell in looks], edges) for kind in CELLS if kind in looks and kind != "unseen"
+    }
     for at, cell in enumerate(cells[:recorded]):
         divided = edges[at] + round(shares[at] * (edges[at + 1] - edges[at]))
         working: Cell = "moving" if cell == "moving" else "computing"

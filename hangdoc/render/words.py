@@ -179,8 +179,10 @@ def past(before: PastView) -> str:
 
 
 def rate(per_second: float) -> str:
-    """`12.3`, `480`, `0.05`."""
-    return f"{per_second:.0f}" if per_second >= 100 else f"{per_second:.1f}" if per_second >= 1 else f"{per_second:.2f}"
+    """`480`, `12.3`, `0.05`, `0`."""
+    if per_second >= 100 or not per_second:
+        return f"{per_second:.0f}"
+    return f"{per_second:.1f}" if per_second >= 1 else f"{per_second:.2f}"
 
 
 def _clock(at_us: int, ago: float) -> str:

@@ -173,7 +173,7 @@ class Top(Actions):
             gc.collect()
         for job in message.poll.diagnosis.jobs:
             history = self._histories.setdefault(job.id, History())
-            history.add(message.poll.at, job)
+            history.add(message.poll.at, job, message.poll.pasts.get(job.id))
             if job.verdict == "hung" and job.id not in self._announced:
                 self._announced.add(job.id)  # once
                 if self.source.length is None:

@@ -24,6 +24,7 @@ _WORDS: dict[Cell, str] = {
 }  # fmt: skip
 _SHARE = "▁▂▃▄▅▆▇"
 """The share of ranks that make progress, for a block whose ranks do different things."""
+_ENDS = "◄"
 _TICK = 12
 """Cells between two labels of the time axis."""
 _BEFORE = 6
@@ -39,14 +40,17 @@ def polls_per_cell(since_progress: int | None, width: int) -> int:
     return polls
 
 
-def draw_row(row: Row, width: int, polls: int = 1) -> Text:
-    """The newest `width` cells of a row, `polls` polls each. The newest is at the right."""
+def draw_row(row: Row, width: int, polls: int = 1, recorded: int = 0) -> Text:
+    """The newest `width` cells of a row, `polls` polls each. The newest is at the right. The first `recorded` polls come from
+    torch's record of calls, and are dim."""
     several = len(row.ranks) > 1 or polls > 1
     drawn: list[tuple[str, str]] = []
     progress = row.shares
     for end in range(len(row.cells), max(0, len(row.cells) - width * polls), -polls):
         some, shares = row.cells[max(0, end - polls) : end], progress[max(0, end - polls) : end]
-        drawn.append(_draw_cell(max(some, key=some.count), sum(shares) / len(shares), several))
+        past = end <= recorded
+        glyph, style = _draw_cell(max(some, key=some.count), sum(shares) / len(shares), several or past)
+        drawn.append((glyph, f"dim {style}" if past else style))
     return joined([(" " * (width - len(drawn)), ""), *reversed(drawn)])
 
 
@@ -73,9 +77,9 @@ def _draw_cell(cell: Cell, share: float, several: bool) -> tuple[str, str]:
     return _SHARE[height], "red" if cell == "dead" else "yellow" if share < 0.5 else "green"
 
 
-def axis(seconds: Sequence[float], since_progress: int | None, width: int, polls: int = 1) -> Text:
+def axis(seconds: Sequence[float], since_progress: int | None, width: int, polls: int = 1, recorded: int = 0) -> Text:
     """The time axis above `width` cells of polls `seconds` ago, with a mark at the last progress of any rank, which was
-    `since_progress` polls ago."""
+    `since_progress` polls ago, and one where the first `recorded` polls end, which come from torch's record of calls."""
     line = [" "] * width
     newest = len(seconds) - 1
     if since_progress:
@@ -85,6 +89,9 @@ def axis(seconds: Sequence[float], since_progress: int | None, width: int, polls
         left = [(at - len(text) - 1, f"{text} ▼") for text in (f"last progress {since} ago", f"{since} ago")]
         _write(line, *right, *left, (at, "▼"))
     _write(line, (width - len("now"), "now"))
+    if recorded:
+        end = width - -(-(len(seconds) - recorded) // polls)
+        _write(line, *((end - len(text), text) for text in (f"before hangdoc {_ENDS}", f"before {_ENDS}", _ENDS)))
     for back in range(_TICK, min(width, newest // polls + 1), _TICK):
         _write(line, (width - 1 - back, f"╷{_short(-seconds[newest - back * polls])}"))
     return Text("".join(line), "bold")
@@ -105,9 +112,11 @@ def _short(seconds: float) -> str:
     return f"{seconds / 60:.0f}m" if seconds < 6000 else f"{seconds / 3600:.0f}h"
 
 
-def legend(*, blocks: bool) -> Text:
-    """What the shapes mean."""
+def legend(*, blocks: bool, recorded: bool = False) -> Text:
+    """What the shapes mean. `recorded`: there are cells from torch's record of calls."""
     text = Text(no_wrap=True, overflow="ellipsis", style="dim")
+    if recorded:
+        text.append(f"{_ENDS} dim: recorded by torch, {_SHARE[0]}…{_SHARE[-1]} not waiting  ")
     for cell in CELLS:
         text.append(GLYPH[cell], STYLE[cell]).append(f" {_WORDS[cell]}  ")
     return text.append(f"{_SHARE[0]}…{_SHARE[-1]} share making progress" if blocks else "")

@@ -10,7 +10,7 @@ from hangdoc.diagnosis import RankView
 from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
 from hangdoc.timeline import blocks
-from hangdoc_tui import cells
+from hangdoc_tui import calls, cells
 from hangdoc_tui.places import place, stack_age
 from hangdoc_tui.view_model import RankChosen, ViewModel
 
@@ -43,7 +43,7 @@ class Detail(Widget):
         if model is None:
             return Text()
         ranks = [view.rank for view in model.job.ranks]
-        lines = [cells.legend(blocks=len(ranks) > LARGE)]
+        lines = [cells.legend(blocks=len(ranks) > LARGE, recorded=model.history.recorder.recorded > 0)]
         if zoomed is not None:
             lines[0] = Text(f"{len(zoomed):,} of {len(ranks):,} ranks: {numbers(zoomed)[:40]}  (esc: all)", "bold")
         view = model.view(model.selected)
@@ -96,6 +96,8 @@ def _rank_details(model: ViewModel, view: RankView, width: int) -> Iterator[Text
         f"stack of {age} ago" if age is not None else "",
     )
     yield Text("  " + " · ".join(fact for fact in facts if fact), "dim")
+    if recorded := list(calls.facts(model, view)):
+        yield Text("  " + " · ".join(recorded), "dim")
     rank = model.run.ranks.get(view.rank)
     if view.where is not None:
         yield Text(f"  {place(view.where, width - 2)}", "dim" if age is not None else "")

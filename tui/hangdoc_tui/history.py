@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hangdoc.diagnosis import Job, RankView
 from hangdoc.render import words
-from hangdoc.timeline import Recorder
+from hangdoc.timeline import Past, Recorder
 
 _KEPT_POLLS = 240
 _KEPT_EVENTS = 2000
@@ -52,8 +52,11 @@ class History:
         self._newest: datetime.datetime | None = None
         self._verdict: str | None = None
 
-    def add(self, at: datetime.datetime, job: Job) -> list[Event]:
-        """Add one poll of the job, and return what changed. If a recording goes back in time, the history starts again."""
+    def add(self, at: datetime.datetime, job: Job, past: Past | None = None) -> list[Event]:
+        """Add one poll of the job, and return what changed. If a recording goes back in time, the history starts again. `past` is
+        what the ranks did before the first poll."""
+        if past is not None and not self.recorder.seconds:
+            self.recorder.begin(at.timestamp(), past)
         self.recorder.add(at.timestamp(), job)
         if self._newest is not None and at <= self._newest:
             self._forget()

@@ -12,7 +12,7 @@ from hangdoc.diagnosis import RankView
 from hangdoc.phrases import duration, numbers
 from hangdoc.render import words
 from hangdoc.timeline import blocks
-from hangdoc_tui import cells
+from hangdoc_tui import calls, cells
 from hangdoc_tui.detail import LARGE, Detail
 from hangdoc_tui.grid import Cell, Column, Fitted, Grid
 from hangdoc_tui.places import placed, stack_age
@@ -37,7 +37,7 @@ class RankTable(Grid):
     """One row per rank, class, host or block of ranks."""
 
     def __init__(self) -> None:
-        super().__init__("ranks", _columns(grouped=False, several_hosts=False, timeline=24))
+        super().__init__("ranks", _columns(grouped=False, several_hosts=False, recorded=False, timeline=24))
         self.sorted_by, self.filter = "rank", ""
         self.chosen_group: str | None = None
         """What a person chose from GROUPS. None: the size and the verdict of the run decide."""
@@ -69,7 +69,12 @@ class RankTable(Grid):
         most = model.history.most_batches()
         grouped = self.grouped_by != "ranks"
         several_hosts = len({view.host for view in model.job.ranks}) > 1
-        columns = _columns(grouped=grouped, several_hosts=several_hosts, timeline=max(24, self.size.width // 3))
+        columns = _columns(
+            grouped=grouped,
+            several_hosts=several_hosts,
+            recorded=calls.has_record(model),
+            timeline=max(24, self.size.width // 3),
+        )
         self.set_columns(columns)
         timeline = _TimelineColumn(model)
         titles = {one.title: at for at, one in enumerate(columns)}
@@ -190,16 +195,17 @@ class _TimelineColumn:
 
     def axis(self, width: int) -> Text:
         """The time axis above it."""
-        since = self._recorder.polls_since_progress
-        return cells.axis(self._recorder.seconds, since, width, cells.polls_per_cell(since, width))
+        since, recorded = self._recorder.polls_since_progress, self._recorder.recorded
+        return cells.axis(self._recorder.seconds, since, width, cells.polls_per_cell(since, width), recorded)
 
     def row(self, ranks: Sequence[int], width: int) -> Text:
         """The cells of some ranks."""
         polls = cells.polls_per_cell(self._recorder.polls_since_progress, width)
-        return cells.draw_row(self._recorder.timeline([ranks], polls=width * polls).rows[0], width, polls)
+        line = self._recorder.timeline([ranks], polls=width * polls)
+        return cells.draw_row(line.rows[0], width, polls, line.recorded)
 
 
-def _columns(*, grouped: bool, several_hosts: bool, timeline: int) -> tuple[Column, ...]:
+def _columns(*, grouped: bool, several_hosts: bool, recorded: bool, timeline: int) -> tuple[Column, ...]:
     return (
         Column("rank", least=8, most=14),
         *([Column("count")] if grouped else []),
@@ -208,9 +214,10 @@ def _columns(*, grouped: bool, several_hosts: bool, timeline: int) -> tuple[Colu
         Column("batches", least=8, gives_way=1),
         Column("silent", least=7, gives_way=2),
         Column("cpu", least=4, gives_way=4),
+        *([Column("calls/s", gives_way=6), Column("late", least=6, gives_way=5)] if recorded else []),
         Column("where", least=20, most=70, flexible=True, gives_way=3),
-        *([Column("host", most=20, gives_way=5)] if several_hosts else []),
-        Column("pid", gives_way=6),
+        *([Column("host", most=20, gives_way=7)] if several_hosts else []),
+        Column("pid", gives_way=8),
     )
 
 
@@ -232,6 +239,8 @@ def _cells_of(
         _batches(views, most),
         Text(_silence(views), justify="right"),
         Text(_cpu(views), justify="right"),
+        *([Text(calls.rate_text(model, views), justify="right"), Text(calls.late_text(model, views), justify="right")]
+          if calls.has_record(model) else []),
         Fitted(lambda width: _placed(views, width), _placed(views, 999).cell_len),
         *([Text(words.clean(next(iter(hosts))) if len(hosts) == 1 else f"{len(hosts)} hosts")] if several_hosts else []),
         Text(f"{first.pid or '-'}{'…' if len(views) > 1 else ''}", justify="right"),

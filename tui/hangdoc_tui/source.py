@@ -1,8 +1,8 @@
 """Where the app's polls come from: this host now, or recorded bundles."""
 
 import datetime
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -10,9 +10,16 @@ from typing import Protocol
 from hangdoc import codec
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe.polling import cpu_seconds
+from hangdoc.reasoning.call_views import run_pace
 from hangdoc.reasoning.engine import examine
+from hangdoc.reasoning.ledger.lags import Pace
 from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.past import past_cells
 from hangdoc.snapshot import Snapshot, merge
+from hangdoc.timeline import Past
+
+_LEAST_SECONDS = 1.0
+"""A cell of the time before the first poll is at least as long as the usual time between two polls."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,10 @@ class Poll:
     snapshot: Snapshot
     diagnosis: Diagnosis
     runs: tuple[Run, ...]
+    pasts: Mapping[str, Past] = field(default_factory=dict)
+    """Only of the first poll: what the ranks of each job did before it, by the job's id. Without jobs that have no record."""
+    paces: Mapping[str, Pace] = field(default_factory=dict)
+    """Who comes late to the calls of each job, by its id. Without jobs that have no record."""
 
 
 class Source(Protocol):
@@ -86,7 +97,18 @@ def _poll(number: int, snapshot: Snapshot, patience: float, before: float | None
     diagnosis, runs = examine(snapshot, patience=patience)
     cost = cpu_seconds() - before if before is not None else 0.0
     at = max((host.taken_at for host in snapshot.hosts), default="1970-01-01T00:00:00+00:00")
-    return Poll(number, datetime.datetime.fromisoformat(at), cost, snapshot, diagnosis, runs)
+    pasts = {run.id: past_cells(run, least_seconds=_LEAST_SECONDS) for run in runs} if number == 0 else {}
+    paces = {run.id: run_pace(run) for run in runs}
+    return Poll(
+        number,
+        datetime.datetime.fromisoformat(at),
+        cost,
+        snapshot,
+        diagnosis,
+        runs,
+        {job: past for job, past in pasts.items() if past is not None},
+        {job: pace for job, pace in paces.items() if pace is not None},
+    )
 
 
 def _when_and_where(snapshot: Snapshot) -> tuple[str, tuple[str, ...]]:

@@ -137,7 +137,9 @@ def _telling(aligned: _Aligned) -> list[int]:
     }
     often = [site for site, positions in at_site.items() if len(positions) >= _LEAST_CALLS] or list(at_site)
     widest = max(apart[site] for site in often)
-    positions = sorted(position for site in often if apart[site] >= _SHARE_OF_WIDEST * widest for position in at_site[site])
+    positions = sorted(
+        position for site in often if apart[site] >= _SHARE_OF_WIDEST * widest for position in at_site[site]
+    )
     # Of several calls of one line right after each other, only the first one shows who comes late.
     far = sorted(_distance(columns, position) for position in positions)[int(len(positions) * _P90)]
     return [position for position in positions if _distance(columns, position) >= _SHARE_OF_WIDEST * far]

@@ -1,0 +1,72 @@
+"""What torch's record of calls says of each rank: calls per second, and how late it comes to them."""
+
+from collections.abc import Iterator, Sequence
+
+from hangdoc.diagnosis import RankView
+from hangdoc.phrases import duration
+from hangdoc.reasoning.ledger.lags import Lag
+from hangdoc.reasoning.ledger.record import RankCalls
+from hangdoc.render import words
+from hangdoc_tui.view_model import ViewModel
+
+_LEAST_SECONDS = 0.001
+"""Who comes later by less is not late."""
+
+
+def has_record(model: ViewModel) -> bool:
+    """Whether the calls of any rank are recorded."""
+    return any(calls.source == "recorder" for group in model.run.ledger.groups for calls in group.ranks.values())
+
+
+def rate_text(model: ViewModel, views: Sequence[RankView]) -> str:
+    """The calls per second of some ranks in the window, on average; `-` if unknown."""
+    rates = [rate for view in views if (rate := _rate(model, view)) is not None]
+    if not rates:
+        return "-"
+    return words.rate(sum(rates) / len(rates))
+
+
+def late_text(model: ViewModel, views: Sequence[RankView]) -> str:
+    """How late the latest of some ranks comes, by the median of its last calls; `-` if none is late, or if it is unknown."""
+    return max(((lag.median_seconds, _late(lag)) for view in views if (lag := _lag(model, view)) is not None),
+               default=(0.0, "-"))[1]  # fmt: skip
+
+
+def facts(model: ViewModel, view: RankView) -> Iterator[str]:
+    """What is known of a rank's calls, in a few words each."""
+    rate = _rate(model, view)
+    if rate is not None:
+        yield f"{words.rate(rate)} calls/s"
+    for calls in view.calls[:1]:
+        if calls.source == "recorder" and calls.age_seconds is not None:
+            yield f"last call {duration(calls.age_seconds)} ago"
+    lag = _lag(model, view)
+    if lag is not None:
+        if lag.median_seconds >= _LEAST_SECONDS:
+            yield f"{_late(lag)} after the others"
+        yield f"waited {lag.waited_share:.0%} of the time"
+        yield f"last in {lag.last_share:.0%} of {model.poll.paces[model.job.id].calls} calls"
+
+
+def _rate(model: ViewModel, view: RankView) -> float | None:
+    host = model.run.host.get(view.host)
+    made = [made for _, calls in model.run.ledger.of_rank(view.rank) if (made := _made(calls)) is not None]
+    return sum(made) / host.window_seconds if made and host is not None and host.window_seconds else None
+
+
+def _made(calls: RankCalls) -> int | None:
+    if calls.made is None or calls.made_before is None:
+        return None
+    return max(0, calls.made - calls.made_before)
+
+
+def _lag(model: ViewModel, view: RankView) -> Lag | None:
+    pace = model.poll.paces.get(model.job.id)
+    return next((lag for lag in pace.lags if lag.rank == view.rank), None) if pace is not None else None
+
+
+def _late(lag: Lag) -> str:
+    late = lag.median_seconds
+    if late < _LEAST_SECONDS:
+        return "-"
+    return f"{1000 * late:.0f} ms" if late < 1 else duration(late)
