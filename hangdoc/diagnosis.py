@@ -83,7 +83,8 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     silent_seconds: float | None
     """Seconds since the last byte to or from any other rank."""
     stack_seconds_ago: float | None = None
-    """Age of the stack that `operation` and `where` come from. 0 if the stack is still the same; None without a stack."""
+    """Age of the stack that `operation` and `where` come from. 0 if the stack is still the same. Of a rank that makes progress
+    and whose stack was not read, the age of its last recorded call, which `where` comes from. None without both."""
     like: int | None = None
     """In a look at many hosts, the rank of the same host that is in the same state at the same lines. Its variables and threads
     were sent for both."""

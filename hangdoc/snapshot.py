@@ -459,6 +459,12 @@ class FlightRecorder(Reading, frozen=True, kw_only=True):
     capacity: int | None = None
     """The calls that the record keeps; older ones are overwritten. None if unknown."""
 
+    @property
+    def made_in_window(self) -> int:
+        """How many collectives the rank issued in the window; 0 if the record was read once."""
+        numbers = ((group.issued, group.issued_before) for group in self.groups)
+        return sum(max(0, now - before) for now, before in numbers if now is not None and before is not None)
+
 
 # --- dataloaders and training loops -----------------------------------------------------------------------------------
 
@@ -516,6 +522,11 @@ class Loops(Reading, frozen=True, kw_only=True):
     loaders: tuple[Loader, ...] = ()
     """Those of the innermost frame first."""
     counts: tuple[TrainerCount, ...] = ()
+
+    @property
+    def moved(self) -> bool:
+        """Whether any of them counted in the window."""
+        return any(one.done_before not in (None, one.done) for one in (*self.loaders, *self.counts))
 
 
 # --- a process -----------------------------------------------------------------------------------------------------

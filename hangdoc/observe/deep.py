@@ -29,6 +29,7 @@ _SETTLES_SECONDS = 0.25
 _NOT_LOOKED_AT = Unavailable(reason="not looked at")
 _READ_ONCE = Unavailable(reason="read once so far")
 _NOT_NEEDED = Unavailable(reason="not needed")
+_COUNTS = Unavailable(reason="not needed: the rank counts its calls or batches, and so makes progress")
 
 
 @dataclass
@@ -130,12 +131,35 @@ class DeepReader:
         for target in targets:
             interpreter, threads = interpreters.get(target.pid, _NOT_LOOKED_AT), clocks[target.pid]
             after = {} if isinstance(threads, Unavailable) else threads
-            off = target.pid in off_cpu and not has_run(target.pid, stacks[target.pid], at_end[target.pid], after)
+            seen = (earlier := self.known.get(target.pid)) is not None and isinstance(earlier.stack, Stack)
+            # Without a stack, only the main thread was known, and another one may have run since the window began.
+            began = at_end[target.pid] if seen else self._clocks.readings(target.pid)[0]
+            off = target.pid in off_cpu and not has_run(target.pid, stacks[target.pid], began, after)
             self._store(target, stacks[target.pid], interpreter, after, off_cpu=off)
             known, more = self.known[target.pid], slow.get(target.pid, {})
             known.loops = loops.get(target.pid, _NOT_LOOKED_AT)
             known.slow_at = more.pop("at", known.slow_at)
             known.slow = {**known.slow, **more}
+
+    def read_memory(self, observation: Observation, targets: Iterable[Target]) -> None:
+        """Read only the interpreters of some ranks, and what hardly ever changes, where that is due: it takes no pause."""
+        now = time.monotonic()
+        due = [t for t in targets if t.pid not in self.known or now - self.known[t.pid].slow_at > _SLOW_SECONDS]
+        slow = self._read_slow(observation, due)
+        interpreters = observation.read_each(due, lambda target: self._interpreters.read(observation, target))
+        for target in due:
+            interpreter = interpreters.get(target.pid, _NOT_LOOKED_AT)
+            self._store(target, _COUNTS, interpreter, self._clocks.readings(target.pid)[1], off_cpu=False)
+            known = self.known[target.pid]
+            known.slow_at, known.slow = now, {**known.slow, **slow[target.pid]}
+            known.slow.pop("at", None)
+
+    def drop_stack(self, pid: int) -> None:
+        """Drop the stacks of a process that has moved since, and what is only valid with them."""
+        known = self.known.get(pid)
+        if known is not None and known.stack is not _COUNTS:
+            known.stack = known.stack_before = known.native = _COUNTS
+            known.native_tried, known.off_cpu, known.counters = False, False, ()
 
     def _store(
         self,

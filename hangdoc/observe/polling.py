@@ -1,10 +1,11 @@
 """Observes this host repeatedly: clocks, sockets and states at each poll, stacks and memory only when they may be new.
 
 The stack of a rank that has not run since the last reading is still current, so hangdoc does not attach to it. A rank that has
-just stopped running is read at once, so that a freeze is reported within seconds. Moving ranks are read in turns, for a bounded
-share of a core; older readings carry their age (`Process.deep_seconds_ago`). If no bytes pass between the ranks but some ranks
-still run (they poll or spin), all of them are read at every poll, so that their stacks are of one moment. Such polls cost more,
-and the caller paces them.
+just stopped running is read at once, so that a freeze is reported within seconds. A rank whose record of calls, or whose loader,
+has counted since the previous poll makes progress: only its memory is read, and it is never paused. Other moving ranks are read
+in turns, for a bounded share of a core; older readings carry their age (`Process.deep_seconds_ago`). If no bytes pass between the
+ranks but some ranks still run (they poll or spin), all of them are read at every poll, so that their stacks are of one moment.
+Such polls cost more, and the caller paces them.
 """
 
 import datetime
@@ -27,6 +28,7 @@ from hangdoc.observe.machine import machine, swapped
 from hangdoc.observe.membership import Membership
 from hangdoc.observe.observation import Observation, Target
 from hangdoc.observe.observe import Options, each_process, machine_id, not_read, process
+from hangdoc.observe.own_counts import has_counted, has_just_called
 from hangdoc.observe.progress import Beacons
 from hangdoc.observe.sockets import Sockets
 from hangdoc.observe.stacks import helpers_of, no_stack_reason, waits_for_a_child
@@ -53,6 +55,8 @@ _READ_SECONDS = 0.04
 _MACHINE_SECONDS = 10.0
 _LONGEST_WINDOW = 3.0
 """After a longer gap between two polls, a new window begins: over minutes, every process has moved a little."""
+_JUST_SECONDS = 1.0
+"""A rank whose last call is not older is taken to move until the first window has shown whether it does."""
 _IDLE = 0.10
 """A rank that only polls uses less than this share of a core."""
 
@@ -99,6 +103,7 @@ class Polling:
         observation = self._observation
         observation.deadline = deadline = Deadline(self._options.timeout)
         observation.problems = []
+        first = self._ended is None
         ago = time.monotonic() - self._ended if self._ended is not None else 0.0
         self._after_gap = ago > max(_LONGEST_WINDOW, 2 * self._options.window)
         if self._ended is None or self._after_gap:
@@ -108,6 +113,7 @@ class Polling:
         time.sleep(max(0.0, self._ended + self._options.window - time.monotonic()))
         new = self._update_targets(deadline)
         taken_at = datetime.datetime.now(datetime.UTC)
+        self._recorders.whole = first  # what happened before hangdoc came is asked once
         for probe in self._probes:
             self._guarded(probe.name, probe.close, observation)
         self._ended = time.monotonic()
@@ -141,7 +147,14 @@ class Polling:
         first = [
             t for t in self._observation.ranks() if t.python and t.state not in "ZX" and t.pid not in self._deep.known
         ]
-        self._deep.read(self._observation, first, {t.pid for t in first if t.at_rest})
+        at_rest = {t.pid for t in first if t.at_rest}
+        # Whether these count is known at the end of the window.
+        counting = {
+            pid
+            for pid, _, record in self._recorders.evidence(self._observation)
+            if pid not in at_rest and has_just_called(record, _JUST_SECONDS)
+        }
+        self._deep.read(self._observation, [t for t in first if t.pid not in counting], at_rest)
 
     def _update_targets(self, deadline: Deadline) -> set[int]:
         """Add processes that have started and drop those that have ended. Returns the pids of new processes."""
@@ -174,10 +187,14 @@ class Polling:
     def _read_deep(self, gathered: dict[int | None, dict[str, Any]], new: set[int]) -> None:
         """Read stack and memory of the processes where they may be new, within the budget."""
         observation, used = self._observation, cpu_seconds()
+        counting = {t.pid for t in observation.ranks() if has_counted(gathered.get(t.pid, {}))}
+        for pid in counting:
+            self._deep.drop_stack(pid)
         wanted = self._readable()
-        off_cpu = {t.pid for t in wanted if t.pid not in new and self._was_off_cpu(t.pid)}
-        due = [t for t in wanted if self._is_due(t.pid)]
-        self._update_silence(gathered, wanted, off_cpu)
+        off_cpu = {t.pid for t in wanted if t.pid not in new | counting and self._was_off_cpu(t.pid)}
+        due = [t for t in wanted if t.pid not in counting and self._is_due(t.pid)]
+        self._update_silence(gathered, wanted, off_cpu, counting)
+        self._deep.read_memory(observation, [t for t in wanted if t.pid in counting])
         chosen = {t.pid: t for t in due if t.pid not in self._deep.known}
         chosen |= {t.pid: t for t in due if t.pid in off_cpu and self._budget.spend_on_off_cpu(len(wanted))}
         moving = sorted((t for t in due if t.pid not in off_cpu and t.pid not in chosen), key=self._read_at)
@@ -211,7 +228,7 @@ class Polling:
     def _was_off_cpu(self, pid: int) -> bool:
         """Whether the process has not run in the window."""
         known, (first, second) = self._deep.known.get(pid), self._clocks.readings(pid)
-        return known is not None and known.was_off_cpu(first, second)
+        return known is not None and known.was_off_cpu(first, second)  # without a stack, by its main thread alone
 
     def _is_due(self, pid: int) -> bool:
         known = self._deep.known.get(pid)
@@ -237,8 +254,11 @@ class Polling:
     def _silence(self, target: Target) -> tuple[int, float]:
         return self._silent.get(self._run_of(target), (0, 0.0))
 
-    def _update_silence(self, gathered: natives.Gathered, wanted: list[Target], off_cpu: set[int]) -> None:
-        """Update which runs are silent: no byte passes between their ranks, and some ranks do not run or all are idle."""
+    def _update_silence(
+        self, gathered: natives.Gathered, wanted: list[Target], off_cpu: set[int], counting: set[int]
+    ) -> None:
+        """Update which runs are silent: no byte passes between their ranks, none of them counts a call or a batch, and some ranks
+        do not run or all are idle."""
         runs: dict[str, list[Target]] = {}
         for target in self._observation.ranks():
             runs.setdefault(self._run_of(target), []).append(target)
@@ -248,7 +268,7 @@ class Polling:
             living = [t.pid for t in ranks if t.pid in readable]
             idle = all(self._cpu_share(gathered, pid) < _IDLE for pid in living)
             held = any(t.held or t.state in "ZX" for t in ranks)
-            if not moved & set(living) and (idle or held or off_cpu & set(living)):
+            if not (moved | counting) & set(living) and (idle or held or off_cpu & set(living)):
                 polls, since = earlier.get(run, (0, time.monotonic()))
                 self._silent[run] = (polls + 1, since)
 

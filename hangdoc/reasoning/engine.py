@@ -12,6 +12,7 @@ from hangdoc.reasoning.causes import disagreements, launches
 from hangdoc.reasoning.ledger.compare import next_timeout
 from hangdoc.reasoning.model import Rank, Run
 from hangdoc.reasoning.ranks.counters import batches
+from hangdoc.reasoning.ranks.last_call import last_call
 from hangdoc.reasoning.rules import Rule, all_rules, by_subject
 from hangdoc.reasoning.rules.draft import finding
 from hangdoc.reasoning.runs import build, launch
@@ -187,12 +188,17 @@ def _view(run: Run, rank: Rank) -> RankView:
         batches_total=count.total,
         batches_source=count.source,
         silent_seconds=rank.silent_seconds if rank.silent_seconds is not None else max(ages, default=None),
-        stack_seconds_ago=_stack_age(rank),
+        stack_seconds_ago=_stack_age(run, rank),
         like=rank.like,
         calls=calls,
     )
 
 
-def _stack_age(rank: Rank) -> float | None:
+def _stack_age(run: Run, rank: Rank) -> float | None:
     process = rank.process
-    return process.deep_seconds_ago if process is not None and isinstance(process.stack, Stack) else None
+    if process is None:
+        return None
+    if isinstance(process.stack, Stack):
+        return process.deep_seconds_ago
+    call = last_call(process, run.host[rank.host].wall_us) if rank.where is not None else None
+    return round(call.age_seconds, 3) if call is not None else None

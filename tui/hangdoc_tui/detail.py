@@ -81,7 +81,7 @@ class Detail(Widget):
 
 
 def _rank_details(model: ViewModel, view: RankView, width: int) -> Iterator[Text]:
-    age = stack_age(view)
+    age, rank = stack_age(view), model.run.ranks.get(view.rank)
     is_culprit = view.rank in model.culprits
     activity = (words.operation(view.operation), _batches(view))
     yield Text.assemble(
@@ -93,12 +93,11 @@ def _rank_details(model: ViewModel, view: RankView, width: int) -> Iterator[Text
         f"pid {view.pid} on {words.clean(view.host)}" if view.pid is not None else f"on {words.clean(view.host)}",
         f"CPU {view.cpu_percent:.0f}%" if view.cpu_percent is not None else "",
         f"last byte {duration(view.silent_seconds)} ago" if view.silent_seconds is not None else "",
-        f"stack of {age} ago" if age is not None else "",
+        f"stack of {age} ago" if age is not None and rank is not None and rank.thread is not None else "",
     )
     yield Text("  " + " · ".join(fact for fact in facts if fact), "dim")
     if recorded := list(calls.facts(model, view)):
         yield Text("  " + " · ".join(recorded), "dim")
-    rank = model.run.ranks.get(view.rank)
     if view.where is not None:
         yield Text(f"  {place(view.where, width - 2)}", "dim" if age is not None else "")
     for frame in rank.own[1:] if rank is not None else ():

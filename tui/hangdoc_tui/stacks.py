@@ -10,6 +10,8 @@ from textual.widgets import Static
 from hangdoc.phrases import duration
 from hangdoc.reasoning import merged
 from hangdoc.reasoning.model import Rank
+from hangdoc.reasoning.ranks.last_call import LastCall, last_call
+from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.render import words
 from hangdoc.snapshot import Frame, Unavailable
 from hangdoc_tui.places import stack_age
@@ -79,9 +81,19 @@ class StackView(VerticalScroll):
                 yield Text(f"      {words.clean(frame.source)}", style="cyan" if not frame.library else "dim")
             if self.locals and not frame.library:
                 yield from _locals(frame)
-        if not frames:
+        if not frames and (call := self._last_call(model, rank)) is not None:
+            text = f"It moves, so it is not paused for its stack. It called {call.op} {duration(call.age_seconds)} ago here:"
+            yield Text(words.clean(text), "dim")
+            yield from (Text("  ") + _title(frame) for frame in call.frames)
+        elif not frames:
             stack = rank.process.stack if rank.process is not None else None
             yield Text(stack.reason if isinstance(stack, Unavailable) else "No stack.", style="magenta")
+
+    def _last_call(self, model: ViewModel, rank: Rank) -> LastCall | None:
+        host = model.run.host.get(rank.host)
+        if rank.process is None or host is None or own_counts(rank.process) is None:
+            return None
+        return last_call(rank.process, host.wall_us)
 
     def _head(self, model: ViewModel, rank: Rank) -> Iterator[Text]:
         view = model.view(rank.rank)
@@ -94,7 +106,7 @@ class StackView(VerticalScroll):
             if view.like is not None:
                 text = f"in the same state as rank {view.like}, whose variables and threads its host sent for both"
                 yield Text(text, "dim")
-            if view.stack_seconds_ago is not None:
+            if view.stack_seconds_ago is not None and rank.thread is not None:
                 since = "; the rank has made no progress since" if view.label == "blocked" else ""
                 yield Text(
                     f"stack read {duration(view.stack_seconds_ago)} ago{since}",

@@ -39,7 +39,8 @@ class StackTree(GrowingTree):
     def show(self, model: ViewModel) -> None:
         """Draw it."""
         tree = merged.stacks(model.run.ranks.values(), native=self.native)
-        old = [view for view in model.job.ranks if stack_age(view) is not None]
+        read = {number for number, rank in model.run.ranks.items() if rank.thread is not None}
+        old = [view for view in model.job.ranks if view.rank in read and stack_age(view) is not None]
         if self.grow((tree, model.culprits, tuple((view.rank, stack_age(view)) for view in old))):
             if old:
                 oldest = max(view.stack_seconds_ago or 0.0 for view in old)
@@ -48,8 +49,11 @@ class StackTree(GrowingTree):
             for branch in tree.branches:
                 self._add(self.root, branch, model.culprits)
             without = [rank for rank in tree.ranks if not any(rank in branch.ranks for branch in tree.branches)]
-            if without:
-                self.root.add_leaf(Text(f"no stack: {numbers(without)}", style="magenta"))
+            moving = [view.rank for view in model.job.ranks if view.rank in without and view.label == "computing"]
+            if moving:
+                self.root.add_leaf(Text(f"not read, because it moves: {ranks(moving)}", style="dim"))
+            if unread := [rank for rank in without if rank not in moving]:
+                self.root.add_leaf(Text(f"no stack: {numbers(unread)}", style="magenta"))
 
     def _add(self, parent: TreeNode[int | None], branch: merged.Branch, culprits: tuple[int, ...]) -> None:
         is_culprit = len(branch.ranks) <= len(culprits) and set(branch.ranks) <= set(culprits)

@@ -28,7 +28,8 @@ class FlightRecorders:
     name = "flight recorder"
 
     def __init__(self, *, whole: bool = False) -> None:
-        self._whole = whole
+        self.whole = whole
+        """Whether the next `during` and `close` read all entries in any case."""
         self._readers: dict[int, tuple[int, MemoryReader]] = {}
         """By pid: when the process started, and its reader."""
         self._made_before: dict[int, dict[str, int]] = {}
@@ -46,7 +47,7 @@ class FlightRecorders:
         what is new then takes time."""
         living = _living(observation)
         self._read_dumps(observation, [t for t in living if t.pid not in self._made_before])
-        if self._whole and len(living) <= _WHOLE_RANKS:
+        if self.whole and len(living) <= _WHOLE_RANKS:
             recorded = [target for target in living if target.pid in self._made_before]
             observation.read_each(recorded, lambda target: self._reader(target).read(observation, target, None))
 
@@ -54,7 +55,7 @@ class FlightRecorders:
         """Read the records: the last entries, and all of them in a run of which a rank makes no calls."""
         living = _living(observation)
         records = observation.read_each(living, lambda target: self._reader(target).read(observation, target))
-        whole = self._whole and len(living) <= _WHOLE_RANKS
+        whole = self.whole and len(living) <= _WHOLE_RANKS
         quiet = {_run_of(target) for target in living if _is_quiet(records[target.pid])}
         more = [
             target

@@ -9,7 +9,17 @@ from collections.abc import Iterable, Sequence
 from hangdoc.reasoning.model import BUSY
 from hangdoc.reasoning.ranks import known, torch_names
 from hangdoc.reasoning.ranks.reading import Reading, lines_of
-from hangdoc.snapshot import Clocks, Connection, FileBytes, KernelThread, Process, PythonThread, Stack
+from hangdoc.snapshot import (
+    Clocks,
+    Connection,
+    FileBytes,
+    FlightRecorder,
+    KernelThread,
+    Loops,
+    Process,
+    PythonThread,
+    Stack,
+)
 
 _STORED_BYTES = 256 * 1024
 _TRANSFERRED_BYTES = 4096
@@ -27,6 +37,14 @@ def moved_bytes(process: Process, helpers: Iterable[Process], others: Iterable[C
     return (
         f"it transferred {amount / 1e3:.0f} kB on connections outside the run" if amount >= _TRANSFERRED_BYTES else None
     )
+
+
+def own_counts(process: Process) -> str | None:
+    """What a rank itself counted in the window, in words: calls in torch's record, or batches of its loaders. None if nothing."""
+    record, loops = process.recorder, process.loops
+    if isinstance(record, FlightRecorder) and (made := record.made_in_window):
+        return f"it made {made} collective call{'s' * (made != 1)}, by torch's record"
+    return "its loader or trainer counted" if isinstance(loops, Loops) and loops.moved else None
 
 
 def kernel_thread(process: Process, thread: PythonThread | None) -> KernelThread | None:

@@ -86,6 +86,10 @@ def state_of(
 
 
 def _without_stack(process: Process, share: float | None, pairs: Iterable[Connection]) -> State:
+    if (counted := movement.own_counts(process)) is not None:
+        beacon = known.beacon(process)
+        state = _PHASES.get(beacon.phase, "computing") if beacon is not None else "computing"
+        return State("computing", state, counted, moving=True, counters_moved=True, training_share=share)
     moved = counters_moved(process) or movement.transferred(pairs)
     if share is not None and share >= BUSY:
         why = f"uses {share:.0%} of a core; its stack could not be read"

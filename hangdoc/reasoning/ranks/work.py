@@ -2,7 +2,7 @@
 
 from hangdoc.phrases import duration
 from hangdoc.reasoning.model import BUSY, Rank
-from hangdoc.reasoning.ranks import known
+from hangdoc.reasoning.ranks import known, movement
 from hangdoc.reasoning.ranks.counters import comes_on, goes_round
 from hangdoc.reasoning.ranks.feeding import fetching, starves
 from hangdoc.reasoning.ranks.holds import Busy, Hold, Starves, Unreadable, Works
@@ -35,6 +35,8 @@ def hold_of(rank: Rank) -> Hold:
     nothing, and yields nothing to the loop around it.
     """
     process, thread = rank.process, rank.thread
+    if process is not None and thread is None and (counted := movement.own_counts(process)) is not None:
+        return Works(what=counted, certain=True)
     if process is None or thread is None or _is_unclear(rank, process):
         return Unreadable()
     if process.deep_seconds_ago:  # never more than that: an old stack is no evidence against a rank

@@ -50,6 +50,7 @@ from hangdoc.reasoning.blockages import Blockage
 from hangdoc.reasoning.kinds import SameCall, Standstill
 from hangdoc.reasoning.model import Run, numbers_of
 from hangdoc.reasoning.ranks.holds import Hold, Unreadable, Unseen
+from hangdoc.reasoning.ranks.movement import own_counts
 from hangdoc.reasoning.rules.draft import Draft, about
 from hangdoc.snapshot import Unavailable
 
@@ -133,6 +134,7 @@ def check(run: Run) -> Iterator[Draft]:
         (rank, process.pid, process.stack.reason)
         for rank, process in run.processes.items()
         if isinstance(process.stack, Unavailable)
+        and own_counts(process) is None  # a rank that makes progress is not paused
     ]
     if refused:
         yield _unread(

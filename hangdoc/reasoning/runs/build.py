@@ -15,6 +15,7 @@ from hangdoc.reasoning.model import LoopView, Placed, Rank, Run, State
 from hangdoc.reasoning.ranks import backends, known, meeting_call
 from hangdoc.reasoning.ranks.counters import common_loop, loop_view
 from hangdoc.reasoning.ranks.given import given
+from hangdoc.reasoning.ranks.last_call import last_call
 from hangdoc.reasoning.ranks.movement import cpu_percent
 from hangdoc.reasoning.ranks.place import where
 from hangdoc.reasoning.ranks.reading import frames_at, reading
@@ -217,6 +218,8 @@ def _rank(
 ) -> Rank:
     thread, read, own = trains.thread, trains.read, trains.own
     place, frame = where(thread, read, own)
+    if thread is None and state.label == "computing" and (call := last_call(process, host.wall_us)) is not None:
+        place = call.where
     frames = () if thread is None else thread.frames
     return Rank(
         **structs.asdict(state),
