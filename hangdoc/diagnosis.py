@@ -88,6 +88,9 @@ class RankView(DocumentPart, frozen=True, kw_only=True):
     like: int | None = None
     """In a look at many hosts, the rank of the same host that is in the same state at the same lines. Its variables and threads
     were sent for both."""
+    waited_share: float | None = None
+    """Share of the window for which it waited for a later rank in its calls, by its record. None if it made none, or if that is
+    unknown."""
     calls: tuple[Calls, ...] = ()
     """For each of its process groups whose calls are known."""
     batches_source: BatchesSource | None = None

@@ -5,7 +5,7 @@ poll from a `Past`, which torch's record of calls shows (`hangdoc.reasoning.past
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
@@ -45,9 +45,9 @@ class Row(Struct, frozen=True, kw_only=True):
     cells: tuple[Cell, ...]
     """One for each poll, the newest last. For several ranks, `dead` if any of them is dead, else what most of them did."""
     progress: tuple[float, ...] = ()
-    """One for each poll: the share (0 to 1) of ranks that were `computing`, `data` or `moving`; in the cells before the first
-    poll the share of the time. It is never rounded to 0 or 1, so that one differing rank remains visible. Empty if all ranks of
-    the row did the same as `cells`."""
+    """One for each poll: the share (0 to 1) of ranks that were `computing`, `data` or `moving`; where a record of calls shows how
+    long they waited in them, the share of their time for which they did not. It is never rounded to 0 or 1, so that one
+    differing rank remains visible. Empty if all ranks of the row did the same as `cells`."""
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -84,7 +84,9 @@ class _Poll(NamedTuple):
     codes: bytes
     """One for each rank."""
     shares: bytes | None = None
-    """Of a cell of the past: the share of the time that each rank made progress, in 255ths."""
+    """The share of the time for which each rank made progress and did not wait, in 255ths; None if only the codes are known."""
+    past: bool = False
+    """Whether it is a cell of the time before the first poll."""
 
 
 class Recorder:
@@ -106,7 +108,7 @@ class Recorder:
     @property
     def recorded(self) -> int:
         """How many of them are cells of the past."""
-        return sum(poll.shares is not None for poll in self._polls)
+        return sum(poll.past for poll in self._polls)
 
     @property
     def polls_since_progress(self) -> int | None:
@@ -130,7 +132,7 @@ class Recorder:
                 cell, share = cells[at]
                 codes[self._position[rank]] = _CODE[cell]
                 shares[self._position[rank]] = _in_255ths(share)
-            self._polls.append(_Poll(seconds + end, bytes(codes), bytes(shares)))
+            self._polls.append(_Poll(seconds + end, bytes(codes), bytes(shares), past=True))
             if any(shares):
                 self._last_progress = seconds + end
 
@@ -146,15 +148,24 @@ class Recorder:
         for rank in (*(view.rank for view in job.ranks), *(one.rank for one in job.unseen)):
             self._position.setdefault(rank, len(self._position))
         codes = bytearray([_UNSEEN]) * len(self._position)
+        shares = {view.rank: 1 - view.waited_share for view in job.ranks if view.waited_share is not None}
         places: dict[int, object] = {}
         for view in job.ranks:
             places[view.rank] = place = (view.operation, view.where, view.batches_done)
             moved = view.rank in self._before and self._before[view.rank] != place
             codes[self._position[view.rank]] = _CODE[_cell(view, since, moved)]
         self._before = places
-        self._polls.append(_Poll(seconds, bytes(codes)))
+        self._polls.append(_Poll(seconds, bytes(codes), self._shares(codes, shares) if shares else None))
         if _progresses(self._polls[-1]):
             self._last_progress = seconds
+
+    def _shares(self, codes: Sequence[int], shares: Mapping[int, float]) -> bytes:
+        """A rank that makes progress has waited for less than the whole time."""
+        parts = bytearray(len(codes))
+        for rank, at in self._position.items():
+            if CELLS[codes[at]] in PROGRESS:
+                parts[at] = max(1, _in_255ths(shares.get(rank, 1.0)))
+        return bytes(parts)
 
     def timeline(self, groups: Iterable[Sequence[int]] | None = None, *, polls: int | None = None) -> Timeline:
         """The timeline of the last `polls` polls (None: all), with a row for each group of ranks. Without `groups`, ranks that
@@ -169,6 +180,7 @@ class Recorder:
                 poll.seconds,
                 poll.codes.ljust(width, bytes([_UNSEEN])),
                 poll.shares.ljust(width, b"\0") if poll.shares is not None else None,
+                poll.past,
             )
             for poll in kept
         ]
@@ -176,7 +188,7 @@ class Recorder:
         return Timeline(
             seconds=tuple(poll.seconds - newest for poll in kept),
             rows=tuple(rows),
-            recorded=sum(poll.shares is not None for poll in kept),
+            recorded=sum(poll.past for poll in kept),
         )
 
     def _alike(self, polls: Sequence[_Poll]) -> list[tuple[int, ...]]:
@@ -191,11 +203,13 @@ class Recorder:
         at = [self._position[rank] for rank in ranks if rank in self._position]
         if not at:
             return Row(ranks=ranks, cells=tuple(CELLS[_UNSEEN] for _ in polls))
-        if len(at) == 1 and polls[0].shares is None:
+        if len(at) == 1 and all(poll.shares is None for poll in polls):
             return Row(ranks=ranks, cells=tuple(CELLS[poll.codes[at[0]]] for poll in polls))
         pick = itemgetter(*at) if len(at) > 1 else lambda values: (values[at[0]],)
         tallies = [
-            _tally(bytes(pick(poll.codes)), bytes(pick(poll.shares)) if poll.shares is not None else None)
+            _tally(
+                bytes(pick(poll.codes)), bytes(pick(poll.shares)) if poll.shares is not None else None, past=poll.past
+            )
             for poll in polls
         ]
         return Row(ranks=ranks, cells=tuple(cell for cell, _ in tallies), progress=tuple(share for _, share in tallies))
@@ -221,15 +235,16 @@ def _in_255ths(share: float) -> int:
     return round(share) * 255 if share in (0, 1) else max(1, min(254, round(share * 255)))
 
 
-def _tally(codes: bytes, shares: bytes | None = None) -> tuple[Cell, float]:
-    """(cell of several ranks, share of them that made progress; of a cell of the past, the share of the time that those of them
-    did of which something is known)."""
+def _tally(codes: bytes, shares: bytes | None = None, *, past: bool = False) -> tuple[Cell, float]:
+    """(cell of several ranks, share of them or of their time that made progress; of a cell of the past, only of those of which
+    something is known)."""
     counts = {cell: codes.count(_CODE[cell]) for cell in CELLS}
     most = max(counts, key=lambda cell: (counts[cell], -_MOST_SEVERE_FIRST.index(cell)))
-    if shares is not None:
+    if past and shares is not None:
         known = len(codes) - counts["unseen"]
         return most, sum(shares) / 255 / known if known and most != "unseen" else 0.0
-    return "dead" if counts["dead"] else most, sum(counts[cell] for cell in PROGRESS) / len(codes)
+    progress = sum(shares) / 255 if shares is not None else sum(counts[cell] for cell in PROGRESS)
+    return "dead" if counts["dead"] else most, progress / len(codes)
 
 
 def together(cells: Iterable[Cell]) -> tuple[Cell, float]:

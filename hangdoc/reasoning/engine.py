@@ -63,7 +63,7 @@ def _examined(run: Run) -> Run:
 
 
 def _job(run: Run, problems: list[str]) -> Job:
-    verdict = blockages.verdict(run)
+    verdict, waited = blockages.verdict(run), past.waited_shares(run)
     limit = next_timeout(calls for group in run.ledger.groups for calls in group.ranks.values())
     return Job(
         id=run.id,
@@ -73,7 +73,7 @@ def _job(run: Run, problems: list[str]) -> Job:
         master=run.master,
         verdict=verdict,
         hung_for_seconds=_hung_for(run) if verdict == "hung" else None,
-        ranks=tuple(_view(run, rank) for _, rank in sorted(run.ranks.items())),
+        ranks=tuple(_view(run, rank, waited.get(number)) for number, rank in sorted(run.ranks.items())),
         findings=tuple(_with_places(run, one) for one in _findings(run, problems)),
         unseen=_unseen(run),
         blockages=tuple(_blocked(one) for one in run.blockages),
@@ -170,7 +170,7 @@ def _with_places(run: Run, one: Finding) -> Finding:
     return msgspec.structs.replace(one, commands=tuple(commands))
 
 
-def _view(run: Run, rank: Rank) -> RankView:
+def _view(run: Run, rank: Rank, waited: float | None) -> RankView:
     count = batches(rank)
     calls = call_views.calls(run.ledger, rank.rank)
     ages = [view.age_seconds for view in calls if view.pending is not None and view.age_seconds is not None]
@@ -190,6 +190,7 @@ def _view(run: Run, rank: Rank) -> RankView:
         silent_seconds=rank.silent_seconds if rank.silent_seconds is not None else max(ages, default=None),
         stack_seconds_ago=_stack_age(run, rank),
         like=rank.like,
+        waited_share=round(waited, 3) if waited is not None else None,
         calls=calls,
     )
 

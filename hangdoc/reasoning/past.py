@@ -5,18 +5,22 @@ from itertools import pairwise
 from statistics import median
 
 from hangdoc.diagnosis import Diagnosis, PastView
-from hangdoc.reasoning.call_views import run_pace
-from hangdoc.reasoning.ledger.lags import Lag, Pace
+from hangdoc.reasoning.ledger import lags
 from hangdoc.reasoning.ledger.past import edges_of, past_of, shares_of
 from hangdoc.reasoning.ledger.record import RankCalls
 from hangdoc.reasoning.model import Run
+from hangdoc.reasoning.pace import stragglers
 from hangdoc.timeline import Past, Recorder, Timeline
 
 MOST_CELLS = 120
-_LAST_AT_LEAST = 0.5
-_WAITED_AT_LEAST = 0.2
-"""A rank stands out that was the last in so many calls, and for which the others waited for this share of the time."""
 _EARLIER_SECONDS = 1.0
+
+
+def run_pace(run: Run) -> lags.Pace | None:
+    """The pace of a run's largest group until now, whether it moves or not; None without records that can be compared."""
+    recorded = [group for group in run.ledger.groups if any(calls.numbers for calls in group.ranks.values())]
+    largest = max(recorded, key=lambda group: sum(bool(calls.numbers) for calls in group.ranks.values()), default=None)
+    return lags.pace(largest) if largest is not None else None
 
 
 def past_view(run: Run, *, hung: bool) -> PastView | None:
@@ -34,7 +38,8 @@ def past_view(run: Run, *, hung: bool) -> PastView | None:
     oldest = max(ages.values())
     first = tuple(sorted(rank for rank, age in ages.items() if oldest - age < _EARLIER_SECONDS))
     earlier = stopped and oldest - newest >= _EARLIER_SECONDS and len(first) < len(ages)
-    slowest = _slowest(pace)
+    outstanding = stragglers(run, pace)
+    slowest = outstanding.slow[0] if outstanding is not None else None
     return PastView(
         seconds=round(max(_age(run, calls, calls.made_us[0]) for calls in recorded), 1),
         calls_per_second=round(pace.calls_per_second, 2),
@@ -45,8 +50,10 @@ def past_view(run: Run, *, hung: bool) -> PastView | None:
         slowest=slowest.rank if slowest is not None else None,
         last_share=round(slowest.last_share, 3) if slowest is not None else None,
         late_seconds=round(slowest.median_seconds, 4) if slowest is not None else None,
-        others_waited_share=round(_others_waited(pace, slowest), 3) if slowest is not None else None,
-        calls=pace.calls,
+        others_waited_share=round(median(lag.waited_share for lag in outstanding.others), 3)
+        if outstanding is not None
+        else None,
+        calls=pace.telling_calls,
     )
 
 
@@ -65,21 +72,29 @@ def _age(run: Run, calls: RankCalls, at_us: int) -> float:
     return max(0.0, ((run.host[calls.host].wall_us or at_us) - at_us) / 1e6)
 
 
-def _slowest(pace: Pace) -> Lag | None:
-    last = max(pace.lags, key=lambda lag: lag.last_share)
-    waited = _others_waited(pace, last)
-    stands_out = last.last_share >= _LAST_AT_LEAST and waited >= _WAITED_AT_LEAST and last.waited_share < waited / 2
-    return last if stands_out else None
+def waited_shares(run: Run) -> dict[int, float]:
+    """By rank that made calls in the window: for which share of it the rank waited for a later one. Without ranks of which that
+    is unknown."""
+    moved = {calls.rank for group in run.ledger.groups for calls in group.ranks.values() if calls.moved}
+    past = past_of(run.ledger, _looks(run)) if moved else None
+    found: dict[int, float] = {}
+    for rank in moved if past is not None else ():
+        host = run.host.get(run.ranks[rank].host)
+        if past is not None and rank in past.ranks and host is not None and host.window_seconds > 0:
+            (share,) = shares_of(past.ranks[rank], (-host.window_seconds, 0.0))
+            if share.activity in ("computing", "waiting"):
+                found[rank] = 1 - share.progress
+    return found
 
 
-def _others_waited(pace: Pace, slowest: Lag) -> float:
-    return median(lag.waited_share for lag in pace.lags if lag is not slowest)
+def _looks(run: Run) -> dict[str, int]:
+    return {host.name: host.wall_us for host in run.hosts if host.wall_us is not None}
 
 
 def past_cells(run: Run, *, least_seconds: float = 0.0) -> Past | None:
     """What each rank of a run did before the window of the look, in at most 120 cells of at least `least_seconds`. None without a
     record that is older than the window."""
-    past = past_of(run.ledger, {host.name: host.wall_us for host in run.hosts if host.wall_us is not None})
+    past = past_of(run.ledger, _looks(run))
     if past is None:
         return None
     window = max((host.window_seconds for host in run.hosts), default=0.0)

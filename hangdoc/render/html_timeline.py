@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from hangdoc.timeline import CELLS, Cell, Row, Timeline
+from hangdoc.timeline import CELLS, PROGRESS, Cell, Row, Timeline
 
 SCALE = 1000
 """Width of a strip, in the units of its paths."""
@@ -97,18 +97,22 @@ def _position(at: float, times: Sequence[float], edges: Sequence[int]) -> float:
 
 
 def _band(row: Row, start: int, edges: Sequence[int], culprits: frozenset[int], recorded: int) -> Band:
-    cells, shares = row.cells[start:], row.progress[start:]
-    looks = [cell if at >= recorded else None for at, cell in enumerate(cells)]
+    cells, shares = row.cells[start:], row.shares[start:]
+    # The share of a cell is one of its time in the past and for a single rank, otherwise it may be one of the ranks.
+    of_time = [at < recorded or (len(row.ranks) == 1 and 0 < share < 1) for at, share in enumerate(shares)]
+    whole = [None if divided else cell for cell, divided in zip(cells, of_time, strict=True)]
     drawn = {
-        kind: _path([cell == kind for cell in looks], edges) for kind in CELLS if kind in looks and kind != "unseen"
+        kind: _path([cell == kind for cell in whole], edges) for kind in CELLS if kind in whole and kind != "unseen"
     }
-    for at, cell in enumerate(cells[:recorded]):
-        divided = edges[at] + round(shares[at] * (edges[at + 1] - edges[at]))
-        working: Cell = "moving" if cell == "moving" else "computing"
-        for kind, begin, end in ((working, edges[at], divided), ("waiting", divided, edges[at + 1])):
-            if cell != "unseen" and begin < end:
+    for at, cell in enumerate(cells):
+        if cell == "unseen" or not of_time[at]:
+            continue
+        middle = edges[at] + round(shares[at] * (edges[at + 1] - edges[at]))
+        working: Cell = cell if cell in PROGRESS else "computing"
+        for kind, begin, end in ((working, edges[at], middle), ("waiting", middle, edges[at + 1])):
+            if begin < end:
                 drawn[kind] = drawn.get(kind, "") + f"M{begin} 5H{end}"
-    mixed = _path([at >= recorded and 0 < share < 1 for at, share in enumerate(shares)], edges)
+    mixed = _path([not divided and 0 < share < 1 for divided, share in zip(of_time, shares, strict=True)], edges)
     paths = tuple((kind, drawn[kind]) for kind in CELLS if kind in drawn)
     return Band(row.ranks, set(row.ranks) <= culprits, paths, mixed)
 

@@ -12,6 +12,7 @@ from hangdoc.snapshot import Connection, Connections, Counter, Process, Progress
 from hangdoc_tui.app import Top
 from hangdoc_tui.source import Poll, Recorded
 from tests.unit.builders import backward, c10d, frame, local, rank, snapshot, train
+from tests.unit.test_past import stands
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 RECORDED = {
@@ -71,7 +72,13 @@ def nobody() -> Snapshot:
     return snapshot(silence=None)
 
 
-BUILT = {"no-permission": denied, "1024-ranks": thousand, "no-rank": nobody}
+BUILT = {
+    "recorded": stands,
+    "recorded-moving": lambda: stands(moving=True, ago=0.1),
+    "no-permission": denied,
+    "1024-ranks": thousand,
+    "no-rank": nobody,
+}
 
 
 def bundles(name: str, folder: Path) -> list[Path]:

@@ -40,6 +40,29 @@ def test_a_long_freeze_is_drawn_with_several_polls_to_a_cell() -> None:
     assert cells.draw_row(row("dead", *did[1:]), 14, 4).plain == "▆█────────────"
 
 
+def test_cells_from_the_record_are_dim_and_show_shares() -> None:
+    did = row(
+        "computing", "waiting", "waiting", "unseen", "waiting", "computing", progress=(1.0, 0.5, 0.01, 0.0, 0.0, 1.0)
+    )
+    drawn = cells.draw_row(did, 6, recorded=4)
+    assert drawn.plain == "█▄▁·─█"
+    assert [str(span.style) for span in drawn.spans] == ["dim green", "dim yellow", "dim magenta", "yellow", "green"]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "width", "text"),
+    [
+        (30, 30, "    before hangdoc ◄       now"),
+        (34, 14, "before ◄   now"),
+        (20, 20, "       ╷12s      now"),  # it has left the column
+        (30, 12, " ◄       now"),
+    ],
+)
+def test_the_axis_marks_where_the_record_ends(recorded: int, width: int, text: str) -> None:
+    seconds = tuple(float(at - 39) for at in range(40))
+    assert cells.axis(seconds, None, width, recorded=recorded).plain == text
+
+
 @pytest.mark.parametrize(
     ("polls", "still", "width", "text"),
     [

@@ -82,6 +82,18 @@ def test_ranks(situation: str, size: tuple[int, int], snap_compare: Any, tmp_pat
     assert snap_compare(app(situation, tmp_path), terminal_size=size, run_before=seen)
 
 
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("situation", ["recorded", "recorded-moving"])
+def test_the_time_before_the_first_poll(
+    situation: str, size: tuple[int, int], snap_compare: Any, tmp_path: Path
+) -> None:
+    assert snap_compare(app(situation, tmp_path), terminal_size=size, run_before=seen)
+
+
+def test_the_last_call_of_a_rank_that_moves(snap_compare: Any, tmp_path: Path) -> None:
+    assert snap_compare(app("recorded-moving", tmp_path), terminal_size=(100, 30), run_before=keys("2"))
+
+
 @pytest.mark.parametrize(("number", "view"), list(enumerate(VIEWS, 1))[1:])
 def test_views_of_a_hang(number: int, view: str, snap_compare: Any, tmp_path: Path) -> None:
     assert snap_compare(app("hung", tmp_path), terminal_size=(100, 30), run_before=keys(str(number)))

@@ -17,11 +17,13 @@ from hangdoc.detail import WaitGraph, WaitNode
 from hangdoc.phrases import numbers
 from hangdoc.reasoning.detail import details
 from hangdoc.reasoning.engine import diagnose, examine
+from hangdoc.reasoning.past import timelines
 from hangdoc.render import html, html_graph, html_ranks, html_timeline
 from hangdoc.snapshot import Snapshot
 from hangdoc.timeline import Row, Timeline
 from tests.page.pages import CORPUS, EVIL, PATIENCE, evil, page_of, recorded, timeline_of, waiting
 from tests.unit.builders import c10d, frame, local, rank, snapshot
+from tests.unit.test_past import stands
 
 MOST_BYTES = 2 * 1024 * 1024
 _VOID = {"meta", "input", "br", "hr", "img", "link"}
@@ -304,3 +306,30 @@ def test_only_jobs_that_are_known_need_details() -> None:
     assert text.count("<article") == len(diagnosis.jobs) == 2
     nobody = msgspec.structs.replace(diagnosis, jobs=(), verdict="unknown", problems=("no rank here",))
     assert "No rank here." in html.page(nobody)
+
+
+def test_before_the_first_look_each_cell_is_divided() -> None:
+    """The look is the last quarter; the time before it comes from the record of calls."""
+    row = Row(ranks=(0,), cells=("computing", "waiting", "unseen", "waiting"), progress=(1.0, 0.25, 0.0, 0.0))
+    line = Timeline(seconds=(-3.0, -2.0, -1.0, 0.0), rows=(row,), recorded=3)
+    drawn = html_timeline.strip(line, frozenset(), None)
+    (band,) = drawn.bands
+    assert dict(band.paths) == {"computing": "M0 5H250M250 5H312", "waiting": "M750 5H1000M312 5H500"}
+    assert (band.mixed, drawn.attached, drawn.polls, drawn.recorded, drawn.to_scale) == ("", 750, 1, 3, True)
+
+
+def test_a_strip_of_a_run_that_stood_still_for_hours_has_equal_cells() -> None:
+    row = Row(ranks=(0,), cells=("computing", "waiting", "waiting", "waiting"), progress=(0.5, 0.0, 0.0, 0.0))
+    line = Timeline(seconds=(-7200.1, -7200.0, -3600.0, 0.0), rows=(row,), recorded=3)
+    drawn = html_timeline.strip(line, frozenset(), 7200.0)
+    assert (drawn.to_scale, drawn.attached, drawn.silent) == (False, 750, 500.0)
+    assert dict(drawn.bands[0].paths)["computing"] == "M0 5H125"
+
+
+def test_one_look_has_the_time_before_on_its_page() -> None:
+    evidence = stands()
+    diagnosis, runs = examine(evidence, patience=PATIENCE)
+    text = html.page(diagnosis, details(diagnosis, runs), timelines(diagnosis, runs))
+    assert "1 look; each shows" in text
+    assert "from torch&#39;s record of calls" in text or "from torch's record of calls" in text
+    assert "Rank 2 was the last in 100% of 99 calls" in text

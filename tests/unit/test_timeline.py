@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from hangdoc.diagnosis import Job, Label, Operation, RankView, Unseen, Where
-from hangdoc.timeline import CELLS, Cell, Recorder, Timeline, blocks
+from hangdoc.timeline import CELLS, Cell, Past, Recorder, Timeline, blocks
 
 
 def view(rank: int, label: Label | None = "computing", state: str = "computing", **more: object) -> RankView:
@@ -148,3 +148,77 @@ def test_the_newest_poll() -> None:
     assert recorded(job(view(0)), job(waits(0), view(1), unseen=(2,))).newest() == {
         0: "moving", 1: "computing", 2: "unseen",
     }  # fmt: skip
+
+
+# --- before the first poll --------------------------------------------------------------------------------------------
+
+BEFORE = Past(
+    seconds=(-3.0, -2.0, -1.0),
+    cells={
+        0: (("computing", 1.0), ("waiting", 0.001), ("waiting", 0.0)),
+        1: (("computing", 0.999), ("computing", 0.5), ("unseen", 0.0)),
+    },
+)
+
+
+def begun() -> Recorder:
+    recorder = Recorder()
+    recorder.begin(100.0, BEFORE)
+    recorder.add(100.0, job(waits(0), view(1), view(2)))
+    return recorder
+
+
+def test_the_past_comes_before_the_first_poll() -> None:
+    timeline = begun().timeline()
+    assert (timeline.seconds, timeline.recorded) == ((-3.0, -2.0, -1.0, 0.0), 3)
+    assert cells(timeline, 0) == ("computing", "waiting", "waiting", "waiting")
+    assert cells(timeline, 1) == ("computing", "computing", "unseen", "computing")
+    assert cells(timeline, 2) == ("unseen", "unseen", "unseen", "computing")
+    shares = {row.ranks: row.progress for row in timeline.rows}
+    assert shares[0,] == pytest.approx((1.0, 0.001, 0.0, 0.0), abs=0.005)
+    assert shares[0,][1] > 0  # never rounded to none or all
+    assert shares[1,][0] < 1
+
+
+def test_progress_of_the_past_counts_until_a_poll_has_some() -> None:
+    recorder = Recorder()
+    recorder.begin(100.0, BEFORE)
+    recorder.add(100.0, job(waits(0), waits(1)))
+    assert recorder.polls_since_progress == 2
+    recorder.add(101.0, job(view(0), waits(1)))
+    assert recorder.polls_since_progress == 0
+
+
+def test_a_row_of_several_ranks_has_the_share_of_those_that_are_known() -> None:
+    (row,) = begun().timeline([(0, 1)]).rows
+    assert row.cells[:3] == ("computing", "waiting", "waiting")
+    assert row.progress[1] == pytest.approx(0.25, abs=0.01)
+    assert row.progress[2] == 0.0
+
+
+def test_the_past_leaves_like_old_polls_and_stays_when_a_recording_is_rewound() -> None:
+    recorder = begun()
+    recorder.add(101.0, job(view(0)))
+    recorder.add(100.0, job(view(0)))
+    assert recorder.timeline().seconds == (-3.0, -2.0, -1.0, 0.0)
+    assert (recorder.timeline(polls=2).recorded, recorder.recorded) == (1, 3)
+    short = Recorder(polls=3)
+    short.begin(100.0, BEFORE)
+    for at in range(3):
+        short.add(100.0 + at, job(view(0)))
+    assert short.recorded == 0
+
+
+def test_a_poll_shows_how_long_a_rank_that_moves_waited() -> None:
+    """It is never drawn as one that makes no progress."""
+    recorder = Recorder()
+    recorder.add(100.0, job(view(0, waited_share=0.75), view(1, waited_share=1.0), view(2), waits(3)))
+    rows = recorder.timeline().rows
+    shares = {rank: row.progress for row in rows for rank in row.ranks}
+    assert [row.cells for row in rows] == [("computing",), ("waiting",)]
+    (several,) = recorder.timeline([(0,)]).rows
+    assert several.progress == pytest.approx((0.25,), abs=0.01)
+    (barely,) = recorder.timeline([(1,)]).rows
+    assert 0 < barely.progress[0] < 0.01
+    assert shares[0] == pytest.approx(((0.25 + 1.0 + 1 / 255) / 3,), abs=0.01)
+    assert shares[3] == (0.0,)

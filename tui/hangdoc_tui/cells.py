@@ -43,14 +43,12 @@ def polls_per_cell(since_progress: int | None, width: int) -> int:
 def draw_row(row: Row, width: int, polls: int = 1, recorded: int = 0) -> Text:
     """The newest `width` cells of a row, `polls` polls each. The newest is at the right. The first `recorded` polls come from
     torch's record of calls, and are dim."""
-    several = len(row.ranks) > 1 or polls > 1
     drawn: list[tuple[str, str]] = []
     progress = row.shares
     for end in range(len(row.cells), max(0, len(row.cells) - width * polls), -polls):
         some, shares = row.cells[max(0, end - polls) : end], progress[max(0, end - polls) : end]
-        past = end <= recorded
-        glyph, style = _draw_cell(max(some, key=some.count), sum(shares) / len(shares), several or past)
-        drawn.append((glyph, f"dim {style}" if past else style))
+        glyph, style = _draw_cell(max(some, key=some.count), sum(shares) / len(shares))
+        drawn.append((glyph, f"dim {style}" if end <= recorded else style))
     return joined([(" " * (width - len(drawn)), ""), *reversed(drawn)])
 
 
@@ -58,7 +56,7 @@ def draw_block(did: Sequence[Cell]) -> tuple[str, str]:
     """(character, style) for what the ranks of a block did at one poll."""
     if len(did) == 1:
         return GLYPH[did[0]], STYLE[did[0]]
-    return _draw_cell(*together(did), True)
+    return _draw_cell(*together(did))
 
 
 def joined(drawn: Iterable[tuple[str, str]]) -> Text:
@@ -69,9 +67,9 @@ def joined(drawn: Iterable[tuple[str, str]]) -> Text:
     return text
 
 
-def _draw_cell(cell: Cell, share: float, several: bool) -> tuple[str, str]:
-    """(character, style). `cell` is what most ranks did, `share` the share of ranks and polls with progress."""
-    if not several or (share == 1.0 and cell in PROGRESS) or (share == 0.0 and cell not in PROGRESS):
+def _draw_cell(cell: Cell, share: float) -> tuple[str, str]:
+    """(character, style). `cell` is what most ranks did, `share` the share of ranks, polls or time with progress."""
+    if (share == 1.0 and cell in PROGRESS) or (share == 0.0 and cell not in PROGRESS):
         return GLYPH[cell], STYLE[cell]
     height = min(len(_SHARE) - 1, int(share * len(_SHARE)))
     return _SHARE[height], "red" if cell == "dead" else "yellow" if share < 0.5 else "green"
@@ -88,10 +86,10 @@ def axis(seconds: Sequence[float], since_progress: int | None, width: int, polls
         right = [(at, f"▼ {text}") for text in (f"last progress {since} ago", f"{since} ago")]
         left = [(at - len(text) - 1, f"{text} ▼") for text in (f"last progress {since} ago", f"{since} ago")]
         _write(line, *right, *left, (at, "▼"))
-    _write(line, (width - len("now"), "now"))
     if recorded:
         end = width - -(-(len(seconds) - recorded) // polls)
         _write(line, *((end - len(text), text) for text in (f"before hangdoc {_ENDS}", f"before {_ENDS}", _ENDS)))
+    _write(line, (width - len("now"), "now"))
     for back in range(_TICK, min(width, newest // polls + 1), _TICK):
         _write(line, (width - 1 - back, f"╷{_short(-seconds[newest - back * polls])}"))
     return Text("".join(line), "bold")

@@ -1,0 +1,283 @@
+"""What ranks did before the look, by the times of their calls: simulated runs of which the truth is known."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hangdoc.diagnosis import Job
+from hangdoc.reasoning.engine import diagnose, examine
+from hangdoc.reasoning.ledger.past import Past, edges_of, past_of, shares_of
+from hangdoc.reasoning.ledger.record import Call, GroupCalls, Ledger, Pending, RankCalls, Site
+from hangdoc.reasoning.past import MOST_CELLS, past_cells, timelines
+from hangdoc.render import words
+from hangdoc.snapshot import CallForm, Snapshot, Unavailable
+from tests.unit.builders import c10d, frame, rank, snapshot, train
+from tests.unit.recordings import T0_US, frames, history_of, recorder
+
+FEW = settings(max_examples=100, deadline=None)
+CALLS = [Call("all_reduce", ("float32[8]",), (Site("train.py", line, "step"),)) for line in (14, 15)]
+"""Each rank makes them in turns."""
+SECOND = 1_000_000
+
+
+class Simulated(NamedTuple):
+    """A run of synchronous calls. For each rank the times at which it made them, and how long it waited in all, in seconds."""
+
+    made: list[list[float]]
+    waited: list[float]
+    end: float
+
+
+def simulate(works: list[list[float]]) -> Simulated:
+    """Each rank computes for these seconds before each of its calls, which completes when the last rank has made it."""
+    ready, waited, made = 0.0, [0.0] * len(works), [[] for _ in works]  # type: ignore[var-annotated]
+    for step in zip(*works, strict=True):
+        at = [ready + seconds for seconds in step]
+        ready = max(at)
+        for rank_, own in enumerate(at):
+            made[rank_].append(own)
+            waited[rank_] += ready - own
+    return Simulated(made, waited, ready)
+
+
+def ledger_of(
+    made: list[list[float]],
+    *,
+    hosts: tuple[str, ...] = (),
+    ahead: float = 0.0,
+    kept: int = 10_000,
+    pending: frozenset[int] = frozenset(),
+) -> Ledger:
+    """Of these ranks; the last call of those in `pending` is not complete. The clock of host h1 is `ahead` by these seconds."""
+    ranks = {}
+    for number, times in enumerate(made):
+        host = hosts[number] if hosts else "h0"
+        off = ahead if host == "h1" else 0.0
+        last = len(times)
+        ranks[number] = RankCalls(
+            number,
+            host,
+            made=last,
+            pending=(Pending(last, CALLS[0]),) if number in pending else (),
+            numbers=tuple(range(1, last + 1))[-kept:],
+            calls=tuple(CALLS[at % 2] for at in range(last))[-kept:],
+            made_us=tuple(T0_US + round((at + off) * SECOND) for at in times)[-kept:],
+        )
+    return Ledger((GroupCalls(None, tuple(ranks), ranks),))
+
+
+def past(ledger: Ledger, look: float, *, ahead: float = 0.0) -> Past:
+    found = past_of(ledger, {"h0": T0_US + round(look * SECOND), "h1": T0_US + round((look + ahead) * SECOND)})
+    assert found is not None
+    return found
+
+
+def seconds(found: Past, number: int, activity: str) -> float:
+    return sum(s.end - s.begin for s in found.ranks[number].stretches if s.activity == activity)
+
+
+WORKS = st.integers(1, 4).flatmap(
+    lambda ranks: st.integers(2, 30).flatmap(
+        lambda calls: st.lists(
+            st.lists(st.floats(0.001, 0.5), min_size=calls, max_size=calls), min_size=ranks, max_size=ranks
+        )
+    )
+)
+
+
+@FEW
+@given(WORKS, st.floats(0.0, 5.0))
+def test_the_time_between_calls_is_waited_or_computed_as_it_was(works: list[list[float]], later: float) -> None:
+    run = simulate(works)
+    found = past(ledger_of(run.made), run.end + later)
+    for number, known in found.ranks.items():
+        assert known.stretches[0].begin == pytest.approx(run.made[number][0] - run.end - later, abs=1e-5)
+        assert known.stretches[-1].end == 0.0
+        assert all(a.end == b.begin for a, b in pairwise(known.stretches))
+        assert seconds(found, number, "waiting") == pytest.approx(run.waited[number], abs=1e-3)
+        longest = max(works[number][1:])
+        assert seconds(found, number, "unseen") == pytest.approx(max(0.0, later - longest), abs=1e-3)
+
+
+@FEW
+@given(WORKS, st.floats(0.01, 100.0), st.integers(1, 200), st.floats(0.0, 3.0), st.floats(0.0, 1.0))
+def test_cells_cover_the_past_once(
+    works: list[list[float]], later: float, most: int, window: float, least: float
+) -> None:
+    run = simulate(works)
+    found = past(ledger_of(run.made), run.end + later)
+    edges = edges_of(found, most, until=-window, least_seconds=least)
+    if not edges:
+        assert found.begin >= -window
+        return
+    assert edges[-1] == -window
+    assert len(edges) - 1 <= max(most, 2)
+    assert all(later - earlier >= least - 1e-9 for earlier, later in pairwise(edges))
+    assert edges[0] <= found.begin + 1e-6 or least * most < -window - found.begin
+    for known in found.ranks.values():
+        shares = shares_of(known, edges)
+        assert len(shares) == len(edges) - 1
+        assert all(0.0 <= share.progress <= 1.0 for share in shares)
+        waited = sum(
+            min(s.end, -window) - max(s.begin, edges[0])
+            for s in known.stretches
+            if s.activity == "waiting" and s.begin < -window and s.end > edges[0]
+        )
+        if not any(s.activity == "unseen" for s in known.stretches) and found.begin == known.stretches[0].begin:
+            begun = max(edges[0], found.begin)
+            drawn = sum(
+                (1 - share.progress) * (b - max(a, begun))
+                for share, (a, b) in zip(shares, pairwise(edges), strict=True)
+            )
+            assert drawn == pytest.approx(waited, abs=1e-3)
+
+
+def test_a_call_that_is_not_complete_waits_until_the_look() -> None:
+    """Rank 1 makes no second call; what it does since then is known for as long as it computed before."""
+    found = past(ledger_of([[0.0, 2.0], [1.0]], pending=frozenset({0})), 60.0)
+    assert found.ranks[0].stretches[-1] == (-58.0, 0.0, "waiting")
+    assert [s.activity for s in found.ranks[1].stretches] == ["unseen"]
+    found = past(ledger_of([[0.0, 2.0, 4.0], [1.0, 2.5]], pending=frozenset({0})), 60.0)
+    assert found.ranks[1].stretches == ((-59.0, -56.0, "computing"), (-56.0, 0.0, "unseen"))
+
+
+def test_what_is_older_than_the_record_of_a_rank_is_unseen() -> None:
+    run = simulate([[0.1] * 100, [0.1] * 100])
+    made = ledger_of(run.made)
+    (group,) = made.groups
+    short = group.ranks[1]
+    short = short._replace(numbers=short.numbers[50:], calls=short.calls[50:], made_us=short.made_us[50:])
+    found = past(Ledger((group._replace(ranks={**group.ranks, 1: short}),)), run.end)
+    edges = edges_of(found, 10)
+    assert {share.activity for share in shares_of(found.ranks[0], edges)} == {"computing"}
+    assert [share.activity for share in shares_of(found.ranks[1], edges)] == ["unseen"] * 5 + ["computing"] * 5
+
+
+def test_hosts_are_compared_by_the_difference_of_their_clocks() -> None:
+    """An hour apart, which calls show in which the ranks of each host arrive together; and with nothing to show it."""
+    hosts, slow = ("h0", "h0", "h1", "h1"), 0.05
+    works = [[0.01, 0.001] * 20, [0.01, 0.001] * 20, [0.01, 0.001] * 20, [0.01 + slow, 0.001] * 20]
+    run = simulate(works)
+    found = past(ledger_of(run.made, hosts=hosts, ahead=3600.0), run.end, ahead=3600.0)
+    for number in range(3):
+        assert seconds(found, number, "waiting") == pytest.approx(20 * slow, rel=0.2)
+    assert seconds(found, 3, "waiting") == pytest.approx(0.0, abs=0.05)
+
+    apart = past(ledger_of(simulate(works[2:]).made, hosts=("h0", "h1"), ahead=3600.0), run.end, ahead=3600.0)
+    for number in range(2):
+        assert {s.activity for s in apart.ranks[number].stretches} <= {"moving", "unseen"}
+
+
+def test_a_run_that_stood_still_for_long_keeps_cells_for_the_time_before() -> None:
+    found = past(ledger_of([[n / 10 for n in range(300)]] * 2, pending=frozenset({0, 1})), 3600.0)
+    edges = edges_of(found, 120)
+    assert sum(edge <= found.last_call for edge in edges) >= 80
+    assert edges[0] == pytest.approx(-3600.0)
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+REDUCE = CallForm(op="all_reduce", inputs=("float32[64]",), frames=frames(("train.py", 14, "step")))
+
+
+def stands(*, late: float = 0.05, steps: int = 100, ago: float = 20.0, moving: bool = False) -> Snapshot:
+    """Rank 2 of four comes late to each call. The last one of rank 3 is missing, `ago` seconds before the look."""
+    run = simulate([[0.01 + (late if number == 2 else 0.0)] * steps for number in range(4)])
+    wall_us = T0_US + round((run.end + ago) * SECOND)
+    processes = []
+    for number, times in enumerate(run.made):
+        made = times[:-1] if number == 3 and not moving else times
+        forms: dict[CallForm, int] = {}
+        entries = [
+            (at + 1, REDUCE, T0_US + round(t * SECOND), at + 1 == steps and not moving) for at, t in enumerate(made)
+        ]
+        before = len(made) - 7 if moving else len(made)
+        group = history_of(entries, wall_us=wall_us, forms=forms, before=before)
+        place = (
+            (frame("decode", 9, source="image.load()"), train(12)) if number == 3 else (*c10d("all_reduce"), train(14))
+        )
+        no = Unavailable(reason="not needed: the rank counts its calls or batches, and so makes progress")
+        stacks = {"stack": no, "stack_before": no} if moving else {}
+        processes.append(rank(number, *place, world=4, recorder=recorder(group, forms=forms), **stacks))
+    return snapshot(*processes, silence=0.0 if moving else ago, wall_us=wall_us)
+
+
+def job_of(evidence: Snapshot) -> Job:
+    (job,) = diagnose(evidence, patience=3.0).jobs
+    return job
+
+
+def test_the_report_says_when_calls_ended_and_who_came_late() -> None:
+    found = job_of(stands()).past
+    assert found is not None
+    assert (found.slowest, found.others_waited_share, found.first_stopped) == (2, pytest.approx(0.83, abs=0.02), ())
+    assert found.stopped_us == T0_US + round(100 * 0.06 * SECOND)
+    assert found.calls_per_second == pytest.approx(1 / 0.06, rel=0.05)
+    text = words.past(found)
+    assert text == (
+        "16.7 calls/s until 14:13:26 UTC, then none. Rank 2 was the last in 100% of 99 calls, 50 ms after the others, "
+        "which waited 84% of the time."
+    )  # fmt: skip
+
+
+def test_a_rank_whose_last_call_is_older_is_named() -> None:
+    found = job_of(stands(late=3.0, steps=12)).past
+    assert found is not None
+    assert (found.first_stopped, found.first_stopped_seconds) == (
+        (3,),
+        pytest.approx(6.0, abs=0.1),
+    )  # it came 3 s early
+    assert "; rank 3 made its last call 6.0 s earlier. Rank 2" in words.past(found)
+
+
+def test_a_run_that_makes_calls_has_not_stopped() -> None:
+    found = job_of(stands(moving=True, ago=0.01)).past
+    assert found is not None
+    assert (found.stopped_us, found.first_stopped) == (None, ())
+    assert "until" not in words.past(found)
+
+
+def test_a_rank_that_counts_needs_no_stack() -> None:
+    """It makes progress, and it is where its last call was: nothing is missing."""
+    job = job_of(stands(moving=True, ago=0.25, late=0.0))
+    assert {view.waited_share for view in job.ranks} == {0.0}
+    assert (job.verdict, job.findings) == ("healthy", ())
+    for view in job.ranks:
+        assert (view.label, view.state, view.stack_seconds_ago) == (
+            "computing",
+            "computing",
+            pytest.approx(0.25, abs=0.02),
+        )
+        assert view.where is not None
+        assert (view.where.file, view.where.line, view.where.function) == ("me/train.py", 14, "step")
+
+
+def test_the_share_of_the_window_that_a_rank_waited() -> None:
+    job = job_of(stands(moving=True, ago=0.0))
+    assert [view.waited_share for view in job.ranks] == pytest.approx([0.83, 0.83, 0.0, 0.83], abs=0.02)
+    assert {view.waited_share for view in job_of(stands()).ranks} == {None}
+
+
+def test_without_a_record_nothing_is_said_of_the_past() -> None:
+    evidence = snapshot(*(rank(number, *c10d("all_reduce"), train(14), world=2) for number in range(2)))
+    diagnosis, runs = examine(evidence, patience=3.0)
+    assert diagnosis.jobs[0].past is None
+    assert timelines(diagnosis, runs) == {}
+
+
+def test_one_look_has_a_timeline() -> None:
+    """Its cells end where the window began, and the look itself is the last one."""
+    diagnosis, (run,) = examine(stands(), patience=3.0)
+    cells = past_cells(run)
+    assert cells is not None
+    assert len(cells.seconds) == MOST_CELLS
+    assert cells.seconds[-1] == -diagnosis.window_seconds
+    (line,) = timelines(diagnosis, (run,)).values()
+    assert (line.recorded, len(line.seconds)) == (MOST_CELLS, MOST_CELLS + 1)
+    rows = {row.ranks[0]: row for row in line.rows}
+    assert rows[2].progress[1] == pytest.approx(1.0)
+    assert 0 < rows[0].progress[1] < 0.5
+    assert [rows[number].cells[-2] for number in (0, 3)] == ["waiting", "unseen"]
