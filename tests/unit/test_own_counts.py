@@ -1,0 +1,86 @@
+"""Ranks that count their calls or batches make progress, and need no stack."""
+
+import pytest
+from msgspec.structs import replace
+
+from hangdoc.observe.clocks import CpuClocks
+from hangdoc.observe.deep import DeepReader, Known
+from hangdoc.observe.own_counts import has_counted, has_just_called
+from hangdoc.reasoning.engine import diagnose
+from hangdoc.snapshot import (
+    FlightRecorder,
+    Loader,
+    Loops,
+    Recorded,
+    RecordedGroup,
+    Stack,
+    TrainerCount,
+    Unavailable,
+)
+from tests.unit.builders import c10d, rank, snapshot, stack, train
+
+NO = Unavailable(reason="not needed")
+
+
+def record(issued: int | None, before: int | None, age: float | None = 0.1, source: str = "memory") -> FlightRecorder:
+    last = Recorded(seq=issued or 0, op="all_reduce", age_seconds=age)
+    group = RecordedGroup(name="0", default=True, issued=issued, issued_before=before, completed=last)
+    return FlightRecorder(source=source, age_seconds=0.0, groups=(group,))
+
+
+def loops(done: int, before: int | None) -> Loops:
+    return Loops(loaders=(Loader(kind="DataLoader", done=done, done_before=before),))
+
+
+@pytest.mark.parametrize(
+    ("fields", "counted"),
+    [
+        ({"recorder": record(7, 3)}, True),
+        ({"recorder": record(7, 7)}, False),
+        ({"recorder": record(7, None)}, False),  # read once
+        ({"recorder": record(None, None)}, False),
+        ({"recorder": NO, "loops": loops(5, 4)}, True),
+        ({"loops": loops(0, 40)}, True),  # the next epoch
+        ({"loops": loops(5, 5)}, False),
+        ({"loops": loops(5, None)}, False),
+        ({"loops": Loops(counts=(TrainerCount(framework="torch", name="n", done=2, done_before=1),))}, True),
+        ({}, False),
+    ],
+)
+def test_what_a_rank_has_counted(fields: dict[str, object], counted: bool) -> None:
+    assert has_counted(fields) is counted
+
+
+def test_a_recent_call_lets_a_rank_be_taken_to_move() -> None:
+    assert has_just_called(record(7, None, 0.5), 1.0)
+    assert not has_just_called(record(7, None, 1.5), 1.0)
+    assert not has_just_called(record(7, None, None), 1.0)
+    assert not has_just_called(record(7, None, 0.5, source="watchdog"), 1.0)  # a dump is of another time
+    assert not has_just_called(NO, 1.0)
+
+
+def test_the_stack_of_a_rank_that_has_counted_since_is_dropped() -> None:
+    """The rank is somewhere else now. What its memory held is kept."""
+    reader = DeepReader(CpuClocks())
+    seen = stack(*c10d("all_reduce"), train(5))
+    reader.known[10] = Known(10, 1, 0.0, {}, seen, seen, native_tried=True, off_cpu=True, slow={"runtime": NO})
+    reader.drop_stack(10)
+    known = reader.known[10]
+    assert not isinstance(known.stack, Stack)
+    assert not isinstance(known.stack_before, Stack)
+    assert (known.off_cpu, known.native_tried, known.slow) == (False, False, {"runtime": NO})
+    assert known.out_of_date({})
+    reader.drop_stack(11)  # one that was never read
+
+
+@pytest.mark.parametrize("fields", [{"loops": loops(5, 4)}, {"recorder": record(7, 3)}])
+def test_others_wait_for_a_rank_that_counts(fields: dict[str, object]) -> None:
+    """Its stack was not read, but it makes progress: the run does not hang, and nothing is missing."""
+    counting = replace(rank(1, train(9), world=3), stack=NO, stack_before=NO, **fields)
+    waiting = [rank(number, *c10d("all_reduce"), train(14), world=3) for number in (0, 2)]
+    (job,) = diagnose(snapshot(*waiting, counting), patience=3.0).jobs
+    assert (job.verdict, [finding.code for finding in job.findings if finding.code == "HD901"]) == ("waiting", [])
+    assert job.ranks[1].label == "computing"
+    still = replace(counting, loops=NO, recorder=NO)
+    (job,) = diagnose(snapshot(*waiting, still), patience=3.0).jobs
+    assert "HD901" in {finding.code for finding in job.findings}
