@@ -526,7 +526,9 @@ class Loops(Reading, frozen=True, kw_only=True):
     @property
     def moved(self) -> bool:
         """Whether any of them counted in the window."""
-        return any(one.done_before not in (None, one.done) for one in (*self.loaders, *self.counts))
+        counted = [(loader.done_before, loader.done) for loader in self.loaders]
+        counted += [(count.done_before, count.done) for count in self.counts]
+        return any(before is not None and before != done for before, done in counted)
 
 
 # --- a process -----------------------------------------------------------------------------------------------------

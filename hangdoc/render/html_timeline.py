@@ -1,8 +1,8 @@
 """The page's timeline: a strip for each row, with one SVG path per kind of cell.
 
 The time between looks varies, so the strip is drawn over time: a cell reaches from the previous look to its own. Before the first
-look, cells come from torch's record of calls, and each is divided into computing and waiting. If a run stood still for a hundred
-times as long as such a cell, all cells are equally wide instead: nothing would be seen of the time before.
+look, cells come from torch's record of calls, and each is divided into computing and waiting. If one cell is a
+hundred times as long as another, all are equally wide instead: nothing would be seen of the short ones.
 """
 
 from bisect import bisect_left
@@ -101,7 +101,7 @@ def _band(row: Row, start: int, edges: Sequence[int], culprits: frozenset[int], 
     # The share of a cell is one of its time in the past and for a single rank, otherwise it may be one of the ranks.
     of_time = [at < recorded or (len(row.ranks) == 1 and 0 < share < 1) for at, share in enumerate(shares)]
     whole = [None if divided else cell for cell, divided in zip(cells, of_time, strict=True)]
-    drawn = {
+    drawn: dict[Cell, str] = {
         kind: _path([cell == kind for cell in whole], edges) for kind in CELLS if kind in whole and kind != "unseen"
     }
     for at, cell in enumerate(cells):

@@ -1,7 +1,7 @@
 """What ranks did before the look, by the times of their calls: simulated runs of which the truth is known."""
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -200,7 +200,7 @@ def stands(*, late: float = 0.05, steps: int = 100, ago: float = 20.0, moving: b
             (frame("decode", 9, source="image.load()"), train(12)) if number == 3 else (*c10d("all_reduce"), train(14))
         )
         no = Unavailable(reason="not needed: the rank counts its calls or batches, and so makes progress")
-        stacks = {"stack": no, "stack_before": no} if moving else {}
+        stacks: dict[str, Any] = {"stack": no, "stack_before": no} if moving else {}
         processes.append(rank(number, *place, world=4, recorder=recorder(group, forms=forms), **stacks))
     return snapshot(*processes, silence=0.0 if moving else ago, wall_us=wall_us)
 
@@ -213,7 +213,8 @@ def job_of(evidence: Snapshot) -> Job:
 def test_the_report_says_when_calls_ended_and_who_came_late() -> None:
     found = job_of(stands()).past
     assert found is not None
-    assert (found.slowest, found.others_waited_share, found.first_stopped) == (2, pytest.approx(0.83, abs=0.02), ())
+    assert (found.slowest, found.first_stopped) == (2, ())
+    assert found.others_waited_share == pytest.approx(0.83, abs=0.02)
     assert found.stopped_us == T0_US + round(100 * 0.06 * SECOND)
     assert found.calls_per_second == pytest.approx(1 / 0.06, rel=0.05)
     text = words.past(found)
@@ -226,10 +227,8 @@ def test_the_report_says_when_calls_ended_and_who_came_late() -> None:
 def test_a_rank_whose_last_call_is_older_is_named() -> None:
     found = job_of(stands(late=3.0, steps=12)).past
     assert found is not None
-    assert (found.first_stopped, found.first_stopped_seconds) == (
-        (3,),
-        pytest.approx(6.0, abs=0.1),
-    )  # it came 3 s early
+    assert found.first_stopped == (3,)
+    assert found.first_stopped_seconds == pytest.approx(6.0, abs=0.1)  # it came 3 s early
     assert "; rank 3 made its last call 6.0 s earlier. Rank 2" in words.past(found)
 
 
@@ -246,11 +245,8 @@ def test_a_rank_that_counts_needs_no_stack() -> None:
     assert {view.waited_share for view in job.ranks} == {0.0}
     assert (job.verdict, job.findings) == ("healthy", ())
     for view in job.ranks:
-        assert (view.label, view.state, view.stack_seconds_ago) == (
-            "computing",
-            "computing",
-            pytest.approx(0.25, abs=0.02),
-        )
+        assert (view.label, view.state) == ("computing", "computing")
+        assert view.stack_seconds_ago == pytest.approx(0.25, abs=0.02)
         assert view.where is not None
         assert (view.where.file, view.where.line, view.where.function) == ("me/train.py", 14, "step")
 

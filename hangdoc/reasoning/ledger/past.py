@@ -180,7 +180,7 @@ def shares_of(rank: RankPast, edges: Sequence[float]) -> tuple[Share, ...]:
 
 
 def _share(seconds: Mapping[Activity, float]) -> Share:
-    known = {activity: length for activity, length in seconds.items() if activity != "unseen"}
+    known: dict[Activity, float] = {activity: length for activity, length in seconds.items() if activity != "unseen"}
     if not known or sum(known.values()) < seconds.get("unseen", 0.0):
         return Share("unseen", 0.0)
     total, waited = sum(known.values()), known.get("waiting", 0.0)

@@ -35,8 +35,8 @@ def hold_of(rank: Rank) -> Hold:
     nothing, and yields nothing to the loop around it.
     """
     process, thread = rank.process, rank.thread
-    if process is not None and thread is None and (counted := movement.own_counts(process)) is not None:
-        return Works(what=counted, certain=True)
+    if process is not None and thread is None and (own := movement.own_counts(process)) is not None:
+        return Works(what=own, certain=True)
     if process is None or thread is None or _is_unclear(rank, process):
         return Unreadable()
     if process.deep_seconds_ago:  # never more than that: an old stack is no evidence against a rank
