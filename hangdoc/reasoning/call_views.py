@@ -58,7 +58,7 @@ def pace_view(run: Run) -> PaceView | None:
     if measured is None:
         return None
     steps = pace.steps_per_second(run)
-    stragglers = pace.stragglers(measured)
+    stragglers = pace.stragglers(run, measured)
     slowest = stragglers.slow[0] if stragglers is not None else None
     return PaceView(
         calls_per_second=round(measured.calls_per_second, 2),

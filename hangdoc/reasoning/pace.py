@@ -6,6 +6,7 @@ from typing import NamedTuple
 from hangdoc.reasoning.ledger import lags
 from hangdoc.reasoning.ledger.lags import Lag, Pace
 from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.slow_link import find_slow_link
 from hangdoc.snapshot import Loops
 
 _LAST, _WAITED = 0.6, 0.15
@@ -32,10 +33,10 @@ def pace_of(run: Run) -> Pace | None:
     return lags.pace(largest) if largest is not None else None
 
 
-def stragglers(pace: Pace) -> Stragglers | None:
-    """The ranks that set the pace; None if they are not fewer than the others, or do not stand out."""
+def stragglers(run: Run, pace: Pace) -> Stragglers | None:
+    """The ranks that set the pace; None if they are not fewer than the others, do not stand out, or if a slow link sets it."""
     latest = pace.slowest
-    if latest is None or latest.median_seconds < _LATE_SECONDS:
+    if latest is None or latest.median_seconds < _LATE_SECONDS or find_slow_link(run) is not None:
         return None
     slow = [lag for lag in pace.lags if lag.median_seconds >= _AS_LATE * latest.median_seconds]
     others = tuple(lag for lag in pace.lags if lag not in slow)

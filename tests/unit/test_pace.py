@@ -4,14 +4,15 @@ import json
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from hangdoc.diagnosis import CallView, Diagnosis, Finding, Where
 from hangdoc.reasoning.engine import diagnose
 from hangdoc.reasoning.summary import summarized
 from hangdoc.render import words
-from hangdoc.snapshot import CallForm, Group, Interpreter, Loader, Loops, Process, Snapshot, Unavailable
+from hangdoc.snapshot import CallForm, Connections, Group, Interpreter, Loader, Loops, Process, Snapshot, Unavailable
 from tests.rules.hd207.case import fires as diverged
-from tests.unit.builders import c10d, frame, rank, snapshot, train
+from tests.unit.builders import c10d, frame, rank, silent, snapshot, train
 from tests.unit.recordings import T0_US, frames, history_of, recorder
 
 BUCKET = CallForm(op="all_reduce", inputs=("float32[8192]",), frames=frames(("train.py", 22, "train")))
@@ -189,3 +190,15 @@ def test_a_summary_keeps_the_numbers_of_ranks_that_are_alike() -> None:
     assert [process.like for process in shortened.hosts[0].processes] == [None, 100, 100, 100]
     (job,) = diagnose(shortened).jobs
     assert [[calls.made for calls in view.calls] for view in job.ranks] == [[27]] * 4
+
+
+def test_who_is_late_behind_a_slow_link_is_no_straggler() -> None:
+    """Its data arrive late, so it makes its next call late."""
+    processes = [trains(number, 52 * (number == 1), ranks=2) for number in range(2)]
+    ends = silent(2, 0.0).connections
+    link = replace(ends[0], bytes_moved=250_000, busy_ms=900, delivery_rate_bytes=1_000_000)
+    diagnosis = diagnose(snapshot(*processes, connections=Connections(connections=(link, *ends[1:])), wall_us=_WALL_US))
+    assert not findings(diagnosis, "HD601")
+    (slow,) = findings(diagnosis, "HD603")
+    assert slow.evidence[0].probe == "recorder"
+    assert "the latest rank makes its calls 52 ms after the others" in slow.evidence[0].text

@@ -38,7 +38,8 @@ the duration of the stages of a step if the trainer publishes them.
 
 ## When it can be wrong
 
-Ranks of a pipeline wait by design. If the hosts' clocks can't be compared, only
+Ranks of a pipeline wait by design. A slow network link makes the rank behind it
+late; if one is busy most of the time, no rank is blamed. If the hosts' clocks can't be compared, only
 the ranks of one host are. Without a record, an observation that is shorter than
 a step shows only one phase of it, so the finding needs several iterations.
 
@@ -64,7 +65,7 @@ _ROUNDS = 3
 def check(run: Run) -> Iterator[Draft]:
     """One finding for a minority of ranks that the others wait for in every iteration."""
     if (measured := pace.pace_of(run)) is not None:
-        if (found := pace.stragglers(measured)) is not None:
+        if (found := pace.stragglers(run, measured)) is not None:
             slow, rest = ([run.ranks[lag.rank] for lag in lags] for lags in found)
             late = call_words.milliseconds(found.slow[0].median_seconds)
             how = (

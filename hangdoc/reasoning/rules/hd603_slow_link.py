@@ -33,9 +33,8 @@ gradient accumulation, a bf16 compression hook, or larger batches.
 
 For the busiest connection, it measures the share of time with unsent or
 unacknowledged data, the bytes transferred, and the delivery rate that the
-kernel reports. By torch's record of calls, the ranks arrive together: a rank that
-comes late also makes the others wait. Without a record it is inferred from how
-long the ranks compute.
+kernel reports. It also measures how long the ranks compute, and how far apart
+they make their calls, by torch's record.
 
 ## When it can be wrong
 
@@ -52,46 +51,29 @@ from collections.abc import Iterator
 
 from hangdoc.diagnosis import Evidence
 from hangdoc.reasoning import call_words, pace, words
-from hangdoc.reasoning.model import Rank, Run
+from hangdoc.reasoning.model import Run
 from hangdoc.reasoning.rules.draft import Draft
-from hangdoc.snapshot import Connection
-
-_BUSY, _COMPUTING = 0.6, 0.4
-_FAST_BYTES = 1_000_000_000
-"""A link that delivers this many bytes per second is not slow, however busy it is."""
+from hangdoc.reasoning.slow_link import SlowLink, find_slow_link
 
 
 def check(run: Run) -> Iterator[Draft]:
     """One finding for the busiest connection of a run that mostly waits for it."""
-    window = max((host.window_seconds for host in run.hosts), default=0.0)
-    computing = max((rank.training_share for rank in run.living if rank.training_share is not None), default=1.0)
-    links = [(rank, c) for rank in run.living for c in rank.connections if _is_slow(c)]
-    measured = pace.pace_of(run)
-    late = pace.waited_share(measured) if measured is not None else None
-    if window < 0.3 or computing > _COMPUTING or not links or (late is not None and late > _COMPUTING):
-        return
-    rank, busiest = max(links, key=lambda link: link[1].busy_ms or 0)
-    share = (busiest.busy_ms or 0) / 1000 / window
-    if share >= _BUSY:
-        yield _draft(rank, busiest, share, (busiest.bytes_moved or 0) / window, computing, late)
+    if (link := find_slow_link(run)) is not None:
+        yield _draft(run, link)
 
 
-def _is_slow(c: Connection) -> bool:
-    """Whether it transferred bytes over a network link, and slowly."""
-    over_link = bool(c.bytes_moved) and not c.local_address.startswith(("127.", "::1"))
-    return over_link and (c.delivery_rate_bytes or 0) < _FAST_BYTES
-
-
-def _draft(rank: Rank, c: Connection, share: float, passed: float, computing: float, late: float | None) -> Draft:
+def _draft(run: Run, link: SlowLink) -> Draft:
+    c = link.connection
     rate = f", delivery rate {_rate(c.delivery_rate_bytes)}" if c.delivery_rate_bytes else ""
     return Draft(
         confidence=0.8,
-        summary=f"communication dominates the steps: rank {rank.rank}'s link to {c.remote_address} was busy "
-        f"{min(share, 1.0):.0%} of the time at {_rate(passed)}; the ranks computed at most {computing:.0%} of the time",
+        summary=f"communication dominates the steps: rank {link.rank.rank}'s link to {c.remote_address} was busy "
+        f"{min(link.busy_share, 1.0):.0%} of the time at {_rate(link.bytes_per_second)}; the ranks computed at most "
+        f"{link.computing_share:.0%} of the time",
         evidence=[
-            _arrival(late),
+            _calls(run),
             Evidence(
-                rank.rank,
+                link.rank.rank,
                 "sockets",
                 f"{words.ends(c)}: {c.bytes_moved} bytes transferred{rate}, {c.send_queue_bytes} bytes queued, "
                 f"round trip {(c.rtt_us or 0) / 1000:.1f} ms",
@@ -103,12 +85,15 @@ def _draft(rank: Rank, c: Connection, share: float, passed: float, computing: fl
     )
 
 
-def _arrival(late: float | None) -> Evidence:
-    if late is None:
-        return Evidence(
-            None, "cpu", "that the ranks wait for data, and not for a rank, is inferred: no record of calls"
-        )
-    return Evidence(None, call_words.PROBE, f"the ranks waited for a later rank only {late:.0%} of the time")
+def _calls(run: Run) -> Evidence:
+    """How often the ranks call, and how far apart."""
+    measured = pace.pace_of(run)
+    if measured is None or measured.slowest is None:
+        text = "that the ranks wait for data, and not for a rank, is inferred: no record of calls"
+        return Evidence(None, "cpu", text)
+    late = call_words.milliseconds(max(0.0, measured.slowest.median_seconds))
+    text = f"{measured.calls_per_second:.3g} calls per second; the latest rank makes its calls {late} after the others"
+    return Evidence(None, call_words.PROBE, text)
 
 
 def _rate(bytes_a_second: float) -> str:
