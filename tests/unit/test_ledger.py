@@ -289,6 +289,33 @@ def test_ranks_of_a_host_whose_clock_is_unknown_are_left_out() -> None:
     assert "unknown" in found.clocks
 
 
+def test_only_the_first_call_of_a_loop_shows_who_is_late() -> None:
+    """Four gradients of one line in each step."""
+    times = {
+        rank: [(BUCKET, step * 67_000 + late * 1000 + 300 * at) for step in range(40) for at in range(4)]
+        for rank, late in {0: 0, 1: 1, 2: 52, 3: 0}.items()
+    }
+    for step in range(40):
+        for number, column in times.items():
+            column[4 * step + 1 : 4 * step + 4] = [
+                (BUCKET, step * 67_000 + 53_000 + 300 * at + number) for at in range(3)
+            ]
+    with_losses = {
+        rank: [
+            call
+            for step in range(40)
+            for call in (*column[4 * step : 4 * step + 4], (LOSS, step * 67_000 + 60_000 + rank))
+        ]
+        for rank, column in times.items()
+    }
+    for columns in (times, with_losses):  # without another call, nothing shows where a step begins
+        measured = pace(timed(columns))
+        assert measured is not None
+        assert measured.slowest is not None
+        assert (measured.slowest.rank, round(measured.slowest.median_seconds * 1000)) == (2, 52)
+        assert (measured.telling_calls, measured.slowest.last_share) == (40, 1.0)
+
+
 def test_few_calls_have_no_pace() -> None:
     assert pace(timed(steps({0: 0, 1: 52}, count=4))) is None
 

@@ -1,8 +1,8 @@
 """Who comes late to the calls of a group, and what the pace is: by the times at which ranks made their calls.
 
 A call completes when the last rank has made it. So the ranks that come early wait, and after it all ranks go on together: a
-second call right after a synchronising one shows no lag. Therefore lags are taken from the call sites whose ranks arrive the
-furthest apart. Times are those of the hosts' wall clocks. The difference of two clocks is taken from the calls in which the
+second call right after a synchronising one shows no lag. Therefore lags are taken from the places of a step at which ranks arrive
+the furthest apart. Times are those of the hosts' wall clocks. The difference of two clocks is taken from the calls in which the
 ranks of each host arrive together; without such calls it is unknown, and only the ranks of one host are compared.
 """
 
@@ -18,7 +18,7 @@ from hangdoc.reasoning.ledger.record import GroupCalls, RankCalls, Signature, si
 _LEAST_CALLS = 10
 _LAST_CALLS = 600
 _SHARE_OF_WIDEST = 0.5
-"""A call site counts if its ranks are at least this share of the widest site's distance apart."""
+"""A place counts if its ranks are at least this share of the widest place's distance apart."""
 _TOGETHER_US = 2_000.0
 """Ranks of a host that arrive within this time, and calls whose clock differences vary by no more, show what clocks differ."""
 _P90 = 0.9
@@ -127,22 +127,33 @@ def _aligned(recorded: dict[int, RankCalls], offsets: dict[str, float]) -> _Alig
 
 
 def _telling(aligned: _Aligned) -> list[int]:
-    """The positions of the calls at the sites whose ranks arrive the furthest apart."""
+    """The positions of the calls whose ranks arrive the furthest apart."""
     columns = list(aligned.times.values())
-    at_site: dict[Signature, list[int]] = {}
-    for position, site in enumerate(aligned.sites):
-        at_site.setdefault(site, []).append(position)
-    apart = {
-        site: median(_distance(columns, position) for position in positions) for site, positions in at_site.items()
-    }
-    often = [site for site, positions in at_site.items() if len(positions) >= _LEAST_CALLS] or list(at_site)
-    widest = max(apart[site] for site in often)
-    positions = sorted(
-        position for site in often if apart[site] >= _SHARE_OF_WIDEST * widest for position in at_site[site]
+    apart = [_distance(columns, position) for position in range(len(aligned.numbers))]
+    places = _places(aligned)
+    if not places:  # nothing repeats, or only one call does
+        enough = _SHARE_OF_WIDEST * sorted(apart)[int(len(apart) * _P90)]
+        return [position for position, distance in enumerate(apart) if distance >= enough]
+    typical = [median(apart[position] for position in positions) for positions in places]
+    enough = _SHARE_OF_WIDEST * max(typical)
+    return sorted(
+        position
+        for positions, distance in zip(places, typical, strict=True)
+        if distance >= enough
+        for position in positions
     )
-    # Of several calls of one line right after each other, only the first one shows who comes late.
-    far = sorted(_distance(columns, position) for position in positions)[int(len(positions) * _P90)]
-    return [position for position in positions if _distance(columns, position) >= _SHARE_OF_WIDEST * far]
+
+
+def _places(aligned: _Aligned) -> list[list[int]]:
+    """The positions of the calls at each place of a step that was reached often enough: a call site, and which of its calls in a
+    row, because only the first one of a loop over gradients or buckets shows who is late."""
+    at_place: dict[tuple[Signature, int], list[int]] = {}
+    in_row, before = 0, None
+    for position, site in enumerate(aligned.sites):
+        in_row = in_row + 1 if site == before else 0
+        before = site
+        at_place.setdefault((site, in_row), []).append(position)
+    return [positions for positions in at_place.values() if len(positions) >= _LEAST_CALLS]
 
 
 def _distance(columns: Sequence[Sequence[float]], position: int) -> float:
@@ -182,11 +193,6 @@ def _integers(sites: Iterable[Signature]) -> list[int]:
 # --- clocks ----------------------------------------------------------------------------------------------------------
 
 
-def clock_offsets(group: GroupCalls) -> dict[str, float] | None:
-    """How far the clock of each host is ahead of the first one's, in microseconds: empty for one host, None if it is unknown."""
-    return _clocks({rank: calls for rank, calls in group.ranks.items() if calls.numbers})[1]
-
-
 def _by_host(recorded: dict[int, RankCalls]) -> dict[str, list[int]]:
     hosts: dict[str, list[int]] = {}
     for rank, calls in recorded.items():
@@ -204,16 +210,12 @@ def _clocks(recorded: dict[int, RankCalls]) -> tuple[str | None, dict[str, float
     if aligned is None:
         return unknown
     first, *rest = hosts
-    at_site: dict[Signature, list[int]] = {}
-    for position, site in enumerate(aligned.sites):
-        at_site.setdefault(site, []).append(position)
     offsets = {first: 0.0}
     for host in rest:
         differences = [
             difference
-            for positions in at_site.values()
-            if len(positions) >= _LEAST_CALLS
-            and (difference := _difference(aligned, hosts[first], hosts[host], positions)) is not None
+            for positions in _places(aligned)
+            if (difference := _difference(aligned, hosts[first], hosts[host], positions)) is not None
         ]
         if not differences:
             return unknown
