@@ -10,11 +10,10 @@ from typing import Protocol
 from hangdoc import codec
 from hangdoc.diagnosis import Diagnosis
 from hangdoc.observe.polling import cpu_seconds
-from hangdoc.reasoning.call_views import run_pace
 from hangdoc.reasoning.engine import examine
 from hangdoc.reasoning.ledger.lags import Pace
 from hangdoc.reasoning.model import Run
-from hangdoc.reasoning.past import past_cells
+from hangdoc.reasoning.past import past_cells, run_pace
 from hangdoc.snapshot import Snapshot, merge
 from hangdoc.timeline import Past
 

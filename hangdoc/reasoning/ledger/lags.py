@@ -200,6 +200,11 @@ def _by_host(recorded: dict[int, RankCalls]) -> dict[str, list[int]]:
     return hosts
 
 
+def clock_offsets(group: GroupCalls) -> dict[str, float] | None:
+    """How far the clock of each host is ahead of the first one's, in microseconds: empty for one host, None if it is unknown."""
+    return _clocks({rank: calls for rank, calls in group.ranks.items() if calls.numbers})[1]
+
+
 def _clocks(recorded: dict[int, RankCalls]) -> tuple[str | None, dict[str, float] | None]:
     """(what is known of the hosts' clocks, how far each is ahead of the first host's in microseconds or None)."""
     hosts = _by_host(recorded)
