@@ -89,7 +89,10 @@ class Batches(Vertical):
         plotted = bool(lines) and self.size.height >= _LEAST_PLOT + 4
         if not known:
             self._title.update(
-                Text("No batch count on any rank: hangdoc found no loop with a counter, and no beacon.", "dim")
+                Text(
+                    "No batch count on any rank: hangdoc found no dataloader in use, no loop with a counter, and no beacon.",
+                    "dim",
+                )
             )
         elif plotted:
             self._title.update(
