@@ -121,7 +121,7 @@ def _loaders(less: Rank, more: Rank) -> list[Difference]:
     evidence = _pair(
         "loops", less, f"its dataloader has {few} batches", more, f"its dataloader has {other.total} batches"
     )
-    return [Difference(few, other.total, evidence, "batches", weight=1.0)]
+    return [Difference(few, other.total, evidence, weight=1.0)]
 
 
 def _variables(less: Rank, more: Rank) -> list[Difference]:

@@ -1,0 +1,99 @@
+"""What the loops' own iterators say comes before what variables seem to count."""
+
+import pytest
+from msgspec.structs import replace
+
+from hangdoc.reasoning.ranks import iterators
+from hangdoc.reasoning.ranks.counters import loop_view
+from hangdoc.snapshot import Exit, Frame, Loader, Local, Loop, Loops, Process
+
+LOOP = Loop(
+    line=10, end_line=14, header="for number, batch in enumerate(tqdm(loader))", counters=("number",), every=1, start=0
+)
+FRAME = Frame(
+    function="Task.train", file="/w/train.py", line=12, locals=(Local(name="number", text="3"),), loops=(LOOP,)
+)
+ITERATOR = Loader(
+    kind="_SingleProcessDataLoaderIter",
+    done=8,
+    total=40,
+    name="loader",
+    function="train",
+    file="/w/train.py",
+    line=12,
+    begins=10,
+)
+HELD = replace(ITERATOR, kind="DataLoader", done=None, begins=0)
+KEY = (FRAME.file, FRAME.function, LOOP.line)
+
+
+def process(*loaders: Loader) -> Process:
+    return Process(
+        pid=1,
+        ppid=0,
+        role="rank",
+        name="python",
+        argv=(),
+        state="S",
+        started_seconds_ago=9.0,
+        loops=Loops(loaders=loaders),
+    )
+
+
+def test_the_present_batch_is_received_and_not_done() -> None:
+    view = loop_view(process(ITERATOR), (FRAME,), KEY)
+    assert view is not None
+    assert (view.done, view.received, view.total, view.recorded) == (7, 8, 40, True)
+    fetching = loop_view(process(ITERATOR), (replace(FRAME, line=10),), KEY)
+    assert fetching is not None
+    assert (fetching.done, fetching.received) == (8, 8)
+
+
+def test_an_enumerate_says_its_index() -> None:
+    loop = replace(LOOP, start=5)
+    counted = replace(ITERATOR, kind="enumerate", total=None)
+    view = loop_view(process(counted), (replace(FRAME, loops=(loop,)),), KEY)
+    assert view is not None
+    assert (view.done, view.received, view.total) == (2, 3, None)
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [replace(ITERATOR, begins=20), replace(ITERATOR, file="/w/other.py"), replace(ITERATOR, function="evaluate"), HELD],
+)
+def test_the_iterator_of_another_loop_says_nothing(loader: Loader) -> None:
+    view = loop_view(process(loader), (FRAME,), KEY)
+    assert view is not None
+    assert (view.done, view.received, view.total) == (3, None, None)
+
+
+def test_a_loop_that_has_ended_with_its_data() -> None:
+    behind = replace(FRAME, line=20)
+    view = loop_view(process(HELD), (behind,), KEY)
+    assert view is not None
+    assert (view.inside, view.done, view.received, view.total) == (False, 40, 40, 40)
+    breaks = replace(LOOP, exits=(Exit(line=13, statement="break"),))
+    left = loop_view(process(HELD), (replace(behind, loops=(breaks,)),), KEY)
+    assert left is not None
+    assert (left.done, left.received, left.total) == (4, None, 40)  # its variable says how far it came
+
+
+@pytest.mark.parametrize(
+    ("header", "total"),
+    [
+        ("for x in loader", 40), ("for x in enumerate(loader, 1)", 40), ("for i, (x, y) in enumerate(tqdm.tqdm(loader))", 40),
+        ("for x in zip(loader, other)", None), ("for x in batches(loader)", None), ("for x in self.loader", None),
+        ("for x in loader[:3]", None), ("while loader", None), ("for x in [loader]", None), ("for (", None),
+    ],
+)  # fmt: skip
+def test_only_what_gives_all_of_the_dataloader(header: str, total: int | None) -> None:
+    loader = iterators.behind_loop(process(HELD), FRAME, replace(LOOP, header=header))
+    assert (loader.total if loader is not None else None) == total
+
+
+def test_the_training_loop_is_the_outermost_over_batches() -> None:
+    outer, inner = ITERATOR, replace(ITERATOR, begins=30, depth=2, done=2, total=5, name="validation")
+    numbers = Loader(kind="range_iterator", done=1, total=3, begins=5)
+    assert iterators.training(process(inner, outer, numbers, HELD)) == outer
+    assert iterators.training(process(numbers, HELD)) is None
+    assert iterators.training(process(outer, replace(outer, begins=50))) is None
