@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from hangdoc.observe.memory import Unreadable
+from hangdoc.observe.memory import Overspent, Unreadable
 from hangdoc.observe.observation import Observation, ProbeResult, Target
 from hangdoc.observe.torch.dataloaders import LoopReader, SeenLoader
 from hangdoc.parse import natural
@@ -53,12 +53,21 @@ class TrainingLoops:
     def read(self, observation: Observation, target: Target) -> ReadLoops | Unavailable:
         """Read the loops of a process now."""
         try:
-            image = observation.image(target.pid)
-            with observation.memory(target.pid) as memory:
-                loaders, counts = LoopReader(memory, image).read(_main_thread(observation, target.pid))
-                return ReadLoops(tuple(loaders), tuple(counts))
+            return self._read_once(observation, target)
+        except Overspent as error:
+            return Unavailable(reason=str(error))
+        except Unreadable:
+            pass  # it runs: a frame may have ended while its caller was looked up
+        try:
+            return self._read_once(observation, target)
         except Unreadable as error:
             return Unavailable(reason=str(error))
+
+    def _read_once(self, observation: Observation, target: Target) -> ReadLoops:
+        image = observation.image(target.pid)
+        with observation.memory(target.pid) as memory:
+            loaders, counts = LoopReader(memory, image).read(_main_thread(observation, target.pid))
+            return ReadLoops(tuple(loaders), tuple(counts))
 
 
 def _main_thread(observation: Observation, pid: int) -> int:
