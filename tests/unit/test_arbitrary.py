@@ -43,7 +43,9 @@ def arbitrary(kind: structure.Type, dice: random.Random, depth: int = 0) -> obje
     if isinstance(kind, structure.IntType):
         return dice.choice(_NUMBERS)
     if isinstance(kind, structure.FloatType):
-        return dice.choice([0.0, 0.5, 1.0, 40.0, -1.0, 1e9])
+        floats = [0.0, 0.5, 1.0, 40.0, -1.0, 1e9]
+        low, high = (-1e12 if kind.ge is None else kind.ge), (1e12 if kind.le is None else kind.le)
+        return dice.choice([number for number in floats if low <= number <= high])
     if isinstance(kind, structure.BoolType):
         return dice.random() < 0.5
     if isinstance(kind, structure.NoneType):
