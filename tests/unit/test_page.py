@@ -332,4 +332,4 @@ def test_one_look_has_the_time_before_on_its_page() -> None:
     text = html.page(diagnosis, details(diagnosis, runs), timelines(diagnosis, runs))
     assert "1 look; each shows" in text
     assert "from torch&#39;s record of calls" in text or "from torch's record of calls" in text
-    assert "Rank 2 was the last in 100% of 99 calls" in text
+    assert "Rank 2 was the last in 100% of the last 99 calls" in text
